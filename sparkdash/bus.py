@@ -1,0 +1,97 @@
+"""The bus: the journal of facts, the snapshot they add up to, and those who listen.
+
+Rule 1: `publish` never waits and never fails because of a listener.
+Rule 2: facts queue per listener, bounded; one that overflows is told to resync instead of being given a gap.
+Rule 3: of samples a listener that is behind gets only the latest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+
+from sparkdash.domain.event import Event, Fact, SampleTaken
+from sparkdash.domain.state import Snapshot, apply
+
+JOURNAL = 1024
+"""Events kept for readers that come back with `since`."""
+QUEUE = 512
+"""Facts one listener may be behind."""
+
+
+class Subscription:
+    """One listener's view. Iterate it: each item is an Event, or a Snapshot when events were lost."""
+
+    def __init__(self, bus: Bus, first: list[Event] | None) -> None:
+        self._bus = bus
+        self._queue: deque[Event] = deque(first or ())
+        self._resync = first is None
+        self._wake = asyncio.Event()
+        self._wake.set()
+
+    def offer(self, event: Event) -> None:
+        """Called by the bus, on its loop."""
+        if isinstance(event.fact, SampleTaken) and self._queue and isinstance(self._queue[-1].fact, SampleTaken):
+            self._queue[-1] = event
+        elif len(self._queue) >= QUEUE:
+            self._queue.clear()
+            self._resync = True
+        else:
+            self._queue.append(event)
+        self._wake.set()
+
+    async def __aiter__(self) -> AsyncIterator[Event | Snapshot]:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if self._resync:
+                self._resync = False
+                self._queue.clear()
+                yield self._bus.snapshot
+            while self._queue and not self._resync:
+                yield self._queue.popleft()
+            if self._resync:
+                self._wake.set()
+
+
+class Bus:
+    """Owned by the daemon's loop; not thread-safe."""
+
+    def __init__(self, snapshot: Snapshot, clock: Callable[[], float]) -> None:
+        self.snapshot = snapshot
+        self._clock = clock
+        self._journal: deque[Event] = deque(maxlen=JOURNAL)
+        self._listeners: set[Subscription] = set()
+
+    def publish(self, fact: Fact) -> Event:
+        """Number the fact, move the snapshot on, and offer it to every listener."""
+        event = Event(seq=self.snapshot.seq + 1, at=self._clock(), fact=fact)
+        self.snapshot = apply(self.snapshot, event)
+        self._journal.append(event)
+        for listener in self._listeners:
+            listener.offer(event)
+        return event
+
+    def subscribe(self, since: int | None = None) -> Subscription:
+        """A listener that begins with a snapshot, or after event `since` when the journal still has all that followed."""
+        subscription = Subscription(self, self._missed(since))
+        self._listeners.add(subscription)
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Idempotent."""
+        self._listeners.discard(subscription)
+
+    @property
+    def listeners(self) -> int:
+        """How many listen; telemetry ticks slower when nobody does."""
+        return len(self._listeners)
+
+    def _missed(self, since: int | None) -> list[Event] | None:
+        if since is None or since > self.snapshot.seq:
+            return None
+        oldest = self._journal[0].seq if self._journal else self.snapshot.seq + 1
+        if since + 1 < oldest:
+            return None
+        return [event for event in self._journal if event.seq > since]

@@ -1,0 +1,66 @@
+"""ContainerSpec: what a runtime is asked to start, and what it says it has.
+
+Pure data between the engine adapters, which write it, and the runtimes, which carry it out.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from sparkdash.domain.base import Frozen
+from sparkdash.domain.profile import Mount
+
+LABEL_PROFILE = "sparkdash.profile"
+LABEL_FINGERPRINT = "sparkdash.fingerprint"
+LABEL_PORT = "sparkdash.port"
+LABEL_OWNER = "sparkdash.owner"
+"""Which daemon started it: the state folder's path hashed, so that two daemons on one box never adopt each other's."""
+
+
+class ContainerSpec(Frozen):
+    """One engine's container. With a process runtime, `image`, `mounts`, `tmpfs`, `devices` and `shm_size` do not count."""
+
+    name: str
+    image: str | None
+    argv: tuple[str, ...]
+    """Program and arguments inside the container."""
+    port: int
+    """TCP port on 127.0.0.1 that the engine will listen on."""
+    env: dict[str, str] = {}
+    mounts: tuple[Mount, ...] = ()
+    tmpfs: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    """CDI names such as "nvidia.com/gpu=all"."""
+    shm_size: str | None = None
+    labels: dict[str, str] = {}
+
+
+class ContainerState(StrEnum):
+    """A runtime's word for where a container is."""
+
+    CREATED = "created"
+    RUNNING = "running"
+    EXITED = "exited"
+    UNKNOWN = "unknown"
+
+
+class ContainerInfo(Frozen):
+    """One container as its runtime reports it. Times are Unix seconds."""
+
+    id: str
+    name: str
+    state: ContainerState
+    image: str | None = None
+    labels: dict[str, str] = {}
+    exit_code: int | None = None
+    pid: int | None = None
+    started_at: float | None = None
+
+
+class PullProgress(Frozen):
+    """One step of fetching an image. `fraction` is of 1, None when the runtime does not say."""
+
+    image: str
+    detail: str
+    fraction: float | None = None
+    done: bool = False

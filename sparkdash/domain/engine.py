@@ -1,0 +1,67 @@
+"""Engine: one incarnation of a profile."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from sparkdash.domain.base import Frozen
+from sparkdash.domain.profile import EngineKind
+
+
+class EngineState(StrEnum):
+    """Where an engine is in its life."""
+
+    ABSENT = "absent"
+    CREATING = "creating"
+    LOADING = "loading"
+    WARMING = "warming"
+    READY = "ready"
+    DRAINING = "draining"
+    STOPPING = "stopping"
+    FAILED = "failed"
+
+
+class LoadProgress(Frozen):
+    """How far an engine's start is, from its own log. `stage` is a word of the field: download, weights, compile, kv, graphs, warmup, http, ready."""
+
+    stage: str
+    fraction: float | None = None
+    """Share of this stage that is done, 0..1; None when the log does not say."""
+    detail: str = ""
+    """The log's own line, shortened."""
+
+
+class Failure(Frozen):
+    """Why an engine did not come up or died, for people and programs."""
+
+    code: str
+    """out_of_memory, port_in_use, unknown_flag, model_not_found, image_missing, no_gpu_device, wrong_arch, token_refused, engine_crash, no_progress, bad_answer, does_not_fit, runtime_missing, cancelled"""
+    message: str
+    hint: str | None = None
+    phase: str | None = None
+    exit_code: int | None = None
+    log_tail: tuple[str, ...] = ()
+
+
+class Engine(Frozen):
+    """One incarnation of a profile. Times are Unix seconds."""
+
+    profile: str
+    kind: EngineKind
+    state: EngineState
+    since: float
+    """When it entered this state."""
+    fingerprint: str
+    port: int | None = None
+    url: str | None = None
+    """Root URL, without /v1."""
+    container: str | None = None
+    version: str | None = None
+    ready_at: float | None = None
+    load_s: float | None = None
+    """How long its last start took, from create to ready; None for an adopted engine."""
+    progress: LoadProgress | None = None
+    failure: Failure | None = None
+    adopted: bool = False
+    simulated: bool = False
+    in_flight: int = 0

@@ -1,0 +1,113 @@
+"""Event: a numbered fact. A snapshot plus every event after its number is the present.
+
+Facts are never lost (a reader that falls behind is told to resync); samples may be: only the latest counts.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from sparkdash.domain.base import Frozen
+from sparkdash.domain.engine import Engine
+from sparkdash.domain.lease import Request
+from sparkdash.domain.metric import Sample
+from sparkdash.domain.profile import ProfileSummary
+from sparkdash.domain.swap import Swap
+
+
+class Level(StrEnum):
+    """How much a notice asks of the reader."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class EngineChanged(Frozen):
+    """An engine entered a state, made progress, or failed. State `absent` removes it."""
+
+    kind: Literal["engine"] = "engine"
+    engine: Engine
+
+
+class SwapChanged(Frozen):
+    """A swap began, moved on, or ended (then `ended_at` and `outcome` are set)."""
+
+    kind: Literal["swap"] = "swap"
+    swap: Swap
+
+
+class RequestChanged(Frozen):
+    """A request arrived, was granted, began to stream, or ended."""
+
+    kind: Literal["request"] = "request"
+    request: Request
+
+
+class SampleTaken(Frozen):
+    """A tick of telemetry. The one event that may be dropped for a newer one."""
+
+    kind: Literal["sample"] = "sample"
+    sample: Sample
+
+
+class ProfilesChanged(Frozen):
+    """The catalog was read again; these are all of them. `problems` are the files that could not be read."""
+
+    kind: Literal["profiles"] = "profiles"
+    profiles: tuple[ProfileSummary, ...]
+    problems: tuple[str, ...] = ()
+
+
+class ToggleChanged(Frozen):
+    """Which two profiles the A/B key flips between."""
+
+    kind: Literal["toggle"] = "toggle"
+    a: str | None
+    b: str | None
+
+
+class TrafficChanged(Frozen):
+    """The demo's own traffic was switched on or off."""
+
+    kind: Literal["traffic"] = "traffic"
+    on: bool
+
+
+class Notice(Frozen):
+    """Something a person should know: a refused start, telemetry restarted, a foreign container."""
+
+    kind: Literal["notice"] = "notice"
+    level: Level
+    code: str
+    text: str
+    profile: str | None = None
+
+
+Fact = Annotated[
+    EngineChanged
+    | SwapChanged
+    | RequestChanged
+    | SampleTaken
+    | ProfilesChanged
+    | ToggleChanged
+    | TrafficChanged
+    | Notice,
+    Field(discriminator="kind"),
+]
+
+
+class Event(Frozen):
+    """A fact with its place in the journal."""
+
+    seq: int
+    at: float
+    """Unix seconds."""
+    fact: Fact
+
+
+EVENT = TypeAdapter(Event)
+"""The codec: `EVENT.validate_json(line)`, `EVENT.dump_json(event)`."""

@@ -1,0 +1,51 @@
+"""Ticket and lease: one request's claim on an engine, and the row that people see of it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from sparkdash.domain.base import Frozen
+
+
+class RequestState(StrEnum):
+    """Where a request is."""
+
+    WAITING = "waiting"
+    """No engine yet: queued behind others or behind a swap."""
+    PREFILL = "prefill"
+    """Sent to the engine, no answer byte yet."""
+    STREAMING = "streaming"
+    DONE = "done"
+    FAILED = "failed"
+    GONE = "gone"
+    """The client left."""
+
+
+class Request(Frozen):
+    """One request as the gateway saw it. Times are Unix seconds, durations seconds, rates tokens per second."""
+
+    id: str
+    client: str
+    """Short name made from the User-Agent, never an address or a key."""
+    profile: str
+    route: str
+    state: RequestState
+    started_at: float
+    stream: bool = False
+    position: int | None = None
+    """Place in the queue, 1 is next; None when it does not wait."""
+    granted_at: float | None = None
+    finished_at: float | None = None
+    status: int | None = None
+    ttft_s: float | None = None
+    """From the moment that the request was sent to the engine to the first event that carries text, reasoning or a tool call; waiting for a swap is not in it."""
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    completion_tokens: int | None = None
+    decode_tok_s: float | None = None
+    """(completion tokens - 1) / (last - first text-bearing event), counted by the engine's own usage."""
+    finish_reason: str | None = None
+    error: str | None = None
+    """The error's code, never the prompt."""
+    internal: bool = False
+    """Made by sparkdash itself: a warm-up or the demo's traffic."""

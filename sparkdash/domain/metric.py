@@ -1,0 +1,110 @@
+"""Metric and Sample: one tick of telemetry, named by the field's words.
+
+Every rate says what it divides by what. None is "not known", never zero.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from sparkdash.domain.base import Frozen
+
+
+class Metric(StrEnum):
+    """What an engine is asked for every tick."""
+
+    DECODE = "decode_tok_s"
+    PREFILL = "prefill_tok_s"
+    PREFIX_HIT = "prefix_hit"
+    PREFIX_HIT_LIFETIME = "prefix_hit_lifetime"
+    KV_USED = "kv_used"
+    KV_CAPACITY = "kv_capacity_tokens"
+    RUNNING = "running"
+    WAITING = "waiting"
+    ACCEPTANCE = "acceptance"
+    ACCEPTANCE_LENGTH = "acceptance_length"
+    TTFT_P50 = "ttft_p50_s"
+    TTFT_P95 = "ttft_p95_s"
+    PREEMPTIONS = "preemptions"
+
+
+class MetricInfo(NamedTuple):
+    """How a metric is shown, and what it is."""
+
+    label: str
+    unit: str
+    definition: str
+
+
+METRICS: dict[Metric, MetricInfo] = {
+    Metric.DECODE: MetricInfo("decode", "tok/s", "generated tokens / wall time, over the last ticks, all requests together"),
+    Metric.PREFILL: MetricInfo("prefill", "tok/s", "prompt tokens really computed (cached ones excluded) / wall time"),
+    Metric.PREFIX_HIT: MetricInfo("prefix", "share", "prompt tokens found in the prefix cache / prompt tokens looked up, last 60 s"),
+    Metric.PREFIX_HIT_LIFETIME: MetricInfo("prefix lifetime", "share", "the same since the engine started"),
+    Metric.KV_USED: MetricInfo("kv", "share", "KV cache in use / KV cache"),
+    Metric.KV_CAPACITY: MetricInfo("kv capacity", "tokens", "tokens that the KV cache can hold"),
+    Metric.RUNNING: MetricInfo("running", "requests", "requests the engine works on"),
+    Metric.WAITING: MetricInfo("waiting", "requests", "requests queued inside the engine"),
+    Metric.ACCEPTANCE: MetricInfo("acceptance", "share", "accepted draft tokens / drafted tokens, last 60 s"),
+    Metric.ACCEPTANCE_LENGTH: MetricInfo("mean acceptance length", "tokens", "1 + accepted draft tokens / drafts, last 60 s"),
+    Metric.TTFT_P50: MetricInfo("ttft p50", "s", "median time to first token, from the engine's histogram, last 60 s"),
+    Metric.TTFT_P95: MetricInfo("ttft p95", "s", "95th percentile of the same"),
+    Metric.PREEMPTIONS: MetricInfo("preemptions", "requests", "requests thrown out of the KV cache since the engine started"),
+}  # fmt: skip
+
+
+class EngineSample(Frozen):
+    """One engine's tick."""
+
+    at: float
+    """Unix seconds of the last answer that the values come from; older than the sample when the engine is silent."""
+    values: dict[Metric, float | None] = {}
+    acceptance_at: tuple[float, ...] | None = None
+    """Accepted / drafts for each draft position, over the last 60 s; None without speculation or drafts."""
+    error: str | None = None
+    """Why the last scrape gave nothing."""
+
+    def get(self, metric: Metric) -> float | None:
+        """The value, or None when the engine does not tell."""
+        return self.values.get(metric)
+
+
+class Memory(Frozen):
+    """The box's unified memory. Bytes; `pressure` is PSI "full avg10" as a share of time, 0..1."""
+
+    total: int
+    available: int
+    free: int
+    page_cache: int | None = None
+    """Reclaimable: page cache and slab, as the kernel counts it (Cached + SReclaimable - Shmem)."""
+    swap_total: int | None = None
+    swap_used: int | None = None
+    pressure: float | None = None
+    engines: dict[str, int | None] = {}
+    """By profile: what its processes hold; on a GB10 the sum of NVML's per-process figures plus their resident host memory where NVML is silent."""
+    reserve: int = 0
+    """What admission keeps free."""
+
+
+class Gpu(Frozen):
+    """The GPU, as far as the driver tells. On a GB10 many of these are not supported and stay None."""
+
+    name: str | None = None
+    utilization: float | None = None
+    """0..1"""
+    power_w: float | None = None
+    temperature_c: float | None = None
+    sm_clock_mhz: float | None = None
+    sm_clock_max_mhz: float | None = None
+    throttle: tuple[str, ...] = ()
+    driver: str | None = None
+
+
+class Sample(Frozen):
+    """One tick: everything measured at about the same moment. Unix seconds."""
+
+    at: float
+    engines: dict[str, EngineSample] = {}
+    memory: Memory | None = None
+    gpu: Gpu | None = None

@@ -1,0 +1,203 @@
+"""Profile: a file's promise of how to run one model on one engine.
+
+Owns: the resolved profile (variants already applied) and its fingerprint. How YAML becomes one is the
+catalog's business; how one becomes a command line is the engine adapter's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+
+from sparkdash.domain.base import Frozen
+from sparkdash.units import GIB
+
+ArgValue = bool | int | float | str | list[Any] | dict[str, Any] | None
+"""An engine flag's value. True is a bare flag, False and None leave it out, a dict or list is passed as JSON."""
+
+
+class EngineKind(StrEnum):
+    """The dialect that an engine speaks."""
+
+    VLLM = "vllm"
+    SGLANG = "sglang"
+    LLAMACPP = "llamacpp"
+    TRTLLM = "trtllm"
+    OPENAI = "openai"
+    """Anything that already listens at `url`; sparkdash neither starts nor stops it."""
+    SIM = "sim"
+    """The simulated engine. Every figure it gives is labelled simulated."""
+
+
+class ModelRef(Frozen):
+    """Where weights are: a folder or file on this box, or a repository on the Hugging Face hub."""
+
+    path: str | None = None
+    hf: str | None = None
+    revision: str | None = None
+
+    @model_validator(mode="after")
+    def _one_place(self) -> ModelRef:
+        if (self.path is None) == (self.hf is None):
+            raise ValueError("give exactly one of 'path' and 'hf'")
+        return self
+
+    @property
+    def ref(self) -> str:
+        """What an engine is given: the path or the repository's name."""
+        return self.path or self.hf or ""
+
+
+class MemoryNeed(Frozen):
+    """What an engine takes from the unified memory, in GiB. None is unknown, not zero."""
+
+    weights_gib: float | None = Field(default=None, ge=0)
+    kv_gib: float | None = Field(default=None, ge=0)
+    overhead_gib: float | None = Field(default=None, ge=0)
+    source: str | None = None
+    """Where the figures come from; a figure without a source is not believed by readers."""
+
+    @property
+    def total_bytes(self) -> int | None:
+        """Weights + KV + overhead, in bytes; None while any term is unknown."""
+        terms = (self.weights_gib, self.kv_gib, self.overhead_gib)
+        known = [term for term in terms if term is not None]
+        return int(sum(known) * GIB) if len(known) == len(terms) else None
+
+
+class Published(Frozen):
+    """One published figure for a profile. Rates are per second; None was not published."""
+
+    workload: str
+    source: str
+    """The name of the document that the figure was read in."""
+    decode_tok_s: float | None = None
+    prefill_tok_s: float | None = None
+    e2e_tok_s: float | None = None
+    """Completion tokens divided by the whole time of the request, prefill included."""
+    aggregate_tok_s: float | None = None
+    prefix_hit_rate: Annotated[float | None, Field(ge=0, le=1)] = None
+    math_score: Annotated[float | None, Field(ge=0, le=1)] = None
+    note: str | None = None
+
+
+class SimSpeed(Frozen):
+    """Decode and prefill speed of the simulated engine at one context length (tokens)."""
+
+    context: int = Field(ge=0)
+    decode_tok_s: float = Field(gt=0)
+    prefill_tok_s: float = Field(gt=0)
+
+
+class SimSpec(Frozen):
+    """How the simulated engine should behave. All of it is invented for rehearsal; none of it is a measurement."""
+
+    load_s: float = Field(default=8.0, ge=0)
+    speeds: tuple[SimSpeed, ...] = (SimSpeed(context=0, decode_tok_s=40, prefill_tok_s=2000),)
+    acceptance: tuple[Annotated[float, Field(ge=0, le=1)], ...] = ()
+    """Chance that the draft token at each position is accepted, given that those before it were."""
+    memory_gib: float = Field(default=20.0, ge=0)
+    kv_tokens: int = Field(default=262144, gt=0)
+    time_scale: float = Field(default=1.0, gt=0)
+    """Everything runs this many times faster than it says; for tests."""
+    fault: str | None = None
+    """One of the zoo's names (sparkdash.sim.faults)."""
+
+
+class Mount(Frozen):
+    """A folder or file of the host made visible to the engine."""
+
+    source: str
+    target: str
+    read_only: bool = True
+
+
+class Profile(Frozen):
+    """How to run one model on one engine, with every variant and default already applied."""
+
+    name: str
+    """`family` or `family/variant`."""
+    about: str = ""
+    engine: EngineKind
+    engine_version: str | None = None
+    image: str | None = None
+    command: tuple[str, ...] = ()
+    """The program in the container that the engine's arguments follow; empty: the adapter's default."""
+    models: dict[str, ModelRef] = {}
+    """`target` is the model served; `drafter` and others can be named in args as "{drafter}"."""
+    serves: tuple[str, ...] = ()
+    """Aliases that clients may use; unique over the catalog."""
+    args: dict[str, ArgValue] = {}
+    env: dict[str, str] = {}
+    mounts: tuple[Mount, ...] = ()
+    tmpfs: tuple[str, ...] = ()
+    gpu: bool = True
+    """False: no device is handed to the container (a CPU engine)."""
+    shm_size: str | None = None
+    url: str | None = None
+    """Root URL of an engine of kind `openai`, without /v1."""
+    context: int | None = Field(default=None, gt=0)
+    """Context length in tokens, when it is not among the engine's arguments."""
+    memory: MemoryNeed = MemoryNeed()
+    nodes: int = Field(default=1, ge=1)
+    request: dict[str, Any] = {}
+    """Defaults merged into a request's body where the client did not set the key."""
+    published: tuple[Published, ...] = ()
+    cannot_run: str | None = None
+    """Why this system cannot run as published; it stays visible and is never started."""
+    nearest: str | None = None
+    """The profile to use instead of one that cannot run."""
+    sim: SimSpec | None = None
+    source: str = ""
+    """file:line it was read from."""
+
+    @property
+    def family(self) -> str:
+        """The name without its variant."""
+        return self.name.split("/", 1)[0]
+
+    @property
+    def variant(self) -> str | None:
+        """The variant's own name, or None for the base of the family."""
+        return self.name.split("/", 1)[1] if "/" in self.name else None
+
+    @property
+    def fingerprint(self) -> str:
+        """12 hex digits over everything that changes the running engine: two equal ones are the same launch."""
+        launch = self.model_dump(
+            mode="json",
+            include={
+                "engine", "engine_version", "image", "command", "models", "args", "env", "mounts",
+                "tmpfs", "gpu", "shm_size", "url", "nodes", "sim",
+            },
+        )  # fmt: skip
+        text = json.dumps(launch, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+class ProfileSummary(Frozen):
+    """What lists and clients see of a profile."""
+
+    name: str
+    about: str
+    engine: EngineKind
+    engine_version: str | None
+    image: str | None
+    serves: tuple[str, ...]
+    context: int | None
+    needs_bytes: int | None
+    nodes: int
+    cannot_run: str | None
+    nearest: str | None
+    published_decode_tok_s: float | None
+    """The best published decode rate, for the list's column."""
+    published_note: str | None
+    """Which workload and document that rate is of."""
+    speculation: str | None
+    """"eagle3 k=1", "mtp k=2", …; None when the profile does not speculate."""
+    fingerprint: str
+    simulated: bool

@@ -1,0 +1,217 @@
+"""Snapshot: all that a newcomer must know at event number `seq`, and the one way it moves on.
+
+`apply` is used by the daemon's bus and by every TUI's mirror, so both see the same world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from statistics import median
+
+from sparkdash.domain.base import Frozen
+from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.event import (
+    EngineChanged,
+    Event,
+    Notice,
+    ProfilesChanged,
+    RequestChanged,
+    SampleTaken,
+    SwapChanged,
+    ToggleChanged,
+    TrafficChanged,
+)
+from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.metric import Metric, Sample
+from sparkdash.domain.profile import ProfileSummary
+from sparkdash.domain.swap import Swap
+
+RECENT_REQUESTS = 50
+RECENT_SWAPS = 20
+RECENT_NOTICES = 50
+FIGURE_WINDOW = 20
+"""Requests that a profile's median speeds are taken over."""
+
+OPEN = frozenset({RequestState.WAITING, RequestState.PREFILL, RequestState.STREAMING})
+"""States of a request that is not over."""
+
+
+class DaemonInfo(Frozen):
+    """Who serves."""
+
+    version: str
+    host: str
+    pid: int
+    started_at: float
+    runtime: str
+    """podman, docker, process, or none."""
+    url: str
+    """Base URL for clients, with /v1."""
+    simulated: bool = False
+    """True in the demo: every figure is invented."""
+
+
+class Figures(Frozen):
+    """What was seen of one profile here, kept while another runs. Rates in tokens per second."""
+
+    requests: int = 0
+    """Finished requests that gave a rate, since the daemon started."""
+    rates: tuple[float, ...] = ()
+    """Decode rates of the last requests, oldest first."""
+    ttfts: tuple[float, ...] = ()
+    best: float | None = None
+    acceptance: float | None = None
+    acceptance_length: float | None = None
+    prefix_hit: float | None = None
+    load_s: float | None = None
+    at: float | None = None
+    """When the newest of them was taken, Unix seconds."""
+
+    @property
+    def decode_tok_s(self) -> float | None:
+        """Median decode rate of the last requests."""
+        return median(self.rates) if self.rates else None
+
+    @property
+    def ttft_s(self) -> float | None:
+        """Median time to first token of the last requests."""
+        return median(self.ttfts) if self.ttfts else None
+
+
+class Snapshot(Frozen):
+    """The world at event `seq`."""
+
+    seq: int
+    at: float
+    daemon: DaemonInfo
+    profiles: tuple[ProfileSummary, ...] = ()
+    problems: tuple[str, ...] = ()
+    engines: dict[str, Engine] = {}
+    swap: Swap | None = None
+    """The one under way, or None."""
+    swaps: tuple[Swap, ...] = ()
+    """Ended ones, newest first."""
+    requests: dict[str, Request] = {}
+    """Open ones by id, in order of arrival."""
+    recent: tuple[Request, ...] = ()
+    """Ended ones, newest first."""
+    sample: Sample | None = None
+    figures: dict[str, Figures] = {}
+    toggle_a: str | None = None
+    toggle_b: str | None = None
+    traffic: bool | None = None
+    """Is the demo's own traffic on? None when there is no such source."""
+    notices: tuple[Notice, ...] = ()
+    """Newest first."""
+
+    @property
+    def active(self) -> Engine | None:
+        """The engine that `auto` means: the ready one that became ready last."""
+        ready = [e for e in self.engines.values() if e.state in (EngineState.READY, EngineState.DRAINING)]
+        return max(ready, key=lambda e: e.ready_at or 0.0, default=None)
+
+    def profile(self, name: str) -> ProfileSummary | None:
+        """The profile of that exact name."""
+        return next((p for p in self.profiles if p.name == name), None)
+
+
+def apply(snapshot: Snapshot, event: Event) -> Snapshot:
+    """The world after `event`. Pure.
+
+    Raises:
+        ValueError: when an event is missing between the two; the reader must fetch a snapshot anew.
+    """
+    if event.seq <= snapshot.seq:
+        return snapshot
+    if event.seq != snapshot.seq + 1 and not isinstance(event.fact, SampleTaken):
+        raise ValueError(f"event {event.seq} does not follow {snapshot.seq}")
+    changes = _changes(snapshot, event)
+    return snapshot.model_copy(update={"seq": event.seq, "at": event.at, **changes})
+
+
+def _changes(snapshot: Snapshot, event: Event) -> dict[str, object]:
+    match event.fact:
+        case EngineChanged(engine=engine):
+            return _engine(snapshot, engine)
+        case SwapChanged(swap=swap):
+            return _swap(snapshot, swap)
+        case RequestChanged(request=request):
+            return _request(snapshot, request)
+        case SampleTaken(sample=sample):
+            return {"sample": sample, "figures": _sampled(snapshot, sample)}
+        case ProfilesChanged(profiles=profiles, problems=problems):
+            return {"profiles": profiles, "problems": problems}
+        case ToggleChanged(a=a, b=b):
+            return {"toggle_a": a, "toggle_b": b}
+        case TrafficChanged(on=on):
+            return {"traffic": on}
+        case Notice() as notice:
+            return {"notices": (notice, *snapshot.notices)[:RECENT_NOTICES]}
+
+
+def _engine(snapshot: Snapshot, engine: Engine) -> dict[str, object]:
+    engines = {name: e for name, e in snapshot.engines.items() if name != engine.profile}
+    if engine.state is not EngineState.ABSENT:
+        engines[engine.profile] = engine
+    changes: dict[str, object] = {"engines": engines}
+    if engine.state is EngineState.READY and engine.load_s is not None:
+        changes["figures"] = _with(snapshot, engine.profile, load_s=engine.load_s)
+    return changes
+
+
+def _swap(snapshot: Snapshot, swap: Swap) -> dict[str, object]:
+    if swap.ended_at is None:
+        return {"swap": swap}
+    current = snapshot.swap if snapshot.swap and snapshot.swap.id != swap.id else None
+    return {"swap": current, "swaps": (swap, *snapshot.swaps)[:RECENT_SWAPS]}
+
+
+def _request(snapshot: Snapshot, request: Request) -> dict[str, object]:
+    requests = dict(snapshot.requests)
+    if request.state in OPEN:
+        requests[request.id] = request
+        return {"requests": requests}
+    requests.pop(request.id, None)
+    changes: dict[str, object] = {"requests": requests, "recent": (request, *snapshot.recent)[:RECENT_REQUESTS]}
+    if request.state is RequestState.DONE and not request.internal:
+        changes["figures"] = _counted(snapshot, request)
+    return changes
+
+
+def _counted(snapshot: Snapshot, request: Request) -> dict[str, Figures]:
+    old = snapshot.figures.get(request.profile, Figures())
+    update: dict[str, object] = {"at": request.finished_at}
+    if request.decode_tok_s is not None:
+        update["requests"] = old.requests + 1
+        update["rates"] = (*old.rates, request.decode_tok_s)[-FIGURE_WINDOW:]
+        update["best"] = max(old.best or 0.0, request.decode_tok_s)
+    if request.ttft_s is not None:
+        update["ttfts"] = (*old.ttfts, request.ttft_s)[-FIGURE_WINDOW:]
+    return _with(snapshot, request.profile, **update)
+
+
+def _sampled(snapshot: Snapshot, sample: Sample) -> dict[str, Figures]:
+    figures = snapshot.figures
+    for name, engine in sample.engines.items():
+        seen = {
+            "acceptance": engine.get(Metric.ACCEPTANCE),
+            "acceptance_length": engine.get(Metric.ACCEPTANCE_LENGTH),
+            "prefix_hit": engine.get(Metric.PREFIX_HIT),
+        }
+        known = {key: value for key, value in seen.items() if value is not None}
+        if known:
+            old = figures.get(name, Figures())
+            figures = {**figures, name: old.model_copy(update={**known, "at": engine.at})}
+    return figures
+
+
+def _with(snapshot: Snapshot, profile: str, **update: object) -> dict[str, Figures]:
+    old = snapshot.figures.get(profile, Figures())
+    return {**snapshot.figures, profile: old.model_copy(update=update)}
+
+
+def replay(snapshot: Snapshot, events: Iterable[Event]) -> Snapshot:
+    """`apply` one after another."""
+    for event in events:
+        snapshot = apply(snapshot, event)
+    return snapshot

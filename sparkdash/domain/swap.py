@@ -1,0 +1,62 @@
+"""Swap: one change of residents, from the first drain to the last warm-up token."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from sparkdash.domain.base import Frozen
+from sparkdash.domain.engine import Failure, LoadProgress
+
+
+class SwapPhase(StrEnum):
+    """The seven steps, in their order."""
+
+    DRAIN = "drain"
+    STOP = "stop"
+    RECLAIM = "reclaim"
+    PREFLIGHT = "preflight"
+    CREATE = "create"
+    LOAD = "load"
+    WARM = "warm"
+
+
+class SwapCause(StrEnum):
+    """Who wanted it."""
+
+    REQUEST = "request"
+    USER = "user"
+    BENCH = "bench"
+    IDLE = "idle"
+    FALLBACK = "fallback"
+
+
+class SwapOutcome(StrEnum):
+    """How it ended."""
+
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class Swap(Frozen):
+    """One change of residents. Times are Unix seconds, durations seconds."""
+
+    id: str
+    target: str | None
+    """The profile that comes; None when a swap only stops."""
+    evict: tuple[str, ...]
+    cause: SwapCause
+    phase: SwapPhase
+    started_at: float
+    phase_at: float
+    """When the present phase began."""
+    progress: LoadProgress | None = None
+    waiting: int = 0
+    """Requests that wait for the target."""
+    expected_s: float | None = None
+    """Learned time of the whole swap; None before the first."""
+    stage_s: dict[SwapPhase, float] = {}
+    """Time of each phase that is over."""
+    ended_at: float | None = None
+    outcome: SwapOutcome | None = None
+    failure: Failure | None = None

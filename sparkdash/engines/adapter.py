@@ -1,0 +1,122 @@
+"""EngineAdapter: the contract every dialect keeps.
+
+An adapter is a stateless value. It turns a profile into a container, tells where to probe, maps the
+engine's own metric names to ours, and reads its log. It never talks to an engine itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sparkdash.domain.container import ContainerSpec
+from sparkdash.domain.engine import Failure, LoadProgress
+from sparkdash.domain.profile import EngineKind, Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """Paths below the engine's root URL. None: the engine has no such thing."""
+
+    alive: str
+    """Answers 200 when the HTTP server is up; cheap enough for 1 Hz (never SGLang's /health)."""
+    models: str | None = "/v1/models"
+    version: str | None = None
+    """JSON with a "version" key."""
+    chat: str | None = "/v1/chat/completions"
+    """Where the warm-up generation goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricNames:
+    """The engine's sample names for what telemetry derives from. Each entry lists candidates, newest first; the first present wins.
+
+    Counters are summed over labels. Empty: the engine does not tell.
+    """
+
+    path: str | None
+    """Path of the text exposition; None when there is none."""
+    generated: tuple[str, ...] = ()
+    """Counter of generated tokens that moves while a request runs."""
+    prefilled: tuple[str, ...] = ()
+    """Counter of prompt tokens really computed."""
+    prefilled_label: tuple[str, str] | None = None
+    """(label, value) that picks the computed ones out of `prefilled`."""
+    generated_label: tuple[str, str] | None = None
+    prefix_hits: tuple[str, ...] = ()
+    prefix_hits_label: tuple[str, tuple[str, ...]] | None = None
+    """(label, values) summed as hits."""
+    prefix_queries: tuple[str, ...] = ()
+    """Counter of looked-up tokens; empty with `prefix_queries_are_hits_plus` set."""
+    prefix_misses: tuple[str, ...] = ()
+    """When set, queries = hits + misses."""
+    kv_used: tuple[str, ...] = ()
+    """Gauge 0..1; the mean over labels."""
+    kv_capacity: tuple[str, ...] = ()
+    """Gauge in tokens."""
+    kv_info: tuple[str, ...] = ()
+    """Info series with labels kv_cache_size_tokens, or num_gpu_blocks and block_size."""
+    running: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+    drafts: tuple[str, ...] = ()
+    draft_tokens: tuple[str, ...] = ()
+    accepted: tuple[str, ...] = ()
+    accepted_at: tuple[str, ...] = ()
+    """Counter with the label `position`."""
+    acceptance_gauge: tuple[str, ...] = ()
+    acceptance_length_gauge: tuple[str, ...] = ()
+    """Gauges that already hold the ratio (SGLang); used when the counters are absent."""
+    ttft: tuple[str, ...] = ()
+    """Histogram's base name, seconds."""
+    preemptions: tuple[str, ...] = ()
+    started: tuple[str, ...] = ("process_start_time_seconds",)
+    """A change of this gauge means that the engine restarted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What the supervisor decides and an adapter needs, beside the profile."""
+
+    port: int
+    containerised: bool
+    """False with the process runtime: no image, no mounts, host paths as they are."""
+    hf_home: str
+    """The owner's Hugging Face cache on the host, mounted when a model comes from the hub."""
+    cache_dir: str
+    """A host folder for this image's compile caches, mounted so that the second start is fast."""
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+class EngineAdapter(Protocol):
+    """One engine kind's dialect."""
+
+    kind: EngineKind
+    probes: Probes
+    metrics: MetricNames
+    managed: bool
+    """False when sparkdash neither starts nor stops such engines (kind `openai`)."""
+
+    def container(self, profile: Profile, launch: Launch) -> ContainerSpec:
+        """The container for `profile`. Raises ProfileError when the profile lacks what this engine needs (an image, a model)."""
+        ...
+
+    def served_names(self, profile: Profile) -> tuple[str, ...]:
+        """Every model name that the engine will accept: the profile's name and its aliases; the first is used in warm-up."""
+        ...
+
+    def context(self, profile: Profile) -> int | None:
+        """Configured context length in tokens, known without starting the engine."""
+        ...
+
+    def speculation(self, profile: Profile) -> str | None:
+        """ "eagle3 k=1", or None."""
+        ...
+
+    def read_log(self, line: str) -> LoadProgress | None:
+        """What one line of the start-up log says about progress; None when it says nothing. `line` has no newline or carriage return."""
+        ...
+
+    def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
+        """Why a start failed, from the last log lines; code engine_crash when nothing known matches."""
+        ...

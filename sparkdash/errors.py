@@ -1,0 +1,121 @@
+"""The errors that a person or a client meets.
+
+Owns: one family per party that can mend the matter, and the shape every renderer shares.
+Must not know: HTTP, terminals, containers.
+Rule: a message says what failed and what was found; the hint says what to do. Neither carries a secret.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class SparkdashError(Exception):
+    """Base of every expected failure.
+
+    Attributes: `code` is a stable snake_case word for programs; `message` says what failed and what was
+    found; `hint` what to do about it; `status` the HTTP status; `retry_after` seconds, when waiting helps;
+    `exit_code` of the command line.
+    """
+
+    status = 500
+    exit_code = 1
+    default_code = "internal_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        hint: str | None = None,
+        status: int | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or self.default_code
+        self.hint = hint
+        self.status = status if status is not None else type(self).status
+        self.retry_after = retry_after
+
+    def details(self) -> dict[str, Any]:
+        """Further facts for programs; JSON-ready."""
+        return {}
+
+    def text(self) -> str:
+        """Message and hint as one paragraph."""
+        return f"{self.message} {self.hint}" if self.hint else self.message
+
+
+class ProfileError(SparkdashError):
+    """The author of a profile can mend it. `problems` holds every one found, each with file:line."""
+
+    status = 422
+    exit_code = 2
+    default_code = "profile_invalid"
+
+    def __init__(self, message: str, *, problems: tuple[str, ...] = (), **rest: Any) -> None:
+        super().__init__(message, **rest)
+        self.problems = problems
+
+    def details(self) -> dict[str, Any]:
+        """Every problem found."""
+        return {"problems": list(self.problems)} if self.problems else {}
+
+
+class AdmissionError(SparkdashError):
+    """The caller asked for something that cannot be granted: unknown model, does not fit, queue full."""
+
+    status = 400
+    exit_code = 3
+    default_code = "refused"
+
+
+class EngineError(SparkdashError):
+    """An engine did not come up, or died. Carries where, how, and its last words."""
+
+    status = 503
+    exit_code = 4
+    default_code = "engine_failed"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        phase: str | None = None,
+        container_exit: int | None = None,
+        log_tail: tuple[str, ...] = (),
+        **rest: Any,
+    ) -> None:
+        super().__init__(message, **rest)
+        self.phase = phase
+        self.container_exit = container_exit
+        self.log_tail = log_tail
+
+    def details(self) -> dict[str, Any]:
+        """Where the start ended and the engine's last words."""
+        return {"phase": self.phase, "exit_code": self.container_exit, "log_tail": list(self.log_tail)}
+
+
+class HostError(SparkdashError):
+    """The box lacks something: podman, a port, a device, disk, memory."""
+
+    status = 503
+    exit_code = 5
+    default_code = "host_not_ready"
+
+
+class UpstreamError(SparkdashError):
+    """An engine that should answer did not, or answered nonsense."""
+
+    status = 502
+    exit_code = 6
+    default_code = "engine_unreachable"
+
+
+class DaemonError(SparkdashError):
+    """The daemon cannot be reached, is another version, or is already running."""
+
+    status = 503
+    exit_code = 7
+    default_code = "daemon_unreachable"

@@ -1,0 +1,40 @@
+"""Where sparkdash keeps its things.
+
+Owns: the folders, by the XDG rules (platformdirs), each overridable by one variable for tests and demos.
+Must not know what is stored in them.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from platformdirs import PlatformDirs
+
+_DIRS = PlatformDirs("sparkdash", appauthor=False)
+
+
+def _dir(variable: str, default: Path) -> Path:
+    return Path(os.environ[variable]) if os.environ.get(variable) else default
+
+
+def config_dir() -> Path:
+    """Settings and the owner's profiles; `SPARKDASH_CONFIG_DIR`."""
+    return _dir("SPARKDASH_CONFIG_DIR", _DIRS.user_config_path)
+
+
+def state_dir() -> Path:
+    """The database and logs; `SPARKDASH_STATE_DIR`."""
+    return _dir("SPARKDASH_STATE_DIR", _DIRS.user_state_path)
+
+
+def runtime_dir() -> Path:
+    """The unix socket and the lock, gone at logout; `SPARKDASH_RUNTIME_DIR`."""
+    return _dir("SPARKDASH_RUNTIME_DIR", _DIRS.user_runtime_path)
+
+
+def shipped_profiles() -> Path:
+    """The profiles that come with sparkdash: inside the wheel, or beside the package in a checkout."""
+    package = Path(__file__).resolve().parent
+    bundled = package / "_profiles"
+    return bundled if bundled.is_dir() else package.parent / "profiles"

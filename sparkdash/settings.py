@@ -1,0 +1,95 @@
+"""Settings: the few things an owner decides for the whole box.
+
+Owns: defaults, and their one file, `config.toml` in the config folder, overridable by SPARKDASH_* variables.
+Must not know what the values do.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sparkdash import paths
+from sparkdash.errors import ProfileError
+
+DEFAULT_PORT = 8484
+"""Where clients find the gateway. Free in IANA's list and used by no engine that sparkdash knows."""
+
+
+class Settings(BaseModel):
+    """What `config.toml` may hold. Durations in seconds, memory in GiB."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: str = "127.0.0.1"
+    """Where the gateway listens. Loopback only for now: there are no access keys yet."""
+    port: int = Field(default=DEFAULT_PORT, ge=0, le=65535)
+    runtime: str = Field(default="podman", pattern="^(podman|docker|process)$")
+    profiles: tuple[Path, ...] = ()
+    """More folders of profiles; later ones win over earlier ones and over those shipped with sparkdash."""
+    shipped_profiles: bool = True
+    hf_home: Path = Path("~/.cache/huggingface")
+    cache_dir: Path = Path("~/.cache/sparkdash")
+    engine_ports: tuple[int, int] = (18000, 18999)
+    """Engines listen on free ports in this range, on loopback."""
+    reserve_gib: float = Field(default=10.0, ge=0)
+    """Memory that admission keeps free. 10 GiB: the floor that owners' reports converge on (an engine's host side, page tables, desktop)."""
+    drain_s: float = Field(default=120.0, ge=0)
+    """How long a swap waits for running requests before it cuts them."""
+    stop_grace_s: float = Field(default=30.0, ge=0)
+    reclaim_s: float = Field(default=300.0, ge=0)
+    """How long to wait for memory to come back after a container has gone."""
+    no_progress_s: float = Field(default=1200.0, gt=0)
+    """A load that makes no progress for this long has failed."""
+    warm_s: float = Field(default=300.0, gt=0)
+    """Limit of the warm-up generation; the first one compiles kernels."""
+    queue_limit: int = Field(default=200, ge=1)
+    """Requests that may wait; the next one is told to come back."""
+    hold_headers_s: float = Field(default=3.0, ge=0)
+    """A waiting stream gets its true status for this long; after it, keep-alives."""
+    sample_s: float = Field(default=1.0, gt=0)
+    body_limit_mib: int = Field(default=64, ge=1)
+
+
+def load(file: Path | None = None, **overrides: Any) -> Settings:
+    """Defaults, then the file, then SPARKDASH_HOST/PORT/RUNTIME, then `overrides` (None is not given).
+
+    Raises:
+        ProfileError: the file cannot be read or holds a key or value that is not known; names each.
+    """
+    path = file or paths.config_dir() / "config.toml"
+    values = _read(path)
+    for key in ("host", "port", "runtime"):
+        if value := os.environ.get(f"SPARKDASH_{key.upper()}"):
+            values[key] = value
+    values.update({key: value for key, value in overrides.items() if value is not None})
+    try:
+        settings = Settings.model_validate(values)
+    except ValidationError as error:
+        problems = tuple(f"{path}: {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        raise ProfileError(
+            f"The settings are not valid: {problems[0]}.",
+            code="settings_invalid",
+            problems=problems,
+            hint="Known keys: " + ", ".join(Settings.model_fields) + ".",
+        ) from None
+    if settings.host not in ("127.0.0.1", "::1", "localhost"):
+        raise ProfileError(
+            f"sparkdash listens on loopback only, and host is {settings.host!r}.",
+            code="settings_invalid",
+            hint="Use 127.0.0.1 and reach it from elsewhere through `ssh -L`.",
+        )
+    return settings
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise ProfileError(f"{path} cannot be read: {error}.", code="settings_invalid") from None

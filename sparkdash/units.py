@@ -1,0 +1,53 @@
+"""Numbers as people read them.
+
+Owns: the constants between units and the text of a quantity. Must not know anything of sparkdash.
+Rule: unknown (None) is shown as "-", never as 0.
+"""
+
+KIB = 1024
+MIB = 1024**2
+GIB = 1024**3
+
+DASH = "-"
+
+
+def number(value: float | None, digits: int = 0, suffix: str = "") -> str:
+    """`value` with a fixed number of digits and an optional suffix; "-" when unknown."""
+    return DASH if value is None else f"{value:.{digits}f}{suffix}"
+
+
+def percent(share: float | None, digits: int = 0) -> str:
+    """A share of 0..1 as a percentage with a space, as in "76 %"."""
+    return DASH if share is None else f"{share * 100:.{digits}f} %"
+
+
+def gib(count: float | None, digits: int = 1) -> str:
+    """Bytes as GiB with its unit."""
+    return DASH if count is None else f"{count / GIB:.{digits}f} GiB"
+
+
+def tokens(count: float | None) -> str:
+    """A token count, shortened in the way owners say it: 950, 12.6k, 512k, 1.4M."""
+    if count is None:
+        return DASH
+    if count < 1000:
+        return f"{count:.0f}"
+    if count < 1e6:
+        return f"{count / 1e3:.1f}k".replace(".0k", "k")
+    return f"{count / 1e6:.1f}M".replace(".0M", "M")
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as people say them: 0.4s, 12s, 3m40s, 2h14m, 5d03h."""
+    if seconds is None:
+        return DASH
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
