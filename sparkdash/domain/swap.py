@@ -60,3 +60,18 @@ class Swap(Frozen):
     ended_at: float | None = None
     outcome: SwapOutcome | None = None
     failure: Failure | None = None
+
+
+class Plan(Frozen):
+    """What making a profile resident would do. Bytes and seconds; None is unknown, not zero."""
+
+    profile: str
+    evict: tuple[str, ...] = ()
+    """Profiles that would leave; empty when the profile runs already or fits beside the others."""
+    needs_bytes: int | None = None
+    available_bytes: int | None = None
+    """What would be available once those have left, the reserve taken off."""
+    fits: bool | None = None
+    """None while the need or the box's memory is unknown."""
+    expected_s: float | None = None
+    """Learned time of the swap; None before the first, 0 when the profile runs already."""
