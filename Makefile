@@ -1,0 +1,70 @@
+# The two words a stranger types: `make demo` and `make test`. Each installs what it lacks.
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	  command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
+# podman as a small machine needs it (tests/podman/containers.conf says why)
+TEST_ENV := CONTAINERS_CONF=$(CURDIR)/tests/podman/containers.conf
+export PYTHONDONTWRITEBYTECODE ?= 1
+
+.PHONY: help venv demo test check format lint types contracts unit bench clean lock
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "sparkdash needs Python 3.11 or newer, and none was found."; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "python3-venv is missing: apt-get install python3-venv"; rm -rf $(VENV); exit 1; }
+
+$(VENV)/.base: requirements/base.txt pyproject.toml | $(BIN)/python
+	@echo "Installing sparkdash into $(VENV) …"
+	@$(PIP) -r requirements/build.txt -r requirements/base.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.base
+	@echo "Installing the test tools …"
+	@$(PIP) -r requirements/dev.txt
+	@touch $@
+
+venv: $(VENV)/.dev ## the environment in .venv, with the test tools
+
+demo: $(VENV)/.base ## the whole product on a simulated box, in this terminal
+	@$(BIN)/sparkdash demo
+
+test: $(VENV)/.dev ## all tests, real podman and a real vLLM included
+	@sh tests/podman/setup.sh
+	@sh tests/real/setup.sh $(PYTHON)
+	@$(TEST_ENV) $(BIN)/python -m pytest -q
+
+unit: $(VENV)/.dev ## the tests that need neither podman nor the real engine
+	@$(BIN)/python -m pytest -q -m "not podman and not real"
+
+check: format lint types contracts test ## everything CI asks for
+
+format: $(VENV)/.dev ## is every file formatted?
+	@$(BIN)/ruff format --check --quiet . || { echo "Run: $(BIN)/ruff format ."; exit 1; }
+
+lint: $(VENV)/.dev
+	@$(BIN)/ruff check --quiet .
+
+types: $(VENV)/.dev
+	@$(BIN)/mypy
+
+contracts: $(VENV)/.dev ## who may import whom
+	@$(BIN)/lint-imports --no-cache | tail -n 4
+
+bench: $(VENV)/.dev ## benchmarks: ratios against a peer in the same run, never part of the tests
+	@for b in tests/perf/*.py; do echo "== $$b"; $(BIN)/python $$b; done
+
+UV := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --quiet
+lock: ## resolve the dependency ranges again (needs uv)
+	@$(UV) --group build -o requirements/build.txt
+	@$(UV) pyproject.toml -o requirements/base.txt
+	@$(UV) pyproject.toml --group dev -c requirements/base.txt -o requirements/dev.txt
+	@$(UV) pyproject.toml --extra translate -c requirements/base.txt -o requirements/translate.txt
+
+clean: ## forget the environment and the caches
+	@rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
