@@ -1,0 +1,124 @@
+"""The daemon's doors: its sockets, its lock, and a uvicorn that sleeps while nobody calls.
+
+Owns: binding, the one-daemon rule, and the server's life. Must not know what is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import uvicorn
+
+from sparkdash.errors import DaemonError, HostError
+
+SOCKET_NAME = "daemon.sock"
+BACKLOG = 512
+
+
+class Server(uvicorn.Server):
+    """uvicorn without its ten wake-ups a second and without its signal handling: the daemon has its own."""
+
+    def __init__(self, app: Any) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http="httptools",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                date_header=False,
+                server_header=False,
+                timeout_graceful_shutdown=3,
+                timeout_keep_alive=75,
+            )
+        )
+        self._stop = asyncio.Event()
+
+    def stop(self) -> None:
+        """Finish what is under way (at most 3 s) and return from `serve`. Idempotent."""
+        self.should_exit = True
+        self._stop.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Left to the daemon."""
+        yield
+
+    async def main_loop(self) -> None:
+        """Wait for `stop`; uvicorn's own loop polls."""
+        await self._stop.wait()
+
+
+def bind_tcp(host: str, port: int) -> socket.socket:
+    """A listening TCP socket; port 0 takes a free one.
+
+    Raises:
+        HostError: code `port_in_use`, or `cannot_listen` with the system's reason.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+        sock.listen(BACKLOG)
+    except OSError as error:
+        sock.close()
+        in_use = isinstance(error, OSError) and "in use" in str(error).lower()
+        raise HostError(
+            f"sparkdash cannot listen on {host}:{port}: {error.strerror}.",
+            code="port_in_use" if in_use else "cannot_listen",
+            hint="Another program has this port: give another with --port." if in_use else None,
+        ) from None
+    sock.setblocking(False)
+    return sock
+
+
+def bind_unix(folder: Path) -> socket.socket:
+    """A listening unix socket that only this user may open; a stale one is replaced (the lock says it is stale)."""
+    path = folder / SOCKET_NAME
+    path.unlink(missing_ok=True)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    old = os.umask(0o177)
+    try:
+        sock.bind(str(path))
+    except OSError as error:
+        sock.close()
+        raise HostError(f"sparkdash cannot make its socket {path}: {error.strerror}.", code="cannot_listen") from None
+    finally:
+        os.umask(old)
+    sock.listen(BACKLOG)
+    sock.setblocking(False)
+    return sock
+
+
+@contextmanager
+def only_one(folder: Path) -> Iterator[IO[str]]:
+    """Hold the folder's lock while the daemon lives; the file names the holder.
+
+    Raises:
+        DaemonError: another daemon holds it; the message names its pid and address.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (folder / "daemon.lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            raise DaemonError(
+                f"A sparkdash daemon runs already ({file.read().strip() or 'its lock is held'}).",
+                code="daemon_running",
+                hint="`sparkdash status` shows it, `sparkdash stop --daemon` ends it.",
+            ) from None
+        file.truncate(0)
+        yield file
+        with contextlib.suppress(OSError):
+            file.truncate(0)

@@ -1,0 +1,38 @@
+"""Sockets, and the one-daemon rule."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from sparkdash import listen
+from sparkdash.errors import DaemonError, HostError
+
+
+def test_a_port_that_is_taken_is_named_with_the_way_out() -> None:
+    """The error says which address and which flag."""
+    first = listen.bind_tcp("127.0.0.1", 0)
+    port = first.getsockname()[1]
+    with first, pytest.raises(HostError) as caught:
+        listen.bind_tcp("127.0.0.1", port)
+    assert caught.value.code == "port_in_use"
+    assert str(port) in caught.value.message
+    assert "--port" in (caught.value.hint or "")
+
+
+def test_a_second_daemon_is_told_of_the_first(tmp_path: Path) -> None:
+    """The lock's text reaches the person who started the second."""
+    with listen.only_one(tmp_path) as lock:
+        lock.write("pid 7, http://127.0.0.1:8484")
+        lock.flush()
+        with pytest.raises(DaemonError, match="pid 7"), listen.only_one(tmp_path):
+            pytest.fail("two daemons held one lock")
+    with listen.only_one(tmp_path) as lock:
+        assert lock.read() == ""
+
+
+def test_the_socket_is_for_this_user_only(tmp_path: Path) -> None:
+    """Mode 0600: whoever can open it may control the daemon."""
+    with listen.bind_unix(tmp_path) as sock:
+        assert sock.getsockname() == str(tmp_path / listen.SOCKET_NAME)
+        assert stat.S_IMODE((tmp_path / listen.SOCKET_NAME).stat().st_mode) == 0o600

@@ -1,0 +1,49 @@
+"""The owner's settings file."""
+
+from pathlib import Path
+
+import pytest
+
+from sparkdash import settings
+from sparkdash.errors import ProfileError
+
+
+def test_defaults_hold_without_a_file() -> None:
+    """Nothing needs to be written to begin."""
+    assert settings.load().port == settings.DEFAULT_PORT
+
+
+def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The nearer the hand, the stronger."""
+    file = tmp_path / "config.toml"
+    file.write_text("port = 1\nreserve_gib = 4.5\n")
+    monkeypatch.setenv("SPARKDASH_PORT", "2")
+    assert settings.load(file).port == 2
+    assert settings.load(file, port=3).port == 3
+    assert settings.load(file).reserve_gib == 4.5
+
+
+def test_an_unknown_key_is_named_with_the_known_ones(tmp_path: Path) -> None:
+    """A misspelt key is an error, not a silent default."""
+    file = tmp_path / "config.toml"
+    file.write_text("prot = 1\n")
+    with pytest.raises(ProfileError) as caught:
+        settings.load(file)
+    assert "prot" in caught.value.message
+    assert "port" in (caught.value.hint or "")
+
+
+def test_broken_toml_is_told_with_its_place(tmp_path: Path) -> None:
+    """The parser's own line number reaches the owner."""
+    file = tmp_path / "config.toml"
+    file.write_text("port = \n")
+    with pytest.raises(ProfileError, match="line 1"):
+        settings.load(file)
+
+
+def test_only_loopback_is_served() -> None:
+    """Without access keys an open port is refused."""
+    with pytest.raises(ProfileError, match="loopback"):
+        settings.load(host="0.0.0.0")

@@ -1,0 +1,111 @@
+"""The snapshot and how facts move it on."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.event import (
+    EVENT,
+    EngineChanged,
+    Event,
+    Fact,
+    Level,
+    Notice,
+    RequestChanged,
+    SampleTaken,
+    SwapChanged,
+)
+from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.metric import EngineSample, Metric, Sample
+from sparkdash.domain.profile import EngineKind
+from sparkdash.domain.state import RECENT_REQUESTS, DaemonInfo, Snapshot, apply, replay
+from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
+
+DAEMON = DaemonInfo(version="0", host="box", pid=1, started_at=0, runtime="podman", url="http://127.0.0.1/v1")
+EMPTY = Snapshot(seq=0, at=0, daemon=DAEMON)
+
+
+def engine(name: str, state: EngineState, **more: object) -> Engine:
+    return Engine(profile=name, kind=EngineKind.SIM, state=state, since=0, fingerprint="f", **more)  # type: ignore[arg-type]
+
+
+def request(number: int, state: RequestState, **more: object) -> Request:
+    return Request(id=str(number), client="c", profile="p", route="chat", state=state, started_at=0, **more)  # type: ignore[arg-type]
+
+
+def after(*facts: Fact) -> Snapshot:
+    return replay(EMPTY, [Event(seq=n, at=n, fact=fact) for n, fact in enumerate(facts, 1)])
+
+
+def test_an_engine_comes_changes_and_goes() -> None:
+    """`absent` removes it; `active` is the ready one."""
+    ready = EngineChanged(engine=engine("a", EngineState.READY, ready_at=1, load_s=9))
+    assert after(ready).active == ready.engine
+    assert after(ready).figures["a"].load_s == 9
+    assert after(ready, EngineChanged(engine=engine("a", EngineState.ABSENT))).engines == {}
+
+
+def test_a_swap_is_current_until_it_ends() -> None:
+    """Then it is the newest of the past ones."""
+    swap = Swap(
+        id="s", target="a", evict=(), cause=SwapCause.USER, phase=SwapPhase.LOAD, started_at=0, phase_at=0
+    )  # fmt: skip
+    over = swap.model_copy(update={"ended_at": 5.0, "outcome": SwapOutcome.DONE})
+    assert after(SwapChanged(swap=swap)).swap == swap
+    done = after(SwapChanged(swap=swap), SwapChanged(swap=over))
+    assert (done.swap, done.swaps) == (None, (over,))
+
+
+def test_figures_are_medians_of_finished_requests_and_outlive_the_engine() -> None:
+    """A request that gave no rate does not count as a zero."""
+    facts = [
+        RequestChanged(request=request(n, RequestState.DONE, decode_tok_s=rate, ttft_s=0.5))
+        for n, rate in enumerate([10.0, None, 30.0, 50.0])
+    ]
+    gone = EngineChanged(engine=engine("p", EngineState.ABSENT))
+    figures = after(*facts, gone).figures["p"]
+    assert (figures.decode_tok_s, figures.best, figures.requests, figures.ttft_s) == (30.0, 50.0, 3, 0.5)
+
+
+def test_failed_and_internal_requests_do_not_count() -> None:
+    """Warm-ups and broken streams say nothing about the profile's speed."""
+    snapshot = after(
+        RequestChanged(request=request(1, RequestState.FAILED, decode_tok_s=1)),
+        RequestChanged(request=request(2, RequestState.DONE, decode_tok_s=1, internal=True)),
+    )
+    assert snapshot.figures == {}
+    assert len(snapshot.recent) == 2
+
+
+def test_acceptance_is_kept_while_the_engine_is_idle() -> None:
+    """The last known figure stays for the side-by-side; None does not erase it."""
+
+    def sample(value: float | None) -> SampleTaken:
+        return SampleTaken(sample=Sample(at=1, engines={"p": EngineSample(at=1, values={Metric.ACCEPTANCE: value})}))
+
+    assert after(sample(0.8), sample(None)).figures["p"].acceptance == 0.8
+
+
+def test_a_gap_is_refused_and_a_repeat_ignored() -> None:
+    """A reader that missed a fact must not go on as if nothing had happened."""
+    notice = Notice(level=Level.INFO, code="c", text="t")
+    with pytest.raises(ValueError, match="does not follow"):
+        apply(EMPTY, Event(seq=2, at=0, fact=notice))
+    assert apply(EMPTY, Event(seq=0, at=0, fact=notice)) is EMPTY
+
+
+@given(st.lists(st.sampled_from(list(RequestState)), max_size=120))
+def test_open_requests_are_exactly_those_that_did_not_end(states: list[RequestState]) -> None:
+    """Books stay small however many requests pass."""
+    snapshot = after(*(RequestChanged(request=request(n % 7, state)) for n, state in enumerate(states)))
+    last = {str(n % 7): state for n, state in enumerate(states)}
+    still = {i for i, s in last.items() if s in (RequestState.WAITING, RequestState.PREFILL, RequestState.STREAMING)}
+    assert set(snapshot.requests) == still
+    assert len(snapshot.recent) <= RECENT_REQUESTS
+
+
+def test_events_survive_the_wire() -> None:
+    """JSON and back is the same value."""
+    event = Event(seq=1, at=2.5, fact=EngineChanged(engine=engine("a", EngineState.LOADING)))
+    assert EVENT.validate_json(EVENT.dump_json(event)) == event

@@ -1,0 +1,28 @@
+"""Numbers as people read them."""
+
+import pytest
+
+from sparkdash import units
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "-"), (0.44, "0.4s"), (12.9, "12s"), (220, "3m40s"), (8040, "2h14m"), (442800, "5d03h")],
+)
+def test_durations_are_said_as_people_say_them(seconds: float | None, text: str) -> None:
+    """Two units at most, the smaller one padded, unknown as a dash."""
+    assert units.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(None, "-"), (0, "0"), (950, "950"), (12_600, "12.6k"), (1_400_000, "1.4M")]
+)
+def test_token_counts_are_short(count: float | None, text: str) -> None:
+    """A measured zero is 0 and an unknown is a dash."""
+    assert units.tokens(count) == text
+
+
+def test_unknown_is_never_zero() -> None:
+    """Every formatter shows None as a dash and zero as zero."""
+    assert [units.number(None), units.percent(None), units.gib(None)] == ["-", "-", "-"]
+    assert [units.number(0.0, 1), units.percent(0.0), units.gib(0)] == ["0.0", "0 %", "0.0 GiB"]
