@@ -1,0 +1,50 @@
+"""What may be loaded where: the design's run-time hygiene, seen from a fresh interpreter."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"textual", "fastapi", "litellm", "aiohttp", "uvicorn", "pynvml"}
+
+
+def loaded(code: str) -> set[str]:
+    """Top-level modules that a fresh interpreter holds after `code`."""
+    script = f"import json, sys\n{code}\nprint(json.dumps(sorted(m.split('.')[0] for m in sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+HELP = """
+import contextlib, io
+sys.argv = ["sparkdash", "--help"]
+from sparkdash.cli.main import main
+with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()) as out:
+    main()
+assert "Usage" in out.getvalue()
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "forbidden"),
+    [
+        pytest.param(HELP, HEAVY | {"pydantic", "httpx"}, id="sparkdash --help"),
+        pytest.param("import sparkdash.tui.app", HEAVY - {"textual"}, id="the TUI"),
+        pytest.param("import sparkdash.daemon", {"textual", "litellm"}, id="the daemon"),
+        pytest.param("import sparkdash.client.client", HEAVY, id="the client"),
+        pytest.param("import sparkdash.sim.__main__", HEAVY - {"uvicorn", "aiohttp"}, id="the simulated engine"),
+    ],
+)
+def test_heavy_libraries_load_only_where_they_are_used(code: str, forbidden: set[str]) -> None:
+    """A command that prints help must not pay for a terminal interface or a web server."""
+    assert not loaded(code) & forbidden
+
+
+def test_the_contracts_between_rooms_are_kept() -> None:
+    """import-linter's contracts, so that `make test` alone tells."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()", "--no-cache"],
+        capture_output=True, text=True, check=False, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
