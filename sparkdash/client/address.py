@@ -1,0 +1,68 @@
+"""Where the daemon is: SPARKDASH_URL, else its unix socket, else its port on loopback.
+
+Owns: that order. Must not know what is asked there.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from sparkdash import paths, settings
+from sparkdash.errors import DaemonError
+
+SOCKET_NAME = "daemon.sock"
+"""In `paths.runtime_dir()`; the daemon's listener uses the same name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A root URL (no trailing slash, no /v1), reached through the unix socket `uds` when there is one."""
+
+    url: str
+    uds: Path | None = None
+    given: bool = False
+    """True when the owner named it: then nothing is started in the background for it."""
+
+    def __str__(self) -> str:
+        return f"unix:{self.uds}" if self.uds else self.url
+
+
+def at_url(url: str) -> Address:
+    """The address an owner wrote; a pasted `/v1` at its end is taken off.
+
+    Raises:
+        DaemonError: code `daemon_url_invalid`.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise DaemonError(
+            f"{url!r} is not a URL of a daemon.",
+            code="daemon_url_invalid",
+            hint="SPARKDASH_URL looks like http://127.0.0.1:8484.",
+        )
+    return Address(url.rstrip("/").removesuffix("/v1").rstrip("/"), given=True)
+
+
+def at_socket(uds: Path) -> Address:
+    """The daemon behind that socket. The host name in the URL only fills the Host header."""
+    return Address("http://localhost", uds)
+
+
+def find() -> Address:
+    """Where this user's daemon is, or would be.
+
+    Raises:
+        DaemonError: SPARKDASH_URL is not a URL.
+        ProfileError: the settings cannot be read.
+    """
+    if url := os.environ.get("SPARKDASH_URL"):
+        return at_url(url)
+    uds = paths.runtime_dir() / SOCKET_NAME
+    if uds.exists():
+        return at_socket(uds)
+    known = settings.load()
+    host = f"[{known.host}]" if ":" in known.host else known.host
+    return Address(f"http://{host}:{known.port}")

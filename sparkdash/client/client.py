@@ -1,0 +1,280 @@
+"""AsyncClient and Client: the daemon's control API as methods.
+
+Rule: a method returns a domain value or raises a SparkdashError; nothing of HTTP gets out.
+Must not know: terminals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+
+import httpx
+
+from sparkdash.client import routes
+from sparkdash.client.address import Address, at_socket, at_url, find
+from sparkdash.client.envelope import error_of, speaking_to
+from sparkdash.client.routes import Ask, ProfileList, Toggle
+from sparkdash.client.sse import Frame, Frames, Lines
+from sparkdash.domain.container import PullProgress
+from sparkdash.domain.event import EVENT, Event
+from sparkdash.domain.profile import Profile
+from sparkdash.domain.state import Snapshot
+from sparkdash.domain.swap import Plan
+from sparkdash.errors import SparkdashError
+
+T = TypeVar("T")
+
+ANSWER = httpx.Timeout(30.0, connect=3.0)
+"""The slowest plain call asks podman something; the daemon gives podman less than this."""
+STREAM = httpx.Timeout(30.0, connect=3.0, read=None)
+"""A log or a pull may be silent for as long as it likes."""
+FEED = httpx.Timeout(30.0, connect=3.0, read=45.0)
+"""The feed says something every 15 s: three missed comments are a dead link."""
+
+
+def _address(url: str | None, uds: Path | None) -> Address:
+    if uds is not None:
+        return at_socket(uds)
+    return find() if url is None else at_url(url)
+
+
+def _door(address: Address) -> dict[str, Any]:
+    """An own transport, so that no proxy of the environment gets between a box and itself, and so that the
+    certificates (40 ms to read) are loaded for https only."""
+    return {"uds": str(address.uds) if address.uds else None, "verify": address.url.startswith("https:")}
+
+
+def _pulled(frame: Frame, address: Address) -> PullProgress:
+    if frame.name == "error":
+        raise error_of(500, frame.data.encode(), address)
+    with speaking_to(address):
+        return PullProgress.model_validate_json(frame.data)
+
+
+def _item(frame: Frame, address: Address) -> Snapshot | Event | None:
+    with speaking_to(address):
+        if frame.name == "snapshot":
+            return Snapshot.model_validate_json(frame.data)
+        return EVENT.validate_json(frame.data) if frame.name == "fact" else None
+
+
+class AsyncClient:
+    """The daemon at `url`, behind the socket `uds`, or where `address.find` says. Use it as an async context manager.
+
+    Every method raises SparkdashError; DaemonError when no daemon answers.
+    """
+
+    def __init__(self, url: str | None = None, *, uds: Path | None = None) -> None:
+        self.address = _address(url, uds)
+        transport = httpx.AsyncHTTPTransport(**_door(self.address))
+        self._http = httpx.AsyncClient(base_url=self.address.url, transport=transport, timeout=ANSWER)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def state(self) -> Snapshot:
+        """All that is known now."""
+        return await self._ask(routes.state())
+
+    async def profiles(self) -> ProfileList:
+        """Every profile, and the problems of those left out."""
+        return await self._ask(routes.profiles())
+
+    async def profile(self, name: str) -> Profile:
+        """One whole profile, by name or alias."""
+        return await self._ask(routes.profile(name))
+
+    async def plan(self, name: str) -> Plan:
+        """What `use` would evict, and whether it fits."""
+        return await self._ask(routes.plan(name))
+
+    async def use(self, name: str) -> Plan:
+        """Bring a profile up. Returns at once; the feed tells how it goes."""
+        return await self._ask(routes.use(name))
+
+    async def stop(self, name: str | None = None) -> None:
+        """Stop one engine, or all of them."""
+        await self._ask(routes.stop(name))
+
+    async def cancel(self) -> None:
+        """Give the swap under way up."""
+        await self._ask(routes.cancel())
+
+    async def toggle(self, a: str | None = None, b: str | None = None, *, flip: bool = False) -> Toggle:
+        """Set the A/B pair (None leaves a side as it is) and, with `flip`, use the one that does not run."""
+        return await self._ask(routes.toggle(a, b, flip=flip))
+
+    async def reload(self) -> None:
+        """Make the daemon read the profiles again."""
+        await self._ask(routes.reload())
+
+    async def traffic(self, *, on: bool) -> None:
+        """Switch the demo's own traffic."""
+        await self._ask(routes.traffic(on=on))
+
+    async def shutdown(self, engines: Literal["keep", "stop"] = "keep") -> None:
+        """End the daemon."""
+        await self._ask(routes.shutdown(engines))
+
+    async def health(self) -> bool:
+        """Does a daemon answer? Never raises for one that does not."""
+        try:
+            await self._ask(Ask("/health", bool))
+        except SparkdashError:
+            return False
+        return True
+
+    async def logs(self, name: str, *, follow: bool = False, tail: int | None = None) -> AsyncGenerator[str, None]:
+        """Lines of an engine's log."""
+        lines = Lines()
+        async with aclosing(self._chunks("GET", routes.logs(name, follow=follow, tail=tail))) as chunks:
+            async for chunk in chunks:
+                for line in lines.feed(chunk):
+                    yield line
+        for line in lines.end():
+            yield line
+
+    async def pull(self, name: str) -> AsyncGenerator[PullProgress, None]:
+        """Fetch a profile's image; the last item has `done`."""
+        async with aclosing(self._frames("POST", "/api/pull", json={"profile": name})) as frames:
+            async for frame in frames:
+                yield _pulled(frame, self.address)
+
+    async def events(self, since: int | None = None) -> AsyncGenerator[Snapshot | Event, None]:
+        """One connection to the feed, until it ends; `client.feed` is the one that reconnects."""
+        async with aclosing(self._frames("GET", routes.events(since), limits=FEED)) as frames:
+            async for frame in frames:
+                if item := _item(frame, self.address):
+                    yield item
+
+    async def _ask(self, ask: Ask[T]) -> T:
+        with speaking_to(self.address):
+            reply = await self._http.request(ask.method, ask.path, json=ask.body)
+            if reply.is_error:
+                raise error_of(reply.status_code, reply.content, self.address)
+            return ask.read(reply.content)
+
+    async def _frames(self, *request: str, **options: Any) -> AsyncGenerator[Frame, None]:
+        frames = Frames()
+        async with aclosing(self._chunks(*request, **options)) as chunks:
+            async for chunk in chunks:
+                for frame in frames.feed(chunk):
+                    yield frame
+
+    async def _chunks(
+        self, method: str, path: str, *, json: Any = None, limits: httpx.Timeout = STREAM
+    ) -> AsyncGenerator[bytes, None]:
+        with speaking_to(self.address):
+            async with self._http.stream(method, path, json=json, timeout=limits) as reply:
+                if reply.is_error:
+                    raise error_of(reply.status_code, await reply.aread(), self.address)
+                async for chunk in reply.aiter_bytes():
+                    yield chunk
+
+
+class Client:
+    """The same, blocking, for the one-shot commands. Use it as a context manager."""
+
+    def __init__(self, url: str | None = None, *, uds: Path | None = None) -> None:
+        self.address = _address(url, uds)
+        transport = httpx.HTTPTransport(**_door(self.address))
+        self._http = httpx.Client(base_url=self.address.url, transport=transport, timeout=ANSWER)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def state(self) -> Snapshot:
+        """All that is known now."""
+        return self._ask(routes.state())
+
+    def profiles(self) -> ProfileList:
+        """Every profile, and the problems of those left out."""
+        return self._ask(routes.profiles())
+
+    def profile(self, name: str) -> Profile:
+        """One whole profile, by name or alias."""
+        return self._ask(routes.profile(name))
+
+    def plan(self, name: str) -> Plan:
+        """What `use` would evict, and whether it fits."""
+        return self._ask(routes.plan(name))
+
+    def use(self, name: str) -> Plan:
+        """Bring a profile up. Returns at once."""
+        return self._ask(routes.use(name))
+
+    def stop(self, name: str | None = None) -> None:
+        """Stop one engine, or all of them."""
+        self._ask(routes.stop(name))
+
+    def cancel(self) -> None:
+        """Give the swap under way up."""
+        self._ask(routes.cancel())
+
+    def toggle(self, a: str | None = None, b: str | None = None, *, flip: bool = False) -> Toggle:
+        """Set the A/B pair (None leaves a side as it is) and, with `flip`, use the one that does not run."""
+        return self._ask(routes.toggle(a, b, flip=flip))
+
+    def reload(self) -> None:
+        """Make the daemon read the profiles again."""
+        self._ask(routes.reload())
+
+    def traffic(self, *, on: bool) -> None:
+        """Switch the demo's own traffic."""
+        self._ask(routes.traffic(on=on))
+
+    def shutdown(self, engines: Literal["keep", "stop"] = "keep") -> None:
+        """End the daemon."""
+        self._ask(routes.shutdown(engines))
+
+    def health(self) -> bool:
+        """Does a daemon answer? Never raises for one that does not."""
+        try:
+            self._ask(Ask("/health", bool))
+        except SparkdashError:
+            return False
+        return True
+
+    def logs(self, name: str, *, follow: bool = False, tail: int | None = None) -> Iterator[str]:
+        """Lines of an engine's log."""
+        lines = Lines()
+        for chunk in self._chunks("GET", routes.logs(name, follow=follow, tail=tail)):
+            yield from lines.feed(chunk)
+        yield from lines.end()
+
+    def pull(self, name: str) -> Iterator[PullProgress]:
+        """Fetch a profile's image; the last item has `done`."""
+        frames = Frames()
+        for chunk in self._chunks("POST", "/api/pull", json={"profile": name}):
+            for frame in frames.feed(chunk):
+                yield _pulled(frame, self.address)
+
+    def _ask(self, ask: Ask[T]) -> T:
+        with speaking_to(self.address):
+            reply = self._http.request(ask.method, ask.path, json=ask.body)
+            if reply.is_error:
+                raise error_of(reply.status_code, reply.content, self.address)
+            return ask.read(reply.content)
+
+    def _chunks(self, method: str, path: str, *, json: Any = None) -> Iterator[bytes]:
+        with speaking_to(self.address), self._http.stream(method, path, json=json, timeout=STREAM) as reply:
+            if reply.is_error:
+                raise error_of(reply.status_code, reply.read(), self.address)
+            yield from reply.iter_bytes()

@@ -1,0 +1,104 @@
+"""The daemon's answers back into errors: every envelope becomes the SparkdashError that it was.
+
+Owns: which family an envelope belongs to, and the words for a daemon that does not answer.
+Must not know: what was asked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+from pydantic import ValidationError
+
+from sparkdash.client.address import Address
+from sparkdash.errors import (
+    AdmissionError,
+    DaemonError,
+    EngineError,
+    HostError,
+    ProfileError,
+    SparkdashError,
+    UpstreamError,
+)
+
+LINK_LOST = frozenset({"daemon_unreachable", "daemon_silent", "daemon_hung_up"})
+"""Codes of a daemon that may come back; any other DaemonError will not mend by trying again."""
+
+_BY_STATUS: dict[int, type[SparkdashError]] = {
+    422: ProfileError,
+    500: SparkdashError,
+    502: UpstreamError,
+    503: HostError,
+    504: UpstreamError,
+}
+
+
+def error_of(status: int, body: bytes, address: Address) -> SparkdashError:
+    """The error that an answer with `status` >= 400 carries; DaemonError `daemon_version` when it is no envelope of ours."""
+    try:
+        envelope = json.loads(body)["error"]
+        message = envelope["message"]
+    except (ValueError, KeyError, TypeError):
+        return DaemonError(
+            f"What answers at {address} (with status {status}) is no sparkdash daemon, or one of another version.",
+            code="daemon_version",
+            hint="`sparkdash stop --daemon`, then `sparkdash serve`, or give its address in SPARKDASH_URL.",
+        )
+    return _build(status, str(message), envelope)
+
+
+def _build(status: int, message: str, envelope: dict[str, Any]) -> SparkdashError:
+    common = {key: envelope.get(key) for key in ("code", "hint", "retry_after")} | {"status": status}
+    code = str(envelope.get("code") or "")
+    if code.startswith("daemon_"):
+        return DaemonError(message, **common)
+    if "log_tail" in envelope or "phase" in envelope:
+        return EngineError(
+            message,
+            phase=envelope.get("phase"),
+            container_exit=envelope.get("exit_code"),
+            log_tail=tuple(envelope.get("log_tail") or ()),
+            **common,
+        )
+    if "problems" in envelope:
+        return ProfileError(message, problems=tuple(envelope["problems"] or ()), **common)
+    return _BY_STATUS.get(status, AdmissionError)(message, **common)
+
+
+@contextmanager
+def speaking_to(address: Address) -> Iterator[None]:
+    """Whatever goes wrong on the way to the daemon and back, as a DaemonError."""
+    try:
+        yield
+    except (httpx.ConnectError, httpx.ConnectTimeout):
+        raise DaemonError(
+            f"No sparkdash daemon answers at {address}.",
+            hint="See SPARKDASH_URL." if address.given else "Start it with `sparkdash serve`.",
+        ) from None
+    except httpx.TimeoutException:
+        raise DaemonError(
+            f"The daemon at {address} took the call and did not answer in time.",
+            code="daemon_silent",
+            hint="The box may be out of memory; the daemon's log says more.",
+        ) from None
+    except httpx.TransportError as error:
+        raise DaemonError(
+            f"The daemon at {address} hung up in the middle of an answer ({type(error).__name__}).",
+            code="daemon_hung_up",
+            hint="`sparkdash status` says whether it is still there.",
+        ) from None
+    except ValidationError as error:
+        raise DaemonError(
+            f"The daemon at {address} is of another version: {_first(error)}.",
+            code="daemon_version",
+            hint="Restart it: `sparkdash stop --daemon`, then `sparkdash serve`.",
+        ) from None
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'its answer'}: {first['msg']}"

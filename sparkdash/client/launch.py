@@ -1,0 +1,92 @@
+"""Starting the daemon in the background, and knowing that it serves.
+
+Owns: the detached process, its log file, and the wait. Must not know what the daemon does.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from sparkdash import paths
+from sparkdash.client.client import Client
+from sparkdash.errors import DaemonError
+
+COMMAND = (sys.executable, "-m", "sparkdash", "serve")
+LOOK_EVERY_S = 0.1
+LAST_LINES = 15
+LOG_LIMIT = 8 * 1024**2
+"""Bytes after which the log of earlier runs is moved aside, once."""
+
+
+def log_file() -> Path:
+    """Where a daemon started in the background writes."""
+    return paths.state_dir() / "daemon.log"
+
+
+def ensure(*, command: Sequence[str] = COMMAND, deadline_s: float = 30.0) -> subprocess.Popen[bytes] | None:
+    """Return once a daemon serves, starting one when none does. The process outlives us; None when one served already.
+
+    Raises:
+        DaemonError: it ended, or does not serve within the deadline; a DaemonStartError with its last log lines. Or the
+            owner named an address (SPARKDASH_URL) where nothing answers: there nothing is started.
+    """
+    with Client() as client:
+        if client.health():
+            return None
+        if client.address.given:
+            client.state()
+    return _start(command, deadline_s)
+
+
+def _start(command: Sequence[str], deadline_s: float) -> subprocess.Popen[bytes]:
+    log = _fresh_log()
+    begin = log.stat().st_size if log.exists() else 0
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    limit = time.monotonic() + deadline_s
+    while not _serves():
+        if process.poll() is not None and not _serves():
+            raise _failed(f"The daemon ended at once, with status {process.returncode}.", log, begin)
+        if time.monotonic() > limit:
+            process.terminate()
+            process.wait()
+            raise _failed(f"The daemon did not serve within {deadline_s:.0f} s and was ended.", log, begin)
+        time.sleep(LOOK_EVERY_S)
+    return process
+
+
+def _serves() -> bool:
+    """Looks the address up anew each time: the socket appears when the daemon does."""
+    with Client() as client:
+        return client.health()
+
+
+def _fresh_log() -> Path:
+    log = log_file()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if log.exists() and log.stat().st_size > LOG_LIMIT:
+        log.replace(log.with_suffix(".log.old"))
+    return log
+
+
+def _failed(message: str, log: Path, begin: int) -> DaemonError:
+    with log.open("rb") as file:
+        file.seek(begin)
+        lines = file.read().decode("utf-8", "replace").splitlines()[-LAST_LINES:]
+    return DaemonStartError(message, log_tail=tuple(lines), hint=f"The whole log: {log}")
+
+
+class DaemonStartError(DaemonError):
+    """The daemon could not be started in the background; `log_tail` is what it last said."""
+
+    default_code = "daemon_not_started"
+
+    def __init__(self, message: str, *, log_tail: tuple[str, ...], hint: str) -> None:
+        super().__init__(message, hint=hint)
+        self.log_tail = log_tail

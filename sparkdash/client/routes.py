@@ -1,0 +1,126 @@
+"""The control API as values: each function says what to ask and how to read the answer.
+
+Owns: paths, bodies and answers of `/api`, once for the synchronous and the asynchronous client.
+Must not know: sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+from urllib.parse import quote
+
+from pydantic import BaseModel, ConfigDict
+
+from sparkdash.domain.profile import Profile, ProfileSummary
+from sparkdash.domain.state import Snapshot
+from sparkdash.domain.swap import Plan
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ask(Generic[T]):
+    """One request: a GET, or a POST when there is a body."""
+
+    path: str
+    read: Callable[[bytes], T]
+    body: Mapping[str, object] | None = None
+
+    @property
+    def method(self) -> str:
+        """GET or POST."""
+        return "GET" if self.body is None else "POST"
+
+
+class _Answer(BaseModel):
+    """Answers of the control API that are no domain values; keys of a newer daemon are passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class ProfileList(_Answer):
+    """Every profile of the catalog, and the files that could not be read."""
+
+    profiles: tuple[ProfileSummary, ...]
+    problems: tuple[str, ...] = ()
+
+
+class Toggle(_Answer):
+    """The two profiles that the A/B key flips between, and the one that runs or is coming up."""
+
+    a: str | None
+    b: str | None
+    active: str | None = None
+
+
+def _nothing(_body: bytes) -> None:
+    return None
+
+
+def state() -> Ask[Snapshot]:
+    """The world now."""
+    return Ask("/api/state", Snapshot.model_validate_json)
+
+
+def profiles() -> Ask[ProfileList]:
+    """All profiles and problems."""
+    return Ask("/api/profiles", ProfileList.model_validate_json)
+
+
+def profile(name: str) -> Ask[Profile]:
+    """One whole profile."""
+    return Ask(f"/api/profiles/{quote(name)}", Profile.model_validate_json)
+
+
+def plan(name: str) -> Ask[Plan]:
+    """What `use` would do."""
+    return Ask(f"/api/plan/{quote(name)}", Plan.model_validate_json)
+
+
+def use(name: str) -> Ask[Plan]:
+    """Bring a profile up; the answer comes before the swap."""
+    return Ask("/api/use", Plan.model_validate_json, {"profile": name})
+
+
+def stop(name: str | None) -> Ask[None]:
+    """Stop one engine, or all."""
+    return Ask("/api/stop", _nothing, {"profile": name})
+
+
+def cancel() -> Ask[None]:
+    """Give the swap under way up."""
+    return Ask("/api/cancel", _nothing, {})
+
+
+def toggle(a: str | None, b: str | None, *, flip: bool) -> Ask[Toggle]:
+    """Set the pair (what is None stays as it is), and flip."""
+    pair = {key: value for key, value in (("a", a), ("b", b)) if value is not None}
+    return Ask("/api/toggle", Toggle.model_validate_json, {**pair, "flip": flip})
+
+
+def reload() -> Ask[None]:
+    """Read the profiles again."""
+    return Ask("/api/reload", _nothing, {})
+
+
+def traffic(*, on: bool) -> Ask[None]:
+    """Switch the demo's traffic."""
+    return Ask("/api/traffic", _nothing, {"on": on})
+
+
+def shutdown(engines: Literal["keep", "stop"]) -> Ask[None]:
+    """End the daemon."""
+    return Ask("/api/shutdown", _nothing, {"engines": engines})
+
+
+def logs(name: str, *, follow: bool, tail: int | None) -> str:
+    """Path of an engine's log as text."""
+    parts = ([f"tail={tail}"] if tail is not None else []) + (["follow=1"] if follow else [])
+    return f"/api/logs/{quote(name)}" + ("?" + "&".join(parts) if parts else "")
+
+
+def events(since: int | None) -> str:
+    """Path of the feed, from a snapshot or after event `since`."""
+    return "/api/events" if since is None else f"/api/events?since={since}"

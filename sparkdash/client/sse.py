@@ -1,0 +1,70 @@
+"""Server-sent events and lines out of raw bytes. Pure.
+
+Rule: lines end at \\n, \\r or \\r\\n only. `str.splitlines` (and httpx's `iter_lines`) also cut at U+2028, U+0085 and
+form feeds, which a log line inside JSON may well hold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_END = re.compile(rb"\r\n|\n|\r(?!\Z)")
+"""A \\r at the very end may be half of \\r\\n: it waits for the next chunk."""
+
+
+class Frame(NamedTuple):
+    """One dispatched event; `name` is "message" when the server gave none."""
+
+    name: str
+    data: str
+
+
+class Lines:
+    """Bytes in, whole lines out."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> Iterator[str]:
+        """The lines that `chunk` completes, without their ends."""
+        *whole, self._rest = _END.split(self._rest + chunk)
+        for line in whole:
+            yield line.decode("utf-8", "replace")
+
+    def end(self) -> Iterator[str]:
+        """What is left when the stream ends."""
+        rest, self._rest = self._rest.rstrip(b"\r"), b""
+        if rest:
+            yield rest.decode("utf-8", "replace")
+
+
+class Frames:
+    """Bytes in, events out; comments, ids and retry hints are passed over."""
+
+    def __init__(self) -> None:
+        self._lines = Lines()
+        self._name = ""
+        self._data: list[str] = []
+
+    def feed(self, chunk: bytes) -> Iterator[Frame]:
+        """The events that `chunk` completes. An event cut off by the end of the stream is never given."""
+        for line in self._lines.feed(chunk):
+            if line:
+                self._field(line)
+            elif frame := self._dispatch():
+                yield frame
+
+    def _field(self, line: str) -> None:
+        key, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if key == "event":
+            self._name = value
+        elif key == "data":
+            self._data.append(value)
+
+    def _dispatch(self) -> Frame | None:
+        name, data = self._name or "message", self._data
+        self._name, self._data = "", []
+        return Frame(name, "\n".join(data)) if data else None
