@@ -1,24 +1,38 @@
-"""What every test gets: a home of its own, and no silent skips where CI forbids them."""
+"""What every test gets: a home of its own, no silent skips where CI forbids them, and a daemon on request."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+FOLDERS = ("CONFIG", "STATE", "RUNTIME")
+
 
 @pytest.fixture(autouse=True)
-def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Settings, state and socket in the test's own folder, never the owner's."""
-    for name in ("CONFIG", "STATE", "RUNTIME"):
-        folder = tmp_path / name.lower()
-        folder.mkdir()
-        monkeypatch.setenv(f"SPARKDASH_{name}_DIR", str(folder))
+    for name, folder in _folders(tmp_path).items():
+        monkeypatch.setenv(name, folder)
     for name in ("HOST", "PORT", "RUNTIME", "URL"):
         monkeypatch.delenv(f"SPARKDASH_{name}", raising=False)
     return tmp_path
+
+
+def _folders(root: Path) -> dict[str, str]:
+    for name in FOLDERS:
+        (root / name.lower()).mkdir(exist_ok=True, parents=True)
+    return {f"SPARKDASH_{name}_DIR": str(root / name.lower()) for name in FOLDERS}
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -29,3 +43,134 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if report.skipped and os.environ.get("SPARKDASH_FORBID_SKIPS"):
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} was skipped, and SPARKDASH_FORBID_SKIPS is set: {report.longrepr}"
+
+
+class Daemon:
+    """`sparkdash serve` as a child process, in folders of its own under `root`."""
+
+    def __init__(self, root: Path, *, runtime: str, **settings: Any) -> None:
+        self.root = root
+        self.env = {**os.environ, **_folders(root), "SPARKDASH_RUNTIME": runtime, "NO_COLOR": "1"}
+        self.profiles = root / "config" / "profiles"
+        self.profiles.mkdir(exist_ok=True)
+        values = {"shipped_profiles": False, "cache_dir": str(root / "cache"), "reserve_gib": 0.5, **settings}
+        lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+        (root / "config" / "config.toml").write_text("\n".join(lines) + "\n")
+        self.url = ""
+        self.process: subprocess.Popen[str] | None = None
+        self.log = root / "daemon.log"
+
+    def write(self, name: str, text: str) -> None:
+        """Put a profile file where the daemon reads them."""
+        (self.profiles / f"{name}.yaml").write_text(text)
+
+    def start(self) -> Daemon:
+        """Start it and wait until its log says that it serves."""
+        argv = [sys.executable, "-m", "sparkdash", "serve", "--port", "0"]
+        self.process = subprocess.Popen(argv, env=self.env, stderr=subprocess.PIPE, text=True)
+        assert self.process.stderr is not None
+        seen = []
+        for line in self.process.stderr:
+            seen.append(line)
+            if found := re.search(r"serving.*url=(http://\S+)/v1", line):
+                self.url = found[1]
+                break
+        assert self.url, "".join(seen)
+        # what else it says goes to a file, so that its pipe never fills
+        subprocess.Popen(["cat"], stdin=self.process.stderr, stdout=self.log.open("a"))
+        return self
+
+    def kill(self) -> None:
+        """SIGKILL, as a power cut would."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def end(self, *, engines: bool = True) -> int:
+        """Stop its engines and then the daemon; its exit code."""
+        assert self.process is not None
+        if engines and self.process.poll() is None:
+            self.post("/api/stop", {"profile": None}, timeout=120)
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=60)
+
+    def call(self, method: str, path: str, body: Any = None, timeout: float = 60) -> tuple[int, Any]:
+        """Status and JSON of one API call."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=timeout) as answer:
+                return answer.status, json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read() or b"null")
+
+    def get(self, path: str) -> Any:
+        """The JSON of a GET that must succeed."""
+        status, body = self.call("GET", path)
+        assert status == 200, body
+        return body
+
+    def post(self, path: str, body: Any, timeout: float = 60) -> Any:
+        """The JSON of a POST that must succeed."""
+        status, answer = self.call("POST", path, body, timeout)
+        assert status < 300, answer
+        return answer
+
+    def state(self) -> dict[str, Any]:
+        """The snapshot."""
+        return self.get("/api/state")
+
+    def until(self, holds: Callable[[dict[str, Any]], Any], timeout: float = 60) -> dict[str, Any]:
+        """Follow the event feed until the snapshot satisfies `holds`; no polling."""
+        request = urllib.request.Request(self.url + "/api/events")
+        with urllib.request.urlopen(request, timeout=timeout) as feed:
+            for line in feed:
+                if line.startswith(b"data:"):
+                    state = self.state()
+                    if holds(state):
+                        return state
+        raise AssertionError("the feed ended")
+
+    def sparkdash(self, *argv: str, timeout: float = 90) -> subprocess.CompletedProcess[str]:
+        """Run a sparkdash command against this daemon."""
+        return subprocess.run(
+            [sys.executable, "-m", "sparkdash", *argv],
+            env=self.env, capture_output=True, text=True, timeout=timeout, check=False,
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def new_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Daemon]]:
+    """Makes daemons; whatever still lives at the module's end is stopped with its engines."""
+    made: list[Daemon] = []
+
+    def make(*, runtime: str, **settings: Any) -> Daemon:
+        made.append(Daemon(tmp_path_factory.mktemp("daemon"), runtime=runtime, **settings))
+        return made[-1]
+
+    yield make
+    for daemon in made:
+        if daemon.process is not None and daemon.process.poll() is None:
+            daemon.end()
+
+
+class HostFs:
+    """An empty image: with the host's system folders mounted read-only, any host program runs in it."""
+
+    image = "localhost/sparkdash-test-hostfs:1"
+    system = ("/usr", "/lib", "/lib64", "/bin", "/etc")
+
+    def mounts(self, *more: Path) -> list[dict[str, str]]:
+        """The system folders, this Python's own, and `more`, each at its own path."""
+        base = Path(os.path.realpath(sys.executable)).parents[1]
+        places = [*self.system, *(str(path) for path in (base, *more) if not str(path).startswith("/usr/"))]
+        return [{"source": place, "target": place} for place in dict.fromkeys(places)]
+
+
+@pytest.fixture(scope="session")
+def hostfs(tmp_path_factory: pytest.TempPathFactory) -> HostFs:
+    """The empty image, built without a registry."""
+    folder = tmp_path_factory.mktemp("image")
+    (folder / "Containerfile").write_text("FROM scratch\nCOPY Containerfile /Containerfile\n")
+    subprocess.run(["podman", "build", "--quiet", "--tag", HostFs.image, str(folder)], check=True, capture_output=True)
+    return HostFs()

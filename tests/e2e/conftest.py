@@ -1,0 +1,38 @@
+"""Profiles whose engine is the tiny stand-in, in real containers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="session")
+def tiny(hostfs: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """`tiny(name, flag=True, …)` -> the YAML of a profile of that name."""
+    python = os.path.realpath(sys.executable)
+
+    def make(name: str, *, image: str | None = None, **args: Any) -> str:
+        profile = {
+            "profile": name,
+            "about": "the tests' stand-in engine",
+            "engine": "vllm",
+            "image": image or hostfs.image,
+            "command": [python, str(HERE / "tiny_engine.py")],
+            "gpu": False,
+            "models": {"target": {"path": str(HERE)}},
+            "mounts": hostfs.mounts(HERE),
+            "memory": {"weights_gib": 0.05, "kv_gib": 0, "overhead_gib": 0.05, "source": "a Python that does little"},
+            "args": {"max-model-len": 4096, **args},
+        }
+        file = tmp_path_factory.mktemp("profile") / "p.yaml"
+        YAML().dump(profile, file)
+        return file.read_text()
+
+    return make

@@ -1,0 +1,133 @@
+"""Swapping real containers under many clients, and every bad input a person can give."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import openai
+import pytest
+
+pytestmark = [pytest.mark.podman, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def spark(new_daemon: Callable[..., Any], tiny: Any) -> Iterator[Any]:
+    """A daemon on real podman with two good profiles and a small zoo."""
+    daemon = new_daemon(runtime="podman", stop_grace_s=3, no_progress_s=4, drain_s=30)
+    for name in ("north", "south"):
+        daemon.write(name, tiny(name))
+    daemon.write("dies", tiny("dies", die=True))
+    daemon.write("hangs", tiny("hangs", hang=True))
+    daemon.write("no-image", tiny("no-image", image="localhost/no-such-image:0"))
+    daemon.write("wrong-key", tiny("wrong-key").replace("about:", "abuot:"))
+    return daemon.start()
+
+
+def containers() -> list[str]:
+    """Names of all containers with our label."""
+    done = subprocess.run(
+        ["podman", "ps", "--all", "--filter", "label=sparkdash.profile", "--format", "{{.Names}}"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return done.stdout.split()
+
+
+def test_twenty_clients_two_profiles_every_request_is_answered_in_a_fair_order(spark: Any) -> None:
+    """Requests are batched by profile: far fewer swaps than requests, nobody overtaken for long, nothing left over."""
+
+    async def ask(client: openai.AsyncOpenAI, number: int) -> tuple[int, str]:
+        model = ("north", "south")[number % 2]
+        answer = await client.chat.completions.create(
+            model=model, messages=[{"role": "user", "content": str(number)}], max_tokens=4
+        )
+        text = answer.choices[0].message.content
+        assert text is not None
+        assert text.split()[0] == model
+        return number, text
+
+    async def all_of_them() -> list[tuple[int, str]]:
+        async with openai.AsyncOpenAI(base_url=f"{spark.url}/v1", api_key="x", max_retries=0, timeout=200) as client:
+            asked = [asyncio.create_task(ask(client, n)) for n in range(20)]
+            return [await done for done in asyncio.as_completed(asked)]
+
+    order = [number for number, _ in asyncio.run(all_of_them())]
+    assert sorted(order) == list(range(20))
+    swaps = [s for s in spark.state()["swaps"] if s["outcome"] == "done"]
+    assert 2 <= len(swaps) <= 6
+    assert len(containers()) == 1
+    spark.post("/api/stop", {"profile": None})
+    assert containers() == []
+
+
+def refused(spark: Any, model: str) -> openai.APIStatusError:
+    """The error that the official client raises for a chat with this model."""
+    client = openai.OpenAI(base_url=f"{spark.url}/v1", api_key="x", max_retries=0, timeout=120)
+    with pytest.raises(openai.APIStatusError) as caught:
+        client.chat.completions.create(model=model, messages=[{"role": "user", "content": "hi"}])
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("model", "status", "code", "words"),
+    [
+        ("nort", 404, "model_not_found", "north"),
+        ("no-image", 503, "image_missing", "localhost/no-such-image:0"),
+        ("dies", 503, "out_of_memory", "CUDA out of memory"),
+        ("hangs", 503, "no_progress", "progress"),
+    ],
+)
+def test_each_bad_profile_gets_its_own_clear_error(spark: Any, model: str, status: int, code: str, words: str) -> None:
+    """The API, the command line and the snapshot tell the same reason, and the service goes on."""
+    error = refused(spark, model)
+    assert (error.status_code, error.code) == (status, code)
+    assert words in str(error.body)
+    told = spark.sparkdash("use", model, "--yes")
+    assert told.returncode != 0
+    assert words in told.stderr + told.stdout
+    assert "Traceback" not in told.stderr
+    client = openai.OpenAI(base_url=f"{spark.url}/v1", api_key="x", max_retries=0, timeout=120)
+    answer = client.chat.completions.create(model="north", messages=[{"role": "user", "content": "hi"}])
+    assert answer.choices[0].message.content
+    assert len(containers()) == 1
+
+
+def test_a_profile_with_a_wrong_key_is_told_and_the_others_load(spark: Any) -> None:
+    """File, line, the key found and the key meant."""
+    problems = spark.get("/api/profiles")["problems"]
+    assert len(problems) == 1
+    told = spark.sparkdash("profiles", "check", str(spark.profiles))
+    assert told.returncode == 2
+    for text in (str(problems[0]), told.stdout + told.stderr):
+        assert "wrong-key.yaml" in text
+        assert "abuot" in text
+        assert "about" in text
+
+
+def test_a_second_daemon_on_a_taken_port_says_so(spark: Any, new_daemon: Callable[..., Any]) -> None:
+    """The port is named and the flag that mends it."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        other = new_daemon(runtime="podman")
+        told = other.sparkdash("serve", "--port", str(port))
+    assert told.returncode == 5
+    assert str(port) in told.stderr
+    assert "--port" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_without_podman_the_service_runs_and_says_what_is_missing(
+    new_daemon: Callable[..., Any], tiny: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Profiles and state are served; a start is refused with what to install."""
+    lonely = new_daemon(runtime="podman")
+    lonely.env["PATH"] = "/nonexistent"
+    lonely.write("north", tiny("north"))
+    lonely.start()
+    error = refused(lonely, "north")
+    assert (error.status_code, error.code) == (503, "runtime_missing")
+    assert "podman" in str(error.body)
+    assert [p["name"] for p in lonely.get("/api/profiles")["profiles"]] == ["north"]

@@ -1,0 +1,156 @@
+"""The main job with nothing pretended: podman, vLLM, the official client.
+
+The tests of this module share one daemon and run in their order: each begins where the one before ended.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import urllib.request
+from typing import Any
+
+import openai
+import pytest
+
+pytestmark = [pytest.mark.real, pytest.mark.podman, pytest.mark.timeout(600)]
+
+PROMPT = "spark memory engine stream token cache profile swap " * 40
+NOBODY = "sparkdash.profile"
+
+
+def client(spark: Any) -> openai.OpenAI:
+    """The official client, patient enough for a load."""
+    return openai.OpenAI(base_url=f"{spark.url}/v1", api_key="none", timeout=300, max_retries=0)
+
+
+def stream(spark: Any, model: str, tokens: int = 40) -> Any:
+    """One streamed chat; its usage."""
+    chunks = client(spark).chat.completions.create(
+        model=model,
+        messages=[{"role": "user", "content": PROMPT}],
+        max_tokens=tokens,
+        temperature=0,
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body={"ignore_eos": True},
+    )
+    usage = None
+    for chunk in chunks:
+        usage = chunk.usage or usage
+    return usage
+
+
+def counters(spark: Any, profile: str) -> dict[str, float]:
+    """The engine's own counters, summed over labels except the draft position, read from the engine itself."""
+    url = spark.state()["engines"][profile]["url"]
+    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    found: dict[str, float] = {}
+    for line in text.splitlines():
+        if line.startswith("vllm:") and "_bucket{" not in line:
+            series, value = line.rsplit(" ", 1)
+            name = series.split("{")[0]
+            if 'position="' in series:
+                name += "@" + series.split('position="')[1][0]
+            found[name] = found.get(name, 0) + float(value)
+    return found
+
+
+def ours(spark: Any) -> list[str]:
+    """Names of this daemon's containers, running or not."""
+    done = subprocess.run(
+        ["podman", "ps", "--all", "--filter", "label=sparkdash.profile", "--format", "{{.Names}}"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return done.stdout.split()
+
+
+def test_a_request_brings_its_profile_up_and_streams(spark: Any) -> None:
+    """From nothing: the request waits for the load, then gets its forty tokens."""
+    assert ours(spark) == []
+    usage = stream(spark, "tiny-plain")
+    assert usage.completion_tokens == 40
+    engine = spark.state()["engines"]["tiny"]
+    assert (engine["state"], engine["version"]) == ("ready", "0.32.0")
+    assert ours(spark) == [engine["container"]]
+
+
+def test_the_prefix_cache_figures_equal_the_engines_own(spark: Any) -> None:
+    """A repeated prompt hits the cache, and the dashboard's lifetime rate is hits / queries of /metrics."""
+    assert stream(spark, "tiny").prompt_tokens_details.cached_tokens > 0
+    own = counters(spark, "tiny")
+    rate = own["vllm:prefix_cache_hits_total"] / own["vllm:prefix_cache_queries_total"]
+    state = spark.until(lambda s: sampled(s, "tiny", "prefix_hit_lifetime") == pytest.approx(rate))
+    assert 0 < sampled(state, "tiny", "prefix_hit_lifetime") < 1
+    assert state["figures"]["tiny"]["rates"], "the requests gave no decode rate"
+
+
+def sampled(state: dict[str, Any], profile: str, metric: str) -> Any:
+    """A value of the last sample, or None."""
+    engines = (state["sample"] or {}).get("engines", {})
+    return engines.get(profile, {}).get("values", {}).get(metric)
+
+
+def test_a_client_that_leaves_frees_the_engine_within_two_seconds(spark: Any) -> None:
+    """The disconnect reaches vLLM, which drops the request."""
+    chunks = client(spark).chat.completions.create(
+        model="tiny", messages=[{"role": "user", "content": "go"}], max_tokens=3500, stream=True,
+        extra_body={"ignore_eos": True},
+    )  # fmt: skip
+    next(iter(chunks))
+    assert counters(spark, "tiny")["vllm:num_requests_running"] == 1
+    chunks.close()
+    state = spark.until(lambda s: sampled(s, "tiny", "running") == 0, timeout=20)
+    gone = state["recent"][0]
+    assert gone["state"] == "gone"
+    assert state["sample"]["at"] - gone["finished_at"] < 2
+    assert counters(spark, "tiny")["vllm:num_requests_running"] == 0
+
+
+def test_another_profile_swaps_and_its_acceptance_equals_the_engines_own(spark: Any) -> None:
+    """The first container is gone, the second answers, and acceptance is accepted / drafted."""
+    before = ours(spark)
+    stream(spark, "tiny/ngram", tokens=8)
+    assert len(ours(spark)) == 1
+    assert ours(spark) != before
+    base = counters(spark, "tiny/ngram")
+    assert stream(spark, "tiny/ngram", tokens=200).completion_tokens == 200
+    own = counters(spark, "tiny/ngram")
+
+    def gained(name: str) -> float:
+        return own[name] - base[name]
+
+    drafts, drafted = gained("vllm:spec_decode_num_drafts_total"), gained("vllm:spec_decode_num_draft_tokens_total")
+    accepted = gained("vllm:spec_decode_num_accepted_tokens_total")
+    assert drafts > 0
+    window = [own["vllm:spec_decode_num_accepted_tokens_total"] / own["vllm:spec_decode_num_draft_tokens_total"]]
+    window.append(accepted / drafted)
+    state = spark.until(lambda s: sampled(s, "tiny/ngram", "acceptance") in map(pytest.approx, window))
+    whole = sampled(state, "tiny/ngram", "acceptance") == pytest.approx(window[0])
+    source = own if whole else {name: gained(name) for name in own}
+    drafts = source["vllm:spec_decode_num_drafts_total"]
+    per_position = [source[f"vllm:spec_decode_num_accepted_tokens_per_pos_total@{i}"] / drafts for i in range(3)]
+    assert state["sample"]["engines"]["tiny/ngram"]["acceptance_at"] == pytest.approx(per_position)
+    length = 1 + source["vllm:spec_decode_num_accepted_tokens_total"] / drafts
+    assert sampled(state, "tiny/ngram", "acceptance_length") == pytest.approx(length)
+
+
+def test_a_killed_daemon_finds_its_engine_again(spark: Any) -> None:
+    """SIGKILL, a new daemon, and the next request is answered by the same container without a load."""
+    before = ours(spark)
+    spark.kill()
+    assert ours(spark) == before
+    spark.start()
+    engine = spark.state()["engines"]["tiny/ngram"]
+    assert (engine["state"], engine["adopted"]) == ("ready", True)
+    assert stream(spark, "tiny/ngram", tokens=16).completion_tokens == 16
+    assert ours(spark) == before
+
+
+def test_stop_leaves_nothing(spark: Any) -> None:
+    """`sparkdash stop` ends the engine and removes its container."""
+    done = spark.sparkdash("stop", "--json")
+    assert done.returncode == 0, done.stderr
+    json.loads(done.stdout)
+    assert ours(spark) == []
