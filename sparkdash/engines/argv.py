@@ -1,0 +1,115 @@
+"""From a profile's words to a command line: what every dialect shares.
+
+Owns: the container's name, the served names, placeholders, and how an `args` mapping becomes flags.
+Must not know: any engine's own flags, mounts, the runtime.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sparkdash.domain.profile import ArgValue, ModelRef, Profile
+from sparkdash.errors import ProfileError
+
+AUTO = "auto"
+"""The model name that means "whatever runs now". Engines accept it, so that the gateway forwards bodies unchanged."""
+
+HOST = "127.0.0.1"
+"""Engines listen on loopback only: the gateway is their one door."""
+
+_PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_-]*)\}")
+
+
+def container_name(profile: str) -> str:
+    """`sparkdash-family.variant`: runtimes allow no slash in a name."""
+    return f"sparkdash-{profile.replace('/', '.')}"
+
+
+def served_names(profile: Profile) -> tuple[str, ...]:
+    """The profile's name, its aliases and `auto`, in that order."""
+    return (profile.name, *profile.serves, AUTO)
+
+
+def target(profile: Profile, *, pinnable: bool = False) -> ModelRef:
+    """The model to serve.
+
+    Raises:
+        ProfileError: there is none, or it names a revision and this engine cannot be told one (`pinnable` False).
+    """
+    ref = profile.models.get("target")
+    if ref is None:
+        raise ProfileError(
+            f"Profile {profile.name} names no model to serve.",
+            code="model_missing",
+            hint="Add `models: {target: {path: /folder}}` or `models: {target: {hf: owner/name}}`.",
+        )
+    if ref.revision and not pinnable:
+        raise ProfileError(
+            f"Profile {profile.name} pins revision {ref.revision}, which {profile.engine} cannot be told.",
+            code="revision_unsupported",
+            hint="Download that revision and give its folder as `path`.",
+        )
+    return ref
+
+
+def fill(value: Any, models: Mapping[str, ModelRef]) -> Any:
+    """`value` with "{drafter}" and its like replaced by model references, inside lists and dicts too."""
+    if isinstance(value, str):
+        return _PLACEHOLDER.sub(lambda hit: models[hit[1]].ref if hit[1] in models else hit[0], value)
+    if isinstance(value, list):
+        return [fill(item, models) for item in value]
+    if isinstance(value, dict):
+        return {key: fill(item, models) for key, item in value.items()}
+    return value
+
+
+def placeholders(value: Any) -> set[str]:
+    """The names that occur as "{name}" anywhere in `value`."""
+    if isinstance(value, str):
+        return set(_PLACEHOLDER.findall(value))
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return set().union(*(placeholders(item) for item in value))
+    return set()
+
+
+def flags(args: Mapping[str, ArgValue], models: Mapping[str, ModelRef]) -> list[str]:
+    """Each entry as a flag: True is bare, False and None are left out, dicts and lists are compact JSON."""
+    words: list[str] = []
+    for key, value in args.items():
+        if value is None or value is False:
+            continue
+        words.append(f"-{key}" if len(key) == 1 else f"--{key}")
+        if value is not True:
+            words.append(_word(fill(value, models)))
+    return words
+
+
+def lookup(args: Mapping[str, ArgValue], *names: str) -> ArgValue:
+    """The first of `names` that `args` gives, hyphens and underscores alike; None when it gives none."""
+    found = {key.replace("_", "-"): value for key, value in args.items()}
+    return next((found[name] for name in names if found.get(name) is not None), None)
+
+
+def count(value: ArgValue) -> int | None:
+    """A token count as engines let people write it: 32768, "32k" (thousands) or "32K" (1024s); None for anything else."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return int(value)
+    hit = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmM]?)", value) if isinstance(value, str) else None
+    return int(float(hit[1]) * {"": 1, "k": 1000, "K": 1024, "m": 10**6, "M": 2**20}[hit[2]]) if hit else None
+
+
+def overlaid(defaults: Iterable[tuple[str, ArgValue]], args: Mapping[str, ArgValue]) -> dict[str, ArgValue]:
+    """The engine's defaults with the profile's args over them, whichever way each spells a hyphen."""
+    given = {key.replace("_", "-") for key in args}
+    return {key: value for key, value in defaults if key.replace("_", "-") not in given} | dict(args)
+
+
+def _word(value: ArgValue) -> str:
+    return json.dumps(value, separators=(",", ":")) if isinstance(value, dict | list) else str(value)

@@ -1,0 +1,145 @@
+"""Why an engine did not come up, from its last words.
+
+Owns: the causes that all engines share, their hints, and the search. Each dialect puts its own causes first.
+Must not know: what is done about a failure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sparkdash.domain.engine import Failure
+from sparkdash.engines.loading import detail
+
+TAIL = 20
+"""Log lines kept with a failure."""
+
+KILLED = (137, -9)
+"""SIGKILL as a container's exit code and as a process's."""
+
+NOT_FOUND = 127
+"""The shell's and the runtimes' code for a program that is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One known reason: its code (see Failure.code), how it shows in a log, what happened, what to do."""
+
+    code: str
+    pattern: re.Pattern[str]
+    message: str
+    hint: str
+
+
+def cause(code: str, pattern: str, message: str, hint: str) -> Cause:
+    """A Cause from a regular expression, case ignored, searched anywhere in a line."""
+    return Cause(code, re.compile(pattern, re.IGNORECASE), message, hint)
+
+
+COMMON: tuple[Cause, ...] = (
+    cause(
+        "out_of_memory",
+        r"CUDA out of memory|OutOfMemoryError|cudaMalloc failed: out of memory|cudaErrorMemoryAllocation"
+        r"|NV_ERR_NO_MEMORY|std::bad_alloc|Cannot allocate memory|\bMemoryError\b",
+        "It ran out of memory",
+        "Give it a shorter context or a smaller KV cache, or stop what else holds memory.",
+    ),
+    cause(
+        "port_in_use",
+        r"address already in use|couldn't bind HTTP server socket|port \d+ is already (?:in use|allocated)",
+        "Its port is taken",
+        "Stop the other program (`ss -ltnp` names it), or change `engine_ports` in config.toml.",
+    ),
+    cause(
+        "unknown_flag",
+        r"unrecognized arguments?:|error: (?:unknown|invalid) argument|no such option:|error: argument \S+: "
+        r"|got unexpected extra argument",
+        "It refused its command line",
+        "Compare `args` in the profile with what this engine's version knows; `sparkdash run --dry-run` prints the command.",
+    ),
+    cause(
+        "token_refused",
+        r"gated repo|GatedRepoError|access to model \S+ is restricted|invalid user token|403 Client Error",
+        "The model hub refused access",
+        "Accept the model's licence on its page and log in with `hf auth login`, then try again.",
+    ),
+    cause(
+        "model_not_found",
+        r"is not a valid model identifier|Repository Not Found|RepositoryNotFoundError|RevisionNotFoundError"
+        r"|Repo id must (?:be in the form|use alphanumeric)|Invalid repository ID or local directory"
+        r"|failed to open GGUF file|Cannot find any model weights|does not appear to have a file named",
+        "The model is not where the profile says",
+        "Check `models.target` in the profile: a local path must exist on this box, a hub name must be spelt exactly.",
+    ),
+    cause(
+        "token_refused",
+        r"401 Client Error",
+        "The model hub refused access",
+        "Log in with `hf auth login`, then try again.",
+    ),
+    cause(
+        "no_gpu_device",
+        r"unresolvable CDI devices|failed to stat CDI|no CUDA-capable device|No CUDA GPUs are available"
+        r"|Failed to infer device type|libcuda\.so\.1: cannot open|NVIDIA Driver was not detected"
+        r"|CUDA driver version is insufficient|Found no NVIDIA driver",
+        "It found no GPU",
+        "Make the device known to the runtime: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`.",
+    ),
+    cause(
+        "wrong_arch",
+        r"exec format error|no kernel image is available for execution|not compatible with the current PyTorch",
+        "It was built for another machine",
+        "Use an image built for arm64 and SM121 (GB10).",
+    ),
+    cause(
+        "image_missing",
+        r"no such image|image not known|manifest unknown|pull access denied|short-name .*did not resolve|unable to pull",
+        "Its image is not on this box",
+        "Fetch or build it first: `sparkdash pull PROFILE`.",
+    ),
+)
+
+# Lines that only repeat that something else went wrong.
+_ECHO = re.compile(
+    r"EngineDeadError|Engine core initialization failed|Worker failed with error|: cancelled$|WorkerProc initialization failed"
+)
+_RAISED = re.compile(r"(?:^|[\s.])([A-Z]\w*(?:Error|Exception)): \S")
+_FATAL = re.compile(r"fatal error|terminate called|Segmentation fault|failed to start|\berror:", re.IGNORECASE)
+_SECRETS = re.compile(r"\b(?:hf_|sk-)[A-Za-z0-9_-]{8,}|(?<=Bearer )\S+|(?<=api_key': ')[^']+|(?<=api-key )\S+")
+
+
+def classify(lines: Sequence[str], exit_code: int | None, own: Sequence[Cause] = ()) -> Failure:
+    """The first cause, `own` before COMMON, that any line shows; else what the engine raised, else its exit code."""
+    clean = [_SECRETS.sub("***", line) for line in lines]
+    tail = tuple(clean[-TAIL:])
+    for known in (*own, *COMMON):
+        if line := _last(clean, known.pattern):
+            message = f"{known.message}: {detail(line)}"
+            return Failure(code=known.code, message=message, hint=known.hint, exit_code=exit_code, log_tail=tail)
+    code, message, hint = _unknown(clean, exit_code)
+    return Failure(code=code, message=message, hint=hint, exit_code=exit_code, log_tail=tail)
+
+
+def _last(lines: Sequence[str], pattern: re.Pattern[str]) -> str | None:
+    return next((line for line in reversed(lines) if pattern.search(line)), None)
+
+
+def _unknown(lines: Sequence[str], exit_code: int | None) -> tuple[str, str, str]:
+    if raised := _root(lines):
+        return "engine_crash", f"The engine died: {detail(raised)}", "The whole log is under `sparkdash logs PROFILE`."
+    if exit_code in KILLED:
+        hint = "Most often the kernel, short of memory; `journalctl -k` tells. Choose a smaller context or KV cache."
+        return "out_of_memory", "The engine was killed (SIGKILL) without a word", hint
+    if exit_code == NOT_FOUND:
+        return "engine_crash", "Its program was not found", "Check `command` in the profile, and the image."
+    ended = "The engine ended" if exit_code is None else f"The engine ended with code {exit_code}"
+    return "engine_crash", f"{ended} and its log names no reason", "The whole log is under `sparkdash logs PROFILE`."
+
+
+def _root(lines: Sequence[str]) -> str | None:
+    """The first thing raised is the root; what follows are its echoes. Without any, the last line that says error."""
+    own_words = [line for line in lines if not _ECHO.search(line)]
+    first = next((line for line in own_words if _RAISED.search(line)), None)
+    return first or _last(own_words, _FATAL)

@@ -1,0 +1,101 @@
+"""The dialect of llama.cpp's llama-server, builds of 2025 and 2026."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sparkdash.domain.container import ContainerSpec
+from sparkdash.domain.engine import Failure, LoadProgress
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.engines import argv, containers, failures, loading
+from sparkdash.engines.adapter import Launch, MetricNames, Probes
+from sparkdash.engines.loading import phrase
+
+DEFAULT_PROGRAM = ("llama-server",)
+
+# /metrics is off unless asked for. Mapped files load ten times slower on a Spark (22 s against 224 s).
+DEFAULT_FLAGS = (("metrics", True), ("no-mmap", True))
+
+# In single-model mode the log tells no percentage.
+PHRASES = (
+    phrase("weights", r"load_model: loading (?:draft )?model '|loading draft model '", 0.0),
+    phrase("weights", r"load_tensors: offloaded \d+/\d+ layers"),
+    phrase("kv", r"llama_kv_cache\w*: +size = +[\d.]+ MiB"),
+    phrase("warmup", r"warming up the model"),
+    phrase("kv", r"initializing, n_slots = \d+, n_ctx_slot = \d+", 1.0),
+    phrase("http", r"model loaded$|HTTP server is listening"),
+    phrase("ready", r"(?:server is |router server is )?listening on http\S+", 1.0),
+)
+
+CAUSES = (
+    failures.cause(
+        "out_of_memory",
+        r"failed to allocate (?:CUDA\d* )?buffer|unable to allocate CUDA|ggml_backend_cuda_buffer_type_alloc_buffer",
+        "It could not allocate its buffers",
+        "Lower `ctx-size` or `parallel` in the profile, or stop what else holds memory.",
+    ),
+)
+
+
+class LlamaCpp:
+    """Turns profiles into `llama-server` and reads what it says."""
+
+    kind = EngineKind.LLAMACPP
+    managed = True
+    probes = Probes(alive="/health")
+    metrics = MetricNames(
+        path="/metrics",
+        # These counters move when a request ends, not while it runs: a rate from them comes in lumps.
+        generated=("llamacpp:tokens_predicted_total",),
+        prefilled=("llamacpp:prompt_tokens_total",),
+        prefix_hits=("llamacpp:prompt_tokens_cached_total",),
+        prefix_misses=("llamacpp:prompt_tokens_total",),
+        kv_used=("llamacpp:kv_cache_usage_ratio",),
+        running=("llamacpp:requests_processing",),
+        waiting=("llamacpp:requests_deferred",),
+        drafts=("llamacpp:spec_decode_num_drafts_total",),
+        draft_tokens=("llamacpp:spec_decode_num_draft_tokens_total",),
+        accepted=("llamacpp:spec_decode_num_accepted_tokens_total",),
+        accepted_at=("llamacpp:spec_decode_num_accepted_tokens_per_pos_total",),
+        started=(),
+    )
+
+    def container(self, profile: Profile, launch: Launch) -> ContainerSpec:
+        """See EngineAdapter."""
+        model = argv.target(profile)
+        words = [
+            *containers.program(profile, DEFAULT_PROGRAM),
+            *("--model" if model.path else "--hf-repo", model.ref),
+            *("--host", argv.HOST, "--port", str(launch.port), "--alias", profile.name),
+            *argv.flags(argv.overlaid(DEFAULT_FLAGS, profile.args), profile.models),
+        ]
+        return containers.build(profile, launch, words)
+
+    def served_names(self, profile: Profile) -> tuple[str, ...]:
+        """See EngineAdapter; llama-server is told one name and accepts any."""
+        return argv.served_names(profile)
+
+    def context(self, profile: Profile) -> int | None:
+        """See EngineAdapter; slots share the context unless it is unified."""
+        total = argv.count(argv.lookup(profile.args, "ctx-size", "c"))
+        slots = argv.count(argv.lookup(profile.args, "parallel", "np")) or 1
+        if not total:
+            return profile.context
+        return total if argv.lookup(profile.args, "kv-unified") else total // max(1, slots)
+
+    def speculation(self, profile: Profile) -> str | None:
+        """See EngineAdapter."""
+        drafter = argv.lookup(profile.args, "spec-draft-model", "model-draft", "md")
+        method = argv.lookup(profile.args, "spec-type") or ("draft" if drafter else None)
+        depth = argv.lookup(profile.args, "spec-draft-n-max", "draft-max", "draft")
+        if not method:
+            return None
+        return f"{method} k={depth}" if depth else str(method)
+
+    def read_log(self, line: str) -> LoadProgress | None:
+        """See EngineAdapter."""
+        return loading.read(line, PHRASES)
+
+    def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
+        """See EngineAdapter."""
+        return failures.classify(lines, exit_code, CAUSES)

@@ -1,0 +1,70 @@
+"""What of the host an engine's container sees.
+
+Owns: the read-only mounts of local models, the Hugging Face cache, the compile caches, and the variables that point at them.
+Must not know: engines' flags, the runtime's syntax. Nothing here touches the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+
+from sparkdash.domain.profile import ModelRef, Mount, Profile
+from sparkdash.engines.adapter import Launch
+from sparkdash.engines.argv import placeholders
+
+HF_TARGET = "/sparkdash/huggingface"
+CACHE_TARGET = "/sparkdash/cache"
+"""Fixed places, because an image's user and its home folder are not known."""
+
+_CACHE_ENV = {
+    "XDG_CACHE_HOME": CACHE_TARGET,  # vLLM's compile cache, FlashInfer's autotune results
+    "FLASHINFER_WORKSPACE_BASE": CACHE_TARGET,
+    "TRITON_CACHE_DIR": f"{CACHE_TARGET}/triton",
+    "TORCHINDUCTOR_CACHE_DIR": f"{CACHE_TARGET}/inductor",
+    "CUDA_CACHE_PATH": f"{CACHE_TARGET}/cuda",
+}
+
+
+def used_models(profile: Profile) -> tuple[ModelRef, ...]:
+    """The target and every model that the command line or environment names; others are not this launch's business."""
+    named = placeholders([profile.args, profile.env, list(profile.command)]) | {"target"}
+    return tuple(ref for name, ref in profile.models.items() if name in named)
+
+
+def from_hub(profile: Profile) -> bool:
+    """Does any model come from the Hugging Face hub?"""
+    return any(ref.hf for ref in used_models(profile))
+
+
+def mounts(profile: Profile, launch: Launch, files: Iterable[str] = ()) -> tuple[Mount, ...]:
+    """The profile's own mounts, then the model paths and `files` not already covered, then the caches."""
+    wanted = sorted({_folder(ref.path) for ref in used_models(profile) if ref.path} | set(files))
+    result = list(profile.mounts)
+    for path in wanted:
+        if not any(_covers(mount.target, path) for mount in result):
+            result.append(Mount(source=path, target=path))
+    if from_hub(profile):
+        result.append(Mount(source=launch.hf_home, target=HF_TARGET, read_only=False))
+    result.append(Mount(source=launch.cache_dir, target=CACHE_TARGET, read_only=False))
+    return tuple(result)
+
+
+def environment(profile: Profile, launch: Launch) -> dict[str, str]:
+    """Variables that point engines at the mounted caches; with a process runtime, only at the owner's hub cache."""
+    hub = {"HF_HOME": HF_TARGET if launch.containerised else launch.hf_home} if from_hub(profile) else {}
+    return hub | (_CACHE_ENV if launch.containerised else {})
+
+
+def _folder(path: str) -> str:
+    """What must be visible for `path` to be readable: a hub snapshot links into its repository, a GGUF has sister files."""
+    pure = PurePosixPath(path)
+    parts = pure.parts
+    for index, part in enumerate(parts[:-1]):
+        if part.startswith("models--") and parts[index + 1] == "snapshots":
+            return str(PurePosixPath(*parts[: index + 1]))
+    return str(pure.parent if pure.suffix == ".gguf" else pure)
+
+
+def _covers(folder: str, path: str) -> bool:
+    return PurePosixPath(path).is_relative_to(PurePosixPath(folder))

@@ -1,0 +1,50 @@
+"""The dialect of anything that already speaks OpenAI's API at a URL. sparkdash neither starts nor stops it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sparkdash.domain.container import ContainerSpec
+from sparkdash.domain.engine import Failure, LoadProgress
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.engines import failures
+from sparkdash.engines.adapter import Launch, MetricNames, Probes
+from sparkdash.errors import ProfileError
+
+
+class OpenAI:
+    """Knows where to probe; has no container, no metrics and no log."""
+
+    kind = EngineKind.OPENAI
+    managed = False
+    probes = Probes(alive="/v1/models")
+    metrics = MetricNames(path=None, started=())
+
+    def container(self, profile: Profile, launch: Launch) -> ContainerSpec:  # noqa: ARG002 - the contract's signature
+        """Raises ProfileError: there is nothing to start."""
+        raise ProfileError(
+            f"Profile {profile.name} stands for a server at {profile.url}, which sparkdash does not start.",
+            code="not_managed",
+            hint="Start it by its own means; sparkdash uses it as soon as it answers.",
+        )
+
+    def served_names(self, profile: Profile) -> tuple[str, ...]:
+        """The name that the server itself uses, when `models.target.hf` tells it; else the profile's names."""
+        target = profile.models.get("target")
+        return (target.ref,) if target else (profile.name, *profile.serves)
+
+    def context(self, profile: Profile) -> int | None:
+        """See EngineAdapter."""
+        return profile.context
+
+    def speculation(self, profile: Profile) -> str | None:  # noqa: ARG002 - the contract's signature
+        """None: the server does not tell."""
+        return None
+
+    def read_log(self, line: str) -> LoadProgress | None:  # noqa: ARG002 - the contract's signature
+        """None: there is no log."""
+        return None
+
+    def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
+        """See EngineAdapter."""
+        return failures.classify(lines, exit_code)

@@ -1,0 +1,26 @@
+"""Which dialect speaks for which engine kind. The one module that knows them all."""
+
+from __future__ import annotations
+
+from sparkdash.domain.profile import EngineKind
+from sparkdash.engines.adapter import EngineAdapter
+from sparkdash.engines.llamacpp import LlamaCpp
+from sparkdash.engines.openai import OpenAI
+from sparkdash.engines.sglang import Sglang
+from sparkdash.engines.sim import Sim
+from sparkdash.engines.trtllm import TrtLlm
+from sparkdash.engines.vllm import Vllm
+
+_ADAPTERS: dict[EngineKind, EngineAdapter] = {
+    EngineKind.VLLM: Vllm(),
+    EngineKind.SGLANG: Sglang(),
+    EngineKind.LLAMACPP: LlamaCpp(),
+    EngineKind.TRTLLM: TrtLlm(),
+    EngineKind.OPENAI: OpenAI(),
+    EngineKind.SIM: Sim(),
+}
+
+
+def adapter(kind: EngineKind) -> EngineAdapter:
+    """The stateless adapter of that kind."""
+    return _ADAPTERS[kind]

@@ -1,0 +1,105 @@
+"""The dialect of SGLang, 0.5."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sparkdash.domain.container import ContainerSpec
+from sparkdash.domain.engine import Failure, LoadProgress
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.engines import argv, containers, failures, loading
+from sparkdash.engines.adapter import Launch, MetricNames, Probes
+from sparkdash.engines.loading import phrase
+
+DEFAULT_PROGRAM = ("python3", "-m", "sglang.launch_server")
+
+# /metrics and cached tokens in the usage are off unless asked for; the gauges are fresher with a short interval.
+DEFAULT_FLAGS = (("enable-metrics", True), ("enable-cache-report", True), ("decode-log-interval", 10))
+
+PHRASES = (
+    phrase("weights", r"Load weight begin\. avail mem=", 0.0),
+    phrase(
+        "weights",
+        r"(?:Loading safetensors checkpoint shards|Multi-thread loading shards): +(?P<pct>\d+)% Completed"
+        r" \| (?P<done>\d+)/(?P<total>\d+)",
+    ),
+    phrase("weights", r"Load weight end\.", 1.0),
+    phrase("kv", r"KV Cache is allocated\. #tokens: \d+|Memory pool end", 1.0),
+    phrase("graphs", r"Capturing batches \(bs=\d+[^)]*\)(?:: +(?P<pct>\d+)%)?"),
+    phrase("graphs", r"Capture .*begin", 0.0),
+    phrase("graphs", r"Capture .*end\b", 1.0),
+    phrase("warmup", r"Application startup complete"),  # uvicorn is up, SGLang's own warm-up request runs
+    phrase("ready", r"The server is fired up and ready to roll!", 1.0),
+)
+
+CAUSES = (
+    failures.cause(
+        "out_of_memory",
+        r"Not enough memory\. Please try|Not enough GPU memory",
+        "It found too little memory for its settings",
+        "Change `mem-fraction-static` or lower `context-length` in the profile, or stop what else holds memory.",
+    ),
+)
+
+
+class Sglang:
+    """Turns profiles into `sglang.launch_server` and reads what it says."""
+
+    kind = EngineKind.SGLANG
+    managed = True
+    # Never /health: each call of it generates a token. The model list is there as soon as the HTTP server is.
+    probes = Probes(alive="/v1/models", version="/server_info")
+    metrics = MetricNames(
+        path="/metrics",
+        generated=("sglang:realtime_tokens_total",),
+        generated_label=("mode", "decode"),
+        prefilled=("sglang:realtime_tokens_total",),
+        prefilled_label=("mode", "prefill_compute"),
+        # Since 0.5.18. The older realtime counter mixes decode in and would give a wrong rate.
+        prefix_hits=("sglang:prefill_effective_tokens_total",),
+        prefix_hits_label=("mode", ("device_hit", "host_hit", "storage_hit")),
+        prefix_queries=("sglang:prefill_effective_tokens_total",),
+        kv_used=("sglang:token_usage",),
+        kv_capacity=("sglang:max_total_num_tokens",),
+        running=("sglang:num_running_reqs",),
+        waiting=("sglang:num_queue_reqs",),
+        acceptance_gauge=("sglang:spec_accept_rate",),
+        acceptance_length_gauge=("sglang:spec_accept_length",),
+        ttft=("sglang:time_to_first_token_seconds",),
+    )
+
+    def container(self, profile: Profile, launch: Launch) -> ContainerSpec:
+        """See EngineAdapter."""
+        model = argv.target(profile, pinnable=True)
+        words = [
+            *containers.program(profile, DEFAULT_PROGRAM),
+            *("--model-path", model.ref, "--host", argv.HOST, "--port", str(launch.port)),
+            *("--served-model-name", profile.name),
+            *(("--revision", model.revision) if model.revision else ()),
+            *argv.flags(argv.overlaid(DEFAULT_FLAGS, profile.args), profile.models),
+        ]
+        return containers.build(profile, launch, words, shm_size=containers.SHM_SIZE)
+
+    def served_names(self, profile: Profile) -> tuple[str, ...]:
+        """See EngineAdapter; SGLang is told one name and accepts any."""
+        return argv.served_names(profile)
+
+    def context(self, profile: Profile) -> int | None:
+        """See EngineAdapter."""
+        return argv.count(argv.lookup(profile.args, "context-length")) or profile.context
+
+    def speculation(self, profile: Profile) -> str | None:
+        """See EngineAdapter; k counts draft steps."""
+        method = argv.lookup(profile.args, "speculative-algorithm")
+        depth = argv.lookup(profile.args, "speculative-num-steps")
+        if not method:
+            return None
+        return f"{str(method).lower()} k={depth}" if depth else str(method).lower()
+
+    def read_log(self, line: str) -> LoadProgress | None:
+        """See EngineAdapter."""
+        return loading.read(line, PHRASES)
+
+    def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
+        """See EngineAdapter."""
+        return failures.classify(lines, exit_code, CAUSES)

@@ -1,0 +1,52 @@
+"""The dialect of the simulated engine: vLLM's surface, and a program of our own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from sparkdash.domain.container import ContainerSpec
+from sparkdash.domain.engine import Failure, LoadProgress
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.engines import argv, containers, failures, loading, vllm_surface
+from sparkdash.engines.adapter import Launch
+
+MODULE = "sparkdash.sim"
+
+
+class Sim:
+    """Starts `python -m sparkdash.sim` with the whole profile, and reads it as one reads vLLM."""
+
+    kind = EngineKind.SIM
+    managed = True
+    probes = vllm_surface.PROBES
+    metrics = vllm_surface.METRICS
+
+    def container(self, profile: Profile, launch: Launch) -> ContainerSpec:
+        """See EngineAdapter. Made for the process runtime; no GPU is asked for."""
+        words = [
+            *containers.program(profile, (sys.executable, "-m", MODULE)),
+            *("--port", str(launch.port), "--profile-json", profile.model_dump_json()),
+        ]
+        return containers.build(profile, launch, words).model_copy(update={"devices": ()})
+
+    def served_names(self, profile: Profile) -> tuple[str, ...]:
+        """See EngineAdapter."""
+        return argv.served_names(profile)
+
+    def context(self, profile: Profile) -> int | None:
+        """See EngineAdapter."""
+        return vllm_surface.context(profile.args) or profile.context
+
+    def speculation(self, profile: Profile) -> str | None:
+        """What the imitated profile's args say; else how many positions the simulation accepts at."""
+        depth = len(profile.sim.acceptance) if profile.sim else 0
+        return vllm_surface.speculation(profile.args) or (f"simulated k={depth}" if depth else None)
+
+    def read_log(self, line: str) -> LoadProgress | None:
+        """See EngineAdapter."""
+        return loading.read(line, vllm_surface.PHRASES)
+
+    def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
+        """See EngineAdapter."""
+        return failures.classify(lines, exit_code)

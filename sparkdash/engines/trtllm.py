@@ -1,0 +1,95 @@
+"""The dialect of TensorRT-LLM's trtllm-serve, 1.0 to 2026's main."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sparkdash.domain.container import ContainerSpec
+from sparkdash.domain.engine import Failure, LoadProgress
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.engines import argv, containers, failures, loading
+from sparkdash.engines.adapter import Launch, MetricNames, Probes
+from sparkdash.engines.loading import phrase
+
+DEFAULT_PROGRAM = ("trtllm-serve",)
+
+OPTION_FILES = ("extra-llm-api-options", "config")
+"""Flags that name a YAML file of further options. Metrics need `return_perf_metrics: true` in it."""
+
+PHRASES = (
+    phrase("weights", r"Use [\d.]+ GB for model weights", 0.0),
+    phrase("weights", r"Loading safetensors weights in parallel: +(?P<pct>\d+)%"),
+    phrase("weights", r"Loading weights: +(?P<pct>\d+)%\|[^|]*\| (?P<done>\d+)/(?P<total>\d+)"),
+    phrase("weights", r"Model init total -- [\d.]+s", 1.0),
+    phrase("kv", r"Allocated [\d.]+ GiB for max tokens in paged KV cache \(\d+\)"),  # twice: the first only probes
+    phrase("compile", r"Autotuning process starts", 0.0),
+    phrase("compile", r"Autotuning process ends", 1.0),
+    phrase("graphs", r"Creating CUDA graph instances for \d+ batch sizes", 0.0),
+    phrase("graphs", r"Run generation only CUDA graph warmup for batch size=\d+"),
+    phrase("ready", r"Application startup complete", 1.0),
+)
+
+CAUSES = (
+    failures.cause(
+        "out_of_memory",
+        r"Cuda Runtime \(out of memory\)|Executor creation failed due to insufficient GPU memory",
+        "It found too little memory for its settings",
+        "Lower `kv_cache_free_gpu_memory_fraction` or `max_seq_len` in the profile, or stop what else holds memory.",
+    ),
+)
+
+
+class TrtLlm:
+    """Turns profiles into `trtllm-serve` and reads what it says."""
+
+    kind = EngineKind.TRTLLM
+    managed = True
+    probes = Probes(alive="/health", version="/version")
+    # /metrics is JSON that is gone once read, so only the Prometheus exposition is used. Its counters move at request end.
+    # Unprefixed names are those of 1.1 and 1.2.
+    metrics = MetricNames(
+        path="/prometheus/metrics",
+        generated=("trtllm_generation_tokens_total",),
+        prefix_hits=("trtllm_kv_cache_reused_blocks_total",),
+        prefix_misses=("trtllm_kv_cache_missed_blocks_total",),
+        kv_used=("trtllm_kv_cache_utilization",),
+        running=("trtllm_num_requests_running",),
+        waiting=("trtllm_num_requests_waiting",),
+        draft_tokens=("trtllm_spec_decode_num_draft_tokens_total",),
+        accepted=("trtllm_spec_decode_num_accepted_tokens_total",),
+        acceptance_length_gauge=("trtllm_spec_decode_acceptance_length",),
+        ttft=("trtllm_time_to_first_token_seconds", "time_to_first_token_seconds"),
+        started=(),
+    )
+
+    def container(self, profile: Profile, launch: Launch) -> ContainerSpec:
+        """See EngineAdapter. A file of further options is mounted where it lies."""
+        model = argv.target(profile)
+        words = [
+            *containers.program(profile, DEFAULT_PROGRAM),
+            *(model.ref, "--host", argv.HOST, "--port", str(launch.port)),
+            *argv.flags(profile.args, profile.models),
+        ]
+        options = argv.lookup(profile.args, *OPTION_FILES)
+        files = [options] if isinstance(options, str) and options.startswith("/") else []
+        return containers.build(profile, launch, words, shm_size=containers.SHM_SIZE, files=files)
+
+    def served_names(self, profile: Profile) -> tuple[str, ...]:
+        """See EngineAdapter; trtllm-serve accepts any name."""
+        return argv.served_names(profile)
+
+    def context(self, profile: Profile) -> int | None:
+        """See EngineAdapter."""
+        return argv.count(argv.lookup(profile.args, "max-seq-len")) or profile.context
+
+    def speculation(self, profile: Profile) -> str | None:  # noqa: ARG002 - the contract's signature
+        """None: speculation is set in the file of further options, which is not read here."""
+        return None
+
+    def read_log(self, line: str) -> LoadProgress | None:
+        """See EngineAdapter."""
+        return loading.read(line, PHRASES)
+
+    def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
+        """See EngineAdapter."""
+        return failures.classify(lines, exit_code, CAUSES)

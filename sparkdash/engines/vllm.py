@@ -1,0 +1,69 @@
+"""The dialect of vLLM, 0.16 to 0.33."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sparkdash.domain.container import ContainerSpec
+from sparkdash.domain.engine import Failure, LoadProgress
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.engines import argv, containers, failures, loading, vllm_flags, vllm_surface
+from sparkdash.engines.adapter import Launch
+
+DEFAULT_PROGRAM = ("vllm", "serve")
+
+# Without it the usage of an answer does not tell how many prompt tokens came from the prefix cache.
+DEFAULT_FLAGS = (("enable-prompt-tokens-details", True),)
+
+CAUSES = (
+    failures.cause(
+        "out_of_memory",
+        r"Free memory on device .* is less than desired|No available memory for the cache blocks"
+        r"|larger than the available KV cache memory",
+        "It found too little memory for its settings",
+        "Lower `gpu-memory-utilization` or `max-model-len` in the profile, or stop what else holds memory.",
+    ),
+)
+
+
+class Vllm:
+    """Turns profiles into `vllm serve` and reads what it says."""
+
+    kind = EngineKind.VLLM
+    managed = True
+    probes = vllm_surface.PROBES
+    metrics = vllm_surface.METRICS
+
+    def container(self, profile: Profile, launch: Launch) -> ContainerSpec:
+        """See EngineAdapter. Flags that this vLLM is known to refuse raise ProfileError."""
+        vllm_flags.check(profile)
+        model = argv.target(profile, pinnable=True)
+        words = [
+            *containers.program(profile, DEFAULT_PROGRAM),
+            model.ref,
+            *("--host", argv.HOST, "--port", str(launch.port)),
+            *("--served-model-name", *self.served_names(profile)),
+            *(("--revision", model.revision) if model.revision else ()),
+            *argv.flags(argv.overlaid(DEFAULT_FLAGS, profile.args), profile.models),
+        ]
+        return containers.build(profile, launch, words, shm_size=containers.SHM_SIZE)
+
+    def served_names(self, profile: Profile) -> tuple[str, ...]:
+        """See EngineAdapter; vLLM answers 404 to any other name."""
+        return argv.served_names(profile)
+
+    def context(self, profile: Profile) -> int | None:
+        """See EngineAdapter."""
+        return vllm_surface.context(profile.args) or profile.context
+
+    def speculation(self, profile: Profile) -> str | None:
+        """See EngineAdapter."""
+        return vllm_surface.speculation(profile.args)
+
+    def read_log(self, line: str) -> LoadProgress | None:
+        """See EngineAdapter."""
+        return loading.read(line, vllm_surface.PHRASES)
+
+    def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
+        """See EngineAdapter."""
+        return failures.classify(lines, exit_code, CAUSES)

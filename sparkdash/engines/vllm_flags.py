@@ -1,0 +1,71 @@
+"""Which flags a vLLM of a given version knows, as far as this was checked.
+
+Owns: flags that recipes carry but a version refuses, with the words that replace them. Read in the argument parsers
+of the wheels 0.16.0 0.17.0 0.18.0 0.19.0 0.20.0 0.22.1 0.26.0 0.29.0 0.33.0. What is not listed is not judged.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sparkdash.domain.profile import Profile
+from sparkdash.engines.argv import lookup
+from sparkdash.errors import ProfileError
+
+NEVER = ("speculative-model", "speculative-method", "num-speculative-tokens")
+"""In no version since 0.16, yet common in recipes: speculation is one JSON value."""
+
+LAST_WITHOUT = {
+    "moe-backend": (0, 16),
+    "performance-mode": (0, 16),
+    "linear-backend": (0, 20),
+    "spec-method": (0, 20),
+    "spec-model": (0, 20),
+    "spec-tokens": (0, 20),
+}
+"""The newest version checked that does not have the flag yet."""
+
+FIRST_WITHOUT = {"swap-space": (0, 18), "calculate-kv-scales": (0, 29)}
+"""The oldest version checked that has it no more."""
+
+
+def check(profile: Profile) -> None:
+    """Refuse a command line that vLLM would refuse.
+
+    Raises:
+        ProfileError: names every such flag; the hint shows the rewrite.
+    """
+    wrong = [flag for flag in NEVER if lookup(profile.args, flag) is not None]
+    if wrong:
+        raise ProfileError(
+            f"Profile {profile.name} uses {', '.join(wrong)}, which vLLM does not have.",
+            code="unknown_flag",
+            hint=f"Write `{_rewrite(profile)}`.",
+        )
+    if version := _version(profile.engine_version):
+        _check_version(profile, version)
+
+
+def _check_version(profile: Profile, version: tuple[int, int]) -> None:
+    absent = [flag for flag, last in LAST_WITHOUT.items() if version <= last]
+    absent += [flag for flag, first in FIRST_WITHOUT.items() if version >= first]
+    wrong = [flag for flag in absent if lookup(profile.args, flag) is not None]
+    if wrong:
+        raise ProfileError(
+            f"Profile {profile.name} uses {', '.join(wrong)}, which vLLM {profile.engine_version} does not have.",
+            code="unknown_flag",
+            hint="Remove it, or correct `engine_version` if the image holds another one.",
+        )
+
+
+def _version(text: str | None) -> tuple[int, int] | None:
+    hit = re.match(r"(\d+)\.(\d+)", text or "")
+    return (int(hit[1]), int(hit[2])) if hit else None
+
+
+def _rewrite(profile: Profile) -> str:
+    method = lookup(profile.args, "speculative-method") or "…"
+    model = lookup(profile.args, "speculative-model")
+    depth = lookup(profile.args, "num-speculative-tokens") or "…"
+    drafter = f'model: "{model}", ' if model else ""
+    return f"speculative-config: {{method: {method}, {drafter}num_speculative_tokens: {depth}}}"
