@@ -1,0 +1,11 @@
+"""The catalog: profiles/*.yaml become Profiles.
+
+Owns: the file format, its checks, names and aliases. All problems are found at once, each with file:line, and a
+broken file never hides the others. Must not know: how an engine is started.
+"""
+
+from sparkdash.catalog.catalog import Catalog, Problem
+from sparkdash.catalog.load import load
+from sparkdash.catalog.summary import summary
+
+__all__ = ["Catalog", "Problem", "load", "summary"]

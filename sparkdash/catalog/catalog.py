@@ -1,0 +1,76 @@
+"""Catalog: every profile that could be read, and what is wrong with the rest.
+
+Owns: looking a client's model name up. Must not know: files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from sparkdash.domain.profile import Profile
+from sparkdash.errors import AdmissionError
+
+NEAREST = 3
+"""Names offered when one is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that the author of a profile must mend."""
+
+    file: str
+    line: int | None
+    """From 1; None when the whole file or folder is meant."""
+    key: str
+    """Dotted path of the key, "" for the whole file."""
+    message: str
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        """`file:line: key: message. hint`."""
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        what = f"{self.key}: {self.message}" if self.key else self.message
+        return f"{place}: {what}. {self.hint}" if self.hint else f"{place}: {what}."
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """A value: reading the files again makes another one."""
+
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    """By name; bases and variants."""
+    problems: tuple[Problem, ...] = ()
+
+    def find(self, name: str) -> Profile:
+        """The profile of that name: exact, then as an alias, then by what follows the last slash.
+
+        Raises:
+            AdmissionError: `model_not_found` (404); the hint offers the nearest names.
+        """
+        for candidate in (name, name.rsplit("/", 1)[-1]):
+            if found := self.profiles.get(candidate) or self._alias(candidate):
+                return found
+        raise AdmissionError(
+            f"No profile or alias is called {name!r}.", code="model_not_found", status=404, hint=self._nearest(name)
+        )
+
+    def names(self) -> tuple[str, ...]:
+        """Every name that `find` knows."""
+        return tuple(self.profiles) + tuple(alias for p in self.profiles.values() for alias in p.serves)
+
+    def _alias(self, name: str) -> Profile | None:
+        return next((profile for profile in self.profiles.values() if name in profile.serves), None)
+
+    def _nearest(self, name: str) -> str:
+        close = nearest(name, self.names()) or nearest(name.rsplit("/", 1)[-1], self.names())
+        if close:
+            return f"Did you mean {' or '.join(close)}?"
+        return f"Known: {', '.join(sorted(self.profiles))}." if self.profiles else "The catalog is empty."
+
+
+def nearest(word: str, known: Iterable[str]) -> list[str]:
+    """Up to NEAREST of the known words that are spelt most like `word`, best first; case does not count."""
+    by_fold = {item.casefold(): item for item in known}
+    return [by_fold[hit] for hit in get_close_matches(word.casefold(), by_fold, n=NEAREST, cutoff=0.6)]

@@ -1,0 +1,153 @@
+"""What must hold of a profile beyond its form.
+
+Owns: names, placeholders, and what each kind of engine needs. Must not know: files, flags of particular engines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from sparkdash.catalog.catalog import Problem, nearest
+from sparkdash.catalog.document import Document, KeyPath
+from sparkdash.catalog.schema import Section
+from sparkdash.domain.profile import EngineKind, Profile
+
+AUTO = "auto"
+"""Clients say it for "whatever runs now"."""
+
+OURS = ("host", "port", "served-model-name")
+"""Arguments that sparkdash sets itself."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*")
+_PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_-]*)\}")
+_URL = re.compile(r"https?://[^/\s]+(?:/[^\s]*)?")
+_SPELLING = "Use letters, digits, dots, hyphens and underscores, beginning with a letter or digit."
+
+
+def document_problems(document: Document) -> list[Problem]:
+    """What is wrong before any profile in the file can be looked at."""
+    name = document.data.get("profile")
+    problems: list[Problem] = []
+    if name is None:
+        problems.append(_at(document, (), "'profile' is missing", "Begin the file with `profile: NAME`."))
+    elif not isinstance(name, str) or not _NAME.fullmatch(name):
+        problems.append(_at(document, ("profile",), f"{name!r} is no name for a profile", _SPELLING))
+    elif name == AUTO:
+        problems.append(_at(document, ("profile",), "'auto' is reserved", "It means whatever runs now."))
+    return problems + list(_variants(document))
+
+
+def profile_problems(section: Section, profile: Profile) -> list[Problem]:
+    """What is wrong with one profile that has the right form."""
+    return [
+        *_engine_needs(section, profile),
+        *_aliases(section, profile),
+        *_arguments(section, profile),
+        *_unknown_models(section, profile),
+        *_paths(section, profile),
+    ]
+
+
+def _variants(document: Document) -> Iterator[Problem]:
+    variants = document.data.get("variants")
+    if variants is None:
+        return
+    if not isinstance(variants, dict):
+        yield _at(document, ("variants",), "must map names to what they change", "Write `variants: {NAME: {args: …}}`.")
+        return
+    for name, body in variants.items():
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            yield _at(document, ("variants", name), f"{name!r} is no name for a variant", _SPELLING)
+        if body is not None and not isinstance(body, dict):
+            yield _at(document, ("variants", name), "must be a mapping of what it changes")
+
+
+def _engine_needs(section: Section, profile: Profile) -> Iterator[Problem]:
+    kind = profile.engine
+    if kind is EngineKind.OPENAI:
+        yield from _url(section, profile)
+        return
+    if profile.url is not None:
+        yield section.problem(
+            ("url",), "is only for engine 'openai'", f"{kind} is started by sparkdash, at a free port."
+        )
+    if kind is EngineKind.SIM:
+        return
+    if profile.image is None and not profile.command:
+        hint = "Name the image; without containers, give `command: [/path/to/program]`."
+        yield section.problem(("image",), f"is missing, and {kind} runs in a container", hint)
+    if "target" not in profile.models:
+        hint = "Add `models: {target: {path: /folder}}` or `{target: {hf: owner/name}}`."
+        yield section.problem(("models",), f"'target' is missing: {kind} must be given a model", hint)
+
+
+def _url(section: Section, profile: Profile) -> Iterator[Problem]:
+    if profile.url is None:
+        yield section.problem(
+            ("url",), "is missing: engine 'openai' is a server at a URL", "Add `url: http://host:port`."
+        )
+    elif not _URL.fullmatch(profile.url):
+        yield section.problem(("url",), f"{profile.url!r} is no http URL", "Write it as http://host:port.")
+    elif profile.url.rstrip("/").endswith("/v1"):
+        yield section.problem(
+            ("url",), "must be the server's root", f"Write {profile.url.rstrip('/')[:-3]}, without /v1."
+        )
+
+
+def _aliases(section: Section, profile: Profile) -> Iterator[Problem]:
+    for index, alias in enumerate(profile.serves):
+        if alias == AUTO:
+            yield section.problem(("serves", index), "the alias 'auto' is reserved", "It means whatever runs now.")
+        elif not _ALIAS.fullmatch(alias):
+            yield section.problem(("serves", index), f"{alias!r} is no alias", _SPELLING)
+
+
+def _arguments(section: Section, profile: Profile) -> Iterator[Problem]:
+    for key in profile.args:
+        if key.startswith("-"):
+            yield section.problem(("args", key), "is written with dashes", f"Write {key.lstrip('-')!r}.")
+        elif key.replace("_", "-") in OURS:
+            yield section.problem(("args", key), "is set by sparkdash", "Remove it; give aliases under `serves`.")
+
+
+def _unknown_models(section: Section, profile: Profile) -> Iterator[Problem]:
+    for key in ("args", "env", "command"):
+        for path, text in _texts((key,), getattr(profile, key)):
+            for name in _PLACEHOLDER.findall(text):
+                if name not in profile.models:
+                    yield section.problem(
+                        path, f"names the model {{{name}}}, which is not under `models`", _models(profile, name)
+                    )
+
+
+def _models(profile: Profile, name: str) -> str:
+    close = nearest(name, profile.models)
+    return f"Did you mean {{{close[0]}}}?" if close else f"Add `{name}:` with a path or hf name under `models`."
+
+
+def _paths(section: Section, profile: Profile) -> Iterator[Problem]:
+    for name, ref in profile.models.items():
+        if ref.path is not None and not ref.path.startswith("/"):
+            yield section.problem(("models", name, "path"), f"{ref.path!r} is not absolute", "Begin it with / or ~.")
+    for index, mount in enumerate(profile.mounts):
+        for key, path in (("source", mount.source), ("target", mount.target)):
+            if not path.startswith("/"):
+                yield section.problem(("mounts", index, key), f"{path!r} is not absolute", "Begin it with /.")
+
+
+def _texts(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _texts((*path, key), item)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _texts((*path, index), item)
+
+
+def _at(document: Document, path: KeyPath, message: str, hint: str | None = None) -> Problem:
+    return Problem(document.file, document.line(*path), ".".join(map(str, path)), message, hint)

@@ -1,0 +1,149 @@
+"""From folders of YAML files to a Catalog.
+
+Owns: reading, and what holds between files (names, aliases, `nearest`). Must not know: what an engine makes of a profile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sparkdash.catalog.catalog import Catalog, Problem, nearest
+from sparkdash.catalog.checks import document_problems, profile_problems
+from sparkdash.catalog.document import Document, parse
+from sparkdash.catalog.schema import Section, sections, validate
+from sparkdash.domain.profile import Profile
+
+SUFFIXES = (".yaml", ".yml")
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """One good file: its family's profiles, each with the section it came from."""
+
+    document: Document
+    profiles: tuple[tuple[Section, Profile], ...]
+
+    @property
+    def family(self) -> str:
+        return self.profiles[0][1].name
+
+
+def load(folders: Sequence[Path]) -> Catalog:
+    """Every profile in the folders; a family in a later folder replaces the same one of an earlier folder.
+
+    A file with a problem is left out whole; the others load. A folder that does not exist is a problem.
+    """
+    problems: list[Problem] = []
+    families: dict[str, _File] = {}
+    for folder in folders:
+        good = _unique(list(_files(folder, problems)), problems)
+        families.update({file.family: file for file in good})
+    kept = _distinct(families, problems)
+    profiles = {profile.name: profile for file in kept for _, profile in file.profiles}
+    resolved = {name: _resolve_nearest(profile, profiles) for name, profile in profiles.items()}
+    problems += _lost_nearest(kept, resolved)
+    return Catalog(resolved, tuple(sorted(problems, key=lambda p: (p.file, p.line or 0))))
+
+
+def _files(folder: Path, problems: list[Problem]) -> Iterator[_File]:
+    if not folder.is_dir():
+        problems.append(Problem(str(folder), None, "", "there is no such folder", "Correct `profiles` in config.toml."))
+        return
+    for path in sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES and not p.name.startswith(".")):
+        found = _read(path)
+        if isinstance(found, _File):
+            yield found
+        else:
+            problems.extend(found)
+
+
+def _read(path: Path) -> _File | list[Problem]:
+    document = parse(path)
+    if isinstance(document, Problem):
+        return [document]
+    _expand_home(document.data)
+    problems = document_problems(document)
+    profiles: list[tuple[Section, Profile]] = []
+    for section in sections(document):
+        outcome = validate(section)
+        if isinstance(outcome, Profile):
+            profiles.append((section, outcome))
+            problems += profile_problems(section, outcome)
+        else:
+            problems += outcome
+    # What the base does wrong, every variant inherits: it is told once.
+    return list(dict.fromkeys(problems)) or _File(document, tuple(profiles))
+
+
+def _unique(files: list[_File], problems: list[Problem]) -> list[_File]:
+    """Within one folder a family has one file: the first keeps the name."""
+    kept: dict[str, _File] = {}
+    for file in files:
+        if first := kept.get(file.family):
+            problems.append(_taken(file.profiles[0][0], ("profile",), file.family, first.profiles[0][1]))
+        else:
+            kept[file.family] = file
+    return list(kept.values())
+
+
+def _distinct(families: dict[str, _File], problems: list[Problem]) -> list[_File]:
+    """Names and aliases belong to one profile each; a file that takes another's is left out."""
+    owners = {profile.name: profile for file in families.values() for _, profile in file.profiles}
+    kept = []
+    for file in families.values():
+        mine: dict[str, Profile] = {}
+        clashes = list(_clashes(file, owners, mine))
+        problems += clashes
+        if not clashes:
+            owners.update(mine)
+            kept.append(file)
+    return kept
+
+
+def _clashes(file: _File, owners: dict[str, Profile], mine: dict[str, Profile]) -> Iterator[Problem]:
+    for section, profile in file.profiles:
+        for index, alias in enumerate(profile.serves):
+            owner = owners.get(alias) or mine.get(alias)
+            if owner:
+                yield _taken(section, ("serves", index), alias, owner)
+            else:
+                mine[alias] = profile
+
+
+def _taken(section: Section, path: tuple[str | int, ...], name: str, owner: Profile) -> Problem:
+    return section.problem(path, f"{name!r} is already taken by {owner.name} ({owner.source})", "Choose another name.")
+
+
+def _resolve_nearest(profile: Profile, profiles: dict[str, Profile]) -> Profile:
+    """`nearest: eagle3` names a sister variant; a full name stays as it is."""
+    sister = f"{profile.family}/{profile.nearest}"
+    return profile.model_copy(update={"nearest": sister}) if sister in profiles else profile
+
+
+def _lost_nearest(files: list[_File], profiles: dict[str, Profile]) -> Iterator[Problem]:
+    for section, profile in (pair for file in files for pair in file.profiles):
+        wanted = profiles[profile.name].nearest
+        if wanted is not None and wanted not in profiles:
+            close = nearest(wanted, [*profiles, *(p.variant or "" for p in profiles.values())])
+            hint = f"Did you mean {close[0]}?" if close else None
+            yield section.problem(("nearest",), f"there is no profile {wanted!r}", hint)
+
+
+def _expand_home(data: dict[str, Any]) -> None:
+    """`~` in model paths and mount sources, in the base and every variant."""
+    variants = data.get("variants")
+    bodies = [data, *(variants.values() if isinstance(variants, dict) else ())]
+    for body in (b for b in bodies if isinstance(b, dict)):
+        models, mounts = body.get("models"), body.get("mounts")
+        for ref in models.values() if isinstance(models, dict) else ():
+            _expand(ref, "path")
+        for mount in mounts if isinstance(mounts, list) else ():
+            _expand(mount, "source")
+
+
+def _expand(entry: Any, key: str) -> None:
+    if isinstance(entry, dict) and isinstance(entry.get(key), str) and entry[key].startswith("~"):
+        entry[key] = str(Path(entry[key]).expanduser())

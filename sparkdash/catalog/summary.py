@@ -1,0 +1,56 @@
+"""What lists and clients see of a profile."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary, Published
+
+
+class Dialect(Protocol):
+    """What a summary needs of an EngineAdapter; named here because the catalog does not know the engines."""
+
+    def context(self, profile: Profile) -> int | None:
+        """Configured context length in tokens."""
+        ...
+
+    def speculation(self, profile: Profile) -> str | None:
+        """ "eagle3 k=1", or None."""
+        ...
+
+
+def summary(profile: Profile, adapter: Dialect) -> ProfileSummary:
+    """The profile as a list shows it.
+
+    Its rate is the best published decode rate; where only whole-request rates were published, the best of those,
+    and the note says so.
+    """
+    rate, note = _best(profile.published)
+    return ProfileSummary(
+        name=profile.name,
+        about=profile.about,
+        engine=profile.engine,
+        engine_version=profile.engine_version,
+        image=profile.image,
+        serves=profile.serves,
+        context=adapter.context(profile),
+        needs_bytes=profile.memory.total_bytes,
+        nodes=profile.nodes,
+        cannot_run=profile.cannot_run,
+        nearest=profile.nearest,
+        published_decode_tok_s=rate,
+        published_note=note,
+        speculation=adapter.speculation(profile),
+        fingerprint=profile.fingerprint,
+        simulated=profile.engine is EngineKind.SIM,
+    )
+
+
+def _best(published: tuple[Published, ...]) -> tuple[float | None, str | None]:
+    decode = [(row.decode_tok_s, row) for row in published if row.decode_tok_s is not None]
+    whole = [(row.e2e_tok_s, row) for row in published if row.e2e_tok_s is not None]
+    if not decode and not whole:
+        return None, None
+    rate, row = max(decode or whole, key=lambda pair: pair[0])
+    note = f"{row.workload} ({row.source})"
+    return rate, note if decode else f"{note}, whole request with prefill"
