@@ -6,6 +6,7 @@ Must not know what is stored in them.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -26,6 +27,11 @@ def config_dir() -> Path:
 def state_dir() -> Path:
     """The database and logs; `SPARKDASH_STATE_DIR`."""
     return _dir("SPARKDASH_STATE_DIR", _DIRS.user_state_path)
+
+
+def owner() -> str:
+    """What this daemon's containers are labelled with: the state folder hashed, so that two daemons on one box never adopt each other's."""
+    return hashlib.sha256(str(state_dir().resolve()).encode()).hexdigest()[:12]
 
 
 def runtime_dir() -> Path:

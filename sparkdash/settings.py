@@ -54,6 +54,12 @@ class Settings(BaseModel):
     sample_s: float = Field(default=1.0, gt=0)
     body_limit_mib: int = Field(default=64, ge=1)
 
+    def profile_folders(self) -> list[Path]:
+        """Where profiles are read, weakest first: shipped, the owner's, then `profiles`."""
+        shipped = [paths.shipped_profiles()] if self.shipped_profiles else []
+        own = paths.config_dir() / "profiles"
+        return [*shipped, *([own] if own.is_dir() else []), *(folder.expanduser() for folder in self.profiles)]
+
 
 def load(file: Path | None = None, **overrides: Any) -> Settings:
     """Defaults, then the file, then SPARKDASH_HOST/PORT/RUNTIME, then `overrides` (None is not given).
