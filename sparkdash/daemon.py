@@ -1,0 +1,248 @@
+"""The daemon: the one file that knows every concrete class, and how long each lives.
+
+Owns: composition, the order of start and stop, and what happens when a part crashes: telemetry is started
+again (logged, counted, shown), a crash in the supervisor ends the daemon, since wrong books are worse than none.
+Must not know what any part does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+
+import structlog
+import uvloop
+
+from sparkdash import __version__, catalog, listen, log, paths
+from sparkdash.bus import Bus
+from sparkdash.catalog import Catalog
+from sparkdash.domain.event import Level, Notice, ProfilesChanged
+from sparkdash.domain.state import DaemonInfo, Snapshot
+from sparkdash.errors import SparkdashError
+from sparkdash.gateway import app as gateway
+from sparkdash.host.box import BoxReader
+from sparkdash.host.reader import HostReader
+from sparkdash.host.runtime import Runtime
+from sparkdash.settings import Settings
+from sparkdash.store import Store
+from sparkdash.supervisor import Supervisor
+from sparkdash.telemetry import Collector
+from sparkdash.upstream import Upstream
+
+LOG = structlog.get_logger("sparkdash")
+RESTART_S = (1.0, 5.0, 30.0)
+"""Pauses before telemetry is started again; the last one repeats."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What differs between the real daemon and the demo."""
+
+    settings: Settings
+    runtime: Runtime
+    reader: HostReader
+    load_catalog: Callable[[], Catalog]
+    simulated: bool = False
+    beside: tuple[Callable[[House], Awaitable[None]], ...] = ()
+    """Further tasks that live as long as the daemon: the demo's traffic."""
+    stop_engines: bool = False
+    """End the engines with the daemon (the demo); otherwise the next daemon adopts them."""
+    traffic: Callable[[bool], None] | None = None
+    """Switches the demo's traffic; None when there is none."""
+
+
+@dataclass
+class House:
+    """Everything that lives while the daemon serves."""
+
+    parts: Parts
+    bus: Bus
+    supervisor: Supervisor
+    server: listen.Server
+    url: str
+    """Root URL, without /v1."""
+    restarts: dict[str, int] = field(default_factory=dict)
+
+
+def run(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT. Raises SparkdashError when it cannot begin, or when the supervisor crashed."""
+    log.configure()
+    parts = Parts(
+        settings=settings,
+        runtime=_runtime(settings),
+        reader=BoxReader(),
+        load_catalog=lambda: catalog.load(settings.profile_folders()),
+    )
+    uvloop.run(serve(parts))
+
+
+def _runtime(settings: Settings) -> Runtime:
+    if settings.runtime == "process":
+        from sparkdash.host.process import Process
+
+        return Process(paths.state_dir() / "processes")
+    from sparkdash.host.podman import Podman
+
+    return Podman(settings.runtime)
+
+
+async def serve(parts: Parts, *, ready: Callable[[House], None] | None = None) -> None:
+    """Bring everything up, serve, and take it down in the reverse order. `ready` is called once it answers."""
+    folder = paths.runtime_dir()
+    with listen.only_one(folder) as lock:
+        tcp = listen.bind_tcp(parts.settings.host, parts.settings.port)
+        unix = listen.bind_unix(folder)
+        url = "http://{}:{}".format(*tcp.getsockname()[:2])
+        lock.write(f"pid {os.getpid()}, {url}")
+        lock.flush()
+        try:
+            await _serve(parts, [tcp, unix], url, ready)
+        finally:
+            (folder / listen.SOCKET_NAME).unlink(missing_ok=True)
+
+
+async def _serve(
+    parts: Parts, sockets: list[socket.socket], url: str, ready: Callable[[House], None] | None
+) -> None:
+    profiles = await asyncio.to_thread(parts.load_catalog)
+    bus = Bus(_first_snapshot(parts, url), time.time)
+    async with Upstream() as upstream, Store.opened(paths.state_dir() / "sparkdash.db", bus.publish) as store:
+        house = _build(parts, bus, profiles, upstream, store, url)
+        _publish_profiles(house, profiles)
+        try:
+            await _live(house, upstream, sockets, ready)
+        finally:
+            await asyncio.shield(house.supervisor.close(stop_engines=parts.stop_engines))
+            parts.reader.close()
+
+
+def _build(parts: Parts, bus: Bus, profiles: Catalog, upstream: Upstream, store: Store, url: str) -> House:
+    supervisor = Supervisor(
+        catalog=profiles,
+        runtime=parts.runtime,
+        upstream=upstream,
+        reader=parts.reader,
+        publish=bus.publish,
+        settings=parts.settings,
+        owner=paths.owner(),
+        store=store,
+    )
+    holder: list[House] = []
+    deps = gateway.Deps(
+        supervisor=supervisor,
+        bus=bus,
+        upstream=upstream,
+        catalog=lambda: supervisor.catalog,
+        settings=parts.settings,
+        runtime=parts.runtime,
+        reload=lambda: _reload(holder[0]),
+        shutdown=lambda stop: _shutdown(holder[0], stop),
+        traffic=parts.traffic,
+        record=store.record_request,
+    )
+    house = House(parts, bus, supervisor, listen.Server(gateway.build(deps)), url)
+    holder.append(house)
+    return house
+
+
+async def _live(
+    house: House, upstream: Upstream, sockets: list[socket.socket], ready: Callable[[House], None] | None
+) -> None:
+    collector = Collector(
+        upstream=upstream,
+        engines=lambda: house.supervisor.engines,
+        reader=house.parts.reader,
+        pids=house.supervisor.pids,
+        publish=house.bus.publish,
+        settings=house.parts.settings,
+        listeners=lambda: house.bus.listeners,
+    )
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, house.server.stop)
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(house.supervisor.run(), name="supervisor"),
+            group.create_task(_kept_alive(house, "telemetry", collector.run), name="telemetry"),
+            *(group.create_task(_awaited(task(house)), name="beside") for task in house.parts.beside),
+        ]
+        await house.supervisor.adopted()
+        if ready is not None:
+            loop.call_soon(ready, house)
+        LOG.info("serving", url=f"{house.url}/v1", runtime=house.parts.runtime.name)
+        await house.server.serve(sockets=sockets)
+        for task in tasks:
+            task.cancel()
+
+
+async def _awaited(work: Awaitable[None]) -> None:
+    await work
+
+
+async def _kept_alive(house: House, name: str, work: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        try:
+            await work()
+        except Exception as error:  # noqa: BLE001 - whatever it was, serving goes on and people are told
+            count = house.restarts[name] = house.restarts.get(name, 0) + 1
+            LOG.exception("a part crashed and is started again", part=name, restarts=count)
+            text = f"{name} crashed ({type(error).__name__}) and was started again; restart {count}."
+            house.bus.publish(Notice(level=Level.ERROR, code=f"{name}_restarted", text=text))
+            await asyncio.sleep(RESTART_S[min(count, len(RESTART_S)) - 1])
+        else:
+            return
+
+
+async def _reload(house: House) -> Catalog:
+    profiles = await asyncio.to_thread(house.parts.load_catalog)
+    house.supervisor.replace_catalog(profiles)
+    _publish_profiles(house, profiles)
+    return profiles
+
+
+async def _shutdown(house: House, stop_engines: bool) -> None:
+    if stop_engines:
+        await house.supervisor.stop(None)
+    house.server.stop()
+
+
+def _publish_profiles(house: House, profiles: Catalog) -> None:
+    house.bus.publish(
+        ProfilesChanged(
+            profiles=tuple(catalog.summaries(profiles.profiles.values())),
+            problems=tuple(_told(profiles.problems)),
+        )
+    )
+
+
+def _told(problems: Iterable[object]) -> Iterable[str]:
+    return (str(problem) for problem in problems)
+
+
+def _first_snapshot(parts: Parts, url: str) -> Snapshot:
+    now = time.time()
+    info = DaemonInfo(
+        version=__version__,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        started_at=now,
+        runtime=parts.runtime.name,
+        url=f"{url}/v1",
+        simulated=parts.simulated,
+    )
+    return Snapshot(seq=0, at=now, daemon=info, traffic=None)
+
+
+def told_why(error: BaseException) -> SparkdashError | None:
+    """The first expected error inside an exception group, for the command line."""
+    if isinstance(error, SparkdashError):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        found = [told_why(inner) for inner in error.exceptions]
+        return next((e for e in found if e), None)
+    return None

@@ -1,0 +1,142 @@
+"""`sparkdash demo`: the whole product on a simulated box.
+
+Owns: the demo's composition. Every profile that ships becomes its simulated twin, engines are processes, the
+box is `sim.box`, and a little traffic keeps the screens alive. Every figure is marked SIMULATED.
+Rule: it uses folders of its own and never touches the owner's daemon, containers or books.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import structlog
+import uvloop
+
+from sparkdash import catalog, daemon, log, paths
+from sparkdash.catalog import Catalog
+from sparkdash.domain.swap import SwapCause
+from sparkdash.errors import DaemonError
+from sparkdash.settings import Settings
+
+LOG = structlog.get_logger("sparkdash.demo")
+FIRST = "gpt-oss-120b"
+"""The profile that runs when the demo opens."""
+READY = "sparkdash demo (SIMULATED) serves "
+"""What the headless demo prints before its URL; the foreground demo waits for this line."""
+
+
+def run(*, headless: bool, port: int | None, traffic: bool, speed: float) -> int:
+    """Run the demo until Ctrl-C, SIGTERM or, with the TUI, until it is left. Returns the exit code.
+
+    `port`: where the gateway listens; None takes a free one. `speed`: simulated seconds per second.
+    """
+    if headless:
+        return _serve(port or 0, traffic, speed)
+    return _watch(port or 0, traffic, speed)
+
+
+def _watch(port: int, traffic: bool, speed: float) -> int:
+    """The TUI in this process, the daemon in a child: quitting one must end the other, and neither slows the other."""
+    argv = [sys.executable, "-m", "sparkdash", "demo", "--headless", f"--port={port}", f"--speed={speed}"]
+    if not traffic:
+        argv.append("--no-traffic")
+    with tempfile.TemporaryFile("w+") as errors:
+        child = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True)
+        try:
+            url = _url_of(child, errors)
+            from sparkdash.tui.app import run as run_tui
+
+            run_tui(url)
+        finally:
+            _end(child)
+    return 0
+
+
+def _url_of(child: subprocess.Popen[str], errors: IO[str]) -> str:
+    assert child.stdout is not None  # noqa: S101 - opened as a pipe above
+    for line in child.stdout:
+        if line.startswith(READY):
+            return line.removeprefix(READY).split()[0].removesuffix("/v1")
+    child.wait()
+    errors.seek(0)
+    raise DaemonError(
+        f"The demo's daemon ended with {child.returncode} before it served.",
+        code="demo_failed",
+        hint=errors.read().strip().splitlines()[-1] if errors.tell() or errors.seek(0, 2) else None,
+    )
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    child.send_signal(signal.SIGTERM)
+    try:
+        child.wait(timeout=15)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+
+
+def _serve(port: int, traffic: bool, speed: float) -> int:
+    log.configure()
+    with _own_folders() as folder:
+        uvloop.run(_live(folder, port, traffic, speed))
+    return 0
+
+
+@contextlib.contextmanager
+def _own_folders() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="sparkdash-demo-") as name:
+        folder = Path(name)
+        for room in ("CONFIG", "STATE", "RUNTIME"):
+            os.environ[f"SPARKDASH_{room}_DIR"] = str(folder / room.lower())
+            (folder / room.lower()).mkdir()
+        os.environ["SPARKDASH_SIM_DIR"] = str(folder / "sim")
+        (folder / "sim").mkdir()
+        yield folder
+
+
+def twins(speed: float) -> Catalog:
+    """The shipped profiles as simulated twins, running `speed` times faster than they say."""
+    from sparkdash.sim.twin import twin
+
+    shipped = catalog.load([paths.shipped_profiles()])
+    return shipped.with_profiles(twin(profile, time_scale=speed) for profile in shipped.profiles.values())
+
+
+async def _live(folder: Path, port: int, traffic: bool, speed: float) -> None:
+    from sparkdash.host.process import Process
+    from sparkdash.sim.box import SimBox
+    from sparkdash.sim.traffic import Traffic
+
+    source = Traffic(on=traffic)
+
+    async def generate(house: daemon.House) -> None:
+        await house.supervisor.adopted()
+        with contextlib.suppress(Exception):
+            await house.supervisor.use(FIRST, cause=SwapCause.USER)
+        await source.run(house.url)
+
+    parts = daemon.Parts(
+        settings=Settings(port=port, runtime="process", stop_grace_s=3, cache_dir=folder / "cache"),
+        runtime=Process(folder / "processes"),
+        reader=SimBox(folder / "sim"),
+        load_catalog=lambda: twins(speed),
+        simulated=True,
+        beside=(generate,),
+        stop_engines=True,
+        traffic=source.switch,
+    )
+    await daemon.serve(parts, ready=_say)
+    await asyncio.sleep(0)
+
+
+def _say(house: daemon.House) -> None:
+    print(f"{READY}{house.url}/v1", flush=True)  # noqa: T201 - what scripts wait for
