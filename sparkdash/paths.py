@@ -15,18 +15,18 @@ from platformdirs import PlatformDirs
 _DIRS = PlatformDirs("sparkdash", appauthor=False)
 
 
-def _dir(variable: str, default: Path) -> Path:
-    return Path(os.environ[variable]) if os.environ.get(variable) else default
+def _given(variable: str) -> Path | None:
+    return Path(os.environ[variable]) if os.environ.get(variable) else None
 
 
 def config_dir() -> Path:
     """Settings and the owner's profiles; `SPARKDASH_CONFIG_DIR`."""
-    return _dir("SPARKDASH_CONFIG_DIR", _DIRS.user_config_path)
+    return _given("SPARKDASH_CONFIG_DIR") or _DIRS.user_config_path
 
 
 def state_dir() -> Path:
     """The database and logs; `SPARKDASH_STATE_DIR`."""
-    return _dir("SPARKDASH_STATE_DIR", _DIRS.user_state_path)
+    return _given("SPARKDASH_STATE_DIR") or _DIRS.user_state_path
 
 
 def owner() -> str:
@@ -35,8 +35,13 @@ def owner() -> str:
 
 
 def runtime_dir() -> Path:
-    """The unix socket and the lock, gone at logout; `SPARKDASH_RUNTIME_DIR`."""
-    return _dir("SPARKDASH_RUNTIME_DIR", _DIRS.user_runtime_path)
+    """The unix socket and the lock, gone at logout; `SPARKDASH_RUNTIME_DIR`.
+
+    Where the system gives no such folder (ssh as root, containers) it is in the state folder: a name that anyone can
+    guess in /tmp could be another user's socket.
+    """
+    login = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}")
+    return _given("SPARKDASH_RUNTIME_DIR") or (login / "sparkdash" if login.is_dir() else state_dir() / "run")
 
 
 def shipped_profiles() -> Path:
