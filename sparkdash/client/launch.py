@@ -5,6 +5,7 @@ Owns: the detached process, its log file, and the wait. Must not know what the d
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 import time
@@ -16,6 +17,8 @@ from sparkdash.client.client import Client
 from sparkdash.errors import DaemonError
 
 COMMAND = (sys.executable, "-m", "sparkdash", "serve")
+LOCK_NAME = "daemon.lock"
+"""In `paths.runtime_dir()`; the daemon holds it while it lives."""
 LOOK_EVERY_S = 0.1
 LAST_LINES = 15
 LOG_LIMIT = 8 * 1024**2
@@ -40,6 +43,34 @@ def ensure(*, command: Sequence[str] = COMMAND, deadline_s: float = 30.0) -> sub
         if client.address.given:
             client.state()
     return _start(command, deadline_s)
+
+
+def wait_ended(*, deadline_s: float = 300.0) -> None:
+    """Return once this user's daemon has let go of its lock: then the next one can start.
+
+    Raises:
+        DaemonError: it has not within the deadline; draining and stopping engines may take minutes.
+    """
+    limit = time.monotonic() + deadline_s
+    while _locked(paths.runtime_dir() / LOCK_NAME):
+        if time.monotonic() > limit:
+            raise DaemonError(
+                f"The daemon has not ended within {deadline_s:.0f} s.",
+                code="daemon_lingers",
+                hint="`sparkdash status` shows what it waits for.",
+            )
+        time.sleep(LOOK_EVERY_S)
+
+
+def _locked(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 def _start(command: Sequence[str], deadline_s: float) -> subprocess.Popen[bytes]:

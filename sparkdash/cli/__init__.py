@@ -1,0 +1,7 @@
+"""The command line: one file per command group, `main` puts them together.
+
+Rule 1: `sparkdash --help` and the shell's completion must feel instant: command files import typer and the leaves at
+module level, everything else inside the command.
+Rule 2: facts go to stdout (pure JSON with --json), all talk to stderr.
+Must not know: HTTP, how an engine is run.
+"""

@@ -1,0 +1,142 @@
+"""Following a change of residents to its end: how `use`, `run` and `stop` wait.
+
+Owns: when a change is over and how it ended, judged by the daemon's own times. Must not know how it is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+
+from sparkdash.client.client import AsyncClient
+from sparkdash.client.feed import snapshots
+from sparkdash.domain.engine import Engine, EngineState, Failure
+from sparkdash.domain.state import Snapshot
+from sparkdash.domain.swap import Swap, SwapOutcome
+from sparkdash.errors import AdmissionError, DaemonError, EngineError
+
+PATIENCE_S = 30.0
+"""How long nothing at all may happen before we say that nothing will (a daemon that was restarted forgets a swap)."""
+
+Show = Callable[[Snapshot], None]
+
+
+@asynccontextmanager
+async def worlds(client: AsyncClient) -> AsyncIterator[AsyncGenerator[Snapshot, None]]:
+    """Every state of the world from now on; a lost link is an error here: a command must not hang.
+
+    Raises:
+        DaemonError: no daemon, or it went away.
+    """
+    async with aclosing(_unbroken(client)) as changes:
+        yield changes
+
+
+async def _unbroken(client: AsyncClient) -> AsyncGenerator[Snapshot, None]:
+    await client.state()  # says better than a silent feed why there is no daemon
+    async with aclosing(snapshots(client)) as changes:
+        async for world in changes:
+            if world is None:
+                raise DaemonError(
+                    "The daemon went away.",
+                    code="daemon_hung_up",
+                    hint="`sparkdash status` says whether it is back; what was under way may go on by itself.",
+                )
+            yield world
+
+
+async def until_ready(client: AsyncClient, begin: Callable[[], Awaitable[str]], show: Show) -> Snapshot:
+    """Call `begin`, which asks for a profile and returns its name, and wait until that profile answers.
+
+    Raises:
+        EngineError: it did not come up; with the classified reason and the last log lines.
+        AdmissionError: the swap was cancelled, or another one took its place.
+        DaemonError: the daemon went away.
+    """
+    async with worlds(client) as changes:
+        start = await anext(changes)
+        name = await begin()
+        world = await client.state()
+        if _ready(world, name):
+            return world
+        patience = _Patience(world)
+        async for world in changes:
+            show(world)
+            if ended := _ended(start, world, name):
+                _judge(name, ended)
+            if _ready(world, name):
+                return world
+            patience.look(world)
+    raise AssertionError("the feed has no end")
+
+
+async def until_gone(client: AsyncClient, names: set[str], show: Show) -> None:
+    """Wait until none of these engines is there any more."""
+    world = await client.state()
+    patience = _Patience(world)
+    async with worlds(client) as changes:
+        while names & _present(world):
+            world = await anext(changes)
+            show(world)
+            patience.look(world)
+
+
+def _present(world: Snapshot) -> set[str]:
+    return {name for name, engine in world.engines.items() if engine.state is not EngineState.FAILED}
+
+
+def _ready(world: Snapshot, name: str) -> bool:
+    engine = world.engines.get(name)
+    leaving = world.swap is not None and (world.swap.target == name or name in world.swap.evict)
+    return engine is not None and engine.state is EngineState.READY and not leaving
+
+
+def _ended(start: Snapshot, world: Snapshot, name: str) -> Swap | Engine | None:
+    """The swap or engine of ours that failed after `start`; None while all is well."""
+    known = {swap.id for swap in start.swaps}
+    for swap in world.swaps:
+        if swap.id not in known and swap.target == name and swap.outcome is not SwapOutcome.DONE:
+            return swap
+    engine = world.engines.get(name)
+    if world.swap is None and engine and engine.state is EngineState.FAILED and engine.since >= start.at:
+        return engine
+    return None
+
+
+def _judge(name: str, ended: Swap | Engine) -> None:
+    if isinstance(ended, Swap) and ended.outcome is SwapOutcome.CANCELLED:
+        raise AdmissionError(f"The swap to {name} was cancelled.", code="cancelled")
+    raise failed(name, ended.failure)
+
+
+def failed(name: str, failure: Failure | None) -> EngineError:
+    """What the engine's failure is as an error."""
+    if failure is None:
+        return EngineError(f"{name} did not come up.", hint=f"See `sparkdash logs {name}`.")
+    return EngineError(
+        f"{name} did not come up: {failure.message}",
+        code=failure.code,
+        hint=failure.hint,
+        phase=failure.phase,
+        container_exit=failure.exit_code,
+        log_tail=failure.log_tail,
+    )
+
+
+class _Patience:
+    """Notices when nothing moves any more, by the daemon's clock."""
+
+    def __init__(self, begin: Snapshot) -> None:
+        self._moved_at = begin.at
+
+    def look(self, world: Snapshot) -> None:
+        """Raises AdmissionError `swap_lost` when nothing has moved for PATIENCE_S."""
+        engines = world.engines.values()
+        if world.swap or any(engine.state not in (EngineState.READY, EngineState.FAILED) for engine in engines):
+            self._moved_at = world.at
+        elif world.at - self._moved_at > PATIENCE_S:
+            raise AdmissionError(
+                f"Nothing has moved for {PATIENCE_S:.0f} s: the daemon has forgotten this, or another change came first.",
+                code="swap_lost",
+                hint="`sparkdash status` shows what runs.",
+            )

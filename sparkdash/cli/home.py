@@ -1,0 +1,42 @@
+"""`sparkdash` alone, and `sparkdash version`."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from sparkdash import __version__
+from sparkdash.cli.parameters import AsJson
+from sparkdash.cli.screen import emit, tell
+
+
+def home() -> None:
+    """Open the dashboard, with a daemon behind it; print the status where stdout is no terminal."""
+    if not sys.stdout.isatty():
+        from sparkdash.cli.status import status
+
+        status()
+        return
+    from sparkdash.client import launch
+
+    if launch.ensure() is not None:
+        tell(f"Started the daemon in the background; its log: {launch.log_file()}")
+    from sparkdash.tui.app import run
+
+    run()
+
+
+def version(as_json: AsJson = False) -> None:
+    """Print the version.
+
+    \b
+    Examples:
+      sparkdash version
+      sparkdash version --json
+    """
+    python = ".".join(map(str, sys.version_info[:3]))
+    if as_json:
+        emit({"sparkdash": __version__, "python": python})
+    else:
+        typer.echo(f"sparkdash {__version__} (Python {python})")

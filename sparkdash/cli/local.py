@@ -1,0 +1,112 @@
+"""What the command line can do without a daemon: read the catalog, and say how an engine would be started.
+
+Must not know: how anything is run. Nothing here starts, stops or asks a process.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from sparkdash import paths, settings
+from sparkdash.catalog import Catalog, load, summary
+from sparkdash.domain.container import LABEL_OWNER, ContainerSpec
+from sparkdash.domain.profile import Profile, ProfileSummary
+from sparkdash.engines.adapter import Launch
+from sparkdash.engines.registry import adapter
+from sparkdash.errors import AdmissionError, ProfileError
+from sparkdash.settings import Settings
+
+
+class Command(NamedTuple):
+    """How an engine would be started: an argv, the variables set beside it, and both as text to paste."""
+
+    profile: str
+    runtime: str
+    argv: list[str]
+    env: dict[str, str]
+    shell: str
+
+
+def catalog(places: Sequence[Path] | None = None) -> Catalog:
+    """What the daemon would read, or only what is in `places` (folders or single files)."""
+    if not places:
+        return load(settings.load().profile_folders())
+    found = [_place(place.expanduser()) for place in places]
+    profiles = {name: profile for one in found for name, profile in one.profiles.items()}
+    return Catalog(profiles, tuple(problem for one in found for problem in one.problems))
+
+
+def _place(place: Path) -> Catalog:
+    if not place.is_file():
+        return load([place])
+    beside = load([place.parent])
+    mine = {name: profile for name, profile in beside.profiles.items() if _file(profile) == str(place)}
+    return Catalog(mine, tuple(problem for problem in beside.problems if problem.file == str(place)))
+
+
+def _file(profile: Profile) -> str:
+    return profile.source.rpartition(":")[0]
+
+
+def summaries() -> tuple[tuple[ProfileSummary, ...], tuple[str, ...]]:
+    """Every profile as lists show it, and the problems of those left out."""
+    found = catalog()
+    shown = tuple(summary(profile, adapter(profile.engine)) for profile in found.profiles.values())
+    return shown, tuple(map(str, found.problems))
+
+
+def unstartable(found: Catalog) -> Iterator[str]:
+    """What the engines' dialects say against profiles that loaded well: `file:line: reason`."""
+    known = settings.load()
+    for profile in found.profiles.values():
+        if profile.cannot_run or not adapter(profile.engine).managed:
+            continue
+        try:
+            _spec(profile, known)
+        except ProfileError as error:
+            yield f"{profile.source}: {error.text()}"
+
+
+def command(name: str) -> Command:
+    """The command that would start that profile's engine, as the daemon would run it on its first free port.
+
+    Raises:
+        AdmissionError: no such profile, or sparkdash does not start it.
+        ProfileError: the profile lacks something; or the settings are not valid.
+    """
+    known = settings.load()
+    profile = catalog().find(name)
+    if profile.cannot_run:
+        raise AdmissionError(
+            f"{profile.name} cannot run: {profile.cannot_run}.",
+            code="cannot_run",
+            hint=f"Use {profile.nearest} instead." if profile.nearest else None,
+        )
+    if not adapter(profile.engine).managed:
+        raise AdmissionError(
+            f"{profile.name} is an engine that listens at {profile.url}: sparkdash does not start it.",
+            code="not_managed",
+        )
+    spec = _spec(profile, known)
+    if known.runtime == "process":
+        env = " ".join(f"{key}={shlex.quote(value)}" for key, value in spec.env.items())
+        return Command(profile.name, known.runtime, [*spec.argv], spec.env, f"{env} {shlex.join(spec.argv)}".strip())
+    from sparkdash.host.podman import Podman
+    from sparkdash.host.podman_argv import shell
+
+    argv = Podman(known.runtime).command(spec)
+    return Command(profile.name, known.runtime, argv, {}, shell(argv))
+
+
+def _spec(profile: Profile, known: Settings) -> ContainerSpec:
+    launch = Launch(
+        port=known.engine_ports[0],
+        containerised=known.runtime != "process",
+        hf_home=str(known.hf_home.expanduser()),
+        cache_dir=str(known.cache_dir.expanduser()),
+        labels={LABEL_OWNER: paths.owner()},
+    )
+    return adapter(profile.engine).container(profile, launch)

@@ -1,0 +1,94 @@
+"""`sparkdash`: the entry, and the list of commands.
+
+Owns: how the program ends: exit codes, the panel of an expected failure, a clean Ctrl-C, a quiet broken pipe.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from sparkdash import __version__
+from sparkdash.cli import demo, home, logs, profiles, pull, run, serve, status, stop, use
+from sparkdash.errors import SparkdashError
+
+app = typer.Typer(
+    name="sparkdash",
+    help="Terminal dashboard and hot-swap OpenAI gateway for the NVIDIA DGX Spark.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (
+    serve.serve,
+    status.status,
+    use.use,
+    stop.stop,
+    stop.cancel,
+    logs.logs,
+    run.run,
+    pull.pull,
+    demo.demo,
+    home.version,
+):
+    app.command()(command)
+app.add_typer(profiles.app, name="profiles")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"sparkdash {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Terminal dashboard and hot-swap OpenAI gateway for the NVIDIA DGX Spark.
+
+    Alone it opens the dashboard, and starts the daemon in the background when none runs. Leaving the dashboard never
+    stops serving.
+
+    \b
+    Examples:
+      sparkdash                      the dashboard
+      sparkdash demo                 the whole product on a simulated box
+      sparkdash use gpt-oss-120b     swap to a profile and wait until it answers
+      sparkdash status --json        what runs, for scripts
+    """
+    if context.invoked_subcommand is None:
+        home.home()
+
+
+def main() -> None:
+    """The console script. Exits 0, the error's own code, 2 for a wrong usage, or 130 after Ctrl-C."""
+    try:
+        app()
+    except SparkdashError as error:
+        _end(error)
+    except BaseExceptionGroup as group:
+        from sparkdash.daemon import told_why  # the only one that raises groups, so it is loaded already
+
+        if (known := told_why(group)) is None:
+            raise
+        _end(known)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # the reader has left; without this the interpreter complains when it flushes stdout at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _end(error: SparkdashError) -> NoReturn:
+    from sparkdash.cli import panel
+
+    panel.show(error, as_json="--json" in sys.argv[1:])
+    sys.exit(error.exit_code)

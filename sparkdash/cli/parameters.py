@@ -1,0 +1,43 @@
+"""Arguments and options that several commands share, and the completion of profile names.
+
+Rule: completion never prints, never raises, and is done in the blink that a person waits for a Tab.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def complete_profile(incomplete: str) -> list[str]:
+    """Names of profiles that begin with `incomplete`: the daemon's, or the catalog's when none answers."""
+    try:
+        names = _names()
+    except Exception:  # noqa: BLE001 - a Tab that fails must stay silent, whatever the reason
+        return []
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+def _names() -> list[str]:
+    from sparkdash.client.client import Client
+    from sparkdash.errors import DaemonError
+
+    try:
+        with Client() as client:
+            return [profile.name for profile in client.profiles().profiles]
+    except DaemonError:
+        from sparkdash.cli.local import catalog
+
+        return list(catalog().profiles)
+
+
+ProfileName = Annotated[
+    str, typer.Argument(metavar="PROFILE", help="A profile's name or alias.", autocompletion=complete_profile)
+]
+MaybeProfileName = Annotated[
+    str | None, typer.Argument(metavar="PROFILE", help="A profile's name or alias.", autocompletion=complete_profile)
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Return at once; the change goes on by itself.")]

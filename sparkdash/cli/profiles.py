@@ -1,0 +1,195 @@
+"""`sparkdash profiles`: what could run here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sparkdash.cli.parameters import AsJson, ProfileName
+from sparkdash.cli.screen import emit, table, tell
+from sparkdash.errors import DaemonError, ProfileError
+from sparkdash.units import DASH, gib, number, tokens
+
+if TYPE_CHECKING:
+    from sparkdash.domain.profile import Profile, ProfileSummary
+    from sparkdash.domain.state import Snapshot
+
+app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+
+
+@app.callback()
+def profiles(context: typer.Context, as_json: AsJson = False) -> None:
+    """List, show and check profiles: how each model is run.
+
+    \b
+    Examples:
+      sparkdash profiles
+      sparkdash profiles show gpt-oss-120b
+      sparkdash profiles check ~/profiles
+    """
+    if context.invoked_subcommand is None:
+        list_profiles(as_json)
+
+
+@app.command("list")
+def list_profiles(as_json: AsJson = False) -> None:
+    """List every profile, with what it needs, its best published decode rate, and its state here.
+
+    Works without a daemon; then the state is unknown.
+
+    \b
+    Examples:
+      sparkdash profiles list
+      sparkdash profiles list --json | jq -r '.profiles[].name'
+    """
+    summaries, problems, world = _known()
+    if as_json:
+        return emit({"profiles": summaries, "problems": problems})
+    head = ("profile", "engine", "needs", "tok/s", "drafts", "state")
+    rows = [_row(summary, world) for summary in summaries]
+    typer.echo("\n".join(table(head, rows, "<<>><<")))
+    if any(summary.published_decode_tok_s is not None for summary in summaries):
+        tell("tok/s: the best published decode rate, not measured here; `profiles show` names its source.")
+    if problems:
+        tell(f"{len(problems)} problem(s) in profile files; see `sparkdash profiles check`.")
+    return None
+
+
+@app.command("show")
+def show(profile: ProfileName, as_json: AsJson = False) -> None:
+    """Show one whole profile, its published figures and where they come from.
+
+    \b
+    Examples:
+      sparkdash profiles show gpt-oss-120b
+      sparkdash profiles show qwen3-coder-30b-nvfp4/eagle3 --json
+    """
+    found = _one(profile)
+    if as_json:
+        emit(found)
+    else:
+        typer.echo("\n".join(_whole(found)))
+
+
+@app.command("check")
+def check(
+    path: Annotated[
+        list[Path] | None, typer.Argument(metavar="[PATH]...", help="Folders or files; without any: all that is used.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check profile files and name every problem with its file and line. Exits 2 when there is one.
+
+    \b
+    Examples:
+      sparkdash profiles check
+      sparkdash profiles check ./my-profiles my-model.yaml
+    """
+    from sparkdash.cli.local import catalog, unstartable
+
+    found = catalog(path)
+    problems = (*map(str, found.problems), *unstartable(found))
+    if problems:
+        raise ProfileError(
+            f"{len(problems)} problem(s) in profile files.",
+            problems=problems,
+            hint="A file with a problem is left out; the others load.",
+        )
+    if as_json:
+        emit({"profiles": sorted(found.profiles), "problems": []})
+    else:
+        typer.echo(f"{len(found.profiles)} profiles, no problems.")
+
+
+def _known() -> tuple[tuple[ProfileSummary, ...], tuple[str, ...], Snapshot | None]:
+    """Summaries, problems, and the world: the daemon's, or what the files say when none answers."""
+    from sparkdash.client.client import Client
+
+    try:
+        with Client() as client:
+            world = client.state()
+    except DaemonError as error:
+        if error.code != DaemonError.default_code:
+            raise
+        from sparkdash.cli.local import summaries
+
+        return (*summaries(), None)
+    return world.profiles, world.problems, world
+
+
+def _one(name: str) -> Profile:
+    from sparkdash.client.client import Client
+
+    try:
+        with Client() as client:
+            return client.profile(name)
+    except DaemonError as error:
+        if error.code != DaemonError.default_code:
+            raise
+        from sparkdash.cli.local import catalog
+
+        return catalog().find(name)
+
+
+def _row(summary: ProfileSummary, world: Snapshot | None) -> tuple[str, ...]:
+    return (
+        summary.name,
+        summary.engine.value,
+        gib(summary.needs_bytes, 0),
+        number(summary.published_decode_tok_s, 1),
+        summary.speculation or DASH,
+        _state(summary, world),
+    )
+
+
+def _state(summary: ProfileSummary, world: Snapshot | None) -> str:
+    if summary.cannot_run:
+        return "cannot run"
+    if world is None:
+        return DASH
+    engine = world.engines.get(summary.name)
+    return engine.state.value if engine else "stopped"
+
+
+def _whole(profile: Profile) -> list[str]:
+    """A profile as `name  value` lines, unknown things left as "-"."""
+    lines = [profile.name, f"  {profile.about}" if profile.about else ""]
+    version = profile.engine_version or DASH
+    facts = {
+        "engine": f"{profile.engine.value} {version}",
+        "image": profile.image or profile.url or DASH,
+        "aliases": ", ".join(profile.serves) or DASH,
+        "context": f"{tokens(profile.context)} tokens" if profile.context else DASH,
+        "memory": _memory(profile),
+        "fingerprint": profile.fingerprint,
+        "source": profile.source or DASH,
+    }
+    facts |= {f"model {role}": model.ref for role, model in profile.models.items()}
+    if profile.cannot_run:
+        facts |= {"cannot run": profile.cannot_run, "nearest": profile.nearest or DASH}
+    lines += [f"  {label:<16}{text}" for label, text in facts.items()]
+    lines += [f"  arg {key} = {value}" for key, value in profile.args.items()]
+    lines += [f"  env {key} = {value}" for key, value in profile.env.items()]
+    return [line for line in lines if line] + _published(profile)
+
+
+def _memory(profile: Profile) -> str:
+    need = profile.memory
+    parts = [
+        f"{label} {number(size, 1, ' GiB')}"
+        for label, size in (("weights", need.weights_gib), ("kv", need.kv_gib), ("overhead", need.overhead_gib))
+    ]
+    return f"{gib(need.total_bytes)} ({', '.join(parts)})"
+
+
+def _published(profile: Profile) -> list[str]:
+    if not profile.published:
+        return []
+    rows = [
+        (one.workload, number(one.decode_tok_s, 1), number(one.prefill_tok_s), number(one.e2e_tok_s, 1), one.source)
+        for one in profile.published
+    ]
+    head = ("published workload", "decode", "prefill", "e2e", "source")
+    return ["", *(f"  {line}" for line in table(head, rows, "<>>><"))]

@@ -1,0 +1,143 @@
+"""`status` as text: a Snapshot in, lines out. Pure.
+
+Rule: unknown is "-", invented is marked SIMULATED, and every line stays within 80 columns for ordinary names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sparkdash.cli.screen import table
+from sparkdash.domain.engine import Engine
+from sparkdash.domain.lease import Request
+from sparkdash.domain.metric import EngineSample, Memory, Metric
+from sparkdash.domain.state import Snapshot
+from sparkdash.domain.swap import Swap
+from sparkdash.units import DASH, duration, gib, number, percent, tokens
+
+LABEL = 10
+"""Width of the first column."""
+STALE_S = 5.0
+"""A figure older than this is shown with its age."""
+
+
+def lines(world: Snapshot) -> Iterator[str]:
+    """The whole report. Ages are counted to the snapshot's own time."""
+    yield from _daemon(world)
+    yield from _engines(world)
+    yield from _box(world)
+    yield _row("swap", swap_line(world.swap, world.at) if world.swap else DASH)
+    yield from _requests(world)
+    for notice in world.notices[:3]:
+        yield _row(notice.level, notice.text)
+    if world.problems:
+        yield _row("profiles", f"{len(world.problems)} with problems; see `sparkdash profiles check`")
+
+
+def swap_line(swap: Swap, now: float) -> str:
+    """ "load weights 63 %  0m43s of ~3m40s  for gpt-oss-120b", what a swap does and how long it has taken."""
+    goal = f"to {swap.target}" if swap.target else "stop"
+    expected = f" of ~{duration(swap.expected_s)}" if swap.expected_s is not None else ""
+    return f"{goal}: {phase(swap)}  {duration(max(0.0, now - swap.started_at))}{expected}"
+
+
+def phase(swap: Swap) -> str:
+    """The phase under way, with the load's stage and share where the log tells."""
+    if swap.progress is None:
+        return swap.phase.value
+    share = f" {percent(swap.progress.fraction)}" if swap.progress.fraction is not None else ""
+    return f"{swap.phase.value} {swap.progress.stage}{share}"
+
+
+def _row(label: str, text: str) -> str:
+    return f"{label:<{LABEL}}{text}"
+
+
+def _daemon(world: Snapshot) -> Iterator[str]:
+    daemon = world.daemon
+    mark = "  SIMULATED" if daemon.simulated else ""
+    yield _row("daemon", f"sparkdash {daemon.version} on {daemon.host}, up {_since(daemon.started_at, world)}{mark}")
+    yield _row("url", f"{daemon.url}  ({daemon.runtime})")
+
+
+def _since(then: float | None, world: Snapshot) -> str:
+    return DASH if then is None else duration(max(0.0, world.at - then))
+
+
+def _engines(world: Snapshot) -> Iterator[str]:
+    if not world.engines:
+        yield _row("engine", f"{DASH}  none runs; `sparkdash use PROFILE` starts one")
+    for engine in world.engines.values():
+        yield _row("engine", _engine(engine, world))
+        if engine.failure:
+            yield _row("", f"{engine.failure.message} {engine.failure.hint or ''}".rstrip())
+        sample = world.sample.engines.get(engine.profile) if world.sample else None
+        if sample:
+            yield from _figures(sample, world)
+
+
+def _engine(engine: Engine, world: Snapshot) -> str:
+    words = [engine.profile, f"{engine.kind.value} {engine.version or DASH}", engine.state.value]
+    words.append(_since(engine.since if engine.ready_at is None else engine.ready_at, world))
+    return "  ".join(words) + ("  SIMULATED" if engine.simulated else "")
+
+
+def _figures(sample: EngineSample, world: Snapshot) -> Iterator[str]:
+    get = sample.get
+    age = world.at - sample.at
+    stale = f"  ({duration(age)} old)" if age > STALE_S else ""
+    yield _row(
+        "speed",
+        f"decode {number(get(Metric.DECODE), 1)} tok/s  prefill {number(get(Metric.PREFILL))} tok/s  "
+        f"ttft p50 {number(get(Metric.TTFT_P50), 2, ' s')}{stale}",
+    )
+    yield _row(
+        "cache",
+        f"prefix {percent(get(Metric.PREFIX_HIT))} (lifetime {percent(get(Metric.PREFIX_HIT_LIFETIME))})  "
+        f"kv {percent(get(Metric.KV_USED))} of {tokens(get(Metric.KV_CAPACITY))} tokens",
+    )
+    if get(Metric.ACCEPTANCE_LENGTH) is not None or sample.acceptance_at:
+        places = " ".join(f"{share:.2f}" for share in sample.acceptance_at or ()) or DASH
+        yield _row("accept", f"{places}  mean acceptance length {number(get(Metric.ACCEPTANCE_LENGTH), 2)}")
+    yield _row("queue", f"running {number(get(Metric.RUNNING))}  waiting {number(get(Metric.WAITING))}")
+
+
+def _box(world: Snapshot) -> Iterator[str]:
+    memory = world.sample.memory if world.sample else None
+    yield _row("memory", _memory(memory) if memory else DASH)
+    gpu = world.sample.gpu if world.sample else None
+    if gpu:
+        yield _row(
+            "gpu",
+            f"{percent(gpu.utilization)}  {number(gpu.power_w, 0, ' W')}  {number(gpu.temperature_c, 0, ' °C')}  "
+            f"{number(gpu.sm_clock_mhz, 0, ' MHz')}",
+        )
+
+
+def _memory(memory: Memory) -> str:
+    held = [size for size in memory.engines.values() if size is not None]
+    engines = gib(sum(held)) if held or not memory.engines else DASH
+    return (
+        f"{gib(memory.available)} available of {gib(memory.total)}  engines {engines}  reserve {gib(memory.reserve, 0)}"
+    )
+
+
+def _requests(world: Snapshot) -> Iterator[str]:
+    yield _row("requests", f"{len(world.requests)} in flight" if world.requests else "none in flight")
+    if world.requests:
+        head = ("client", "profile", "state", "prompt", "out", "ttft", "tok/s")
+        rows = [_request(request) for request in world.requests.values()]
+        yield from (f"  {line}" for line in table(head, rows, "<<<>>>>"))
+
+
+def _request(request: Request) -> tuple[str, ...]:
+    place = f" {request.position}" if request.position is not None else ""
+    return (
+        request.client,
+        request.profile,
+        f"{request.state.value}{place}",
+        tokens(request.prompt_tokens),
+        tokens(request.completion_tokens),
+        number(request.ttft_s, 2),
+        number(request.decode_tok_s, 1),
+    )

@@ -1,0 +1,55 @@
+"""`sparkdash run`: bring a profile up, with a daemon if there is none, or only say how it would be done."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from sparkdash.cli.parameters import AsJson, ProfileName, Yes
+from sparkdash.cli.screen import emit, tell
+
+
+def run(
+    profile: ProfileName,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the exact command and do nothing.")] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Bring PROFILE up and wait until it answers, starting the daemon in the background when none runs.
+
+    With --dry-run: print the command that would start its engine, to be read or pasted. That needs neither a daemon
+    nor podman.
+
+    \b
+    Examples:
+      sparkdash run gpt-oss-120b
+      sparkdash run gpt-oss-120b --dry-run
+      sparkdash run gpt-oss-120b --dry-run --json | jq -r '.argv[]'
+    """
+    if dry_run:
+        return _print_command(profile, as_json=as_json)
+    from sparkdash.client import launch
+
+    if launch.ensure() is not None:
+        tell(f"Started the daemon in the background; its log: {launch.log_file()}")
+    return asyncio.run(_bring_up(profile, ask=not yes, as_json=as_json))
+
+
+async def _bring_up(profile: str, *, ask: bool, as_json: bool) -> None:
+    from sparkdash.cli.use import change
+    from sparkdash.client.client import AsyncClient
+
+    async with AsyncClient() as client:
+        await change(client, profile, wait=True, ask=ask, as_json=as_json)
+
+
+def _print_command(name: str, *, as_json: bool) -> None:
+    from sparkdash.cli.local import command
+
+    planned = command(name)
+    if as_json:
+        emit({"profile": planned.profile, "runtime": planned.runtime, "argv": planned.argv, "env": planned.env})
+    else:
+        typer.echo(planned.shell)

@@ -1,0 +1,91 @@
+"""What every command prints with: JSON, tables, colours, and the one line that is drawn over.
+
+Owns: when colours are wanted, and how columns line up. Must not know what is printed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+import typer
+
+Cell = str
+RIGHT = ">"
+LEFT = "<"
+
+
+def colours(stream: TextIO) -> bool:
+    """A terminal, and the owner did not say NO_COLOR (https://no-color.org) or TERM=dumb."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def paint(text: str, colour: str | None = None, *, bold: bool = False, dim: bool = False) -> str:
+    """`text` for stdout, plain where colours are not wanted."""
+    return typer.style(text, fg=colour, bold=bold or None, dim=dim or None) if colours(sys.stdout) else text
+
+
+def emit(value: object) -> None:
+    """One JSON document on stdout, indented; takes domain values, mappings and sequences of them."""
+    from pydantic_core import to_json
+
+    typer.echo(to_json(value, indent=2))
+
+
+def emit_line(value: object) -> None:
+    """The same on one line, for streams of documents."""
+    from pydantic_core import to_json
+
+    typer.echo(to_json(value))
+
+
+def tell(text: str) -> None:
+    """A word to the person, on stderr, where it does not get into a pipe."""
+    typer.echo(text, err=True)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str) -> list[str]:
+    """Aligned lines, the head first; `align` has one of < and > per column. Pure."""
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+    return [
+        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, align, widths, strict=True)).rstrip()
+        for row in (head, *rows)
+    ]
+
+
+def width() -> int:
+    """Columns of the terminal; 80 where there is none."""
+    return shutil.get_terminal_size((80, 24)).columns
+
+
+def interactive() -> bool:
+    """Is there a person to ask?"""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+class LiveLine:
+    """One line on stderr: drawn over on a terminal; elsewhere every different line is printed once."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._over = self._stream.isatty() and os.environ.get("TERM") != "dumb"
+        self._last = ""
+
+    def draw(self, text: str, plain: str) -> None:
+        """Show `text` (terminal) or `plain`, which should change rarely."""
+        line = text[: width() - 1] if self._over else plain
+        if line == self._last:
+            return
+        self._last = line
+        self._stream.write(f"\r\x1b[K{line}" if self._over else f"{line}\n")
+        self._stream.flush()
+
+    def clear(self) -> None:
+        """Take the line away (terminal)."""
+        if self._over and self._last:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+        self._last = ""

@@ -1,0 +1,38 @@
+"""`sparkdash serve`: the daemon in the foreground."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def serve(
+    host: Annotated[str | None, typer.Option(help="Loopback address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port for clients; 0 takes a free one.", min=0, max=65535)] = None,
+    runtime: Annotated[str | None, typer.Option(help="What starts engines: podman, docker or process.")] = None,
+    profiles: Annotated[list[Path] | None, typer.Option(help="A further folder of profiles; may be repeated.")] = None,
+) -> None:
+    """Run the daemon: the gateway on /v1, the control API, and the engines.
+
+    It stays in the foreground and ends on Ctrl-C or SIGTERM; its engines keep running, and the next daemon takes
+    them over. Options win over SPARKDASH_* variables, those over config.toml.
+
+    \b
+    Examples:
+      sparkdash serve
+      sparkdash serve --port 9000 --runtime docker
+      sparkdash serve --profiles ~/profiles --profiles ./more
+    """
+    from sparkdash import settings
+
+    chosen = settings.load(
+        host=host,
+        port=port,
+        runtime=runtime,
+        profiles=tuple(folder.expanduser().resolve() for folder in profiles) if profiles else None,
+    )
+    from sparkdash.daemon import run
+
+    run(chosen)

@@ -1,0 +1,77 @@
+"""`sparkdash status`: what runs, how fast, how full, what waits."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sparkdash.cli.parameters import AsJson
+from sparkdash.cli.screen import colours, emit, emit_line
+
+if TYPE_CHECKING:
+    from sparkdash.domain.state import Snapshot
+
+REDRAWS_PER_S = 4
+
+
+def status(
+    as_json: AsJson = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on showing it until Ctrl-C.")] = False,
+) -> None:
+    """Show the daemon, the engine, its live figures, memory, and the requests in flight.
+
+    With --json: one document, the same as GET /api/state; with --watch as well: one line per change.
+
+    \b
+    Examples:
+      sparkdash status
+      sparkdash status --watch
+      sparkdash status --json | jq '.engines | keys'
+    """
+    if watch:
+        asyncio.run(_watch(as_json))
+        return
+    from sparkdash.client.client import Client
+
+    with Client() as client:
+        world = client.state()
+    if as_json:
+        emit(world)
+    else:
+        typer.echo(_text(world))
+
+
+def _text(world: Snapshot) -> str:
+    from sparkdash.cli.report import lines
+
+    return "\n".join(lines(world))
+
+
+async def _watch(as_json: bool) -> None:
+    from sparkdash.cli.follow import worlds
+    from sparkdash.client.client import AsyncClient
+
+    with _canvas(as_json) as show:
+        async with AsyncClient() as client, worlds(client) as changes:
+            async for world in changes:
+                show(world)
+
+
+@contextmanager
+def _canvas(as_json: bool) -> Iterator[Callable[[Snapshot], None]]:
+    """How each state of the world is shown: as a line of JSON, a block of text, or drawn over on a terminal."""
+    if as_json:
+        yield emit_line
+    elif not colours(sys.stdout):
+        yield lambda world: typer.echo(f"{_text(world)}\n")
+    else:
+        from rich.live import Live
+        from rich.text import Text
+
+        with Live(refresh_per_second=REDRAWS_PER_S) as live:
+            yield lambda world: live.update(Text(_text(world)))

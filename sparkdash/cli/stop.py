@@ -1,0 +1,125 @@
+"""`sparkdash stop` and `sparkdash cancel`: end an engine, the daemon, or the swap under way."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from sparkdash.cli.parameters import AsJson, MaybeProfileName, NoWait
+from sparkdash.cli.screen import emit, tell
+from sparkdash.errors import AdmissionError
+
+if TYPE_CHECKING:
+    from sparkdash.client.client import AsyncClient
+    from sparkdash.domain.state import Snapshot
+
+
+def stop(
+    profile: MaybeProfileName = None,
+    everything: Annotated[bool, typer.Option("--all", help="Stop every engine.")] = False,
+    daemon: Annotated[
+        bool, typer.Option("--daemon", help="End the daemon; its engines keep running unless --all is given.")
+    ] = False,
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Stop an engine; without PROFILE the one that runs. Requests that run are let finish.
+
+    \b
+    Examples:
+      sparkdash stop
+      sparkdash stop gpt-oss-120b
+      sparkdash stop --all
+      sparkdash stop --daemon          the engines go on; the next daemon adopts them
+      sparkdash stop --daemon --all
+    """
+    if profile is not None and (everything or daemon):
+        raise typer.BadParameter("give a PROFILE, or --all and --daemon, not both", param_hint="PROFILE")
+    if daemon:
+        _stop_daemon("stop" if everything else "keep", wait=not no_wait, as_json=as_json)
+    else:
+        asyncio.run(_stop(profile, everything=everything, wait=not no_wait, as_json=as_json))
+
+
+def cancel(as_json: AsJson = False) -> None:
+    """Give up the swap that is under way.
+
+    \b
+    Examples:
+      sparkdash cancel
+    """
+    from sparkdash.client.client import Client
+
+    with Client() as client:
+        swap = client.state().swap
+        if swap is not None:
+            client.cancel()
+    if as_json:
+        emit({"cancelled": swap})
+    else:
+        typer.echo(f"Cancelled the swap to {swap.target or 'nothing'}." if swap else "No swap is under way.")
+
+
+def _stop_daemon(engines: Literal["keep", "stop"], *, wait: bool, as_json: bool) -> None:
+    from sparkdash.client import launch
+    from sparkdash.client.client import Client
+
+    with Client() as client:
+        kept = sorted(client.state().engines) if engines == "keep" else []
+        client.shutdown(engines)
+        if wait and not client.address.given:
+            launch.wait_ended()
+    if as_json:
+        emit({"daemon": "stopped" if wait else "stopping", "engines_kept": kept})
+    else:
+        typer.echo("The daemon has ended." if wait else "The daemon is ending.")
+        if kept:
+            typer.echo(f"Still running: {', '.join(kept)}.")
+
+
+async def _stop(profile: str | None, *, everything: bool, wait: bool, as_json: bool) -> None:
+    from sparkdash.client.client import AsyncClient
+
+    async with AsyncClient() as client:
+        world = await client.state()
+        names = set(world.engines) if everything else _meant(world, profile)
+        if names:
+            await _end(client, None if everything else names.copy().pop(), names, wait=wait)
+    if as_json:
+        emit({"stopped": sorted(names), "waited": wait})
+    elif not names:
+        typer.echo("No engine runs.")
+    else:
+        typer.echo(f"{', '.join(sorted(names))} {'has stopped' if wait else 'is stopping'}.")
+
+
+def _meant(world: Snapshot, profile: str | None) -> set[str]:
+    """The engine that a person means; a name that is not known is left for the daemon to refuse."""
+    if profile is not None:
+        return {next((one.name for one in world.profiles if profile in one.serves), profile)}
+    if len(world.engines) > 1:
+        raise AdmissionError(
+            f"{len(world.engines)} engines run: {', '.join(sorted(world.engines))}.",
+            code="which_engine",
+            hint="Name one, or give --all.",
+        )
+    return set(world.engines)
+
+
+async def _end(client: AsyncClient, name: str | None, names: set[str], *, wait: bool) -> None:
+    from sparkdash.cli.follow import until_gone
+    from sparkdash.cli.progress import Progress
+
+    await client.stop(name)
+    if not wait:
+        return
+    progress = Progress(name or "the end")
+    try:
+        await until_gone(client, names, progress.show)
+    except asyncio.CancelledError:
+        tell("Not waiting any longer; the engine goes on stopping.")
+        raise
+    finally:
+        progress.clear()

@@ -1,0 +1,135 @@
+"""`sparkdash use`: swap to a profile, or flip between two, and wait until it answers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sparkdash.cli.parameters import AsJson, MaybeProfileName, NoWait, Yes, complete_profile
+from sparkdash.cli.screen import emit, interactive, tell
+from sparkdash.errors import AdmissionError
+from sparkdash.units import DASH, duration, gib
+
+if TYPE_CHECKING:
+    from sparkdash.client.client import AsyncClient
+    from sparkdash.domain.state import Snapshot
+    from sparkdash.domain.swap import Plan
+
+
+def use(
+    profile: MaybeProfileName = None,
+    toggle: Annotated[bool, typer.Option("--toggle", help="Use the one of A and B that does not run.")] = False,
+    a: Annotated[
+        str | None, typer.Option("--a", metavar="PROFILE", help="Mark as A.", autocompletion=complete_profile)
+    ] = None,
+    b: Annotated[
+        str | None, typer.Option("--b", metavar="PROFILE", help="Mark as B.", autocompletion=complete_profile)
+    ] = None,
+    no_wait: NoWait = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Swap to PROFILE and wait until it answers.
+
+    Says first what will leave, and asks when that stops something (never in a script). Requests that run are let
+    finish. Ctrl-C stops the waiting, not the swap: `sparkdash cancel` does that.
+
+    \b
+    Examples:
+      sparkdash use gpt-oss-120b
+      sparkdash use qwen3-coder-30b-nvfp4/eagle3 --yes --no-wait
+      sparkdash use --a gpt-oss-120b --b qwen3.5-122b/mtp-2
+      sparkdash use --toggle
+    """
+    if profile is None and not (toggle or a or b):
+        raise typer.BadParameter("give a PROFILE, --toggle, or --a and --b", param_hint="PROFILE")
+    if profile is not None and toggle:
+        raise typer.BadParameter("give a PROFILE or --toggle, not both", param_hint="PROFILE")
+    asyncio.run(_use(profile, a, b, toggle=toggle, wait=not no_wait, ask=not yes, as_json=as_json))
+
+
+async def _use(
+    profile: str | None, a: str | None, b: str | None, *, toggle: bool, wait: bool, ask: bool, as_json: bool
+) -> None:
+    from sparkdash.client.client import AsyncClient
+
+    async with AsyncClient() as client:
+        pair = await client.toggle(a, b) if a or b else None
+        if pair:
+            tell(f"A is {pair.a or DASH}, B is {pair.b or DASH}.")
+        if profile or toggle:
+            await change(client, profile, wait=wait, ask=ask, as_json=as_json)
+        elif as_json:
+            emit(pair)
+
+
+async def change(client: AsyncClient, profile: str | None, *, wait: bool, ask: bool, as_json: bool) -> None:
+    """Bring `profile` up, or (None) the one of A and B that does not run: plan, ask, swap, wait, report."""
+    from sparkdash.cli.follow import until_ready
+    from sparkdash.cli.progress import Progress
+
+    world = await client.state()
+    plan = await client.plan(profile or _other(world))
+    _announce(plan, world)
+    if ask and plan.evict and interactive():
+        typer.confirm("Go on?", abort=True, err=True)
+
+    async def begin() -> str:
+        if profile is None:
+            return (await client.toggle(flip=True)).active or plan.profile
+        return (await client.use(profile)).profile
+
+    if not wait:
+        name = await begin()
+        return _begun(name, plan) if not as_json else emit({"profile": name, "ready": False, "plan": plan})
+    progress = Progress(plan.profile)
+    try:
+        world = await until_ready(client, begin, progress.show)
+    except asyncio.CancelledError:
+        progress.clear()
+        tell("Not waiting any longer; the swap goes on. `sparkdash cancel` ends it.")
+        raise
+    finally:
+        progress.clear()
+    return _done(plan, world, as_json=as_json)
+
+
+def _other(world: Snapshot) -> str:
+    """The one of A and B that does not run."""
+    if world.toggle_a is None or world.toggle_b is None:
+        raise AdmissionError(
+            "No two profiles are marked, so there is nothing to flip between.",
+            code="no_pair",
+            hint="Mark them: `sparkdash use --a PROFILE --b PROFILE`.",
+        )
+    return world.toggle_b if world.active and world.active.profile == world.toggle_a else world.toggle_a
+
+
+def _announce(plan: Plan, world: Snapshot) -> None:
+    for name in plan.evict:
+        engine = world.engines.get(name)
+        busy = f", which works on {engine.in_flight} request(s)" if engine and engine.in_flight else ""
+        tell(f"{plan.profile} replaces {name}{busy}.")
+    if plan.needs_bytes is not None:
+        tell(f"It needs {gib(plan.needs_bytes)}; {gib(plan.available_bytes)} will be available.")
+    if plan.fits is False:
+        tell("It does not fit.")
+    if plan.expected_s:
+        tell(f"It takes about {duration(plan.expected_s)}.")
+
+
+def _begun(name: str, plan: Plan) -> None:
+    left = f", replacing {', '.join(plan.evict)}" if plan.evict else ""
+    typer.echo(f"{name} is coming up{left}. `sparkdash status --watch` shows how it goes.")
+
+
+def _done(plan: Plan, world: Snapshot, *, as_json: bool) -> None:
+    engine = world.engines[plan.profile]
+    if as_json:
+        return emit({"profile": plan.profile, "ready": True, "plan": plan, "engine": engine, "url": world.daemon.url})
+    took = f" after {duration(engine.load_s)}" if engine.load_s is not None else ""
+    mark = " (SIMULATED)" if engine.simulated else ""
+    typer.echo(f"{plan.profile} is ready at {world.daemon.url}{took}{mark}.")
+    return None
