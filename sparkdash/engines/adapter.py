@@ -42,15 +42,21 @@ class MetricNames:
     prefilled: tuple[str, ...] = ()
     """Counter of prompt tokens really computed."""
     prefilled_label: tuple[str, str] | None = None
-    """(label, value) that picks the computed ones out of `prefilled`."""
+    """(label, value) that picks the computed ones out of `prefilled`. A candidate that does not carry the label is summed whole, here as below."""
+    prompted: tuple[str, ...] = ()
+    """Counter of all prompt tokens, cached ones included; `prompted` less `prefix_hits` stands in where `prefilled` is absent (vLLM before 0.16)."""
     generated_label: tuple[str, str] | None = None
+    decode_gauge: tuple[str, ...] = ()
+    """Gauge in tokens per second that already is the rate; used where `generated` is absent (SGLang before 0.5.8)."""
     prefix_hits: tuple[str, ...] = ()
     prefix_hits_label: tuple[str, tuple[str, ...]] | None = None
     """(label, values) summed as hits."""
     prefix_queries: tuple[str, ...] = ()
     """Counter of looked-up tokens; empty with `prefix_queries_are_hits_plus` set."""
     prefix_misses: tuple[str, ...] = ()
-    """When set, queries = hits + misses."""
+    """When set and present, queries = hits + misses; otherwise `prefix_queries` counts."""
+    prefix_misses_label: tuple[str, tuple[str, ...]] | None = None
+    """(label, values) summed as misses."""
     kv_used: tuple[str, ...] = ()
     """Gauge 0..1; the mean over labels."""
     kv_capacity: tuple[str, ...] = ()
@@ -72,6 +78,8 @@ class MetricNames:
     preemptions: tuple[str, ...] = ()
     started: tuple[str, ...] = ("process_start_time_seconds",)
     """A change of this gauge means that the engine restarted."""
+    slots: str | None = None
+    """Path of llama.cpp's /slots, whose token counts move while a request runs; its counters move only at the end of one."""
 
 
 @dataclass(frozen=True, slots=True)

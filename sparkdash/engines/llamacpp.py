@@ -45,7 +45,8 @@ class LlamaCpp:
     probes = Probes(alive="/health")
     metrics = MetricNames(
         path="/metrics",
-        # These counters move when a request ends, not while it runs: a rate from them comes in lumps.
+        # These counters move when a request ends, not while it runs: what is live is in /slots.
+        slots="/slots",
         generated=("llamacpp:tokens_predicted_total",),
         prefilled=("llamacpp:prompt_tokens_total",),
         prefix_hits=("llamacpp:prompt_tokens_cached_total",),

@@ -55,10 +55,17 @@ class Sglang:
         generated_label=("mode", "decode"),
         prefilled=("sglang:realtime_tokens_total",),
         prefilled_label=("mode", "prefill_compute"),
-        # Since 0.5.18. The older realtime counter mixes decode in and would give a wrong rate.
-        prefix_hits=("sglang:prefill_effective_tokens_total",),
-        prefix_hits_label=("mode", ("device_hit", "host_hit", "storage_hit")),
-        prefix_queries=("sglang:prefill_effective_tokens_total",),
+        decode_gauge=("sglang:gen_throughput",),
+        # Since 0.5.18, since 0.5.8 (counts what was retracted again), and before: at a request's end.
+        prefix_hits=(
+            "sglang:prefill_effective_tokens_total",
+            "sglang:realtime_tokens_total",
+            "sglang:cached_tokens_total",
+        ),
+        prefix_hits_label=("mode", ("device_hit", "host_hit", "storage_hit", "prefill_cache")),
+        prefix_misses=("sglang:prefill_effective_tokens_total", "sglang:realtime_tokens_total"),
+        prefix_misses_label=("mode", ("input", "prefill_compute")),
+        prefix_queries=("sglang:prompt_tokens_total",),
         kv_used=("sglang:token_usage",),
         kv_capacity=("sglang:max_total_num_tokens",),
         running=("sglang:num_running_reqs",),

@@ -22,6 +22,7 @@ METRICS = MetricNames(
     generated=("vllm:generation_tokens_total",),
     prefilled=("vllm:prompt_tokens_by_source_total",),
     prefilled_label=("source", "local_compute"),
+    prompted=("vllm:prompt_tokens_total",),
     prefix_hits=("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
     prefix_queries=("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
     kv_used=("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),

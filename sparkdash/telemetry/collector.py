@@ -1,0 +1,181 @@
+"""The collector: one tick of telemetry after another.
+
+Owns: the rhythm, whom to ask, and putting engines, memory and GPU into one Sample. Must not know formulas, or who
+looks at the samples. Rule: nothing waits for the slowest; a tick takes what has come and shows the age of the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+import structlog
+
+from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.event import Fact, Level, Notice, SampleTaken
+from sparkdash.domain.metric import Memory, Sample
+from sparkdash.domain.profile import EngineKind
+from sparkdash.engines.adapter import MetricNames
+from sparkdash.engines.registry import adapter
+from sparkdash.errors import SparkdashError
+from sparkdash.host.reader import GpuReading, HostReader
+from sparkdash.settings import Settings
+from sparkdash.telemetry.processes import Processes
+from sparkdash.telemetry.source import Scraper, Source, identity
+from sparkdash.units import GIB
+
+LOG = structlog.get_logger("sparkdash.telemetry")
+WAIT_S = 0.8
+"""How long a tick waits for answers; what comes later counts in the next one."""
+UNWATCHED_S = 5.0
+"""Between ticks when nobody listens."""
+ASLEEP_S = 15.0
+"""Between ticks when nobody listens and no engine runs."""
+T = TypeVar("T")
+
+GAP_TICKS = 3
+"""Rates do not reach over more ticks than this without an answer."""
+
+ASKED = frozenset({EngineState.WARMING, EngineState.READY, EngineState.DRAINING})
+"""States in which an engine answers."""
+WITHOUT_PROCESSES = frozenset({EngineState.ABSENT, EngineState.FAILED})
+
+
+class Collector:
+    """Measures until cancelled. All of it lives on one event loop.
+
+    `engines` gives all engines by profile, `pids` the host processes of one profile's container, `listeners` how many
+    look at the samples. `clock` gives Unix seconds; `monotonic` and `sleep` are the rhythm's own.
+    """
+
+    def __init__(
+        self,
+        *,
+        upstream: Scraper,
+        engines: Callable[[], Mapping[str, Engine]],
+        reader: HostReader,
+        pids: Callable[[str], Awaitable[set[int]]],
+        publish: Callable[[Fact], Any],
+        settings: Settings,
+        clock: Callable[[], float] = time.time,
+        listeners: Callable[[], int] = lambda: 1,
+        names: Callable[[EngineKind], MetricNames] = lambda kind: adapter(kind).metrics,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        wait_s: float = WAIT_S,
+    ) -> None:
+        self._upstream = upstream
+        self._engines = engines
+        self._reader = reader
+        self._publish = publish
+        self._settings = settings
+        self._clock = clock
+        self._listeners = listeners
+        self._names = names
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._wait_s = wait_s
+        self._processes = Processes(pids, monotonic)
+        self._sources: dict[str, Source] = {}
+        self._gpu: asyncio.Task[GpuReading] | None = None
+        self._cadence_before = settings.sample_s
+        self._told: set[str] = set()
+
+    async def run(self) -> None:
+        """Tick until cancelled. A tick that crashes is logged, told of once, and followed by the next."""
+        try:
+            while True:
+                began = self._monotonic()
+                try:
+                    await self._tick()
+                except Exception as error:  # noqa: BLE001 - whatever it was, it is told and the next tick comes
+                    self._crashed(error)
+                await self._rest(began)
+        finally:
+            await self._close()
+
+    async def _rest(self, began: float) -> None:
+        """Until the next tick is due; looks up in between, so that a new listener need not wait for a slow one."""
+        while (left := began + self._cadence() - self._monotonic()) > 0:
+            await self._sleep(min(left, self._settings.sample_s))
+
+    def _cadence(self) -> float:
+        every = self._settings.sample_s
+        if self._listeners() > 0:
+            return every
+        running = any(engine.state not in WITHOUT_PROCESSES for engine in self._engines().values())
+        return max(every, UNWATCHED_S if running else ASLEEP_S)
+
+    async def _tick(self) -> None:
+        engines = self._engines()
+        await self._follow({name: engine for name, engine in engines.items() if engine.state in ASKED and engine.url})
+        asked = self._ask()
+        if self._gpu is None:
+            self._gpu = asyncio.create_task(self._reader.gpu(), name="telemetry gpu")
+        alive = [name for name, engine in engines.items() if engine.state not in WITHOUT_PROCESSES]
+        self._taken(lambda: self._processes.refresh(alive), None)
+        await asyncio.wait([self._gpu, *asked], timeout=self._wait_s)
+        reading = self._taken(self._looked, GpuReading(gpu=None))
+        sample = Sample(
+            at=self._clock(),
+            engines={name: source.sample() for name, source in self._sources.items()},
+            memory=self._taken(lambda: self._memory(reading), None),
+            gpu=reading.gpu,
+        )
+        self._publish(SampleTaken(sample=sample))
+
+    def _ask(self) -> list[asyncio.Task[None]]:
+        cadence = self._cadence()
+        gap_s = GAP_TICKS * max(cadence, self._cadence_before)
+        self._cadence_before = cadence
+        return [task for source in self._sources.values() if (task := source.ask(gap_s))]
+
+    async def _follow(self, engines: dict[str, Engine]) -> None:
+        """Have one Source for each of these engines that tells anything, a new one for a new incarnation."""
+        for name, source in list(self._sources.items()):
+            if name not in engines or identity(engines[name]) != source.identity:
+                del self._sources[name]
+                await source.close()
+        for name, engine in engines.items():
+            names = self._names(engine.kind)
+            if name not in self._sources and (names.path or names.slots):
+                self._sources[name] = Source(engine, names, self._upstream, self._clock, self._monotonic)
+
+    def _looked(self) -> GpuReading:
+        """What the GPU said; nothing when it has not answered yet, and then it is not asked twice."""
+        if self._gpu is None or not self._gpu.done():
+            return GpuReading(gpu=None)
+        done, self._gpu = self._gpu, None
+        return done.result()
+
+    def _memory(self, reading: GpuReading) -> Memory:
+        known = self._processes.known.items()
+        held = {name: self._reader.engine_bytes(pids, reading) if pids else None for name, pids in known}
+        reserve = int(self._settings.reserve_gib * GIB)
+        return self._reader.memory().model_copy(update={"engines": held, "reserve": reserve})
+
+    def _taken(self, part: Callable[[], T], otherwise: T) -> T:
+        """One part of a sample; when it crashes, the others are still worth having."""
+        try:
+            return part()
+        except Exception as error:  # noqa: BLE001 - as in run, for one part
+            self._crashed(error)
+            return otherwise
+
+    def _crashed(self, error: Exception) -> None:
+        LOG.exception("a measurement failed", exc_info=error)
+        what = error.text() if isinstance(error, SparkdashError) else f"{type(error).__name__}: {error}"
+        if what not in self._told:
+            self._told.add(what)
+            text = f"A measurement failed and is tried again: {what}"
+            self._publish(Notice(level=Level.WARNING, code="telemetry_failed", text=text))
+
+    async def _close(self) -> None:
+        sources, self._sources = self._sources.values(), {}
+        await asyncio.gather(self._processes.close(), *(source.close() for source in sources))
+        if self._gpu is not None:
+            self._gpu.cancel()
+            await asyncio.gather(self._gpu, return_exceptions=True)
+            self._gpu = None

@@ -1,0 +1,197 @@
+"""The formulas: from an engine's readings to the figures that people look at.
+
+Owns: windows, what a reset or a gap does to them, and every formula. Must not know scrapes, names or clocks; PURE.
+Rule: nothing is shown that was not measured. Rates need two readings of the same life of an engine; what is
+absent is None; an idle engine's rate is a measured 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from sparkdash.domain.metric import Metric
+from sparkdash.telemetry.reading import Counters, Reading
+from sparkdash.telemetry.slots import Slots, Tally
+
+RATE_S = 2.0
+"""Window of the token rates: short enough to be live, long enough that one tick's jitter does not show."""
+WINDOW_S = 60.0
+"""Window of shares and quantiles: over less than this, one request is noise."""
+
+
+class Derived(NamedTuple):
+    """Every Metric, None where unknown, and accepted / drafts for each draft position."""
+
+    values: dict[Metric, float | None]
+    acceptance_at: tuple[float, ...] | None
+
+
+class History:
+    """The last minute of one engine, one life of it."""
+
+    def __init__(self) -> None:
+        self._readings: deque[Reading] = deque()
+        self._raw: Reading | None = None
+        self._tally: Tally | None = None
+
+    def add(self, reading: Reading, slots: Slots | None = None, *, gap_s: float = math.inf) -> None:
+        """Take one more reading, later than the last; starts over when the engine did, or after more than `gap_s`.
+
+        `slots` is llama.cpp's own answer of the same moment; when it comes or goes, the counters change their meaning
+        and history starts over as well.
+        """
+        if self._raw is not None and _breaks(self._raw, reading, gap_s):
+            self.clear()
+        if (slots is None) != (self._tally is None):
+            self.clear()
+            self._tally = None if slots is None else Tally()
+        self._raw = reading
+        if slots is not None and self._tally is not None:
+            reading = reading.with_slots(slots, self._tally)
+        self._readings.append(reading)
+        while len(self._readings) > 2 and self._readings[1].at <= reading.at - WINDOW_S:
+            self._readings.popleft()
+
+    def clear(self) -> None:
+        """Forget everything: what comes next is another life, or too much later."""
+        self._readings.clear()
+        self._raw = None
+        self._tally = None
+
+    def derive(self) -> Derived:
+        """The figures as of the last reading; everything None without one."""
+        if not self._readings:
+            return Derived(dict.fromkeys(Metric), None)
+        last, oldest = self._readings[-1], self._readings[0]
+        window = last.counters.since(oldest.counters) if last is not oldest else Counters()
+        gauges = last.gauges
+        acceptance, length = self._acceptance(window)
+        values = {
+            Metric.DECODE: self._decode(),
+            Metric.PREFILL: self._prefill(),
+            Metric.PREFIX_HIT: _share(window.hits, window.queries),
+            Metric.PREFIX_HIT_LIFETIME: _share(last.counters.hits, last.counters.queries),
+            Metric.KV_USED: gauges.kv_used,
+            Metric.KV_CAPACITY: gauges.kv_capacity,
+            Metric.RUNNING: gauges.running,
+            Metric.WAITING: gauges.waiting,
+            Metric.ACCEPTANCE: acceptance,
+            Metric.ACCEPTANCE_LENGTH: length,
+            Metric.TTFT_P50: quantile(oldest.ttft, last.ttft, 0.50) if last is not oldest else None,
+            Metric.TTFT_P95: quantile(oldest.ttft, last.ttft, 0.95) if last is not oldest else None,
+            Metric.PREEMPTIONS: last.counters.preemptions,
+        }
+        return Derived(values, _acceptance_at(oldest, last, window.drafts))
+
+    def _rate_base(self) -> Reading | None:
+        """The reading whose age is nearest to the rate window."""
+        last = self._readings[-1]
+        earlier = list(self._readings)[:-1]
+        return min(earlier, key=lambda reading: abs(last.at - reading.at - RATE_S), default=None)
+
+    def _decode(self) -> float | None:
+        last, base = self._readings[-1], self._rate_base()
+        if last.counters.generated is None and last.gauges.decode is not None:
+            return 0.0 if last.gauges.running == 0 else last.gauges.decode  # a gauge keeps its last value when idle
+        if base is None:
+            return None
+        if last.gauges.running == 0 and last.counters.since(self._readings[-2].counters).generated == 0:
+            return 0.0  # not the tail of a window that still holds the last request
+        return _per_second(last.counters.since(base.counters).generated, last.at - base.at)
+
+    def _prefill(self) -> float | None:
+        """Computed prompt tokens per second of the time in which they were computed.
+
+        Engines that count a whole prompt at its first token (vLLM) would show a burst that no hardware reaches, so
+        the time is at least that since the counter moved before, or the mean time to first token of these requests,
+        whichever is less. While such a prompt is being computed nothing moves and nothing is known.
+        """
+        last, base = self._readings[-1], self._rate_base()
+        if base is None:
+            return None
+        change = last.counters.since(base.counters)
+        computed = _computed(change)
+        if computed == 0 and last.gauges.running and not change.generated:
+            return None
+        reached_back = min(
+            self._still_before(base) + last.at - base.at, _ratio(change.ttft_sum, change.ttft_count) or 0
+        )
+        return _per_second(computed, max(last.at - base.at, reached_back))
+
+    def _still_before(self, base: Reading) -> float:
+        """Seconds before `base` in which no prompt token was counted."""
+        since = base.at
+        for reading in reversed(self._readings):
+            if reading.at < base.at and _computed(base.counters.since(reading.counters)):
+                break
+            since = min(since, reading.at)
+        return base.at - since
+
+    def _acceptance(self, window: Counters) -> tuple[float | None, float | None]:
+        """Acceptance and mean acceptance length: from counters, else the engine's gauges while it last worked."""
+        last = self._readings[-1]
+        working = (r.gauges for r in reversed(self._readings) if r.gauges.running)
+        gauges = next((g for g in working if g.acceptance_length or g.acceptance), None)
+        acceptance = gauges.acceptance if gauges else None
+        length = gauges.acceptance_length if gauges else None
+        if last.counters.draft_tokens is not None:
+            acceptance = _share(window.accepted, window.draft_tokens)
+        if last.counters.drafts is not None:
+            ratio = _ratio(window.accepted, window.drafts)
+            length = None if ratio is None else 1 + ratio
+        return acceptance, length
+
+
+def quantile(before: Mapping[float, float], after: Mapping[float, float], q: float) -> float | None:
+    """The q-quantile of what a histogram gained between two readings: linear within a bucket.
+
+    `before` and `after` map upper bounds, ascending, to cumulative counts. Beyond the last finite bound it is that bound. None
+    when nothing was gained, a bucket fell, or there is no infinite bucket.
+    """
+    gained = {bound: count - before.get(bound, 0.0) for bound, count in after.items()}
+    total = gained.get(math.inf, 0.0)
+    if total <= 0 or min(gained.values()) < 0:
+        return None
+    lower, below = 0.0, 0.0
+    for bound, count in gained.items():
+        if count >= q * total:
+            return lower if math.isinf(bound) else lower + (bound - lower) * (q * total - below) / (count - below)
+        lower, below = bound, count
+    return None
+
+
+def _breaks(before: Reading, now: Reading, gap_s: float) -> bool:
+    restarted = before.started is not None and now.started is not None and before.started != now.started
+    return restarted or now.at - before.at > gap_s or now.counters.since(before.counters).fell
+
+
+def _computed(change: Counters) -> float | None:
+    """Prompt tokens computed; without a counter of its own, all of them less the cache hits, which are counted earlier: at admission."""
+    if change.prefilled is not None:
+        return change.prefilled
+    if change.prompted is None or change.hits is None:
+        return None
+    return max(0.0, change.prompted - change.hits)
+
+
+def _acceptance_at(oldest: Reading, last: Reading, drafts: float | None) -> tuple[float, ...] | None:
+    if not drafts or not last.accepted_at:
+        return None
+    return tuple((last.accepted_at[i] - oldest.accepted_at.get(i, 0.0)) / drafts for i in sorted(last.accepted_at))
+
+
+def _per_second(count: float | None, seconds: float) -> float | None:
+    return count / seconds if count is not None and seconds > 0 else None
+
+
+def _ratio(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    """A ratio that cannot leave 0..1; it could for a moment where the two counters move at different moments."""
+    ratio = _ratio(part, whole)
+    return None if ratio is None else min(1.0, max(0.0, ratio))

@@ -1,0 +1,129 @@
+"""A parser for the engines' text expositions, in every dialect they speak.
+
+Owns: the syntax. prometheus_client's two parsers each refuse or garble one dialect (vLLM's Rust frontend sends
+OpenMetrics, the rest sends the classic text), so this one keys by sample name and ignores TYPE lines.
+Must not know which names matter; PURE.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+_LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(,?)')
+_OPEN = re.compile(r"\s*\{")
+_CLOSE = re.compile(r"\s*\}")
+# A value, perhaps a timestamp, perhaps an OpenMetrics exemplar, which is dropped.
+_VALUE = re.compile(r"\s*([^\s#]+)(?:\s+[-+.0-9eE]+)?\s*(?:#.*)?$")
+_NAME_END = re.compile(r"[{\s]")
+_ESCAPE = re.compile(r"\\(.)")
+_ESCAPED = {"n": "\n"}
+_LARGEST = 2.0**63
+"""No counter or gauge of an engine gets there; what claims to is garbage, and sums of it would not stay finite."""
+
+
+class Measured(NamedTuple):
+    """One sample line."""
+
+    labels: dict[str, str]
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """The samples of one scrape by name. An absent name gives None, never 0; so does one without a finite value."""
+
+    samples: Mapping[str, tuple[Measured, ...]]
+
+    def first(self, names: Collection[str]) -> str | None:
+        """The first of the candidate names that is there."""
+        return next((name for name in names if name in self.samples), None)
+
+    def total(self, name: str | None, label: str | None = None, values: Collection[str] = ()) -> float | None:
+        """Sum over all label sets, or over those whose `label` has one of `values`; a child that is not there yet counts 0.
+
+        A series that does not carry `label` at all is summed whole.
+        """
+        found = self._finite(name)
+        if label is not None and any(label in sample.labels for sample in found):
+            return sum(sample.value for sample in found if sample.labels.get(label) in values)
+        return sum(sample.value for sample in found) if found else None
+
+    def mean(self, name: str | None) -> float | None:
+        """Mean over all label sets."""
+        found = self._finite(name)
+        return sum(sample.value for sample in found) / len(found) if found else None
+
+    def by(self, name: str | None, label: str) -> dict[str, float]:
+        """Sums by one label's value; samples without the label are left out."""
+        sums: dict[str, float] = {}
+        for sample in self._finite(name):
+            if (key := sample.labels.get(label)) is not None:
+                sums[key] = sums.get(key, 0.0) + sample.value
+        return sums
+
+    def info(self, name: str | None) -> tuple[dict[str, str], ...]:
+        """The label sets of an info series."""
+        return tuple(sample.labels for sample in self.samples.get(name or "", ()))
+
+    def _finite(self, name: str | None) -> list[Measured]:
+        return [sample for sample in self.samples.get(name or "", ()) if abs(sample.value) < _LARGEST]
+
+
+EMPTY = Scrape({})
+
+
+def parse(text: str, wanted: Collection[str] | None = None) -> Scrape:
+    """Every sample of `text`, or only those named in `wanted` (a set or dict: it is asked once per line).
+
+    Never raises: a line that is not a sample is skipped, a JSON body (TensorRT-LLM's `[…]`, an error's `{…}`) has
+    none, nothing counts after `# EOF`, and `*_created` series, which look like counters and are not, are dropped.
+    """
+    if text.lstrip()[:1] in ("{", "["):
+        return EMPTY
+    samples: dict[str, list[Measured]] = {}
+    for line in text.split("\n"):
+        line = line.strip()
+        if line.startswith("#"):
+            if line == "# EOF":
+                break
+            continue
+        name = line[: end.start()] if (end := _NAME_END.search(line)) else line
+        if (wanted is None or name in wanted) and not name.endswith("_created") and (sample := _sample(line, name)):
+            samples.setdefault(name, []).append(sample)
+    return Scrape({name: tuple(found) for name, found in samples.items()})
+
+
+def _sample(line: str, name: str) -> Measured | None:
+    position = len(name)
+    labels: dict[str, str] = {}
+    if brace := _OPEN.match(line, position):
+        position = brace.end()
+        while found := _LABEL.match(line, position):
+            labels[found[1]] = _unescaped(found[2])
+            position = found.end()
+            if not found[3]:
+                break
+        if not (close := _CLOSE.match(line, position)):
+            return None
+        position = close.end()
+    value = _VALUE.match(line, position)
+    number = _number(value[1]) if value and name else None
+    return None if number is None else Measured(labels, number)
+
+
+def _number(word: str) -> float | None:
+    if "_" in word or not word.isascii():  # float() would take 1_000 and foreign digits
+        return None
+    try:
+        return float(word)
+    except ValueError:
+        return None
+
+
+def _unescaped(text: str) -> str:
+    if "\\" not in text:
+        return text
+    return _ESCAPE.sub(lambda found: _ESCAPED.get(found[1], found[1]), text)

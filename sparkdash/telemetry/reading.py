@@ -1,0 +1,167 @@
+"""Reading: one look at an engine, reduced to the few figures that the formulas need.
+
+Owns: how an adapter's MetricNames pick figures out of a scrape. Must not know time or rates; PURE.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
+
+from sparkdash.engines.adapter import MetricNames
+from sparkdash.telemetry.exposition import Scrape
+from sparkdash.telemetry.slots import Slots, Tally
+
+
+class Counters(NamedTuple):
+    """What only grows while an engine lives; None where the engine does not tell."""
+
+    generated: float | None = None
+    prefilled: float | None = None
+    prompted: float | None = None
+    hits: float | None = None
+    queries: float | None = None
+    drafts: float | None = None
+    draft_tokens: float | None = None
+    accepted: float | None = None
+    ttft_sum: float | None = None
+    ttft_count: float | None = None
+    preemptions: float | None = None
+
+    def since(self, before: Self) -> Self:
+        """How much each grew; None where either is unknown."""
+        return type(self)(
+            *(None if a is None or b is None else b - a for a, b in zip(before, self, strict=True)),
+        )
+
+    @property
+    def fell(self) -> bool:
+        """Of a difference: did a counter go back, as they do when an engine starts anew?"""
+        return any(change is not None and change < 0 for change in self)
+
+
+class Gauges(NamedTuple):
+    """What is true now; shares are 0..1."""
+
+    running: float | None = None
+    waiting: float | None = None
+    kv_used: float | None = None
+    kv_capacity: float | None = None
+    decode: float | None = None
+    acceptance: float | None = None
+    acceptance_length: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One look at an engine. `at` is monotonic seconds at which its answer came."""
+
+    at: float
+    counters: Counters
+    gauges: Gauges
+    accepted_at: dict[int, float]
+    """Accepted tokens by draft position, from 0."""
+    ttft: dict[float, float]
+    """Requests with a time to first token of at most so many seconds; the last bound is infinite."""
+    started: float | None = None
+
+    def with_slots(self, slots: Slots, tally: Tally) -> Reading:
+        """The same with llama.cpp's live figures in place of those that move at a request's end. Moves `tally` on."""
+        tally.add(slots, self.counters.generated, self.counters.prefilled)
+        return replace(
+            self,
+            counters=self.counters._replace(generated=tally.decoded, prefilled=tally.prefilled),
+            gauges=self.gauges._replace(kv_used=slots.kv_used, kv_capacity=slots.capacity),
+        )
+
+
+def wanted(names: MetricNames) -> frozenset[str]:
+    """Every sample name that `read` looks for: what the parser needs to keep."""
+    lists = (
+        names.generated, names.prefilled, names.prompted, names.decode_gauge, names.prefix_hits, names.prefix_queries,
+        names.prefix_misses, names.kv_used, names.kv_capacity, names.kv_info, names.running, names.waiting,
+        names.drafts, names.draft_tokens, names.accepted, names.accepted_at, names.acceptance_gauge,
+        names.acceptance_length_gauge, names.preemptions, names.started,
+        tuple(f"{base}_{part}" for base in names.ttft for part in ("bucket", "sum", "count")),
+    )  # fmt: skip
+    return frozenset(name for candidates in lists for name in candidates)
+
+
+def read(at: float, scrape: Scrape, names: MetricNames) -> Reading:
+    """The figures of one scrape."""
+    ttft = scrape.first([f"{base}_bucket" for base in names.ttft])
+    by_position = scrape.by(scrape.first(names.accepted_at), "position")
+    return Reading(
+        at=at,
+        counters=_counters(scrape, names, (ttft or "").removesuffix("_bucket")),
+        gauges=_gauges(scrape, names),
+        accepted_at={int(key): value for key, value in by_position.items() if key.isdecimal()},
+        ttft=_buckets(scrape.by(ttft, "le")),
+        started=scrape.mean(scrape.first(names.started)),
+    )
+
+
+def _counters(scrape: Scrape, names: MetricNames, ttft: str) -> Counters:
+    def total(candidates: tuple[str, ...], label: tuple[str, tuple[str, ...]] | None = None) -> float | None:
+        return scrape.total(scrape.first(candidates), *(label or ()))
+
+    hits = total(names.prefix_hits, names.prefix_hits_label)
+    misses = total(names.prefix_misses, names.prefix_misses_label)
+    return Counters(
+        generated=total(names.generated, _one(names.generated_label)),
+        prefilled=total(names.prefilled, _one(names.prefilled_label)),
+        prompted=total(names.prompted),
+        hits=hits,
+        queries=hits + misses if hits is not None and misses is not None else total(names.prefix_queries),
+        drafts=total(names.drafts),
+        draft_tokens=total(names.draft_tokens),
+        accepted=total(names.accepted),
+        ttft_sum=scrape.total(f"{ttft}_sum"),
+        ttft_count=scrape.total(f"{ttft}_count"),
+        preemptions=total(names.preemptions),
+    )
+
+
+def _one(label: tuple[str, str] | None) -> tuple[str, tuple[str, ...]] | None:
+    return (label[0], (label[1],)) if label else None
+
+
+def _gauges(scrape: Scrape, names: MetricNames) -> Gauges:
+    capacity = scrape.total(scrape.first(names.kv_capacity))
+    return Gauges(
+        running=scrape.total(scrape.first(names.running)),
+        waiting=scrape.total(scrape.first(names.waiting)),
+        kv_used=scrape.mean(scrape.first(names.kv_used)),
+        kv_capacity=_told_capacity(scrape, names) if capacity is None else capacity,
+        decode=scrape.total(scrape.first(names.decode_gauge)),
+        acceptance=scrape.mean(scrape.first(names.acceptance_gauge)),
+        acceptance_length=scrape.mean(scrape.first(names.acceptance_length_gauge)),
+    )
+
+
+def _told_capacity(scrape: Scrape, names: MetricNames) -> float | None:
+    """The capacity out of an info series: one label set per data-parallel rank, each with a cache of its own."""
+    sizes = [_size(labels) for labels in scrape.info(scrape.first(names.kv_info))]
+    known = [size for size in sizes if size is not None]
+    return float(sum(known)) if known and len(known) == len(sizes) else None
+
+
+def _size(labels: dict[str, str]) -> int | None:
+    size, blocks, block = (
+        int(word) if word.isdecimal() else None
+        for word in (labels.get(key, "") for key in ("kv_cache_size_tokens", "num_gpu_blocks", "block_size"))
+    )
+    if size is None and blocks is not None and block is not None:
+        return blocks * block  # vLLM before 0.24; too much for models with several kinds of cache
+    return size
+
+
+def _buckets(sums: dict[str, float]) -> dict[float, float]:
+    bounds = {}
+    for word, count in sums.items():
+        try:
+            bounds[float(word)] = count
+        except ValueError:
+            continue
+    return {bound: bounds[bound] for bound in sorted(bounds) if not math.isnan(bound)}

@@ -1,0 +1,121 @@
+"""llama.cpp's /slots: what its counters tell only when a request has ended.
+
+Owns: the shapes of that answer over the years, and the sums of tokens over tasks that come and go. Only numbers are
+kept: older builds put prompts into it. Must not know HTTP or time; PURE.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+
+class Slot(NamedTuple):
+    """One busy slot."""
+
+    task: int
+    held: int | None
+    """Tokens in its context: the prompt batched so far and what was generated."""
+    prefilled: int | None
+    """Prompt tokens computed; None before autumn 2025."""
+    decoded: int
+
+
+class Slots(NamedTuple):
+    """One answer. `capacity` is the sum of all slots' contexts: too much where slots share one cache (`--kv-unified`, or `--parallel` left to llama-server), which /slots does not tell."""
+
+    busy: dict[int, Slot]
+    """By task."""
+    capacity: int | None
+
+    @property
+    def kv_used(self) -> float | None:
+        """Context in use / context, 0..1."""
+        held = [slot.held for slot in self.busy.values()]
+        if not self.capacity or None in held:
+            return None
+        return sum(tokens or 0 for tokens in held) / self.capacity
+
+
+def parse(body: bytes | str) -> Slots | None:
+    """What the answer of GET /slots says; None when it is something else. Never raises."""
+    try:
+        rows = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        return None
+    contexts = [_count(row.get("n_ctx")) for row in rows]
+    busy = [_slot(row, place) for place, row in enumerate(rows) if row.get("is_processing")]
+    return Slots(
+        {slot.task: slot for slot in busy},
+        None if None in contexts else sum(tokens or 0 for tokens in contexts),
+    )
+
+
+def _slot(row: dict[str, Any], place: int) -> Slot:
+    following = row.get("next_token")
+    if isinstance(following, list):  # since late 2025; an object before
+        following = following[0] if following else None
+    task = _count(row.get("id_task"))
+    return Slot(
+        task=-1 - place if task is None else task,
+        held=_count(row.get("n_prompt_tokens")),
+        prefilled=_count(row.get("n_prompt_tokens_processed")),
+        decoded=(_count(following.get("n_decoded")) or 0) if isinstance(following, dict) else 0,
+    )
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+class _Ledger:
+    """Sets what a counter gained at the end of tasks against what was seen of those tasks while they ran.
+
+    What the counter gained beyond that was never seen: the last tokens of a task that ended between two looks, or
+    all of one that lived between them. A task may end after the counter was read and before the slots were: what was
+    seen of it is carried to the next look, and no further, since an aborted task never reaches the counter.
+    """
+
+    def __init__(self) -> None:
+        self._counter: float | None = None
+        self._carried = 0.0
+
+    def unseen(self, counter: float | None, ended: float) -> float:
+        gained = counter - self._counter if counter is not None and self._counter is not None else 0.0
+        self._counter = counter
+        settled = min(max(gained, 0.0), self._carried + ended)
+        self._carried = min(self._carried + ended - settled, ended)
+        return max(gained, 0.0) - settled
+
+
+class Tally:
+    """Counters that move while requests run, made of one look after another. A restart of the engine needs a new one."""
+
+    def __init__(self) -> None:
+        self.decoded = 0.0
+        """Tokens generated since the first look."""
+        self.prefilled = 0.0
+        """Prompt tokens computed since the first look."""
+        self._before: Slots | None = None
+        self._decodes = _Ledger()
+        self._prefills = _Ledger()
+
+    def add(self, slots: Slots, decoded: float | None, prefilled: float | None) -> None:
+        """One look: the slots, and the engine's own counters as they stood just before it."""
+        old = self._before.busy if self._before else slots.busy
+        self._before = slots
+        gone = [slot for task, slot in old.items() if task not in slots.busy]
+        pairs = [(old.get(task), slot) for task, slot in slots.busy.items()]
+        self.decoded += sum(_gain(was.decoded if was else 0, now.decoded) for was, now in pairs)
+        self.prefilled += sum(_gain(was.prefilled or 0 if was else 0, now.prefilled or 0) for was, now in pairs)
+        self.decoded += self._decodes.unseen(decoded, sum(slot.decoded for slot in gone))
+        # A prompt ends with its first token, or with its task.
+        prompts = [now for was, now in pairs if now.decoded and not (was and was.decoded)]
+        prompts += [slot for slot in gone if not slot.decoded]
+        self.prefilled += self._prefills.unseen(prefilled, sum(slot.prefilled or 0 for slot in prompts))
+
+
+def _gain(was: int, now: int) -> int:
+    return now - was if now >= was else now

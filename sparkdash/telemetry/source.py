@@ -1,0 +1,145 @@
+"""Source: one engine as the collector asks it, again and again.
+
+Owns: one request in flight at most, what a failed look leaves behind, and when to ask again. Must not know other
+engines, the box or the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+
+from sparkdash.domain.engine import Engine
+from sparkdash.domain.metric import EngineSample
+from sparkdash.engines.adapter import MetricNames
+from sparkdash.errors import UpstreamError
+from sparkdash.telemetry import exposition, slots
+from sparkdash.telemetry.derive import History
+from sparkdash.telemetry.reading import read, wanted
+from sparkdash.upstream import Reply
+
+LOG = structlog.get_logger("sparkdash.telemetry")
+ANSWER_S = 3.0
+"""Limit of one request. Older llama-servers answer only between two batches, and a vLLM that tokenises a long prompt is slow too."""
+FAILURES = 3
+"""After so many failed looks in a row an engine is asked less often."""
+BACK_OFF_S = 5.0
+
+
+class Scraper(Protocol):
+    """What telemetry needs of `upstream.Upstream`."""
+
+    async def get(self, url: str, *, timeout_s: float) -> Reply:
+        """One GET, whatever its status. Raises UpstreamError."""
+        ...
+
+
+class Unreadable(Exception):  # noqa: N818 - not a failure of ours: what the engine answered cannot be used
+    """An answer came and gave nothing; the text says why."""
+
+
+class Source:
+    """One incarnation of an engine. `clock` gives Unix seconds, `monotonic` what rates are measured with."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        names: MetricNames,
+        upstream: Scraper,
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.identity = identity(engine)
+        self._url = (engine.url or "").rstrip("/")
+        self._names = names
+        self._wanted = wanted(names)
+        self._upstream = upstream
+        self._clock = clock
+        self._monotonic = monotonic
+        self._history = History()
+        self._task: asyncio.Task[None] | None = None
+        self._asked_at = monotonic()
+        self._failures = 0
+        self._last: EngineSample | None = None
+        self._error: str | None = None
+
+    def ask(self, gap_s: float) -> asyncio.Task[None] | None:
+        """Begin a look, unless one is under way or this engine is left alone for a while; the task to wait for, if any.
+
+        Rates do not reach over more than `gap_s` without an answer.
+        """
+        now = self._monotonic()
+        if self._task is not None and not self._task.done():
+            return self._task
+        if self._failures >= FAILURES and now - self._asked_at < BACK_OFF_S:
+            return None
+        self._asked_at = now
+        self._task = asyncio.create_task(self._look(gap_s), name="telemetry scrape")
+        return self._task
+
+    def sample(self) -> EngineSample:
+        """What is known: the last answer's values with their time, and why there is nothing newer."""
+        error = self._error
+        if self._task is not None and not self._task.done():
+            error = error or f"no answer for {self._monotonic() - self._asked_at:.1f} s"
+        known = self._last or EngineSample(at=self._clock())
+        return known.model_copy(update={"error": error})
+
+    async def close(self) -> None:
+        """End the look that is under way."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _look(self, gap_s: float) -> None:
+        try:
+            await self._read(gap_s)
+        except (UpstreamError, Unreadable) as error:
+            self._failed(str(error))
+        except Exception as error:
+            LOG.exception("scrape failed", url=self._url)
+            self._failed(f"{type(error).__name__} while reading the engine's figures")
+        else:
+            self._failures, self._error = 0, None
+
+    def _failed(self, why: str) -> None:
+        self._failures += 1
+        self._error = why
+
+    async def _read(self, gap_s: float) -> None:
+        scrape = await self._scrape()
+        at, unix = self._monotonic(), self._clock()
+        # After the counters, never before them: Tally relies on it.
+        live = await self._slots()
+        self._history.add(read(at, scrape, self._names), live, gap_s=gap_s)
+        derived = self._history.derive()
+        self._last = EngineSample(at=unix, values=derived.values, acceptance_at=derived.acceptance_at)
+
+    async def _scrape(self) -> exposition.Scrape:
+        if self._names.path is None:
+            return exposition.EMPTY
+        reply = await self._get(self._names.path)
+        if reply.status != 200:
+            raise Unreadable(f"GET {self._names.path} answered {reply.status}")
+        scrape = exposition.parse(reply.body.decode("utf-8", "replace"), self._wanted)
+        if not scrape.samples:
+            raise Unreadable(f"GET {self._names.path} holds none of the figures that sparkdash knows")
+        return scrape
+
+    async def _slots(self) -> slots.Slots | None:
+        """None when the engine has no such thing, or it was switched off (--no-slots: 501)."""
+        if self._names.slots is None:
+            return None
+        reply = await self._get(self._names.slots)
+        return slots.parse(reply.body) if reply.status == 200 else None
+
+    async def _get(self, path: str) -> Reply:
+        return await self._upstream.get(self._url + path, timeout_s=ANSWER_S)
+
+
+def identity(engine: Engine) -> tuple[object, ...]:
+    """What makes it the same engine still: several may have one port, one after another."""
+    return engine.kind, engine.url, engine.container, engine.fingerprint
