@@ -74,6 +74,12 @@ COMMON: tuple[Cause, ...] = (
         "Check `models.target` in the profile: a local path must exist on this box, a hub name must be spelt exactly.",
     ),
     cause(
+        "model_not_found",
+        r"couldn't connect to 'https://huggingface\.co'|LocalEntryNotFoundError|outgoing traffic has been disabled",
+        "The model is not in the hub's cache on this box, and the hub cannot be reached",
+        "Check the network, or download the model first with `hf download`.",
+    ),
+    cause(
         "token_refused",
         r"401 Client Error",
         "The model hub refused access",
@@ -101,13 +107,16 @@ COMMON: tuple[Cause, ...] = (
     ),
 )
 
-# Lines that only repeat that something else went wrong.
+# Lines that only repeat that something else went wrong, or that did not stop anything.
 _ECHO = re.compile(
-    r"EngineDeadError|Engine core initialization failed|Worker failed with error|: cancelled$|WorkerProc initialization failed"
+    r"EngineDeadError|Engine core initialization failed|Worker failed with error|: cancelled$"
+    r"|WorkerProc initialization failed|\bWARNING\b"
 )
 _RAISED = re.compile(r"(?:^|[\s.])([A-Z]\w*(?:Error|Exception)): \S")
 _FATAL = re.compile(r"fatal error|terminate called|Segmentation fault|failed to start|\berror:", re.IGNORECASE)
-_SECRETS = re.compile(r"\b(?:hf_|sk-)[A-Za-z0-9_-]{8,}|(?<=Bearer )\S+|(?<=api_key': ')[^']+|(?<=api-key )\S+")
+_SECRETS = re.compile(
+    r"\bhf_[A-Za-z0-9]{20,}|\bsk-[A-Za-z0-9_-]{16,}|(?<=Bearer )\S+|(?<=api_key': ')[^']+|(?<=api-key )\S+"
+)
 
 
 def classify(lines: Sequence[str], exit_code: int | None, own: Sequence[Cause] = ()) -> Failure:

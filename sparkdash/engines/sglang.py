@@ -73,6 +73,7 @@ class Sglang:
         acceptance_gauge=("sglang:spec_accept_rate",),
         acceptance_length_gauge=("sglang:spec_accept_length",),
         ttft=("sglang:time_to_first_token_seconds",),
+        started=(),
     )
 
     def container(self, profile: Profile, launch: Launch) -> ContainerSpec:

@@ -1,0 +1,59 @@
+"""Profiles, launches and recorded logs for the dialects' tests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.profile import Profile
+from sparkdash.engines.adapter import Launch
+
+LOGS = Path(__file__).parents[1] / "data" / "engine-logs"
+
+
+@pytest.fixture
+def launch() -> Launch:
+    """A container on port 18000, on an owner's box."""
+    return Launch(
+        port=18000,
+        containerised=True,
+        hf_home="/home/owner/.cache/huggingface",
+        cache_dir="/home/owner/.cache/sparkdash/image",
+        labels={"sparkdash.owner": "cafe"},
+    )
+
+
+@pytest.fixture
+def bare() -> Launch:
+    """The same with the process runtime."""
+    return Launch(port=18000, containerised=False, hf_home="/home/owner/hf", cache_dir="/home/owner/cache")
+
+
+@pytest.fixture
+def profile() -> Callable[..., Profile]:
+    """A small profile; keyword arguments replace its fields."""
+
+    def make(**fields: Any) -> Profile:
+        base = {
+            "name": "tiny",
+            "engine": "vllm",
+            "image": "localhost/tiny",
+            "models": {"target": {"path": "/models/tiny"}},
+        }
+        return Profile.model_validate(base | fields)
+
+    return make
+
+
+@pytest.fixture
+def recorded() -> Callable[[str], list[str]]:
+    """The lines of a recorded log, split as a runtime splits them."""
+
+    def read(name: str) -> list[str]:
+        return [line for line in re.split(r"[\r\n]+", (LOGS / name).read_text()) if line]
+
+    return read

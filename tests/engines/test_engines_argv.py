@@ -1,0 +1,211 @@
+"""From a profile to a command line, engine by engine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.engines import argv
+from sparkdash.engines.adapter import Launch
+from sparkdash.engines.registry import adapter
+from sparkdash.errors import ProfileError
+
+Make = Callable[..., Profile]
+
+
+def _words(made: Profile, launch: Launch) -> str:
+    return " ".join(adapter(made.engine).container(made, launch).argv)
+
+
+def test_values_become_flags_by_their_type() -> None:
+    """True is bare, False and None are left out, dicts and lists are JSON, one letter takes one dash."""
+    args = {"a-flag": True, "off": False, "none": None, "share": 0.87, "text": "10G", "cfg": {"k": [1]}, "c": 4}
+    assert argv.flags(args, {}) == ["--a-flag", "--share", "0.87", "--text", "10G", "--cfg", '{"k":[1]}', "-c", "4"]
+
+
+def test_placeholders_are_filled_inside_structures(profile: Make) -> None:
+    """{drafter} and {target} become model references in dicts, lists and longer strings; other braces stay."""
+    models = profile(models={"target": {"path": "/m"}, "drafter": {"hf": "own/head"}}).models
+    filled = argv.fill({"model": "{drafter}", "file": ["{target}/x.json"], "else": "{other}"}, models)
+    assert filled == {"model": "own/head", "file": ["/m/x.json"], "else": "{other}"}
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"), [(4096, 4096), ("32k", 32000), ("32K", 32768), ("1M", 2**20), ("auto", None), (True, None)]
+)
+def test_token_counts_are_read_as_engines_read_them(text: argv.ArgValue, tokens: int | None) -> None:
+    """k is a thousand, K is 1024, words are unknown."""
+    assert argv.count(text) == tokens
+
+
+def test_vllm_serves_name_aliases_and_auto_on_loopback(profile: Make, launch: Launch) -> None:
+    """The gateway may forward any of the names unchanged, and nobody else can reach the engine."""
+    words = _words(profile(serves=("small", "s")), launch)
+    assert words == (
+        "vllm serve /models/tiny --host 127.0.0.1 --port 18000 --served-model-name tiny small s auto --enable-prompt-tokens-details"
+    )
+
+
+def test_a_profile_can_switch_a_default_flag_off(profile: Make, launch: Launch) -> None:
+    """`enable_prompt_tokens_details: false`, in whichever spelling, drops the flag that the dialect adds."""
+    assert "details" not in _words(profile(args={"enable_prompt_tokens_details": False}), launch)
+
+
+def test_the_profile_s_command_replaces_the_program(profile: Make, launch: Launch) -> None:
+    """Arguments follow the given program; the model stays first."""
+    assert _words(profile(command=("/opt/vllm", "serve")), launch).startswith("/opt/vllm serve /models/tiny --host")
+
+
+def test_a_hub_model_can_be_pinned(profile: Make, launch: Launch) -> None:
+    """vLLM is told the revision."""
+    made = profile(models={"target": {"hf": "own/model", "revision": "abc"}})
+    assert "serve own/model" in _words(made, launch)
+    assert "--revision abc" in _words(made, launch)
+
+
+def test_sglang_is_asked_for_metrics_and_cache_reports(profile: Make, launch: Launch) -> None:
+    """Both are off by default in SGLang."""
+    words = _words(profile(engine="sglang", args={"context-length": 8192}), launch)
+    assert words.startswith("python3 -m sglang.launch_server --model-path /models/tiny --host 127.0.0.1 --port 18000")
+    assert words.endswith("--enable-metrics --enable-cache-report --decode-log-interval 10 --context-length 8192")
+
+
+def test_llamacpp_reads_files_into_memory_and_shows_metrics(profile: Make, launch: Launch) -> None:
+    """Mapped files are slow on a Spark; the profile may still ask for them."""
+    made = profile(engine="llamacpp", models={"target": {"path": "/models/tiny.gguf"}})
+    assert _words(made, launch) == (
+        "llama-server --model /models/tiny.gguf --host 127.0.0.1 --port 18000 --alias tiny --metrics --no-mmap"
+    )
+    assert "--no-mmap" not in _words(made.model_copy(update={"args": {"no-mmap": False}}), launch)
+
+
+def test_llamacpp_fetches_hub_models_itself(profile: Make, launch: Launch) -> None:
+    """A hub name goes to --hf-repo; a pinned revision is refused rather than ignored."""
+    assert "--hf-repo own/model:Q4" in _words(
+        profile(engine="llamacpp", models={"target": {"hf": "own/model:Q4"}}), launch
+    )
+    with pytest.raises(ProfileError, match="revision abc"):
+        _words(profile(engine="llamacpp", models={"target": {"hf": "own/model", "revision": "abc"}}), launch)
+
+
+def test_trtllm_s_options_file_is_visible_to_it(profile: Make, launch: Launch) -> None:
+    """The file named by extra_llm_api_options is mounted where it lies."""
+    made = profile(engine="trtllm", args={"extra_llm_api_options": "/etc/spark/trt.yaml", "max_seq_len": 4096})
+    spec = adapter(EngineKind.TRTLLM).container(made, launch)
+    assert spec.argv[:6] == ("trtllm-serve", "/models/tiny", "--host", "127.0.0.1", "--port", "18000")
+    assert ("/etc/spark/trt.yaml", True) in [(m.target, m.read_only) for m in spec.mounts]
+
+
+def test_the_simulated_engine_is_our_own_program_with_the_whole_profile(profile: Make, bare: Launch) -> None:
+    """It gets its port and the profile as JSON, and no GPU."""
+    made = profile(engine="sim", image=None, models={})
+    spec = adapter(EngineKind.SIM).container(made, bare)
+    assert spec.argv[:6] == (sys.executable, "-m", "sparkdash.sim", "--port", "18000", "--profile-json")
+    assert Profile.model_validate_json(spec.argv[6]) == made
+    assert spec.devices == ()
+
+
+def test_a_server_at_a_url_is_not_started(profile: Make, launch: Launch) -> None:
+    """Kind openai is unmanaged; asking for its container says where it lives."""
+    made = profile(engine="openai", image=None, models={}, url="http://127.0.0.1:1234")
+    assert not adapter(EngineKind.OPENAI).managed
+    with pytest.raises(ProfileError, match=r"127\.0\.0\.1:1234"):
+        adapter(EngineKind.OPENAI).container(made, launch)
+
+
+def test_a_server_s_own_model_name_is_what_it_is_asked_for(profile: Make) -> None:
+    """models.target.hf names the model as the server knows it."""
+    made = profile(engine="openai", models={"target": {"hf": "llama3"}}, url="http://127.0.0.1:1234")
+    assert adapter(EngineKind.OPENAI).served_names(made) == ("llama3",)
+
+
+@pytest.mark.parametrize("kind", [k for k in EngineKind if k not in (EngineKind.OPENAI, EngineKind.SIM)])
+def test_a_profile_without_a_model_is_refused(kind: EngineKind, profile: Make, launch: Launch) -> None:
+    """No engine is started with nothing to serve."""
+    with pytest.raises(ProfileError, match="no model to serve") as caught:
+        adapter(kind).container(profile(engine=kind, models={}), launch)
+    assert "target" in (caught.value.hint or "")
+
+
+def test_every_kind_has_an_adapter_that_knows_itself() -> None:
+    """The registry is complete."""
+    assert [adapter(kind).kind for kind in EngineKind] == list(EngineKind)
+
+
+def test_speculative_flags_of_old_recipes_are_refused_with_the_rewrite(profile: Make, launch: Launch) -> None:
+    """No vLLM since 0.16 has --speculative-model; the hint is the line to write."""
+    old = {"speculative-model": "{drafter}", "speculative-method": "eagle3", "num-speculative-tokens": 1}
+    with pytest.raises(ProfileError) as caught:
+        _words(profile(args=old), launch)
+    assert caught.value.code == "unknown_flag"
+    assert 'speculative-config: {method: eagle3, model: "{drafter}", num_speculative_tokens: 1}' in (
+        caught.value.hint or ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "flag", "known"),
+    [
+        ("0.16.0", "moe-backend", False),
+        ("0.19.0", "moe-backend", True),
+        ("0.17.0", "swap-space", True),
+        ("0.19.0", "swap_space", False),
+        (None, "swap-space", True),
+    ],
+)
+def test_flags_are_checked_against_the_engine_s_version(
+    version: str | None, flag: str, known: bool, profile: Make, launch: Launch
+) -> None:
+    """A flag that this version is known to lack is refused; without a version nothing is judged."""
+    made = profile(engine_version=version, args={flag: "x"})
+    if known:
+        assert f"--{flag} x" in _words(made, launch)
+    else:
+        with pytest.raises(ProfileError, match=f"{flag.replace('_', '-')}, which vLLM {version} does not have"):
+            _words(made, launch)
+
+
+@pytest.mark.parametrize(
+    ("kind", "args", "context", "speculation"),
+    [
+        (
+            "vllm",
+            {"max-model-len": "32K", "speculative-config": {"method": "mtp", "num_speculative_tokens": 2}},
+            32768,
+            "mtp k=2",
+        ),
+        ("vllm", {"max_model_len": 100, "speculative-config": '{"method": "ngram"}'}, 100, "ngram"),
+        ("vllm", {"spec-method": "eagle3", "spec-tokens": 3}, None, "eagle3 k=3"),
+        (
+            "sglang",
+            {"context-length": 8192, "speculative-algorithm": "EAGLE3", "speculative-num-steps": 3},
+            8192,
+            "eagle3 k=3",
+        ),
+        ("llamacpp", {"ctx-size": 8192, "parallel": 4, "model-draft": "{drafter}", "draft-max": 8}, 2048, "draft k=8"),
+        ("llamacpp", {"c": 8192, "parallel": 4, "kv-unified": True, "spec-type": "ngram-simple"}, 8192, "ngram-simple"),
+        ("trtllm", {"max_seq_len": 4096}, 4096, None),
+        (
+            "sim",
+            {"max-model-len": 4096, "speculative-config": {"method": "eagle3", "num_speculative_tokens": 1}},
+            4096,
+            "eagle3 k=1",
+        ),
+    ],
+)
+def test_context_and_speculation_are_known_without_starting(
+    kind: str, args: dict[str, argv.ArgValue], context: int | None, speculation: str | None, profile: Make
+) -> None:
+    """Each dialect reads its own flags."""
+    made = profile(engine=kind, args=args)
+    assert adapter(made.engine).context(made) == context
+    assert adapter(made.engine).speculation(made) == speculation
+
+
+@pytest.mark.parametrize("kind", list(EngineKind))
+def test_the_profile_s_own_context_is_the_fallback(kind: EngineKind, profile: Make) -> None:
+    """`context:` counts when no flag says it."""
+    assert adapter(kind).context(profile(engine=kind, context=777)) == 777

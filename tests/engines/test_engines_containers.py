@@ -1,0 +1,119 @@
+"""What a container sees of the box, and what marks it as ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.engines.adapter import Launch
+from sparkdash.engines.mounts import CACHE_TARGET, HF_TARGET
+from sparkdash.engines.registry import adapter
+from sparkdash.errors import ProfileError
+
+Make = Callable[..., Profile]
+
+
+def _mounts(made: Profile, launch: Launch) -> list[tuple[str, str, bool]]:
+    return [(m.source, m.target, m.read_only) for m in adapter(made.engine).container(made, launch).mounts]
+
+
+CACHE = ("/home/owner/.cache/sparkdash/image", CACHE_TARGET, False)
+
+
+def test_name_and_labels_say_whose_it_is(profile: Make, launch: Launch) -> None:
+    """The slash of a variant becomes a dot; a later daemon finds profile, fingerprint, port and owner."""
+    made = profile(name="tiny/fast")
+    spec = adapter(made.engine).container(made, launch)
+    assert spec.name == "sparkdash-tiny.fast"
+    assert spec.labels == {
+        "sparkdash.profile": "tiny/fast",
+        "sparkdash.fingerprint": made.fingerprint,
+        "sparkdash.port": "18000",
+        "sparkdash.owner": "cafe",
+    }
+
+
+def test_local_models_are_mounted_where_they_lie_and_read_only(profile: Make, launch: Launch) -> None:
+    """Target and used drafter; a model that nothing names is left alone."""
+    models = {"target": {"path": "/data/a"}, "drafter": {"path": "/data/b"}, "spare": {"path": "/data/c"}}
+    made = profile(models=models, args={"speculative-config": {"model": "{drafter}"}})
+    assert _mounts(made, launch) == [("/data/a", "/data/a", True), ("/data/b", "/data/b", True), CACHE]
+
+
+def test_a_parent_folder_covers_its_children(profile: Make, launch: Launch) -> None:
+    """Neither an explicit mount nor another model's folder is mounted over again."""
+    models = {"target": {"path": "/data/all/a"}, "drafter": {"path": "/data/all/a/head"}}
+    made = profile(models=models, args={"x": "{drafter}"})
+    assert _mounts(made, launch) == [("/data/all/a", "/data/all/a", True), CACHE]
+    covered = made.model_copy(update={"mounts": profile(mounts=[{"source": "/mnt", "target": "/data"}]).mounts})
+    assert _mounts(covered, launch) == [("/mnt", "/data", True), CACHE]
+
+
+@pytest.mark.parametrize(
+    ("path", "seen"),
+    [
+        ("/hub/models--own--m/snapshots/abc", "/hub/models--own--m"),
+        ("/models/q/big-00001-of-00003.gguf", "/models/q"),
+        ("/models/plain/", "/models/plain"),
+    ],
+)
+def test_what_a_model_links_to_is_visible_too(path: str, seen: str, profile: Make, launch: Launch) -> None:
+    """A hub snapshot is links into its repository, and a split GGUF has sister files."""
+    assert _mounts(profile(models={"target": {"path": path}}), launch)[0] == (seen, seen, True)
+
+
+def test_hub_models_bring_the_owner_s_cache(profile: Make, launch: Launch, bare: Launch) -> None:
+    """It is writable, and HF_HOME points at it, inside a container and outside."""
+    made = profile(models={"target": {"hf": "own/model"}})
+    assert _mounts(made, launch) == [("/home/owner/.cache/huggingface", HF_TARGET, False), CACHE]
+    assert adapter(made.engine).container(made, launch).env["HF_HOME"] == HF_TARGET
+    assert adapter(made.engine).container(made, bare).env == {"HF_HOME": "/home/owner/hf"}
+
+
+def test_the_profile_s_environment_wins_over_the_caches(profile: Make, launch: Launch) -> None:
+    """Its placeholders are filled."""
+    made = profile(env={"TRITON_CACHE_DIR": "/elsewhere", "MODEL": "{target}"})
+    env = adapter(made.engine).container(made, launch).env
+    assert (env["TRITON_CACHE_DIR"], env["MODEL"], env["XDG_CACHE_HOME"]) == (
+        "/elsewhere",
+        "/models/tiny",
+        CACHE_TARGET,
+    )
+
+
+def test_a_gpu_is_handed_over_unless_the_profile_declines(profile: Make, launch: Launch) -> None:
+    """By its CDI name."""
+    assert adapter(EngineKind.VLLM).container(profile(), launch).devices == ("nvidia.com/gpu=all",)
+    assert adapter(EngineKind.VLLM).container(profile(gpu=False), launch).devices == ()
+
+
+@pytest.mark.parametrize(("kind", "size"), [("vllm", "8g"), ("sglang", "8g"), ("trtllm", "8g"), ("llamacpp", None)])
+def test_engines_with_worker_processes_get_shared_memory(
+    kind: str, size: str | None, profile: Make, launch: Launch
+) -> None:
+    """The runtime's 64 MB would kill them; the profile's own size counts first."""
+    assert adapter(EngineKind(kind)).container(profile(engine=kind), launch).shm_size == size
+    assert adapter(EngineKind(kind)).container(profile(engine=kind, shm_size="1g"), launch).shm_size == "1g"
+
+
+def test_a_plain_process_needs_nothing_of_a_container(profile: Make, bare: Launch) -> None:
+    """No image, mounts, devices or shared memory; the host's paths as they are."""
+    spec = adapter(EngineKind.VLLM).container(profile(image=None), bare)
+    assert (spec.image, spec.mounts, spec.devices, spec.shm_size) == (None, (), (), None)
+
+
+def test_a_container_needs_an_image(profile: Make, launch: Launch) -> None:
+    """The error says how to go on."""
+    with pytest.raises(ProfileError, match="no image") as caught:
+        adapter(EngineKind.VLLM).container(profile(image=None), launch)
+    assert caught.value.code == "image_missing"
+
+
+def test_the_fingerprint_changes_with_the_launch_and_only_with_it(profile: Make) -> None:
+    """Words about a profile do not restart its engine; a flag does. The value itself is pinned: it is on running containers."""
+    made = profile(args={"max-model-len": 4096})
+    same = profile(args={"max-model-len": 4096}, about="other words", request={"temperature": 0})
+    assert made.fingerprint == same.fingerprint == "89cb04a2fadb"
+    assert made.fingerprint != profile(args={"max-model-len": 8192}).fingerprint

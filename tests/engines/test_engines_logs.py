@@ -1,0 +1,245 @@
+"""Start-up and failure logs of real engines, and the phrases of those that could not be run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import groupby
+
+import pytest
+
+from sparkdash.domain.engine import LoadProgress
+from sparkdash.domain.profile import EngineKind
+from sparkdash.engines.loading import DETAIL
+from sparkdash.engines.registry import adapter
+
+Recorded = Callable[[str], list[str]]
+
+
+def _progress(kind: str, lines: list[str]) -> list[LoadProgress]:
+    seen = [adapter(EngineKind(kind)).read_log(line) for line in lines]
+    return [progress for progress in seen if progress]
+
+
+def _stages(kind: str, lines: list[str]) -> list[str]:
+    return [stage for stage, _ in groupby(progress.stage for progress in _progress(kind, lines))]
+
+
+@pytest.mark.parametrize(
+    ("log", "stages"),
+    [
+        ("vllm-0.32.0-base.log", "weights compile kv warmup http ready"),
+        ("vllm-0.32.0-base-warmcache.log", "weights compile kv warmup http ready"),
+        ("vllm-0.27.1-base.log", "weights kv warmup http ready"),
+        ("vllm-0.32.0-eagle3.log", "weights kv warmup http ready"),
+        ("vllm-0.32.0-nnodes-rank1.log", "weights"),
+        ("llama.cpp-0c1e57098-base.log", "weights kv http ready"),
+        ("llama.cpp-0c1e57098-draft.log", "weights kv http ready"),
+    ],
+)
+def test_recorded_starts_go_through_their_stages_in_order(log: str, stages: str, recorded: Recorded) -> None:
+    """Eager runs skip compile; a second node of a pair tells of weights only; `ready` comes last."""
+    kind = "vllm" if log.startswith("vllm") else "llamacpp"
+    assert _stages(kind, recorded(log)) == stages.split()
+
+
+def test_weights_count_up_and_begin_anew_for_the_drafter(recorded: Recorded) -> None:
+    """The line says why the bar goes back."""
+    weights = [p for p in _progress("vllm", recorded("vllm-0.32.0-eagle3.log")) if p.stage == "weights"]
+    assert [p.fraction for p in weights] == [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0]
+    assert weights[4].detail == "Loading drafter model..."
+
+
+@pytest.mark.parametrize(
+    ("kind", "line", "stage", "fraction", "detail"),
+    [
+        (
+            "vllm",
+            "Loading safetensors checkpoint shards:  36% Completed | 5/14 [00:10<00:18,  2.0s/it]",
+            "weights",
+            5 / 14,
+            "Loading safetensors checkpoint shards:  36% Completed | 5/14 [00:10<00:18,  2.0s/it]",
+        ),
+        (
+            "vllm",
+            "Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  40%|####      | 20/50 [00:02<00:03]",
+            "graphs",
+            0.4,
+            "Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  40%|####      | 20/50 [00:02<00:03]",
+        ),
+        (
+            "vllm",
+            "(EngineCore pid=7) INFO 05-02 10:00:00 [gpu_worker.py:298] Available KV cache memory: 38.10 GiB",
+            "kv",
+            None,
+            "Available KV cache memory: 38.10 GiB",
+        ),
+        (
+            "vllm",
+            "(APIServer pid=1) INFO 05-02 10:00:00 [api_server.py:1] Starting vLLM API server 0 on http://127.0.0.1:18000",
+            "http",
+            None,
+            "Starting vLLM API server 0 on http://127.0.0.1:18000",
+        ),
+        (
+            "sglang",
+            "[2026-11-21 02:00:00 TP0] Load weight begin. avail mem=110.20 GB",
+            "weights",
+            0.0,
+            "Load weight begin. avail mem=110.20 GB",
+        ),
+        (
+            "sglang",
+            "[2026-11-21 02:00:40 TP0] Load weight end. elapsed=40.1 s, type=LlamaForCausalLM, dtype=torch.bfloat16, avail mem=94.61 GB",
+            "weights",
+            1.0,
+            None,
+        ),
+        ("sglang", "[2026-11-21 02:00:41] KV Cache is allocated. #tokens: 262144, K size: 4 GB", "kv", 1.0, None),
+        (
+            "sglang",
+            "[2026-11-21 02:00:42] Capture cuda graph begin. This can take up to several minutes.",
+            "graphs",
+            0.0,
+            None,
+        ),
+        (
+            "sglang",
+            "Capturing batches (bs=8 avail_mem=40.1 GB):  25%|##        | 1/4 [00:01<00:03]",
+            "graphs",
+            0.25,
+            None,
+        ),
+        ("sglang", "INFO:     Application startup complete.", "warmup", None, "Application startup complete."),
+        (
+            "sglang",
+            "[2026-11-21 02:01:00] The server is fired up and ready to roll!",
+            "ready",
+            1.0,
+            "The server is fired up and ready to roll!",
+        ),
+        ("trtllm", "Loading weights:  50%|#####     | 120/240 [00:30<00:30]", "weights", 0.5, None),
+        (
+            "trtllm",
+            "[11/21/2026-02:00:00] [TRT-LLM] [I] Allocated 40.00 GiB for max tokens in paged KV cache (524288).",
+            "kv",
+            None,
+            "Allocated 40.00 GiB for max tokens in paged KV cache (524288).",
+        ),
+        ("trtllm", "INFO:     Application startup complete.", "ready", 1.0, "Application startup complete."),
+        ("llamacpp", "main: server is listening on http://127.0.0.1:8080 - starting the main loop", "ready", 1.0, None),
+        ("sim", "INFO:     Application startup complete.", "ready", 1.0, "Application startup complete."),
+    ],
+)
+def test_known_phrases_tell_stage_and_share(
+    kind: str, line: str, stage: str, fraction: float | None, detail: str | None
+) -> None:
+    """Built from the engines' own format strings where no run was possible; the detail drops time stamp and origin."""
+    progress = adapter(EngineKind(kind)).read_log(line)
+    assert progress is not None
+    assert (progress.stage, progress.fraction) == (stage, fraction)
+    assert detail is None or progress.detail == detail
+
+
+@pytest.mark.parametrize("kind", list(EngineKind))
+def test_other_lines_say_nothing(kind: EngineKind) -> None:
+    """A request's log line is no progress."""
+    assert adapter(kind).read_log('INFO:     127.0.0.1:47924 - "GET /health HTTP/1.1" 200 OK') is None
+
+
+def test_a_long_line_is_cut_for_the_screen() -> None:
+    """The detail fits a row."""
+    progress = adapter(EngineKind.VLLM).read_log("Starting to load model " + "x" * 500)
+    assert progress is not None
+    assert len(progress.detail) == DETAIL
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "found"),
+    [
+        ("vllm-0.32.0-unknown-flag.log", "unknown_flag", "unrecognized arguments: --speculative-model"),
+        ("vllm-0.32.0-flag-value.log", "unknown_flag", "argument --max-model-len: invalid"),
+        ("vllm-0.32.0-no-model.log", "model_not_found", "'/nowhere/model'"),
+        ("vllm-0.32.0-no-hub.log", "model_not_found", "hub cannot be reached"),
+        ("vllm-0.32.0-port-taken.log", "port_in_use", "Address already in use"),
+        ("vllm-0.32.0-kv-too-small.log", "out_of_memory", "max seq len (4096)"),
+        ("vllm-0.32.0-eagle3-crash.log", "engine_crash", "RuntimeError: shape '[-1, 384]' is invalid"),
+        ("vllm-0.32.0-synth-crash.log", "engine_crash", "AssertionError: Synthetic acceptance not supported"),
+        ("vllm-0.32.0-crash.log", "engine_crash", "EngineCore encountered a fatal error"),
+    ],
+)
+def test_recorded_failures_of_a_real_vllm_are_named(log: str, code: str, found: str, recorded: Recorded) -> None:
+    """The root, not its echoes; with what was found, what to do, and the last lines."""
+    lines = recorded(log)
+    failure = adapter(EngineKind.VLLM).classify(lines, 1)
+    assert (failure.code, failure.exit_code) == (code, 1)
+    assert found in failure.message
+    assert failure.hint
+    assert failure.log_tail == tuple(lines[-20:])
+
+
+@pytest.mark.parametrize(
+    ("kind", "line", "code"),
+    [
+        (
+            "vllm",
+            "ValueError: Free memory on device cuda:0 (80/121.69 GiB) on startup is less than desired GPU memory utilization",
+            "out_of_memory",
+        ),
+        ("vllm", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "out_of_memory"),
+        ("vllm", "RuntimeError: Failed to infer device type", "no_gpu_device"),
+        ("vllm", "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all", "no_gpu_device"),
+        ("vllm", "exec /usr/local/bin/vllm: exec format error", "wrong_arch"),
+        ("vllm", "OSError: You are trying to access a gated repo.", "token_refused"),
+        ("vllm", "RepositoryNotFoundError: 401 Client Error. Repository Not Found for url", "model_not_found"),
+        ("vllm", "HfHubHTTPError: 401 Client Error: Unauthorized for url", "token_refused"),
+        ("vllm", "HfHubHTTPError: 403 Client Error: Forbidden for url", "token_refused"),
+        ("sglang", "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.", "out_of_memory"),
+        ("sglang", "launch_server.py: error: unrecognized arguments: --max-model-len", "unknown_flag"),
+        (
+            "llamacpp",
+            "gguf_init_from_file: failed to open GGUF file '/models/x.gguf' (No such file or directory)",
+            "model_not_found",
+        ),
+        ("llamacpp", "error: invalid argument: --max-model-len", "unknown_flag"),
+        ("llamacpp", "main: couldn't bind HTTP server socket, hostname: 127.0.0.1, port: 8080", "port_in_use"),
+        (
+            "llamacpp",
+            "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 9000.00 MiB on device 0: cudaMalloc failed: out of memory",
+            "out_of_memory",
+        ),
+        ("trtllm", "Error: No such option: --max-model-len", "unknown_flag"),
+        ("sim", 'Error: short-name "localhost/none" did not resolve to an alias', "image_missing"),
+    ],
+)
+def test_known_last_words_are_named(kind: str, line: str, code: str) -> None:
+    """Whatever surrounds them; each has a hint."""
+    failure = adapter(EngineKind(kind)).classify(["starting", line, "bye"], 1)
+    assert failure.code == code
+    assert failure.hint
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "code", "words"),
+    [
+        (137, "out_of_memory", "killed"),
+        (-9, "out_of_memory", "killed"),
+        (127, "engine_crash", "not found"),
+        (3, "engine_crash", "code 3"),
+        (None, "engine_crash", "names no reason"),
+    ],
+)
+def test_without_words_the_exit_code_speaks(exit_code: int | None, code: str, words: str) -> None:
+    """SIGKILL without a word is nearly always the kernel, short of memory."""
+    failure = adapter(EngineKind.VLLM).classify([], exit_code)
+    assert failure.code == code
+    assert words in failure.message
+
+
+def test_no_secret_survives_in_a_failure() -> None:
+    """Tokens and keys are masked in the message and in the kept lines."""
+    lines = ["args: {'api_key': 'letmein'}", "ValueError: bad token hf_abcdefghijklmnopqrstuvwxyz012345"]
+    failure = adapter(EngineKind.VLLM).classify(lines, 1)
+    text = failure.model_dump_json()
+    assert "letmein" not in text
+    assert "hf_abc" not in text
+    assert "bad token ***" in failure.message
