@@ -1,0 +1,73 @@
+"""What a client's model name leads to, and what a list shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sparkdash import catalog
+from sparkdash.catalog import Catalog
+from sparkdash.engines.registry import adapter
+from sparkdash.errors import AdmissionError
+
+Loaded = Callable[[str], Catalog]
+
+
+@pytest.mark.parametrize("name", ["tiny", "small", "openai/tiny", "hub/owner/small"])
+def test_name_alias_and_last_part_are_found(name: str, loaded: Loaded, good: str) -> None:
+    """Clients that write owner/name find it too."""
+    assert loaded(good).find(name).name == "tiny"
+
+
+def test_a_variant_is_found_by_its_full_name_only(loaded: Loaded, good: str) -> None:
+    """`fast` alone could be anybody's."""
+    found = loaded(good + "variants: {fast: {}}\n")
+    assert found.find("tiny/fast").name == "tiny/fast"
+    with pytest.raises(AdmissionError):
+        found.find("fast")
+
+
+@pytest.mark.parametrize(
+    ("asked", "hint"),
+    [("tinny", "Did you mean tiny?"), ("openai/SMAL", "Did you mean small?"), ("zzz", "Known: tiny.")],
+)
+def test_an_unknown_model_gets_the_nearest_names(asked: str, hint: str, loaded: Loaded, good: str) -> None:
+    """404 with the OpenAI code, what was asked, and what there is."""
+    with pytest.raises(AdmissionError) as caught:
+        loaded(good).find(asked)
+    assert (caught.value.code, caught.value.status, caught.value.hint) == ("model_not_found", 404, hint)
+    assert repr(asked) in caught.value.message
+
+
+def test_an_empty_catalog_says_so() -> None:
+    """There is nothing to be near to."""
+    with pytest.raises(AdmissionError) as caught:
+        Catalog().find("any")
+    assert caught.value.hint == "The catalog is empty."
+
+
+def test_the_best_decode_rate_is_shown_before_any_whole_request_rate(loaded: Loaded, good: str) -> None:
+    """The note names workload and document, and says when prefill is in the rate."""
+    rows = "published: [{workload: a, e2e_tok_s: 90, source: s.txt}, {workload: b, decode_tok_s: 50, source: t.txt}]\n"
+    profile = loaded(good + rows).profiles["tiny"]
+    found = catalog.summary(profile, adapter(profile.engine))
+    assert (found.published_decode_tok_s, found.published_note) == (50, "b (t.txt)")
+    whole = profile.model_copy(update={"published": profile.published[:1]})
+    found = catalog.summary(whole, adapter(whole.engine))
+    assert (found.published_decode_tok_s, found.published_note) == (90, "a (s.txt), whole request with prefill")
+
+
+def test_the_sum_of_memory_is_known_only_when_each_term_is(loaded: Loaded, good: str) -> None:
+    """Unknown is not zero."""
+    part = loaded(good + "memory: {weights_gib: 1, kv_gib: 1}\n").profiles["tiny"]
+    assert catalog.summary(part, adapter(part.engine)).needs_bytes is None
+    whole = loaded(good + "memory: {weights_gib: 1, kv_gib: 1, overhead_gib: 0.5}\n").profiles["tiny"]
+    assert catalog.summary(whole, adapter(whole.engine)).needs_bytes == int(2.5 * 2**30)
+
+
+def test_a_summary_marks_the_simulated(loaded: Loaded) -> None:
+    """Everything of kind sim is labelled."""
+    profile = loaded("profile: fake\nengine: sim\nsim: {acceptance: [0.8, 0.6]}\ncontext: 4096\n").profiles["fake"]
+    found = catalog.summary(profile, adapter(profile.engine))
+    assert (found.simulated, found.speculation, found.context) == (True, "simulated k=2", 4096)

@@ -1,0 +1,120 @@
+"""How a variant grows out of its base."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sparkdash.catalog import Catalog
+
+Loaded = Callable[[str], Catalog]
+
+BASE = """\
+profile: big
+about: the base
+engine: vllm
+engine_version: "0.19"
+image: localhost/big
+models:
+  target: {path: /models/big}
+serves: [b]
+args: {max-model-len: 4096, enforce-eager: true, cfg: {a: 1, b: {c: 2}}}
+env: {A: "1", B: "2"}
+request: {chat_template_kwargs: {enable_thinking: false}, top_k: 20}
+tmpfs: [/x, /y]
+memory: {weights_gib: 10, source: card}
+published: [{workload: w, decode_tok_s: 5, source: s.txt}]
+cannot_run: because
+variants:
+  changed:
+    models:
+      drafter: {hf: own/head}
+    args: {max-model-len: 8192, enforce-eager: null, cfg: {b: {d: 3}}, spec: "{drafter}"}
+    env: {B: null, C: "3"}
+    request: {chat_template_kwargs: {extra: 1}}
+    tmpfs: [/z]
+    memory: {kv_gib: 4}
+    image: localhost/other
+  moved:
+    models: {target: {hf: own/model}}
+    image: null
+    command: [/opt/vllm, serve]
+  plain:
+"""
+
+
+@pytest.fixture
+def family(loaded: Loaded) -> Catalog:
+    """The base and its three variants."""
+    return loaded(BASE)
+
+
+def test_mappings_merge_key_by_key_and_null_removes(family: Catalog) -> None:
+    """Also inside: args, env, request and memory."""
+    changed = family.profiles["big/changed"]
+    assert changed.args == {"max-model-len": 8192, "cfg": {"a": 1, "b": {"c": 2, "d": 3}}, "spec": "{drafter}"}
+    assert changed.env == {"A": "1", "C": "3"}
+    assert changed.request == {"chat_template_kwargs": {"enable_thinking": False, "extra": 1}, "top_k": 20}
+    assert (changed.memory.weights_gib, changed.memory.kv_gib) == (10, 4)
+
+
+def test_lists_and_scalars_are_replaced(family: Catalog) -> None:
+    """Nothing is appended."""
+    assert family.profiles["big/changed"].tmpfs == ("/z",)
+    assert family.profiles["big/changed"].image == "localhost/other"
+    assert family.profiles["big/moved"].image is None
+
+
+def test_models_are_added_or_replaced_whole(family: Catalog) -> None:
+    """A hub name in place of a path is no contradiction."""
+    assert family.profiles["big/changed"].models["drafter"].hf == "own/head"
+    assert family.profiles["big/moved"].models["target"].path is None
+
+
+def test_aliases_figures_and_what_bars_the_base_stay_with_it(family: Catalog) -> None:
+    """An empty variant has everything else."""
+    plain, base = family.profiles["big/plain"], family.profiles["big"]
+    assert (plain.serves, plain.published, plain.cannot_run) == ((), (), None)
+    assert (plain.about, plain.args, plain.engine_version) == (base.about, base.args, "0.19")
+    assert (plain.family, plain.variant) == ("big", "plain")
+
+
+def test_equal_launches_have_equal_fingerprints(family: Catalog) -> None:
+    """A variant that changes nothing about the launch is the same launch."""
+    assert family.profiles["big/plain"].fingerprint == family.profiles["big"].fingerprint
+    assert family.profiles["big/changed"].fingerprint != family.profiles["big"].fingerprint
+
+
+def test_each_profile_knows_its_line(family: Catalog) -> None:
+    """The base where `profile:` stands, a variant where its name stands."""
+    lines = [int(profile.source.rsplit(":", 1)[1]) for profile in family.profiles.values()]
+    assert lines == [1, 17, 26, 30]
+
+
+def test_yaml_is_1_2(loaded: Loaded, good: str) -> None:
+    """`on` and `no` are words, 10G is text, and numbers are plain numbers."""
+    args = (
+        loaded(good.replace("{max-model-len: 4096}", "{mode: on, other: no, size: 10G, share: 0.870, n: 0x10}"))
+        .profiles["tiny"]
+        .args
+    )
+    assert args == {"mode": "on", "other": "no", "size": "10G", "share": 0.87, "n": 16}
+    assert {type(value) for value in args.values()} == {str, float, int}
+
+
+def test_a_home_folder_is_expanded(loaded: Loaded, good: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In model paths and mount sources."""
+    monkeypatch.setenv("HOME", "/home/owner")
+    text = good.replace("/models/tiny", "~/models/tiny") + "mounts: [{source: ~/data, target: /data}]\n"
+    profile = loaded(text).profiles["tiny"]
+    assert profile.models["target"].path == "/home/owner/models/tiny"
+    assert profile.mounts[0].source == "/home/owner/data"
+
+
+def test_anchors_and_merge_keys_work(loaded: Loaded, good: str) -> None:
+    """Plain YAML is enough to share a block."""
+    text = good.replace(
+        "args: {max-model-len: 4096}", "args: &a {max-model-len: 4096}\nvariants:\n  v: {args: {<<: *a, x: 1}}"
+    )
+    assert loaded(text).profiles["tiny/v"].args == {"max-model-len": 4096, "x": 1}

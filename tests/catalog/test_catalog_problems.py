@@ -1,0 +1,156 @@
+"""What the author of a profile is told: every problem at once, at its line, with the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sparkdash import catalog
+
+Told = Callable[[str], list[str]]
+Write = Callable[..., Path]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("image:", "imgae:", "4: imgae: unknown key. Did you mean 'image'?"),
+        ("{path:", "{pth:", "6: models.target.pth: unknown key. Did you mean 'path'?"),
+        ("engine: vllm", "engine: vlm", "3: engine: input should be 'vllm', 'sglang', 'llamacpp', 'trtllm', 'openai' or 'sim', not 'vlm'."),
+        ("engine: vllm\n", "", "1: 'engine' is missing."),
+        ("about: a small one", "engine_version: 0.16", "2: engine_version: must be text, not 0.16. Write it in quotes: \"0.16\"."),
+        ("args:", "env: {A: 1}\nargs:", "8: env.A: must be text, not 1. Write it in quotes: \"1\"."),
+        ("4096", "2026-11-21", "8: args.max-model-len: cannot have the value datetime.date(2026, 11, 21). Write it in quotes."),
+        ("{path: /models/tiny}", "{path: /m, hf: a/b}", "6: models.target: give exactly one of 'path' and 'hf'."),
+        ("/models/tiny", "models/tiny", "6: models.target.path: 'models/tiny' is not absolute. Begin it with / or ~."),
+        ("args:", "nodes: 0\nargs:", "8: nodes: input should be greater than or equal to 1, not 0."),
+        ("args:", "memory: {weigths_gib: 4}\nargs:", "8: memory.weigths_gib: unknown key. Did you mean 'weights_gib'?"),
+        ("args:", "published: [{workload: w, source: s, decode: 4}]\nargs:", "8: published.0.decode: unknown key. Did you mean 'decode_tok_s'?"),
+        ("args:", "name: tiny\nargs:", "8: name: unknown key."),
+        ("[small]", "[auto]", "7: serves.0: the alias 'auto' is reserved. It means whatever runs now."),
+        ("[small]", '["a b"]', "7: serves.0: 'a b' is no alias."),
+        ("[small]", "[tiny]", "7: serves.0: 'tiny' is already taken by tiny ("),
+        ("[small]", "[s, s]", "7: serves.1: 's' is already taken by tiny ("),
+        ("tiny\nabout", "Tiny one\nabout", "1: profile: 'Tiny one' is no name for a profile."),
+        ("tiny\nabout", "a/b\nabout", "1: profile: 'a/b' is no name for a profile."),
+        ("tiny\nabout", "auto\nabout", "1: profile: 'auto' is reserved."),
+        ("profile: tiny\n", "", "1: 'profile' is missing. Begin the file with `profile: NAME`."),
+        ("image: localhost/tiny\n", "", "1: image: is missing, and vllm runs in a container."),
+        ("  target:", "  other:", "5: models: 'target' is missing: vllm must be given a model."),
+        ("max-model-len", "--max-model-len", "8: args.--max-model-len: is written with dashes. Write 'max-model-len'."),
+        ("max-model-len", "served_model_name", "8: args.served_model_name: is set by sparkdash."),
+        ("4096", '"{draftr}"', "8: args.max-model-len: names the model {draftr}, which is not under `models`. Add `draftr:`"),
+        ("{max-model-len: 4096}", "{s: {model: '{taget}'}}", "8: args.s.model: names the model {taget}, which is not under `models`. Did you mean {target}?"),
+        ("args:", "url: http://x\nargs:", "8: url: is only for engine 'openai'."),
+        ("args:", "nearest: tinny\nargs:", "8: nearest: there is no profile 'tinny'. Did you mean tiny?"),
+        ("args:", "variants: [a]\nargs:", "8: variants: must map names to what they change."),
+        ("args:", "variants: {'a b': {}}\nargs:", "8: variants.a b: 'a b' is no name for a variant."),
+        ("args:", "variants: {a: 7}\nargs:", "8: variants.a: must be a mapping of what it changes."),
+        ("args:", "variants:\n  a:\n    arg: {x: 1}\nargs:", "10: variants.a.arg: unknown key. Did you mean 'args'?"),
+        ("args:", "variants:\n  a:\n    profile: x\nargs:", "10: variants.a.profile: unknown key."),
+        ("args:", "variants:\n  a: {}\n  a: {}\nargs:", "10: a: it is given twice. Keep one of the two."),
+        ("args:", "mounts: [{source: data, target: /data}]\nargs:", "8: mounts.0.source: 'data' is not absolute."),
+    ],
+)  # fmt: skip
+def test_one_mistake_gives_one_problem_at_its_line(old: str, new: str, problem: str, good: str, told: Told) -> None:
+    """Line, key, what was found, and the nearest right thing."""
+    assert old in good
+    found = told(good.replace(old, new, 1))
+    assert len(found) == 1, found
+    assert found[0].startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("", "url: is missing: engine 'openai' is a server at a URL. Add `url: http://host:port`."),
+        ("url: localhost:1234", "url: 'localhost:1234' is no http URL. Write it as http://host:port."),
+        ("url: http://localhost:1/v1/", "url: must be the server's root. Write http://localhost:1, without /v1."),
+    ],
+)
+def test_a_server_needs_its_root_url(url: str, problem: str, told: Told) -> None:
+    """Kind openai needs neither image nor model, but the URL."""
+    (found,) = told(f"profile: there\nengine: openai\n{url}\n")
+    assert found.split(": ", 1)[1] == problem
+
+
+def test_all_problems_are_told_at_once_and_only_once(good: str, told: Told) -> None:
+    """The base's mistake is not repeated for each variant; each variant's own is added."""
+    text = (
+        good.replace("image:", "imgae:").replace("[small]", "[auto]") + "variants:\n  a: {gpu: 3.5}\n  b: {nodes: x}\n"
+    )
+    assert [line.split(": ")[1] for line in told(text)] == ["imgae", "variants.a.gpu", "variants.b.nodes"]
+
+
+def test_a_broken_file_never_hides_the_others(write: Write, good: str) -> None:
+    """Each kind of breakage is one problem that names the file; the good profile is there."""
+    folder = write(
+        good=good,
+        tab="profile: x\n\tengine: vllm\n",
+        empty="",
+        words="just words\n",
+        list="- a\n",
+        two="a: 1\n---\nb: 2\n",
+    )
+    (folder / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    (folder / "notes.txt").write_text("not a profile")
+    found = catalog.load([folder])
+    assert list(found.profiles) == ["tiny"]
+    assert [Path(p.file).name for p in found.problems] == [
+        "binary.yaml",
+        "empty.yaml",
+        "list.yaml",
+        "tab.yaml",
+        "two.yaml",
+        "words.yaml",
+    ]
+    tab = next(p for p in found.problems if p.file.endswith("tab.yaml"))
+    assert tab.line == 2
+    assert "not valid YAML" in tab.message
+
+
+def test_a_family_has_one_file_in_a_folder(write: Write, good: str) -> None:
+    """The first keeps the name, the second is told who has it."""
+    found = catalog.load([write(a=good, b=good.replace("[small]", "[other]"))])
+    (problem,) = found.problems
+    assert (Path(problem.file).name, problem.line, problem.key) == ("b.yaml", 1, "profile")
+    assert "'tiny' is already taken by tiny (" in problem.message
+    assert "a.yaml:1)" in problem.message
+
+
+def test_an_alias_belongs_to_one_profile(write: Write, good: str) -> None:
+    """Neither another's alias nor another's name can be taken; that file is left out."""
+    folder = write(
+        a=good,
+        b=good.replace("profile: tiny", "profile: b"),
+        c=good.replace("profile: tiny", "profile: c").replace("small", "tiny"),
+    )
+    found = catalog.load([folder])
+    assert list(found.profiles) == ["tiny"]
+    assert [(Path(p.file).name, p.line, p.key) for p in found.problems] == [
+        ("b.yaml", 7, "serves.0"),
+        ("c.yaml", 7, "serves.0"),
+    ]
+
+
+def test_a_later_folder_replaces_a_family(write: Write, good: str) -> None:
+    """The owner's file stands in for the shipped one, aliases and variants included."""
+    shipped = write("shipped", tiny=good + "variants: {old: {}}\n")
+    own = write("own", mine=good.replace("a small one", "my own").replace("[small]", "[mine]"))
+    found = catalog.load([shipped, own])
+    assert found.problems == ()
+    assert list(found.profiles) == ["tiny"]
+    assert (found.profiles["tiny"].about, found.profiles["tiny"].serves) == ("my own", ("mine",))
+
+
+def test_a_missing_folder_is_a_problem(tmp_path: Path) -> None:
+    """It names the folder and where it was written."""
+    (problem,) = catalog.load([tmp_path / "nowhere"]).problems
+    assert str(problem) == f"{tmp_path}/nowhere: there is no such folder. Correct `profiles` in config.toml."
+
+
+def test_a_process_needs_no_image(told: Told, good: str) -> None:
+    """With a command of its own, a profile can run without containers."""
+    assert told(good.replace("image: localhost/tiny", "command: [/opt/vllm, serve]")) == []

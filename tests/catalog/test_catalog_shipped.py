@@ -1,0 +1,72 @@
+"""The profiles that come with sparkdash."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from sparkdash import catalog
+from sparkdash.domain.profile import Profile
+from sparkdash.engines.registry import adapter
+from sparkdash.paths import shipped_profiles
+
+CATALOG = catalog.load([shipped_profiles()])
+
+
+def test_every_file_loads_without_problems() -> None:
+    """And the three families of the first release are there."""
+    assert CATALOG.problems == ()
+    assert {"gpt-oss-120b", "qwen3-coder-30b-nvfp4", "qwen3-coder-30b-nvfp4/eagle3", "qwen3.5-122b/mtp-2"} <= set(
+        CATALOG.profiles
+    )
+
+
+@pytest.mark.parametrize("profile", CATALOG.profiles.values(), ids=lambda p: p.name)
+def test_every_figure_has_its_source_document(profile: Profile) -> None:
+    """A published figure names the file it was read in; memory figures name theirs."""
+    assert all(re.fullmatch(r"\d{3}_[0-9a-f]{16}\.txt", row.source) for row in profile.published)
+    known = (profile.memory.weights_gib, profile.memory.kv_gib, profile.memory.overhead_gib)
+    assert profile.memory.source or not any(known)
+
+
+@pytest.mark.parametrize("profile", CATALOG.profiles.values(), ids=lambda p: p.name)
+def test_vllm_is_never_left_to_its_default_utilization(profile: Profile) -> None:
+    """The default takes more than a GB10 has, and the box dies with it."""
+    assert "gpu-memory-utilization" in profile.args
+
+
+@pytest.mark.parametrize(
+    ("name", "context", "rate", "speculation"),
+    [
+        ("gpt-oss-120b", 128000, 59.0, None),
+        ("gpt-oss-120b/enforce-eager", 128000, 26.0, None),
+        ("qwen3-coder-30b-nvfp4", 32768, 68.0, None),
+        ("qwen3-coder-30b-nvfp4/eagle3", 32768, 73.9, "eagle3 k=1"),
+        ("qwen3.5-122b", 32768, 28.3, None),
+        ("qwen3.5-122b/hybrid", 32768, 30.8, None),
+        ("qwen3.5-122b/mtp-2", 262144, 51.0, "mtp k=2"),
+        ("qwen3.5-122b/mtp-2-turboquant", 262144, 39.0, "mtp k=2"),
+    ],
+)
+def test_the_summaries_show_what_was_published(name: str, context: int, rate: float, speculation: str | None) -> None:
+    """Context, best published rate and speculation, as the list shows them."""
+    profile = CATALOG.profiles[name]
+    found = catalog.summary(profile, adapter(profile.engine))
+    assert (found.context, found.published_decode_tok_s, found.speculation) == (context, rate, speculation)
+
+
+@pytest.mark.parametrize("variant", ["mtp-1", "mtp-2"])
+def test_what_cannot_run_says_why_and_what_to_use(variant: str) -> None:
+    """The coder has no MTP head; EAGLE3 is the nearest."""
+    profile = CATALOG.profiles[f"qwen3-coder-30b-nvfp4/{variant}"]
+    assert "no MTP head" in (profile.cannot_run or "")
+    assert profile.nearest == "qwen3-coder-30b-nvfp4/eagle3"
+
+
+def test_the_published_matrix_is_complete() -> None:
+    """Five contexts times three lengths and the math score, for both arms."""
+    for name in ("qwen3-coder-30b-nvfp4", "qwen3-coder-30b-nvfp4/eagle3"):
+        rows = CATALOG.profiles[name].published
+        assert len([row for row in rows if row.e2e_tok_s]) == 15
+        assert len([row for row in rows if row.math_score]) == 1
