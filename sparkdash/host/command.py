@@ -1,0 +1,89 @@
+"""Running a command-line program from the event loop, and never longer than allowed.
+
+Owns: the child's life: its deadline, and its end when the caller is cancelled or stops listening.
+Must not know which program it is or what its output means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from sparkdash.host.lines import LineSplitter
+
+REAP_S = 2.0
+"""How long a killed child may take to go. One stuck in the kernel is left behind rather than waited for."""
+
+_CHUNK = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A command that ended. Output is decoded, bytes that are not UTF-8 replaced."""
+
+    code: int
+    out: str
+    err: str
+
+
+async def call(argv: Sequence[str], *, deadline_s: float | None) -> Done:
+    """Run to the end; `deadline_s` None waits for ever.
+
+    Raises:
+        TimeoutError: the deadline passed; the child has been killed.
+        OSError: the program cannot be run (FileNotFoundError: there is none).
+    """
+    async with asyncio.timeout(deadline_s), running(argv) as process:
+        out, err = await process.communicate()
+        code = process.returncode
+    return Done(-1 if code is None else code, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
+
+
+@asynccontextmanager
+async def running(argv: Sequence[str], *, merged: bool = False) -> AsyncIterator[Process]:
+    """A child for the length of the block; `merged` sends its stderr where its stdout goes. Killed if it still runs at the end.
+
+    Raises:
+        OSError: as `call`.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *argv,
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=STDOUT if merged else PIPE,
+        start_new_session=True,  # Ctrl-C in the daemon's terminal must not cut a stop in half
+    )
+    try:
+        yield process
+    finally:
+        await _end(process)
+
+
+async def lines(process: Process, *, silence_s: float | None = None) -> AsyncIterator[str]:
+    """What `process` writes to stdout, line by line, until it closes it.
+
+    Raises:
+        TimeoutError: nothing came for `silence_s` seconds.
+    """
+    assert process.stdout is not None  # noqa: S101 - `running` always makes this pipe
+    splitter = LineSplitter()
+    while chunk := await asyncio.wait_for(process.stdout.read(_CHUNK), silence_s):
+        for line in splitter.feed(chunk):
+            yield line
+    for line in splitter.rest():
+        yield line
+
+
+async def _end(process: Process) -> None:
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(REAP_S):
+                await process.wait()
+    # Unread output keeps asyncio's transport open for ever, and there is no public way to close it.
+    process._transport.close()  # type: ignore[attr-defined]  # not in typeshed

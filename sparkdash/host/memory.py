@@ -1,0 +1,71 @@
+"""The kernel's own memory figures.
+
+Owns: /proc/meminfo and /proc/pressure/memory. Must not know: NVML, engines, what is enough.
+Rule: cheap (two small reads, no subprocess, no driver), as the memory guard must work when all else is stuck.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sparkdash.domain.metric import Memory
+from sparkdash.errors import HostError
+from sparkdash.host.proc import PROC
+from sparkdash.units import KIB
+
+
+def read(proc: Path = PROC) -> Memory:
+    """One look. On a GB10 this is the GPU's memory too: CUDA's own "free" leaves out what the page cache would give back.
+
+    Raises:
+        HostError: there is no /proc/meminfo, or it lacks MemTotal or MemAvailable (kernels before 3.14).
+    """
+    found = _meminfo(proc)
+    try:
+        total, available, free = found["MemTotal"], found["MemAvailable"], found["MemFree"]
+    except KeyError as missing:
+        raise HostError(
+            f"{proc}/meminfo does not tell {missing}.",
+            code="no_meminfo",
+            hint="sparkdash needs Linux, with /proc mounted.",
+        ) from None
+    swap_total, swap_free = found.get("SwapTotal"), found.get("SwapFree")
+    return Memory(
+        total=total,
+        available=available,
+        free=free,
+        page_cache=_page_cache(found),
+        swap_total=swap_total,
+        swap_used=None if swap_total is None or swap_free is None else swap_total - swap_free,
+        pressure=_pressure(proc),
+    )
+
+
+def _meminfo(proc: Path) -> dict[str, int]:
+    """Bytes by the kernel's own names; empty when there is no such file."""
+    try:
+        lines = (proc / "meminfo").read_text().splitlines()
+    except OSError:
+        return {}
+    split = (line.partition(":") for line in lines)
+    return {name: int(value.split()[0]) * KIB for name, _, value in split if value.strip()}
+
+
+def _page_cache(found: dict[str, int]) -> int | None:
+    """Cached counts shared memory, which cannot be given back, and leaves out the slab that can."""
+    if "Cached" not in found:
+        return None
+    return max(found["Cached"] + found.get("SReclaimable", 0) - found.get("Shmem", 0), 0)
+
+
+def _pressure(proc: Path) -> float | None:
+    """PSI "full avg10" as a share; None where the kernel was built or booted without PSI."""
+    try:
+        text = (proc / "pressure/memory").read_text()
+    except OSError:
+        return None
+    for line in text.splitlines():
+        if line.startswith("full "):
+            values = dict(word.split("=", 1) for word in line.split()[1:])
+            return float(values["avg10"]) / 100
+    return None

@@ -1,0 +1,209 @@
+"""Podman: engines as containers, through the command line of podman or docker.
+
+Owns: calling the program, one child per call, each with a deadline (a Spark short of memory has kept podman
+busy for minutes). Must not know: profiles' meaning, what an engine is. Command lines are podman_argv's,
+answers podman_answers'. The command line rather than the socket: it needs no service, is the same in 4.3 and
+5, and a person can repeat it by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerInfo, ContainerSpec, PullProgress
+from sparkdash.errors import HostError
+from sparkdash.host import podman_answers as answers
+from sparkdash.host import podman_argv as argv
+from sparkdash.host.command import Done, call, lines, running
+
+LOOK_S = 20.0
+"""Limit of calls that only read. They take 0.05 s on an idle box."""
+START_S = 180.0
+"""Limit of `run`. A rootless first start of a 20 GB image may copy its layers to change their owner."""
+REMOVE_S = 60.0
+"""Limit of `rm`, and what `stop` may take beyond its grace."""
+PULL_SILENCE_S = 3600.0
+"""Longest silence of a pull. Off a terminal podman is silent while a layer comes: 20 GB at 6 MB/s."""
+
+UNKNOWN_EXIT = -1
+"""Exit code of a container that was gone before it could be asked."""
+
+
+class Podman:
+    """The Runtime of podman, and of docker, which understands nearly the same words."""
+
+    containerised = True
+
+    def __init__(self, program: str = argv.PODMAN) -> None:
+        self.name = program
+
+    async def version(self) -> str:
+        """The program's version. Raises HostError(code="runtime_missing")."""
+        done = await self._call(argv.version(self.name), LOOK_S)
+        if done.code:
+            raise answers.runtime_missing(self.name, answers.last_words(done.err))
+        return done.out.strip()
+
+    async def image_present(self, image: str) -> bool:
+        """Is the image on this box?"""
+        done = await self._call(argv.image_exists(self.name, image), LOOK_S)
+        if done.code > 1 or answers.unreachable(done.err):
+            raise answers.failed(self.name, "image", done.err)
+        return done.code == 0
+
+    async def pull(self, image: str) -> AsyncIterator[PullProgress]:
+        """Fetch an image. Off a terminal neither program says how much has come: `fraction` stays None."""
+        said: deque[str] = deque(maxlen=5)
+        try:
+            async with running(argv.pull(self.name, image), merged=True) as process:
+                async for line in lines(process, silence_s=PULL_SILENCE_S):
+                    said.append(line)
+                    yield PullProgress(image=image, detail=line)
+                code = await process.wait()
+        except TimeoutError:
+            raise answers.too_slow(self.name, "pull", PULL_SILENCE_S) from None
+        except OSError as error:
+            raise self._missing(error) from None
+        if code:
+            raise answers.image_missing(self.name, image, answers.last_words("\n".join(said)))
+        yield PullProgress(image=image, detail="pulled", fraction=1.0, done=True)
+
+    def command(self, spec: ContainerSpec) -> list[str]:
+        """The exact `run`. Raises HostError when the spec names no image."""
+        if not spec.image:
+            raise HostError(
+                f"{spec.name} has no image, and {self.name} needs one.",
+                code="image_missing",
+                hint="Name an image in the profile.",
+            )
+        return argv.run(self.name, spec)
+
+    async def start(self, spec: ContainerSpec) -> ContainerInfo:
+        """Create and start; a container of ours with the same name is replaced, a stranger's is left alone.
+
+        Raises:
+            HostError: image_missing, no_gpu_device, mount_missing, command_missing, port_in_use, name_taken,
+                disk_full, or runtime_failed with the program's own words. Nothing is left behind.
+        """
+        command = self.command(spec)
+        await self._make_room(spec)
+        await asyncio.to_thread(_make_writable_mounts, spec)
+        done = await self._call(command, START_S)
+        if done.code:
+            raise await self._failed_start(spec, done)
+        info = await self.inspect(spec.name)
+        if info is None:
+            raise answers.failed(self.name, "run", "the container was gone at once")
+        return info
+
+    async def stop(self, name: str, grace_s: float) -> None:
+        """SIGTERM, SIGKILL after the grace, remove. Gone already is success."""
+        grace = math.ceil(grace_s)
+        try:
+            stopped = await self._call(argv.stop(self.name, name, grace), grace + REMOVE_S)
+        except HostError as error:
+            if error.code != "runtime_timeout":
+                raise
+        else:
+            if stopped.code and answers.gone(stopped.err):
+                return
+        # A stop that failed or hung is known to leave containers "stopping"; removal by force ends those too.
+        await self._remove(name)
+
+    async def inspect(self, name: str) -> ContainerInfo | None:
+        """The container of that name; None when there is none."""
+        found = await self._inspect([name])
+        return found[0] if found else None
+
+    async def containers(self, labels: Mapping[str, str]) -> list[ContainerInfo]:
+        """All that carry these labels. Two calls, as only `inspect` tells labels and times alike in all versions."""
+        done = await self._call(argv.ids(self.name, labels), LOOK_S)
+        if done.code:
+            raise answers.failed(self.name, "ps", done.err)
+        ids = done.out.split()
+        return await self._inspect(ids) if ids else []
+
+    async def logs(self, name: str, *, follow: bool, tail: int | None = None) -> AsyncIterator[str]:
+        """Lines of both streams in the order written. Raises HostError(code="no_such_container")."""
+        if await self.inspect(name) is None:
+            raise HostError(f"There is no container {name}.", code="no_such_container")
+        command = argv.logs(self.name, name, follow=follow, tail=tail)
+        async with running(command, merged=True) as process:
+            async for line in lines(process):
+                yield line
+
+    async def wait(self, name: str) -> int:
+        """The exit code once it has ended; -1 when it was removed before it could be asked."""
+        done = await self._call(argv.wait(self.name, name), None)
+        if done.code and answers.gone(done.err):
+            return UNKNOWN_EXIT
+        if done.code:
+            raise answers.failed(self.name, "wait", done.err)
+        return int(done.out.split()[-1])
+
+    async def pids(self, name: str) -> set[int]:
+        """Host process ids of the container; empty when it does not run."""
+        done = await self._call(argv.top(self.name, name), LOOK_S)
+        if done.code and not answers.not_running(done.err):
+            raise answers.failed(self.name, "top", done.err)
+        return set() if done.code else answers.pids(done.out)
+
+    async def _call(self, command: list[str], deadline_s: float | None) -> Done:
+        try:
+            return await call(command, deadline_s=deadline_s)
+        except TimeoutError:
+            raise answers.too_slow(self.name, command[1], deadline_s or 0) from None
+        except OSError as error:
+            raise self._missing(error) from None
+
+    async def _inspect(self, names: list[str]) -> list[ContainerInfo]:
+        done = await self._call(argv.inspect(self.name, names), LOOK_S)
+        if done.code and not answers.gone(done.err):
+            raise answers.failed(self.name, "inspect", done.err)
+        try:
+            return answers.containers(done.out)
+        except ValueError:
+            raise answers.failed(self.name, "inspect", "its answer is not JSON") from None
+
+    async def _make_room(self, spec: ContainerSpec) -> None:
+        present = await self.inspect(spec.name)
+        if present is None:
+            return
+        ours = LABEL_PROFILE in present.labels and present.labels.get(LABEL_OWNER) == spec.labels.get(LABEL_OWNER)
+        if not ours:
+            raise answers.name_taken(self.name, spec.name)
+        await self._remove(spec.name)
+
+    async def _failed_start(self, spec: ContainerSpec, done: Done) -> HostError:
+        error = answers.start_failed(self.name, spec, done.err)
+        if error.code != "name_taken":
+            await self._remove(spec.name)
+        return error
+
+    async def _remove(self, name: str) -> None:
+        done = await self._call(argv.remove(self.name, name), REMOVE_S)
+        if done.code and not answers.gone(done.err):
+            raise answers.failed(self.name, "rm", done.err)
+
+    def _missing(self, error: OSError) -> HostError:
+        return answers.runtime_missing(self.name, error.strerror or str(error))
+
+
+def _make_writable_mounts(spec: ContainerSpec) -> None:
+    # A cache folder that is not there yet is made as the daemon's user; a missing read-only source is a mistake.
+    for mount in spec.mounts:
+        source = Path(mount.source)
+        if mount.read_only or not source.is_absolute() or source.exists():
+            continue
+        try:
+            source.mkdir(parents=True)
+        except OSError as error:
+            raise HostError(
+                f"The folder {source} for {spec.name} cannot be made: {error.strerror}.",
+                code="mount_missing",
+                hint="Mend the path in the profile or config.toml, or make the folder yourself.",
+            ) from None

@@ -1,0 +1,194 @@
+"""PURE: what podman and docker say, turned into our words.
+
+Owns: the shape of `inspect`, and which complaint means what. Must not know how the programs are run.
+Shapes seen: podman 4.3.1 run here; 4.9 and 5 from their sources; docker from its API's documentation.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from typing import Any
+
+from sparkdash.domain.container import ContainerInfo, ContainerSpec, ContainerState
+from sparkdash.errors import HostError
+
+_STATES = {
+    "created": ContainerState.CREATED,
+    "configured": ContainerState.CREATED,
+    "initialized": ContainerState.CREATED,
+    "running": ContainerState.RUNNING,
+    "stopping": ContainerState.RUNNING,
+    "paused": ContainerState.RUNNING,
+    "restarting": ContainerState.RUNNING,
+    "stopped": ContainerState.EXITED,
+    "exited": ContainerState.EXITED,
+    "removing": ContainerState.EXITED,
+    "dead": ContainerState.EXITED,
+}
+"""Both programs' words. A paused container still holds its memory and port: it counts as running."""
+
+_LOG_LINE = re.compile(r"^time=\S+ level=")
+_WORDS_LIMIT = 400
+
+
+def containers(inspected: str) -> list[ContainerInfo]:
+    """The containers in the output of `inspect`; none in an empty one. Raises ValueError when it is not that."""
+    found = json.loads(inspected or "[]")
+    return [_container(each) for each in found or []]
+
+
+def gone(words: str) -> bool:
+    """Does this complaint mean that there is no such container (any more)?"""
+    return "no such container" in words.lower()
+
+
+def not_running(words: str) -> bool:
+    """Does it mean that the container has ended, or is gone?"""
+    lowered = words.lower()
+    return gone(words) or "running containers" in lowered or "is not running" in lowered
+
+
+def unreachable(words: str) -> bool:
+    """Does it mean that docker's daemon does not run, or does not let us in?"""
+    return _any(words.lower(), "cannot connect to the docker daemon", "permission denied while trying to connect")
+
+
+def pids(top: str) -> set[int]:
+    """Process ids in the output of `top`, headline left out."""
+    return {int(word) for word in top.split() if word.isdigit()}
+
+
+def last_words(complaint: str) -> str:
+    """What a program said when it failed, shortened: without its log lines when it said more than those."""
+    said = [line.strip() for line in complaint.splitlines() if line.strip()]
+    plain = [line for line in said if not _LOG_LINE.match(line)] or said
+    text = " ".join(plain[-3:]).removeprefix("Error: ").removeprefix("Error response from daemon: ")
+    text = text.rstrip(".")
+    return text if len(text) <= _WORDS_LIMIT else text[:_WORDS_LIMIT] + "…"
+
+
+def runtime_missing(program: str, found: str) -> HostError:
+    """podman or docker cannot be used at all."""
+    hints = {
+        "podman": "Install it (`sudo apt-get install podman`), or set runtime = \"docker\" or \"process\" in config.toml.",
+        "docker": "Install and start docker and join its group (`sudo usermod -aG docker $USER`), or set runtime = \"podman\".",
+    }  # fmt: skip
+    return HostError(f"{program} cannot be used: {found}.", code="runtime_missing", hint=hints.get(program))
+
+
+def too_slow(program: str, verb: str, seconds: float) -> HostError:
+    """A call that passed its deadline."""
+    return HostError(
+        f"`{program} {verb}` gave no answer for {seconds:.0f} s.",
+        code="runtime_timeout",
+        hint=f"A box short of memory does this. See whether `{program} ps` answers, and what `free -h` says.",
+    )
+
+
+def image_missing(program: str, image: str, words: str) -> HostError:
+    """The image is not here, or could not be fetched."""
+    if re.search(r"unauthorized|authentication required|access denied|denied:", words, re.IGNORECASE):
+        hint = f"Its registry wants a login: `{program} login {image.split('/', 1)[0]}`."
+    elif image.startswith("localhost/"):
+        hint = f"It is an image of your own: build it with `{program} build -t {image} …`."
+    else:
+        hint = f"Fetch it with `{program} pull {image}`, or mend the profile's image."
+    return HostError(f"The image {image} is not on this box: {words}.", code="image_missing", hint=hint)
+
+
+def start_failed(program: str, spec: ContainerSpec, complaint: str) -> HostError:
+    """Why `run` failed, by its own words."""
+    words = last_words(complaint)
+    lowered = complaint.lower()
+    if _any(lowered, "image not known", "no such image", "unable to find image"):
+        return image_missing(program, spec.image or "", words)
+    for code, patterns, hint in _COMPLAINTS:
+        if _any(lowered, *patterns):
+            return HostError(_start_message(spec, words), code=code, hint=hint)
+    return failed(program, "run", complaint)
+
+
+def failed(program: str, verb: str, complaint: str) -> HostError:
+    """Any other failure, in the program's own words."""
+    if unreachable(complaint):
+        return runtime_missing(program, last_words(complaint))
+    words = last_words(complaint) or "it said nothing"
+    return HostError(f"`{program} {verb}` failed: {words}.", code="runtime_failed")
+
+
+def name_taken(program: str, name: str) -> HostError:
+    """A container that is not ours has the name we need."""
+    return HostError(
+        f"A container named {name} exists already, and this sparkdash did not start it.",
+        code="name_taken",
+        hint=f"See `{program} inspect {name}`; if nobody needs it: `{program} rm -f {name}`.",
+    )
+
+
+_COMPLAINTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    (
+        "no_gpu_device",
+        ("cdi device", "nvidia.com/gpu", "could not select device driver", "nvidia-container", "libnvidia-ml"),
+        "Make the driver known to containers: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`"
+        " (again after each driver update), then try again.",
+    ),
+    (
+        "port_in_use",
+        ("address already in use", "port is already allocated"),
+        "Another program listens there: `ss -ltnp` names it.",
+    ),
+    (
+        "name_taken",
+        ("name is already in use", "is already in use by"),
+        "Another container has this name: `podman ps -a` (or docker) shows it.",
+    ),
+    (
+        "mount_missing",
+        ("statfs ", "bind source path does not exist"),
+        "Mend the path in the profile, or put the model there.",
+    ),
+    (
+        "command_missing",
+        ("executable file not found", "attempted to invoke a command that was not found", "permission denied: unknown"),
+        "The image has no such program: mend the profile's command or its image.",
+    ),
+    (
+        "disk_full",
+        ("no space left on device",),
+        "Make room: `podman system df` (or docker) shows what images take.",
+    ),
+)
+
+
+def _start_message(spec: ContainerSpec, words: str) -> str:
+    return f"The container {spec.name} could not start: {words}."
+
+
+def _any(text: str, *patterns: str) -> bool:
+    return any(pattern in text for pattern in patterns)
+
+
+def _container(inspected: dict[str, Any]) -> ContainerInfo:
+    state = inspected.get("State") or {}
+    config = inspected.get("Config") or {}
+    kind = _STATES.get(str(state.get("Status", "")).lower(), ContainerState.UNKNOWN)
+    return ContainerInfo(
+        id=inspected["Id"],
+        name=str(inspected.get("Name", "")).removeprefix("/"),
+        state=kind,
+        image=inspected.get("ImageName") or config.get("Image") or None,
+        labels=config.get("Labels") or {},
+        exit_code=state.get("ExitCode") if kind is ContainerState.EXITED else None,
+        pid=state.get("Pid") or None,
+        started_at=_seconds(state.get("StartedAt")),
+    )
+
+
+def _seconds(moment: str | int | None) -> float | None:
+    """RFC 3339 with any number of decimals, or Unix seconds; the year 1 means never."""
+    if not moment:
+        return None
+    seconds = float(moment) if isinstance(moment, int) else datetime.fromisoformat(moment).timestamp()
+    return seconds if seconds > 0 else None

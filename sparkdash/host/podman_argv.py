@@ -1,0 +1,137 @@
+"""PURE: the command lines of podman and docker, which differ in a few flags only.
+
+Owns: every argv that `podman.py` runs. Must not know how they are run or what comes back.
+
+Never: `--ipc=host` (podman refuses it together with `--shm-size`, and orphans would share memory), a restart
+policy (the supervisor decides what runs), `--rm` (the log of an engine that died must stay readable),
+`--init` (podman only recommends the package that brings it; every engine ends on SIGTERM by itself).
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+
+from sparkdash.domain.container import ContainerSpec
+from sparkdash.domain.profile import Mount
+
+PODMAN = "podman"
+DOCKER = "docker"
+
+LOG_LIMIT = "64m"
+"""Size at which a container's log is cut: an engine that runs for months writes a line every few seconds."""
+
+_NVIDIA = "nvidia.com/gpu="
+"""Vendor and class of NVIDIA's CDI devices."""
+
+
+def version(program: str) -> list[str]:
+    """Prints the version; for docker the daemon's, so that a stopped daemon is noticed."""
+    side = "Server" if program == DOCKER else "Client"
+    return [program, "version", "--format", "{{." + side + ".Version}}"]
+
+
+def run(program: str, spec: ContainerSpec) -> list[str]:
+    """Create and start `spec`, detached. `spec.image` must be set; argv[0] replaces the image's entrypoint, so the argv is exact.
+
+    podman replaces a container of the same name; docker cannot, remove it first.
+    """
+    docker = program == DOCKER
+    return [
+        program, "run", "-d", *([] if docker else ["--replace"]), "--name", spec.name,
+        "--pull=never",  # pulling is a step of its own, with progress; inside a start it would eat the time limit
+        *_log_driver(docker),
+        "--network", "host",  # no port forwarding in the token path; engines listen on loopback
+        *(flag for device in spec.devices for flag in _device(docker, device)),
+        *(["--shm-size", spec.shm_size] if spec.shm_size else []),
+        *(flag for mount in spec.mounts for flag in _mount(docker, mount)),
+        *(flag for tmpfs in spec.tmpfs for flag in ("--tmpfs", tmpfs)),
+        *(flag for key, value in spec.env.items() for flag in ("-e", f"{key}={value}")),
+        *(flag for key, value in spec.labels.items() for flag in ("--label", f"{key}={value}")),
+        "--entrypoint", spec.argv[0],
+        spec.image or "",
+        *spec.argv[1:],
+    ]  # fmt: skip
+
+
+def stop(program: str, name: str, grace_s: int) -> list[str]:
+    """SIGTERM, then SIGKILL after `grace_s` whole seconds."""
+    return [program, "stop", "-t", str(grace_s), name]
+
+
+def remove(program: str, name: str) -> list[str]:
+    """Remove a container and its anonymous volumes; one that still runs is killed at once."""
+    now = [] if program == DOCKER else ["-t", "0"]
+    return [program, "rm", "--force", "--volumes", *now, name]
+
+
+def inspect(program: str, names: list[str]) -> list[str]:
+    """A JSON array with one object for each container that exists."""
+    return [program, "inspect", "--type", "container", *names]
+
+
+def ids(program: str, labels: Mapping[str, str]) -> list[str]:
+    """Ids of all containers with these labels, one a line, running or not; an empty value matches any."""
+    filters = [f"label={key}={value}" if value else f"label={key}" for key, value in labels.items()]
+    return [program, "ps", "--all", "--quiet", "--no-trunc", *(flag for f in filters for flag in ("--filter", f))]
+
+
+def logs(program: str, name: str, *, follow: bool, tail: int | None) -> list[str]:
+    """The log; stderr is to be merged into stdout, so podman's own warnings are silenced."""
+    quiet = [] if program == DOCKER else ["--log-level=error"]
+    lines = [] if tail is None else ["--tail", str(tail)]
+    return [program, *quiet, "logs", *(["--follow"] if follow else []), *lines, name]
+
+
+def wait(program: str, name: str) -> list[str]:
+    """Returns when the container has ended and prints its exit code."""
+    return [program, "wait", name]
+
+
+def top(program: str, name: str) -> list[str]:
+    """Host process ids under one headline. podman reads /proc itself; docker runs the host's ps."""
+    return [program, "top", name, *(["-o", "pid"] if program == DOCKER else ["hpid"])]
+
+
+def pull(program: str, image: str) -> list[str]:
+    """Fetch an image, telling what it does line by line."""
+    return [program, "pull", image]
+
+
+def image_exists(program: str, image: str) -> list[str]:
+    """Exit code 0 when the image is here, 1 when it is not."""
+    if program == DOCKER:
+        return [program, "image", "inspect", "--format", "{{.Id}}", image]
+    return [program, "image", "exists", image]
+
+
+def shell(argv: list[str]) -> str:
+    """`argv` as text to paste into a shell: one flag with its value a line, everything quoted that needs it."""
+    lines: list[list[str]] = [[]]
+    for word in argv:
+        flag_is_full = len(lines[-1]) > 1 and lines[-1][0].startswith("-")
+        if word.startswith("-") or flag_is_full:
+            lines.append([])
+        lines[-1].append(word)
+    return " \\\n  ".join(shlex.join(line) for line in lines if line)
+
+
+def _log_driver(docker: bool) -> list[str]:
+    # Files, not the journal: the journal drops lines beyond a rate, and a rootless user may not be allowed to read it.
+    return ["--log-driver", "json-file" if docker else "k8s-file", "--log-opt", f"max-size={LOG_LIMIT}"]
+
+
+def _device(docker: bool, device: str) -> list[str]:
+    if docker and device.startswith(_NVIDIA):
+        # docker resolves CDI names only since 25, and behind a switch; `--gpus` is understood by all
+        which = device.removeprefix(_NVIDIA)
+        return ["--gpus", "all" if which == "all" else f"device={which}"]
+    return ["--device", device]
+
+
+def _mount(docker: bool, mount: Mount) -> list[str]:
+    if docker and mount.source.startswith("/"):
+        # docker's -v would make an empty folder owned by root where the source is missing
+        mode = ",readonly" if mount.read_only else ""
+        return ["--mount", f"type=bind,source={mount.source},target={mount.target}{mode}"]
+    return ["-v", f"{mount.source}:{mount.target}" + (":ro" if mount.read_only else "")]

@@ -1,0 +1,76 @@
+"""What the kernel tells of single processes.
+
+Owns: reading /proc/<pid>. Must not know why somebody asks. A process that is gone, or that we may not look at,
+is None or left out: between listing and reading, processes end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sparkdash.units import KIB
+
+PROC = Path("/proc")
+
+_ENDED = frozenset("ZXx")
+_HOST_MEMORY = ("RssAnon:", "RssShmem:")
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """The part of /proc/<pid>/stat that says who a process is (proc(5): fields 3, 4, 6 and 22)."""
+
+    pid: int
+    parent: int
+    session: int
+    ended: bool
+    """A zombie: it has ended, and only waits for its parent to notice."""
+    ticks: int
+    """When it started, in clock ticks since boot."""
+
+
+def stat(pid: int, proc: Path = PROC) -> Stat | None:
+    """One process; None when it is gone."""
+    try:
+        text = (proc / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()  # the name before it may hold spaces and brackets
+    return Stat(pid, parent=int(fields[1]), session=int(fields[3]), ended=fields[0] in _ENDED, ticks=int(fields[19]))
+
+
+def birth(pid: int, proc: Path = PROC) -> str | None:
+    """What tells a process from a later one with the same pid: the boot and the tick it started in; None when it is gone."""
+    found = stat(pid, proc)
+    return None if found is None else f"{boot(proc)}:{found.ticks}"
+
+
+def boot(proc: Path = PROC) -> str:
+    """This boot's id; empty when the kernel does not tell."""
+    try:
+        return (proc / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def family(leader: int, proc: Path = PROC) -> set[int]:
+    """The running processes of the session that `leader` opened, and all their descendants."""
+    everyone = [found for entry in proc.iterdir() if entry.name.isdigit() and (found := stat(int(entry.name), proc))]
+    members = {each.pid for each in everyone if each.session == leader or each.pid == leader}
+    while more := {each.pid for each in everyone if each.parent in members} - members:
+        members |= more
+    return {each.pid for each in everyone if each.pid in members and not each.ended}
+
+
+def host_bytes(pid: int, proc: Path = PROC) -> int | None:
+    """Memory of the host side that only this process keeps: anonymous and shared, without file pages, which are page cache.
+
+    Memory shared between processes counts in each of them. None when the process is gone.
+    """
+    try:
+        text = (proc / str(pid) / "status").read_text(errors="replace")
+    except OSError:
+        return None
+    lines = [line.split() for line in text.splitlines() if line.startswith(_HOST_MEMORY)]
+    return sum(int(words[1]) for words in lines) * KIB if lines else None

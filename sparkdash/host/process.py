@@ -1,0 +1,270 @@
+"""Process: engines as plain processes, for boxes without containers and for the demo.
+
+Owns: starting, finding again, and ending them. Each leads a session of its own, writes to a file and not to a
+pipe (engines outlive the daemon), and has a record in the state folder. Must not know: profiles' meaning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import mmap
+import os
+import platform
+import signal
+import time
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+from sparkdash.domain.container import ContainerInfo, ContainerSpec, ContainerState, PullProgress
+from sparkdash.errors import HostError
+from sparkdash.host import proc
+from sparkdash.host.lines import LineSplitter
+from sparkdash.host.process_record import Record, Records
+
+UNKNOWN_EXIT = -1
+"""Exit code of a process that was another's child: the kernel tells it to the parent only."""
+KILLED_S = 10.0
+"""How long a process may take to go after SIGKILL."""
+LOG_POLL_S = 0.15
+"""How often a followed log is looked at; faster than an eye."""
+
+_CHUNK = 65536
+
+
+class Process:
+    """The Runtime without containers. `folder` keeps records and logs; a later daemon with the same folder adopts."""
+
+    name = "process"
+    containerised = False
+
+    def __init__(self, folder: Path) -> None:
+        self._records = Records(folder)
+
+    async def version(self) -> str:
+        """The kernel's release: there is nothing else to have a version."""
+        return platform.release()
+
+    async def image_present(self, image: str) -> bool:  # noqa: ARG002 - the protocol's
+        """Always: processes need no image."""
+        return True
+
+    async def pull(self, image: str) -> AsyncIterator[PullProgress]:
+        """Done at once."""
+        yield PullProgress(image=image, detail="a process needs no image", fraction=1.0, done=True)
+
+    def command(self, spec: ContainerSpec) -> list[str]:
+        """What a person would type: the argv, behind `env` when the spec sets variables."""
+        variables = [f"{key}={value}" for key, value in spec.env.items()]
+        return [*(["env", *variables] if variables else []), *spec.argv]
+
+    async def start(self, spec: ContainerSpec) -> ContainerInfo:
+        """Start in a session of its own. Raises HostError(code="command_missing") when there is no such program."""
+        await self.stop(spec.name, grace_s=KILLED_S)
+        self._records.prepare()
+        record = self._spawn(spec)
+        self._records.put(record)
+        return self._info(record)
+
+    async def stop(self, name: str, grace_s: float) -> None:
+        """SIGTERM to the group, SIGKILL after the grace to all that is left of the family, then forget it."""
+        record = self._records.get(name)
+        if record is None:
+            return
+        family = _births(self._family(record))
+        if _alive(record):
+            _signal_group(record.pid, signal.SIGTERM)
+            await _ended(record, grace_s)
+        # also after a graceful end: workers that lost their leader would keep their memory
+        _kill(family | _births(self._family(record)))
+        if not await _ended(record, KILLED_S):
+            raise HostError(
+                f"Process {record.pid} ({name}) does not end, not even by SIGKILL.",
+                code="unkillable",
+                hint="It is stuck in the kernel, most often in the GPU's driver; see `dmesg`. A restart of the box may be needed.",
+            )
+        self._settled(record)
+        self._records.forget(name)
+
+    async def inspect(self, name: str) -> ContainerInfo | None:
+        """The process of that name, running or not."""
+        record = self._records.get(name)
+        return None if record is None else self._info(self._settled(record))
+
+    async def containers(self, labels: Mapping[str, str]) -> list[ContainerInfo]:
+        """All whose labels match; an empty value matches any."""
+        return [self._info(self._settled(record)) for record in self._records.all() if _matches(record, labels)]
+
+    async def logs(self, name: str, *, follow: bool, tail: int | None = None) -> AsyncIterator[str]:
+        """Lines of both streams. Raises HostError(code="no_such_container")."""
+        record = self._records.get(name)
+        if record is None:
+            raise HostError(f"There is no process {name}.", code="no_such_container")
+        splitter = LineSplitter()
+        with _open_at(self._records.log(name), tail) as file:
+            last = False
+            while not last:
+                last = not (follow and _alive(record))  # asked before reading: nothing written after it can be missed
+                while chunk := file.read(_CHUNK):
+                    for line in splitter.feed(chunk):
+                        yield line
+                if not last:
+                    await _ended(record, LOG_POLL_S)
+        for line in splitter.rest():
+            yield line
+
+    async def wait(self, name: str) -> int:
+        """The exit code once it has ended (128 + signal when killed); -1 when it is gone or was not our child."""
+        record = self._records.get(name)
+        if record is None:
+            return UNKNOWN_EXIT
+        await _ended(record, None)
+        code = self._settled(self._latest(record)).exit_code
+        return UNKNOWN_EXIT if code is None else code
+
+    async def pids(self, name: str) -> set[int]:
+        """The process and all its descendants; empty when it does not run."""
+        record = self._records.get(name)
+        return self._family(record) if record and _alive(record) else set()
+
+    def _spawn(self, spec: ContainerSpec) -> Record:
+        """posix_spawn, as asyncio and Popen would take the child down with the daemon, or complain that it lives on."""
+        log = str(self._records.log(spec.name))
+        try:
+            pid = os.posix_spawnp(
+                spec.argv[0],
+                spec.argv,
+                {**os.environ, **spec.env},
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600),
+                    (os.POSIX_SPAWN_DUP2, 1, 2),
+                ],
+                setsid=True,
+                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # Python ignores them, and children would inherit that
+            )
+        except OSError as error:
+            raise HostError(
+                f"{spec.name} could not start: {spec.argv[0]}: {error.strerror}.",
+                code="command_missing",
+                hint="Install the engine, or mend the profile's command.",
+            ) from None
+        return Record(
+            name=spec.name,
+            pid=pid,
+            birth=proc.birth(pid) or "",
+            labels=spec.labels,
+            argv=spec.argv,
+            started_at=time.time(),
+        )
+
+    def _latest(self, record: Record) -> Record:
+        """The record as it is now, unless it was forgotten or the name belongs to another process."""
+        now = self._records.get(record.name)
+        return now if now and now.birth == record.birth else record
+
+    def _settled(self, record: Record) -> Record:
+        """The record, with its end written down once the process has one. Only the parent learns the exit code."""
+        if record.ended or _alive(record):
+            return record
+        ended = record.model_copy(update={"ended": True, "exit_code": _reap(record)})
+        if self._records.get(record.name) == record:
+            self._records.put(ended)
+        return ended
+
+    def _info(self, record: Record) -> ContainerInfo:
+        return ContainerInfo(
+            id=f"{record.pid}-{record.birth.rpartition(':')[2]}",
+            name=record.name,
+            state=ContainerState.EXITED if record.ended else ContainerState.RUNNING,
+            labels=record.labels,
+            exit_code=record.exit_code,
+            pid=None if record.ended else record.pid,
+            started_at=record.started_at,
+        )
+
+    def _family(self, record: Record) -> set[int]:
+        """Its living processes; also those that outlived their leader, as long as its pid was not given to a stranger."""
+        now = proc.birth(record.pid)
+        same_boot = record.birth.startswith(f"{proc.boot()}:")
+        return proc.family(record.pid) if now == record.birth or (now is None and same_boot) else set()
+
+
+def _alive(record: Record) -> bool:
+    found = proc.stat(record.pid)
+    return found is not None and not found.ended and f"{proc.boot()}:{found.ticks}" == record.birth
+
+
+async def _ended(record: Record, limit_s: float | None) -> bool:
+    """Wait until the process has ended, its parent's child or not; False when `limit_s` passed first."""
+    try:
+        watch = os.pidfd_open(record.pid)
+    except ProcessLookupError:
+        return True
+    loop = asyncio.get_running_loop()
+    over = asyncio.Event()
+    loop.add_reader(watch, over.set)
+    try:
+        if _alive(record):
+            await asyncio.wait_for(over.wait(), limit_s)
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(watch)
+        os.close(watch)
+    return True
+
+
+def _reap(record: Record) -> int | None:
+    if proc.birth(record.pid) != record.birth:
+        return None
+    try:
+        pid, status = os.waitpid(record.pid, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    if not pid:
+        return None
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def _signal_group(leader: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, number)
+
+
+def _births(pids: set[int]) -> dict[int, str | None]:
+    return {pid: proc.birth(pid) for pid in pids}
+
+
+def _kill(family: dict[int, str | None]) -> None:
+    for pid, birth in family.items():
+        if birth and proc.birth(pid) == birth:  # a pid seen before the grace may be a stranger's by now
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _matches(record: Record, labels: Mapping[str, str]) -> bool:
+    return all(key in record.labels and value in ("", record.labels[key]) for key, value in labels.items())
+
+
+def _open_at(log: Path, tail: int | None) -> BinaryIO:
+    """The log, at its start or at the beginning of its last `tail` lines."""
+    file = log.open("rb")
+    if tail is not None:
+        file.seek(_tail_offset(file, tail))
+    return file
+
+
+def _tail_offset(file: BinaryIO, tail: int) -> int:
+    size = file.seek(0, os.SEEK_END)
+    if not size or not tail:
+        return size
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        cut = size - 1  # the last byte belongs to the last line, newline or not
+        for _ in range(tail):
+            cut = text.rfind(b"\n", 0, cut)
+            if cut < 0:
+                return 0
+        return cut + 1

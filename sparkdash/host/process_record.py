@@ -1,0 +1,84 @@
+"""The little file that lets a later daemon find a process it did not start.
+
+Owns: one JSON file and one log file for each process, in one folder. Must not know how processes are started or ended.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from sparkdash.domain.base import Frozen
+from sparkdash.errors import HostError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+class Record(Frozen):
+    """One process as it was started. `birth` is proc.birth's word for this very process."""
+
+    name: str
+    pid: int
+    birth: str
+    labels: dict[str, str]
+    argv: tuple[str, ...]
+    started_at: float
+    """Unix seconds."""
+    ended: bool = False
+    exit_code: int | None = None
+    """None while it runs, and for ever when nobody of ours was its parent."""
+
+
+class Records:
+    """The folder of records. Files are readable by their owner only: an argv may say more than it should."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def get(self, name: str) -> Record | None:
+        """The record of that name; None when there is none, or when its file is damaged."""
+        try:
+            return Record.model_validate_json(self._file(name).read_bytes())
+        except (OSError, ValidationError):
+            return None
+
+    def all(self) -> list[Record]:
+        """Every record, by name."""
+        found = (self.get(file.stem) for file in sorted(self._folder.glob("*.json")))
+        return [record for record in found if record]
+
+    def put(self, record: Record) -> None:
+        """Write it whole or not at all."""
+        file, fresh = self._file(record.name), self._file(record.name, "new")
+        fresh.touch(mode=0o600)
+        fresh.write_text(record.model_dump_json(indent=1))
+        fresh.replace(file)
+
+    def forget(self, name: str) -> None:
+        """Remove record and log. Idempotent."""
+        self._file(name).unlink(missing_ok=True)
+        self.log(name).unlink(missing_ok=True)
+
+    def prepare(self) -> None:
+        """Make the folder. Raises HostError when it cannot be made."""
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise HostError(
+                f"The folder {self._folder} cannot be made: {error.strerror}.",
+                code="state_unwritable",
+                hint="Make it writable, or choose another with SPARKDASH_STATE_DIR.",
+            ) from None
+
+    def log(self, name: str) -> Path:
+        """Where the process writes."""
+        return self._file(name, "log")
+
+    def _file(self, name: str, kind: str = "json") -> Path:
+        if not _NAME.fullmatch(name):
+            raise HostError(
+                f"{name!r} cannot be the name of a process.", code="bad_name", hint="Letters, digits, . _ -"
+            )
+        return self._folder / f"{name}.{kind}"
