@@ -1,0 +1,158 @@
+"""The books that people see: every engine's state and the swap under way, published at each change.
+
+Owns: Engine and Swap values and their publication. Must not know why anything happens.
+Written by the actor and by the one transition that it runs; read by everyone, as frozen values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from sparkdash.domain.engine import Engine, EngineState, Failure, LoadProgress
+from sparkdash.domain.event import EngineChanged, Fact, Level, Notice, SwapChanged
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
+from sparkdash.errors import EngineError, SparkdashError
+from sparkdash.supervisor.clock import Clock
+
+Publish = Callable[[Fact], object]
+
+
+def failure_of(error: SparkdashError, phase: SwapPhase | None = None) -> Failure:
+    """The error as the frozen value that snapshots and records hold."""
+    ours = phase.value if phase else None
+    if isinstance(error, EngineError):
+        return Failure(
+            code=error.code,
+            message=error.message,
+            hint=error.hint,
+            phase=error.phase or ours,
+            exit_code=error.container_exit,
+            log_tail=error.log_tail,
+        )
+    return Failure(code=error.code, message=error.message, hint=error.hint, phase=ours)
+
+
+class Books:
+    """What is, as frozen values."""
+
+    def __init__(self, publish: Publish, clock: Clock) -> None:
+        self._publish = publish
+        self._clock = clock
+        self._engines: dict[str, Engine] = {}
+        self._phase_began = 0.0
+        self.swap: Swap | None = None
+        self.engines: Mapping[str, Engine] = MappingProxyType(self._engines)
+        """A live view; failed ones stay until their next start or a stop."""
+
+    def enter(self, profile: Profile, state: EngineState, **facts: object) -> Engine:
+        """A new incarnation of `profile` begins in this state."""
+        engine = Engine(
+            profile=profile.name,
+            kind=profile.engine,
+            state=state,
+            since=self._clock.now(),
+            fingerprint=profile.fingerprint,
+            simulated=profile.engine is EngineKind.SIM,
+        ).model_copy(update=facts)
+        return self._write(engine)
+
+    def move(self, name: str, state: EngineState, **facts: object) -> None:
+        """The engine of this profile entered another state; nothing happens when there is none."""
+        if old := self._engines.get(name):
+            self._write(old.model_copy(update={"state": state, "since": self._clock.now(), **facts}))
+
+    def fail(self, profile: Profile, failure: Failure) -> None:
+        """The engine is gone, and this is why. It stays to be seen."""
+        facts: dict[str, object] = {"failure": failure, "progress": None, "in_flight": 0}
+        if profile.name in self._engines:
+            self.move(profile.name, EngineState.FAILED, **facts)
+        else:
+            self.enter(profile, EngineState.FAILED, **facts)
+
+    def drop(self, name: str) -> None:
+        """The engine is gone as it should be."""
+        self.move(name, EngineState.ABSENT, progress=None, in_flight=0)
+        self._engines.pop(name, None)
+
+    def load(self, name: str, in_flight: int) -> None:
+        """How many requests use the engine."""
+        old = self._engines.get(name)
+        if old and old.in_flight != in_flight:
+            self._write(old.model_copy(update={"in_flight": in_flight}))
+
+    def progress(self, name: str, progress: LoadProgress) -> None:
+        """How far the engine that is being loaded has come."""
+        if old := self._engines.get(name):
+            self._write(old.model_copy(update={"progress": progress}))
+        self._note(progress=progress)
+
+    def notice(self, level: Level, code: str, text: str, profile: str | None = None) -> None:
+        """Something a person should know."""
+        self._publish(Notice(level=level, code=code, text=text, profile=profile))
+
+    def begin(
+        self,
+        id_: str,
+        target: str | None,
+        evict: tuple[str, ...],
+        cause: SwapCause,
+        phase: SwapPhase,
+        expected_s: float | None,
+    ) -> Swap:
+        """A swap begins, in its first phase."""
+        now = self._clock.now()
+        self._phase_began = self._clock.monotonic()
+        self.swap = Swap(
+            id=id_,
+            target=target,
+            evict=evict,
+            cause=cause,
+            phase=phase,
+            started_at=now,
+            phase_at=now,
+            expected_s=expected_s,
+        )
+        self._publish(SwapChanged(swap=self.swap))
+        return self.swap
+
+    def phase(self, phase: SwapPhase) -> None:
+        """The swap goes on to its next phase."""
+        if self.swap and self.swap.phase is not phase:
+            times = self._times(self.swap)
+            self._phase_began = self._clock.monotonic()
+            self._note(phase=phase, phase_at=self._clock.now(), stage_s=times, progress=None)
+
+    def waiting(self, count: int) -> None:
+        """How many requests wait for the swap's target."""
+        if self.swap and self.swap.waiting != count:
+            self._note(waiting=count)
+
+    def end(self, outcome: SwapOutcome, failure: Failure | None = None) -> Swap:
+        """The swap is over."""
+        assert self.swap  # noqa: S101 - only the actor ends swaps, and only the one that it began
+        ended = self.swap.model_copy(
+            update={
+                "ended_at": self._clock.now(),
+                "outcome": outcome,
+                "failure": failure,
+                "stage_s": self._times(self.swap),
+            }
+        )
+        self.swap = None
+        self._publish(SwapChanged(swap=ended))
+        return ended
+
+    def _times(self, swap: Swap) -> dict[SwapPhase, float]:
+        return {**swap.stage_s, swap.phase: self._clock.monotonic() - self._phase_began}
+
+    def _note(self, **facts: object) -> None:
+        if self.swap:
+            self.swap = self.swap.model_copy(update=facts)
+            self._publish(SwapChanged(swap=self.swap))
+
+    def _write(self, engine: Engine) -> Engine:
+        self._engines[engine.profile] = engine
+        self._publish(EngineChanged(engine=engine))
+        return engine

@@ -1,0 +1,69 @@
+"""The last words of every engine, kept after its container is gone.
+
+Owns: log lines by profile. Must not know what they mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+
+from sparkdash.errors import SparkdashError
+from sparkdash.host.runtime import Runtime
+
+KEPT = 1000
+"""Lines kept of each profile. vLLM's start-up is 100 to 300 of them."""
+
+READ_S = 5.0
+"""Limit of reading an ended engine's log: its last words are good to have, and nobody must wait for them."""
+
+
+class Logbook:
+    """Lines by profile, newest incarnation only."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._lines: dict[str, deque[str]] = {}
+        self._containers: dict[str, str] = {}
+
+    def open(self, profile: str, container: str) -> None:
+        """A new incarnation begins; what the last one said is forgotten."""
+        self._lines[profile] = deque(maxlen=KEPT)
+        self._containers[profile] = container
+
+    def adopt(self, profile: str, container: str) -> None:
+        """An engine that has been running; its log is with its container."""
+        self._containers[profile] = container
+
+    def add(self, profile: str, line: str) -> None:
+        """One line of the present incarnation."""
+        self._lines.setdefault(profile, deque(maxlen=KEPT)).append(line)
+
+    def tail(self, profile: str, count: int = KEPT) -> list[str]:
+        """The last lines that are kept."""
+        return list(self._lines.get(profile, ()))[-count:]
+
+    async def close(self, profile: str) -> None:
+        """The container is about to be removed: keep its last lines."""
+        container = self._containers.pop(profile, None)
+        if container is None:
+            return
+        lines: deque[str] = deque(maxlen=KEPT)
+        try:
+            async with asyncio.timeout(READ_S):
+                async for line in self._runtime.logs(container, follow=False, tail=KEPT):
+                    lines.append(line)
+        except (SparkdashError, TimeoutError):
+            return
+        if lines:
+            self._lines[profile] = lines
+
+    async def read(self, profile: str, *, tail: int | None, follow: bool) -> AsyncIterator[str]:
+        """Lines from the container while there is one, else those that were kept."""
+        if container := self._containers.get(profile):
+            async for line in self._runtime.logs(container, follow=follow, tail=tail):
+                yield line
+            return
+        for line in self.tail(profile, KEPT if tail is None else tail):
+            yield line

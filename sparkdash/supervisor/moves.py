@@ -1,0 +1,190 @@
+"""What can happen to the scheduler, and what it decides: the two alphabets of the decision table.
+
+Pure data. A move is imperative or past tense (what came in), an effect is an order to the actor (what must be done).
+Times are monotonic seconds; they come from the actor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sparkdash.domain.swap import SwapCause
+from sparkdash.errors import SparkdashError
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """All that decisions need of a profile."""
+
+    fingerprint: str
+    managed: bool = True
+    """False: the engine is someone else's; it takes no place and is never evicted."""
+    cannot_run: str | None = None
+    nearest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Arrive:
+    """A request wants an engine. `profile` None means `auto`: whatever runs, never a swap."""
+
+    id: str
+    profile: str | None
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """A request is over, or its client is gone; waiting or granted, known or not."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A person wants this profile resident. It takes a place in the queue; a newer one replaces it."""
+
+    profile: str
+    cause: SwapCause
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A person wants this profile's engine gone; None means all of them."""
+
+    profile: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """A person gives up the swap under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forgive:
+    """What made this profile fail has been mended; a remembered failure no longer counts."""
+
+    profile: str
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogRead:
+    """These are the profiles now."""
+
+    profiles: Mapping[str, Known]
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """An engine of an earlier daemon runs and answers."""
+
+    profile: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class EngineDied:
+    """A resident engine is no longer there."""
+
+    profile: str
+    error: SparkdashError
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class DrainOver:
+    """The drain of the swap under way took longer than it may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """An engine was stopped and removed."""
+
+    profile: str
+
+
+@dataclass(frozen=True, slots=True)
+class WontStop:
+    """An engine was told to go and is still there: no longer good for requests, still in the way."""
+
+    profile: str
+
+
+@dataclass(frozen=True, slots=True)
+class SwapDone:
+    """The swap under way reached its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwapFailed:
+    """The swap under way failed, for the reason that every waiting request is told."""
+
+    error: SparkdashError
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class SwapCancelled:
+    """The swap under way was given up, and what it had begun is cleaned away."""
+
+
+Move = (
+    Arrive | Leave | Use | Stop | Cancel | Forgive | CatalogRead | Adopted | EngineDied
+    | DrainOver | Evicted | WontStop | SwapDone | SwapFailed | SwapCancelled
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """This request may use the engine of this profile now."""
+
+    id: str
+    profile: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """This request's place in the queue changed; 1 is next."""
+
+    id: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """This request will not be served."""
+
+    id: str
+    error: SparkdashError
+
+
+@dataclass(frozen=True, slots=True)
+class BeginSwap:
+    """Start a change of residents. Nothing may be stopped before `Evict`. `target` None: only stop."""
+
+    target: str | None
+    evict: tuple[str, ...]
+    cause: SwapCause
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """No lease holds these any more: they may be stopped."""
+
+    profiles: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CancelSwap:
+    """Give the swap under way up and clean away what it began; answer with SwapCancelled (or SwapDone, if it was too late)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """These leases ended without their holders' wish."""
+
+    ids: tuple[str, ...]
+    error: SparkdashError
+
+
+Effect = Grant | Wait | Refuse | BeginSwap | Evict | CancelSwap | Cut
