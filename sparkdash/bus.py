@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 
 from sparkdash.domain.event import Event, Fact, SampleTaken
 from sparkdash.domain.state import Snapshot, apply
@@ -41,7 +41,7 @@ class Subscription:
             self._queue.append(event)
         self._wake.set()
 
-    async def __aiter__(self) -> AsyncIterator[Event | Snapshot]:
+    async def __aiter__(self) -> AsyncGenerator[Event | Snapshot, None]:
         while True:
             await self._wake.wait()
             self._wake.clear()

@@ -1,0 +1,151 @@
+"""App: the gateway as one ASGI application.
+
+Owns: which side a path belongs to, and how errors of the control side look. `/v1/*` never passes through FastAPI.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sparkdash import __version__
+from sparkdash.errors import AdmissionError, SparkdashError
+from sparkdash.gateway import control, guard, models, passthrough, problems
+from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.exchange import Exchange, Receive, Scope, Send
+from sparkdash.gateway.route import Dialect
+
+__all__ = ["Deps", "Gateway", "build"]
+
+READ = ("GET", "HEAD")
+ALIVE = frozenset({"/health", "/v1/health", "/ping", "/", "/api/hello"})
+"""What clients call to see whether anything is there: 200 while the gateway is up, whatever the engines do."""
+
+
+def build(deps: Deps) -> Gateway:
+    """The whole gateway."""
+    return Gateway(deps)
+
+
+class Gateway:
+    """An ASGI application. `control` is the FastAPI side, with the OpenAPI description."""
+
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+        self.control = _control(deps)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection's scope; uvicorn calls it."""
+        if scope["type"] == "http":
+            await self._http(Exchange(scope, receive, send), receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close"})
+        else:
+            await self.control(scope, receive, send)
+
+    async def _http(self, exchange: Exchange, receive: Receive, send: Send) -> None:
+        path: str = exchange.scope["path"]
+        try:
+            guard.check(exchange.headers, method=exchange.method, path=path, unix=_by_unix_socket(exchange.scope))
+        except AdmissionError as error:
+            await exchange.refuse(error)
+            return
+        if path in ALIVE and exchange.method in READ:
+            await exchange.answer(200, control.Health().model_dump_json().encode(), _JSON)
+        elif path.startswith("/api/"):
+            await self.control(exchange.scope, receive, send)
+        elif (name := _model_path(exchange)) is not None:
+            await self._models(exchange, name)
+        else:
+            await passthrough.relay(self._deps, exchange)
+
+    async def _models(self, exchange: Exchange, name: str) -> None:
+        """`name` is empty for the list."""
+        if exchange.method not in READ:
+            await exchange.refuse(problems.of_status(405, f"The model list is read with GET, not {exchange.method}"))
+            return
+        try:
+            body = _model(self._deps, name) if name else models.listing(self._deps.bus.snapshot)
+        except SparkdashError as error:
+            await exchange.refuse(error)
+            return
+        await exchange.answer(200, problems.encode(body), _JSON)
+
+
+_JSON = [(b"content-type", b"application/json")]
+
+
+def _model_path(exchange: Exchange) -> str | None:
+    path = unquote(exchange.raw_path).rstrip("/")
+    path = path.removeprefix("/v1")
+    if path == "/models":
+        return ""
+    return path.removeprefix("/models/") if path.startswith("/models/") else None
+
+
+def _model(deps: Deps, name: str) -> dict[str, object]:
+    snapshot = deps.bus.snapshot
+    if name == models.AUTO:
+        return models.auto(snapshot)
+    found = deps.catalog().find(name).name
+    summary = snapshot.profile(found)
+    if summary is None or summary.cannot_run is not None:
+        why = summary.cannot_run if summary else "it is not in the list yet"
+        raise AdmissionError(f"Profile {found!r} cannot run: {why}.", code="model_not_found", status=404)
+    return models.item(snapshot, summary, name)
+
+
+def _by_unix_socket(scope: Scope) -> bool:
+    server = scope.get("server")
+    return server is not None and server[1] is None
+
+
+def _control(deps: Deps) -> FastAPI:
+    api = FastAPI(
+        title="sparkdash control API",
+        version=__version__,
+        openapi_url="/api/openapi.json",
+        docs_url=None,  # its page loads scripts from elsewhere, into the origin that may stop engines
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    api.include_router(control.router(deps))
+    api.add_exception_handler(SparkdashError, _expected)
+    api.add_exception_handler(HTTPException, _bare)
+    api.add_exception_handler(RequestValidationError, _misfit)
+    api.add_exception_handler(Exception, _fault)
+    return api
+
+
+async def _expected(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, SparkdashError)  # noqa: S101 - registered for it
+    return _rendered(error)
+
+
+async def _bare(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
+    return _rendered(problems.of_status(error.status_code, f"{request.method} {request.url.path}: {error.detail}"))
+
+
+async def _misfit(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for it
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"] if part != "body") or "the body"
+    return _rendered(
+        AdmissionError(f"{where}: {first['msg']}.", code="invalid_request", hint="See GET /api/openapi.json.")
+    )
+
+
+async def _fault(_request: Request, _error: Exception) -> Response:
+    return _rendered(SparkdashError("sparkdash itself failed on this request.", hint="Its log says more."))
+
+
+def _rendered(error: SparkdashError) -> Response:
+    sent = {name.decode(): value.decode() for name, value in problems.headers(error)}
+    return JSONResponse(problems.envelope(error, Dialect.OTHER), error.status, sent)

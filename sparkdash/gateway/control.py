@@ -1,0 +1,298 @@
+"""Control: the `/api` routes, typed.
+
+Owns: what each route takes and gives. Must not decide anything: the supervisor does, and errors are raised as they
+are (app.py renders them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header, Query
+from fastapi.responses import PlainTextResponse, Response, StreamingResponse
+from pydantic import BaseModel, ConfigDict
+from starlette.background import BackgroundTask
+from starlette.types import Receive, Scope, Send
+
+from sparkdash.domain.container import PullProgress
+from sparkdash.domain.event import ToggleChanged
+from sparkdash.domain.profile import Profile, ProfileSummary
+from sparkdash.domain.state import Snapshot
+from sparkdash.domain.swap import Plan, SwapCause
+from sparkdash.errors import AdmissionError, SparkdashError
+from sparkdash.gateway import feed, problems
+from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.exchange import Exchange
+from sparkdash.gateway.frames import event
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class UseBody(_Body):
+    """Which profile to make resident; name or alias."""
+
+    profile: str
+
+
+class StopBody(_Body):
+    """Which profile's engine to stop; null stops all."""
+
+    profile: str | None = None
+
+
+class NoBody(_Body):
+    """Nothing to say: `{}`."""
+
+
+class ToggleBody(_Body):
+    """New marks (what is left out stays), and whether to switch."""
+
+    a: str | None = None
+    b: str | None = None
+    flip: bool = False
+
+
+class TrafficBody(_Body):
+    """Should the demo's traffic run?"""
+
+    on: bool
+
+
+class ShutdownBody(_Body):
+    """What becomes of the engines: kept ones are adopted by the next daemon."""
+
+    engines: Literal["keep", "stop"] = "keep"
+
+
+class ProfileList(_Body):
+    """The whole catalog, and the files that could not be read."""
+
+    profiles: tuple[ProfileSummary, ...]
+    problems: tuple[str, ...]
+
+
+class Toggle(_Body):
+    """The two marked profiles. `active` is the one that runs or is being brought up, marked or not."""
+
+    a: str | None
+    b: str | None
+    active: str | None
+
+
+class Done(_Body):
+    """The request was carried out, or is under way: the feed tells."""
+
+    ok: bool = True
+
+
+class Health(_Body):
+    """The gateway is up, whatever the engines do."""
+
+    status: Literal["ok"] = "ok"
+
+
+class ErrorBody(BaseModel):
+    """What went wrong."""
+
+    model_config = ConfigDict(extra="allow")
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+    hint: str | None
+    src: str
+
+
+class Problem(BaseModel):
+    """The body of every error."""
+
+    error: ErrorBody
+
+
+class _FeedResponse(Response):
+    """The feed speaks ASGI itself: no task and no encoding per listener and event."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, deps: Deps, encode: feed.Encode, since: int | None) -> None:
+        super().__init__()
+        self._deps, self._encode, self._since = deps, encode, since
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await feed.serve(self._deps.bus, self._encode, Exchange(scope, receive, send), self._since)
+
+
+STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "Server-sent events"}
+}
+TEXT: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Lines, as they come"}
+}
+
+
+def router(deps: Deps) -> APIRouter:
+    """All of `/api`."""
+    api = APIRouter(prefix="/api", responses={"default": {"model": Problem, "description": "Any error"}})
+    _reading(api, deps)
+    _switching(api, deps)
+    _housekeeping(api, deps)
+    return api
+
+
+def _reading(api: APIRouter, deps: Deps) -> None:
+    encode = feed.Encoder()
+
+    @api.get("/state", summary="Everything that is known now")
+    async def state() -> Snapshot:
+        return deps.bus.snapshot
+
+    @api.get("/events", summary="The feed: a snapshot, then facts", response_class=_FeedResponse, responses=STREAM)
+    async def events(
+        since: Annotated[int | None, Query(ge=0, description="Go on after this event")] = None,
+        last_event_id: Annotated[str | None, Header(description="The same, as browsers say it")] = None,
+    ) -> Response:
+        heard = int(last_event_id) if last_event_id and last_event_id.isdecimal() else None
+        return _FeedResponse(deps, encode, heard if since is None else since)
+
+    @api.get("/profiles", summary="The catalog")
+    async def profiles() -> ProfileList:
+        return _profiles(deps)
+
+    @api.get("/profiles/{name:path}", summary="One whole profile, by name or alias")
+    async def profile(name: str) -> Profile:
+        return deps.catalog().find(name)
+
+    @api.get("/plan/{name:path}", summary="What using a profile would do")
+    async def plan(name: str) -> Plan:
+        return await deps.supervisor.plan(name)
+
+    @api.get("/logs/{name:path}", summary="An engine's log", response_class=PlainTextResponse, responses=TEXT)
+    async def logs(
+        name: str,
+        tail: Annotated[int | None, Query(ge=0, description="Only the last so many lines")] = None,
+        follow: Annotated[bool, Query(description="Go on while the engine lives")] = False,
+    ) -> StreamingResponse:
+        lines = _log(deps, deps.catalog().find(name).name, tail=tail, follow=follow)
+        return StreamingResponse(lines, media_type="text/plain; charset=utf-8")
+
+
+def _switching(api: APIRouter, deps: Deps) -> None:
+    @api.post("/use", status_code=202, summary="Make a profile resident; the swap goes on by itself")
+    async def use(body: UseBody) -> Plan:
+        return await deps.supervisor.use(body.profile, cause=SwapCause.USER)
+
+    @api.post("/stop", summary="Stop one engine, or all")
+    async def stop(body: StopBody) -> Done:
+        await deps.supervisor.stop(body.profile)
+        return Done()
+
+    @api.post("/cancel", summary="Give the swap under way up")
+    async def cancel(_body: NoBody) -> Done:
+        await deps.supervisor.cancel()
+        return Done()
+
+    @api.post("/toggle", summary="Mark two profiles A and B, and flip between them")
+    async def toggle(body: ToggleBody) -> Toggle:
+        return await _toggle(deps, body)
+
+
+def _housekeeping(api: APIRouter, deps: Deps) -> None:
+    @api.post("/pull", summary="Fetch a profile's image", response_class=StreamingResponse, responses=STREAM)
+    async def pull(body: UseBody) -> StreamingResponse:
+        profile = deps.catalog().find(body.profile)
+        return StreamingResponse(_pull_frames(deps, profile), media_type="text/event-stream")
+
+    @api.post("/reload", summary="Read the profiles again")
+    async def reload(_body: NoBody) -> ProfileList:
+        await deps.reload()
+        return _profiles(deps)
+
+    @api.post("/traffic", summary="Switch the demo's own traffic")
+    async def traffic(body: TrafficBody) -> Done:
+        if deps.traffic is None:
+            raise AdmissionError("Only the demo makes traffic of its own.", code="no_traffic", status=404)
+        deps.traffic(body.on)
+        return Done()
+
+    @api.post("/shutdown", status_code=202, summary="End the daemon")
+    async def shutdown(body: ShutdownBody) -> Response:
+        work = BackgroundTask(deps.shutdown, body.engines == "stop")
+        return Response(Done().model_dump_json(), 202, media_type="application/json", background=work)
+
+
+def _profiles(deps: Deps) -> ProfileList:
+    snapshot = deps.bus.snapshot
+    return ProfileList(profiles=snapshot.profiles, problems=snapshot.problems)
+
+
+async def _toggle(deps: Deps, body: ToggleBody) -> Toggle:
+    snapshot, find = deps.bus.snapshot, deps.catalog().find
+    a = find(body.a).name if body.a else snapshot.toggle_a
+    b = find(body.b).name if body.b else snapshot.toggle_b
+    if (a, b) != (snapshot.toggle_a, snapshot.toggle_b):
+        deps.bus.publish(ToggleChanged(a=a, b=b))
+    active = _present(snapshot)
+    if body.flip:
+        active = _other(a, b, active)
+        await deps.supervisor.use(active, cause=SwapCause.USER)
+    return Toggle(a=a, b=b, active=active)
+
+
+def _present(snapshot: Snapshot) -> str | None:
+    """The profile that runs, or that is on its way."""
+    if snapshot.swap is not None and snapshot.swap.target is not None:
+        return snapshot.swap.target
+    return snapshot.active.profile if snapshot.active else None
+
+
+def _other(a: str | None, b: str | None, active: str | None) -> str:
+    if a is None or b is None:
+        raise AdmissionError(
+            "There is nothing to flip between: two profiles must be marked.",
+            code="toggle_unset",
+            status=409,
+            hint="Mark them with A and B in the dashboard, or `sparkdash use --toggle A B`.",
+        )
+    return b if active == a else a
+
+
+def _log(deps: Deps, profile: str, *, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
+    engine = deps.bus.snapshot.engines.get(profile)
+    if engine is not None and engine.container is not None:
+        return _encoded(deps.runtime.logs(engine.container, follow=follow, tail=tail))
+    if engine is not None and engine.failure is not None:
+        return _encoded(_last(engine.failure.log_tail, tail))
+    raise AdmissionError(
+        f"Profile {profile!r} does not run, so there is no log.",
+        code="no_log",
+        status=404,
+        hint="A container's log goes with it; what failed keeps its last lines.",
+    )
+
+
+async def _last(lines: tuple[str, ...], tail: int | None) -> AsyncIterator[str]:
+    for line in lines if tail is None else lines[len(lines) - min(tail, len(lines)) :]:
+        yield line
+
+
+async def _encoded(lines: AsyncIterator[str]) -> AsyncIterator[bytes]:
+    """Once the first line is out there is no status left to tell a failure with: it becomes the last line."""
+    try:
+        async for line in lines:
+            yield line.encode("utf-8", "replace") + b"\n"
+    except SparkdashError as error:
+        yield f"sparkdash: {error.text()}\n".encode()
+
+
+async def _pull_frames(deps: Deps, profile: Profile) -> AsyncIterator[bytes]:
+    try:
+        if profile.image is None:
+            raise AdmissionError(f"Profile {profile.name!r} has no image to fetch.", code="no_image")
+        async for step in deps.runtime.pull(profile.image):
+            yield event("progress", PullProgress.model_dump(step, mode="json"))
+    except SparkdashError as error:
+        yield event("error", problems.envelope(error))

@@ -1,0 +1,124 @@
+"""Deps: everything the gateway is handed, and the little that it expects of each part.
+
+The protocols name only what the gateway uses, so that its tests can hand it something small.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from sparkdash.bus import Bus
+from sparkdash.domain.engine import Engine
+from sparkdash.domain.lease import Request
+from sparkdash.domain.profile import Profile
+from sparkdash.domain.swap import Plan, SwapCause
+from sparkdash.host.runtime import Runtime
+from sparkdash.settings import Settings
+from sparkdash.upstream import Upstream
+
+
+class Lease(Protocol):
+    """The right to use an engine until the context is left."""
+
+    @property
+    def profile(self) -> Profile:
+        """What the client's name resolved to."""
+        ...
+
+    @property
+    def engine(self) -> Engine:
+        """The incarnation that was granted."""
+        ...
+
+    @property
+    def url(self) -> str:
+        """The engine's root URL, without /v1."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What every request to this engine must carry."""
+        ...
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Model names that the engine accepts; the first replaces any other. Empty: it takes whatever the client wrote."""
+        ...
+
+
+class Supervisor(Protocol):
+    """What the gateway asks of the supervisor."""
+
+    def lease(
+        self, name: str, *, request_id: str, on_wait: Callable[[int], None]
+    ) -> AbstractAsyncContextManager[Lease]:
+        """Wait for an engine. An UpstreamError that leaves the context tells the supervisor that the engine is not well."""
+        ...
+
+    async def use(self, name: str, *, cause: SwapCause) -> Plan:
+        """Make a profile resident; returns before it is."""
+        ...
+
+    async def plan(self, name: str) -> Plan:
+        """What `use` would do."""
+        ...
+
+    async def stop(self, name: str | None) -> None:
+        """Stop one profile's engine, or all."""
+        ...
+
+    async def cancel(self) -> None:
+        """Give the swap under way up."""
+        ...
+
+
+class Catalog(Protocol):
+    """What the gateway asks of the catalog."""
+
+    @property
+    def profiles(self) -> Mapping[str, Profile]:
+        """By name."""
+        ...
+
+    @property
+    def problems(self) -> Iterable[object]:
+        """Files that could not be read; `str` of each is for people."""
+        ...
+
+    def find(self, name: str) -> Profile:
+        """By name, alias or basename. Raises AdmissionError `model_not_found`."""
+        ...
+
+
+def _new_id() -> str:
+    return secrets.token_hex(6)
+
+
+@dataclass(frozen=True)
+class Deps:
+    """Handed over by the daemon, the demo, or a test."""
+
+    supervisor: Supervisor
+    bus: Bus
+    upstream: Upstream
+    catalog: Callable[[], Catalog]
+    settings: Settings
+    runtime: Runtime
+    """For logs and pulls."""
+    reload: Callable[[], Awaitable[object]]
+    """Read the profiles again; publishes ProfilesChanged."""
+    shutdown: Callable[[bool], Awaitable[None]]
+    """End the daemon; True stops the engines first."""
+    traffic: Callable[[bool], object] | None = None
+    """Switch the demo's traffic; None where there is none."""
+    record: Callable[[Request], object] | None = None
+    """Keep a finished request in the books; must not block."""
+    clock: Callable[[], float] = time.time
+    """Unix seconds."""
+    monotonic: Callable[[], float] = time.monotonic
+    new_id: Callable[[], str] = _new_id

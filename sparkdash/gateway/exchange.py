@@ -1,0 +1,113 @@
+"""Exchange: one HTTP request and its one answer, over raw ASGI.
+
+Owns: reading a bounded body, starting an answer once, sending pieces of it. Must not know engines or leases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+from sparkdash.errors import AdmissionError, SparkdashError
+from sparkdash.gateway import problems
+from sparkdash.gateway.route import Dialect
+from sparkdash.units import MIB
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class ClientGone(Exception):  # noqa: N818 - not an error of ours
+    """The client closed its connection."""
+
+
+class Exchange:
+    """One request. `started`: has the status line gone out?"""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scope = scope
+        self.method: str = scope["method"]
+        self.headers: dict[str, str] = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        self.raw_path: str = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
+        self.query: str = scope["query_string"].decode("latin-1")
+        self.started = False
+        self.finished = False
+        self._receive = receive
+        self._send = send
+
+    async def body(self, limit_mib: int) -> bytes:
+        """The whole request body.
+
+        Raises:
+            AdmissionError: code `body_too_large`, status 413; nothing beyond the limit is kept.
+            ClientGone: it hung up before the end.
+        """
+        limit = limit_mib * MIB
+        if int(self.headers.get("content-length") or 0) > limit:
+            raise _too_large(limit_mib)
+        parts, size, more = [], 0, True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            part = message.get("body", b"")
+            size += len(part)
+            if size > limit:
+                raise _too_large(limit_mib)
+            parts.append(part)
+            more = message.get("more_body", False)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def client_gone(self) -> None:
+        """Wait for the client to hang up; to be called once the body is read.
+
+        Raises:
+            ClientGone: it did, and the answer was not finished.
+        """
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        if not self.finished:
+            raise ClientGone
+
+    async def start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Send the status line and the headers."""
+        self.started = True
+        await self._send({"type": "http.response.start", "status": status, "headers": list(headers)})
+
+    async def send(self, chunk: bytes) -> None:
+        """Send a piece of the body; waits while the client is slow."""
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def finish(self, last: bytes = b"") -> None:
+        """Send the last piece."""
+        self.finished = True
+        await self._send({"type": "http.response.body", "body": last, "more_body": False})
+
+    async def answer(self, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """A whole answer at once."""
+        await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
+        await self.finish(b"" if self.method == "HEAD" else body)
+
+    async def refuse(self, error: SparkdashError, dialect: Dialect = Dialect.OTHER) -> None:
+        """An error with its true status."""
+        body = problems.encode(problems.envelope(error, dialect))
+        await self.answer(error.status, body, problems.headers(error))
+
+
+def _too_large(limit_mib: int) -> AdmissionError:
+    return AdmissionError(
+        f"The request's body is larger than {limit_mib} MiB.",
+        code="body_too_large",
+        status=413,
+        hint="body_limit_mib in config.toml sets the limit.",
+    )

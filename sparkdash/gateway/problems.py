@@ -1,0 +1,92 @@
+"""Problems: a SparkdashError as each kind of client understands it.
+
+Owns: the envelopes and their words. Pure. Rule: clients show only `message`, so the hint is in it too; programs
+find it apart, with our own code, and `src` tells ours from an engine's.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from http import HTTPStatus
+from typing import Any
+
+from sparkdash.errors import AdmissionError, EngineError, HostError, ProfileError, SparkdashError
+from sparkdash.gateway.route import Dialect
+
+_ANTHROPIC = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+}
+
+
+def is_permanent(error: SparkdashError) -> bool:
+    """Should the client leave it at that? Then it is told in words on which it does not post the request again.
+
+    A load that failed is permanent even though it may be tried again in a minute: each new post would cost a swap.
+    """
+    if isinstance(error, AdmissionError):
+        return error.retry_after is None
+    return isinstance(error, EngineError | HostError | ProfileError)
+
+
+def envelope(error: SparkdashError, dialect: Dialect = Dialect.OTHER) -> dict[str, Any]:
+    """The body of an HTTP error."""
+    if dialect is Dialect.MESSAGES:
+        return {"type": "error", "error": {"type": _anthropic_type(error), **_facts(error)}}
+    return {"error": {"type": _openai_type(error), "param": _param(error), **_facts(error)}}
+
+
+def in_stream(error: SparkdashError, dialect: Dialect) -> dict[str, Any]:
+    """The same inside a stream that began with 200, where only `type` and `code` can say "do not try again"."""
+    body = envelope(error, dialect)
+    if is_permanent(error):
+        body["error"] |= {"type": "invalid_request_error"}
+        if dialect is not Dialect.MESSAGES:
+            body["error"] |= {"code": "invalid_request_error", "reason": error.code}
+    return body
+
+
+def headers(error: SparkdashError) -> list[tuple[bytes, bytes]]:
+    """What goes with it: Retry-After when waiting helps, and the SDKs' own word when trying again does not."""
+    found = [(b"content-type", b"application/json")]
+    if error.retry_after is not None:
+        found.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after))))
+    if error.status >= 500 and is_permanent(error):
+        found.append((b"x-should-retry", b"false"))
+    return found
+
+
+def encode(body: dict[str, Any]) -> bytes:
+    """JSON as bytes."""
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def of_status(status: int, detail: str | None = None) -> SparkdashError:
+    """An error for a bare HTTP status: a path that is not there, a method that makes no sense."""
+    phrase = HTTPStatus(status).phrase
+    return AdmissionError(f"{detail or phrase}.", code=phrase.lower().replace(" ", "_"), status=status)
+
+
+def _facts(error: SparkdashError) -> dict[str, Any]:
+    facts = {"message": error.text(), "code": error.code, "hint": error.hint, "src": "sparkdash", **error.details()}
+    return facts if error.retry_after is None else {**facts, "retry_after": error.retry_after}
+
+
+def _param(error: SparkdashError) -> str | None:
+    return "model" if "model" in error.code else None
+
+
+def _openai_type(error: SparkdashError) -> str:
+    if error.status == 429:
+        return "rate_limit_error"
+    return "invalid_request_error" if error.status < 500 else "server_error"
+
+
+def _anthropic_type(error: SparkdashError) -> str:
+    if error.status < 500:
+        return _ANTHROPIC.get(error.status, "invalid_request_error")
+    return "api_error" if error.retry_after is None else "overloaded_error"

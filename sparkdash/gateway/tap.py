@@ -1,0 +1,214 @@
+"""Tap: what an answer tells while it passes by.
+
+Owns: time to first token, time of the last one, and the engine's own token counts. Pure but for the clock it is handed.
+Rule 1: per chunk there is one search and one append; no JSON. Counts come once, at the end, from the tail.
+Rule 2: a chunk is neither a frame nor a token. Frames may be split anywhere; one chunk may hold many tokens.
+Rule 3: tokens are counted by the engine (usage, or llama.cpp's timings), never by us; without them there is no rate.
+
+Searching bytes is sound: inside a JSON string every quote is escaped, so `"key":"` cannot occur in a text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sparkdash.gateway.route import Dialect
+
+TAIL = 64 * 1024
+"""Kept of the end: holds the final usage even where it follows the tools echoed by /v1/responses."""
+HEAD = 8 * 1024
+"""Kept of the beginning: /v1/messages tells the prompt's tokens in its first event."""
+CARRY = 64
+"""Longer than any pattern below: what is carried over when a chunk ends in the middle of a line."""
+
+_TOOL = rb'"tool_calls": ?\[ ?\{'
+_TEXT = {
+    Dialect.CHAT: re.compile(rb'"(?:content|reasoning|reasoning_content|refusal|arguments)": ?"[^"]|' + _TOOL),
+    Dialect.COMPLETIONS: re.compile(rb'"(?:text|content)": ?"[^"]'),
+    Dialect.RESPONSES: re.compile(rb'"delta": ?"[^"]'),
+    Dialect.MESSAGES: re.compile(rb'"(?:text|thinking|partial_json)": ?"[^"]|"type": ?"tool_use"'),
+    Dialect.OTHER: re.compile(rb'"(?:text|content|delta)": ?"[^"]'),
+}
+_USAGE = re.compile(rb'"usage": ?(?=\{)')
+_TIMINGS = re.compile(rb'"timings": ?(?=\{)')
+_ERROR = re.compile(rb'(?:^|\n)(?:data: ?\{"error"|event: ?(?:error|response\.failed))')
+_FINISH = re.compile(rb'"(?:finish_reason|stop_reason)": ?"(\w+)"')
+_RESPONSE_ID = re.compile(rb'"id": ?"(resp_[^"]+)"')
+_SEQUENCE = re.compile(rb'"sequence_number": ?(\d+)')
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The engine's own counts, in tokens; None is not told. `prompt` includes the cached ones."""
+
+    prompt: int | None = None
+    cached: int | None = None
+    completion: int | None = None
+
+
+class Tap:
+    """One answer's. Feed it every chunk; ask it afterwards. `on_first` is called once, at the first text.
+
+    `stream`: is it an event stream? Of any other answer only the counts are known, not when its text was made.
+    """
+
+    def __init__(self, dialect: Dialect, *, stream: bool = True, on_first: Callable[[], None] | None = None) -> None:
+        self._dialect = dialect
+        self._stream = stream
+        self._bears_text = _TEXT[dialect].search
+        self._on_first = on_first
+        self._carry = b""
+        self._tail: deque[bytes] = deque()
+        self._tail_size = 0
+        self._head = b""
+        self.size = 0
+        """Bytes so far."""
+        self.first: float | None = None
+        """When the first event with text, reasoning or a tool call came; the caller's clock."""
+        self.last: float | None = None
+        """When the last of them came."""
+
+    def feed(self, chunk: bytes, now: float) -> None:
+        """Take note of a chunk that came at `now`."""
+        if self.size < HEAD:
+            self._head += chunk[: HEAD - self.size]
+        self.size += len(chunk)
+        self._keep(chunk)
+        if self._stream:
+            self._time(chunk, now)
+
+    def _time(self, chunk: bytes, now: float) -> None:
+        text = self._carry + chunk if self._carry else chunk
+        self._carry = b"" if chunk.endswith(b"\n") else text[-CARRY:]
+        if self._bears_text(text):
+            self.last = now
+            if self.first is None:
+                self.first = now
+                if self._on_first is not None:
+                    self._on_first()
+
+    def _keep(self, chunk: bytes) -> None:
+        self._tail.append(chunk)
+        self._tail_size += len(chunk)
+        while self._tail_size - len(self._tail[0]) >= TAIL:
+            self._tail_size -= len(self._tail.popleft())
+
+    def tail(self) -> bytes:
+        """At least the last 64 KiB, or all there was."""
+        return b"".join(self._tail)
+
+    def usage(self) -> Usage:
+        """The engine's final counts."""
+        tail = self.tail()
+        counts = _last_object(_USAGE, tail)
+        if counts and self._dialect is Dialect.MESSAGES:
+            begun = _first_object(_USAGE, self._head)
+            return _anthropic(begun | {key: value for key, value in counts.items() if value is not None})
+        if counts:
+            return _openai(counts)
+        return _llamacpp(_last_object(_TIMINGS, tail))
+
+    def decode_tok_s(self, completion: int | None) -> float | None:
+        """(completion tokens - 1) / (last - first text-bearing event); None when either is not known."""
+        if completion is None or completion < 2 or self.first is None or self.last is None or self.last <= self.first:
+            return None
+        return (completion - 1) / (self.last - self.first)
+
+    @property
+    def failed(self) -> bool:
+        """Did the engine tell of a failure inside a stream that began well?"""
+        return self._stream and _ERROR.search(self.tail()) is not None
+
+    @property
+    def finish_reason(self) -> str | None:
+        """The engine's word for why it stopped."""
+        found = _FINISH.findall(self.tail())
+        return found[-1].decode() if found else None
+
+    @property
+    def between_frames(self) -> bool:
+        """Is the stream at the end of a frame (or before the first), where another may begin?"""
+        return self.size == 0 or self.tail().endswith((b"\n\n", b"\r\n\r\n"))
+
+    @property
+    def response_id(self) -> str | None:
+        """The id that /v1/responses gave this answer."""
+        found = _RESPONSE_ID.search(self._head)
+        return found[1].decode() if found else None
+
+    @property
+    def sequence(self) -> int:
+        """The last sequence number of /v1/responses; -1 before the first."""
+        found = _SEQUENCE.findall(self.tail())
+        return int(found[-1]) if found else -1
+
+
+def error_code(body: bytes) -> str | None:
+    """The word that an engine's error body has for the failure: its `code`, or its `type` where the code is the status."""
+    try:
+        error = json.loads(body)["error"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    if not isinstance(error, dict):
+        return None
+    words = (error.get("code"), error.get("type"))
+    return next((word for word in words if isinstance(word, str)), None)
+
+
+def _first_object(pattern: re.Pattern[bytes], data: bytes) -> dict[str, Any]:
+    found = pattern.search(data)
+    return _object_at(data, found.end()) if found else {}
+
+
+def _last_object(pattern: re.Pattern[bytes], data: bytes) -> dict[str, Any]:
+    ends = [found.end() for found in pattern.finditer(data)]
+    return _object_at(data, ends[-1]) if ends else {}
+
+
+def _object_at(data: bytes, start: int) -> dict[str, Any]:
+    try:
+        value, _ = json.JSONDecoder().raw_decode(data[start : start + HEAD].decode("utf-8", "replace"))
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _count(counts: dict[str, Any], *keys: str) -> int | None:
+    values = (counts.get(key) for key in keys)
+    return next((v for v in values if isinstance(v, int) and not isinstance(v, bool)), None)
+
+
+def _openai(counts: dict[str, Any]) -> Usage:
+    details = counts.get("prompt_tokens_details") or counts.get("input_tokens_details") or {}
+    return Usage(
+        prompt=_count(counts, "prompt_tokens", "input_tokens"),
+        cached=_count(details, "cached_tokens") if isinstance(details, dict) else None,
+        completion=_count(counts, "completion_tokens", "output_tokens"),
+    )
+
+
+def _anthropic(counts: dict[str, Any]) -> Usage:
+    """Here `input_tokens` leaves out what was read from or written to the cache."""
+    cached, written = _count(counts, "cache_read_input_tokens"), _count(counts, "cache_creation_input_tokens")
+    computed = _count(counts, "input_tokens")
+    return Usage(
+        prompt=None if computed is None else computed + (cached or 0) + (written or 0),
+        cached=cached,
+        completion=_count(counts, "output_tokens"),
+    )
+
+
+def _llamacpp(timings: dict[str, Any]) -> Usage:
+    """`prompt_n` counts the computed ones only; builds before 2026 do not tell the cached ones."""
+    cached, computed = _count(timings, "cache_n"), _count(timings, "prompt_n")
+    known = cached is not None and computed is not None
+    return Usage(
+        prompt=(cached or 0) + (computed or 0) if known else None,
+        cached=cached,
+        completion=_count(timings, "predicted_n"),
+    )

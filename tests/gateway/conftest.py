@@ -1,0 +1,431 @@
+"""A scripted engine on a real socket, a supervisor that grants it, and the gateway on a real port in front of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+
+from sparkdash import listen
+from sparkdash.bus import Bus
+from sparkdash.domain.container import PullProgress
+from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.event import EngineChanged, ProfilesChanged
+from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary
+from sparkdash.domain.state import OPEN, DaemonInfo, Snapshot
+from sparkdash.domain.swap import Plan, SwapCause
+from sparkdash.errors import AdmissionError, HostError, SparkdashError
+from sparkdash.gateway.app import Deps, Gateway, build
+from sparkdash.settings import Settings
+from sparkdash.upstream import Upstream
+
+SSE = Path(__file__).parent.parent / "data" / "sse"
+
+
+# --- the engine -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Seen:
+    """One request as the engine got it."""
+
+    method: str
+    target: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class Wire:
+    """The engine's end of one connection: exact bytes out, and word of the client's leaving."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def head(self, status: int = 200, content_type: str = "text/event-stream", **more: str) -> None:
+        """Status line and headers; the body follows in chunks."""
+        lines = [f"HTTP/1.1 {status} X", f"Content-Type: {content_type}", "Transfer-Encoding: chunked"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in more.items()]
+        await self.raw("\r\n".join(lines).encode() + b"\r\n\r\n")
+
+    async def raw(self, data: bytes) -> None:
+        """Bytes as they are."""
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def chunk(self, data: bytes) -> None:
+        """One HTTP chunk."""
+        await self.raw(b"%x\r\n%b\r\n" % (len(data), data))
+
+    async def end(self) -> None:
+        """The last chunk."""
+        await self.raw(b"0\r\n\r\n")
+
+    async def answer(self, body: bytes, status: int = 200, content_type: str = "application/json", **more: str) -> None:
+        """A whole answer with a length."""
+        lines = [f"HTTP/1.1 {status} X", f"Content-Type: {content_type}", f"Content-Length: {len(body)}"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in more.items()]
+        await self.raw("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+
+    async def client_left(self) -> None:
+        """Returns when the gateway has closed the connection."""
+        while await self.reader.read(65536):
+            pass
+
+    def abort(self) -> None:
+        """Reset the connection."""
+        self.writer.transport.abort()
+
+
+Script = Callable[[Seen, Wire], Awaitable[None]]
+
+
+async def ok(_seen: Seen, wire: Wire) -> None:
+    """The plainest answer."""
+    await wire.answer(b'{"ok":true}')
+
+
+@dataclass
+class FakeEngine:
+    """A small HTTP/1.1 server. `script` answers each request; `close_after` hangs up after an answer, unannounced."""
+
+    script: Script = ok
+    seen: list[Seen] = field(default_factory=list)
+    connections: int = 0
+    close_after: bool = False
+    url: str = ""
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self.tasks.add(task)
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            await self._serve(reader, writer)
+        with suppress(ConnectionError):
+            writer.close()
+        self.tasks.discard(task)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            first, *lines = head.decode("latin-1").strip().split("\r\n")
+            method, target, _ = first.split(" ", 2)
+            headers = {k.lower(): v for k, v in (line.split(": ", 1) for line in lines)}
+            body = await reader.readexactly(int(headers.get("content-length", 0)))
+            self.seen.append(Seen(method, target, headers, body))
+            await self.script(self.seen[-1], Wire(reader, writer))
+            if self.close_after or writer.is_closing():
+                return
+
+
+@asynccontextmanager
+async def engine_on_a_socket(script: Script = ok) -> AsyncIterator[FakeEngine]:
+    engine = FakeEngine(script)
+    server = await asyncio.start_server(engine.connected, "127.0.0.1", 0)
+    engine.url = "http://127.0.0.1:{}".format(server.sockets[0].getsockname()[1])
+    try:
+        yield engine
+    finally:
+        server.close()
+        for task in list(engine.tasks):
+            task.cancel()
+        await asyncio.gather(*engine.tasks, return_exceptions=True)
+        await server.wait_closed()
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[FakeEngine]:
+    async with engine_on_a_socket() as fake:
+        yield fake
+
+
+# --- what the gateway is handed ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FakeLease:
+    profile: Profile
+    engine: Engine
+    url: str
+    headers: Mapping[str, str]
+    names: tuple[str, ...]
+
+
+class FakeCatalog:
+    """Three profiles; one cannot run."""
+
+    problems = ("broken.yaml:3: arg: unknown key",)
+
+    def __init__(self) -> None:
+        self.profiles = {
+            p.name: p
+            for p in (
+                Profile(name="alpha", about="the first", engine=EngineKind.VLLM, serves=("coder",), image="img:1"),
+                Profile(name="beta/fast", engine=EngineKind.VLLM, request={"temperature": 0.1, "top_k": 5}),
+                Profile(name="huge", engine=EngineKind.VLLM, cannot_run="needs two boxes"),
+            )
+        }
+
+    def find(self, name: str) -> Profile:
+        for profile in self.profiles.values():
+            if name in (profile.name, *profile.serves) or name.rsplit("/", 1)[-1] == profile.name:
+                return profile
+        raise AdmissionError(
+            f"No profile is called {name!r}.", code="model_not_found", status=404, hint="Nearest: alpha."
+        )
+
+    def summaries(self) -> tuple[ProfileSummary, ...]:
+        return tuple(_summary(profile) for profile in self.profiles.values())
+
+
+def _summary(profile: Profile) -> ProfileSummary:
+    return ProfileSummary(
+        name=profile.name,
+        about=profile.about,
+        engine=profile.engine,
+        engine_version=None,
+        image=profile.image,
+        serves=profile.serves,
+        context=32768 if profile.name == "alpha" else None,
+        needs_bytes=None,
+        nodes=1,
+        cannot_run=profile.cannot_run,
+        nearest=None,
+        published_decode_tok_s=None,
+        published_note=None,
+        speculation=None,
+        fingerprint=profile.fingerprint,
+        simulated=False,
+    )
+
+
+class FakeSupervisor:
+    """Grants the engine at `url`; waits while `gate` is closed; refuses with `error` once it opens."""
+
+    def __init__(self, catalog: FakeCatalog) -> None:
+        self.catalog = catalog
+        self.url = ""
+        self.urls: list[str] = []
+        """URLs of the next grants, one each; afterwards `url`."""
+        self.names: tuple[str, ...] | None = None
+        self.headers: dict[str, str] = {}
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.arrived = asyncio.Event()
+        self.left = asyncio.Event()
+        self.error: SparkdashError | None = None
+        self.leases: list[str] = []
+        self.open = 0
+        self.unwell: list[BaseException] = []
+        self.calls: list[tuple[str, Any]] = []
+
+    @asynccontextmanager
+    async def lease(self, name: str, *, request_id: str, on_wait: Callable[[int], None]) -> AsyncIterator[FakeLease]:
+        self.leases.append(name)
+        self.open += 1
+        self.arrived.set()
+        try:
+            if not self.gate.is_set():
+                on_wait(1)
+                await self.gate.wait()
+            if self.error is not None:
+                raise self.error
+            yield self._grant(name)
+        except SparkdashError as error:
+            self.unwell.append(error)
+            raise
+        finally:
+            self.open -= 1
+            self.left.set()
+
+    def _grant(self, name: str) -> FakeLease:
+        profile = self.catalog.find("alpha" if name == "auto" else name)
+        names = self.names if self.names is not None else (profile.name, *profile.serves)
+        url = self.urls.pop(0) if self.urls else self.url
+        return FakeLease(profile, ready(profile.name), url, self.headers, names)
+
+    async def use(self, name: str, *, cause: SwapCause) -> Plan:
+        self.calls.append(("use", (name, cause)))
+        return Plan(profile=self.catalog.find(name).name, evict=("beta/fast",), expected_s=12.5)
+
+    async def plan(self, name: str) -> Plan:
+        return Plan(profile=self.catalog.find(name).name, fits=True)
+
+    async def stop(self, name: str | None) -> None:
+        self.calls.append(("stop", name))
+
+    async def cancel(self) -> None:
+        self.calls.append(("cancel", None))
+
+
+class FakeRuntime:
+    """Logs of one container and pulls of one image."""
+
+    name = "fake"
+    containerised = True
+
+    def __init__(self) -> None:
+        self.lines = ["loading", "ready"]
+
+    async def logs(self, name: str, *, follow: bool, tail: int | None = None) -> AsyncIterator[str]:
+        if name != "sparkdash-alpha":
+            raise HostError(f"no container {name}", code="no_container")
+        for line in self.lines[-tail if tail else 0 :]:
+            yield line
+
+    async def pull(self, image: str) -> AsyncIterator[PullProgress]:
+        yield PullProgress(image=image, detail="layer 1", fraction=0.5)
+        if image != "img:1":
+            raise HostError("no such image", code="image_missing")
+        yield PullProgress(image=image, detail="done", fraction=1.0, done=True)
+
+
+def ready(profile: str, state: EngineState = EngineState.READY) -> Engine:
+    return Engine(
+        profile=profile,
+        kind=EngineKind.VLLM,
+        state=state,
+        since=1000.0,
+        fingerprint="f",
+        ready_at=1000.0,
+        container=f"sparkdash-{profile}",
+    )
+
+
+# --- the house --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class House:
+    """A gateway that serves, and everything around it."""
+
+    base: str
+    app: Gateway
+    supervisor: FakeSupervisor
+    bus: Bus
+    catalog: FakeCatalog
+    upstream: Upstream
+    engine: FakeEngine
+    client: httpx.AsyncClient
+    recorded: list[Request]
+    done: list[tuple[str, Any]]
+    server: listen.Server
+
+    async def chat(self, *, stream: bool = False, **more: Any) -> httpx.Response:
+        body = {"model": "alpha", "messages": [], "stream": stream, **more}
+        return await self.client.post("/v1/chat/completions", json=body)
+
+    async def until(self, seen: Callable[[Snapshot], bool]) -> Snapshot:
+        """Wait on the bus for the snapshot to be as asked."""
+        subscription = self.bus.subscribe()
+        try:
+            async for _ in subscription:
+                if seen(self.bus.snapshot):
+                    return self.bus.snapshot
+        finally:
+            self.bus.unsubscribe(subscription)
+        raise AssertionError
+
+    async def ended(self, number: int = 1) -> Request:
+        """The newest request once `number` of them have ended."""
+        return (await self.until(lambda s: len(s.recent) >= number and not s.requests)).recent[0]
+
+    async def in_state(self, state: RequestState) -> Request:
+        """The open request once it is in `state`."""
+        assert state in OPEN
+        snapshot = await self.until(lambda s: any(r.state is state for r in s.requests.values()))
+        return next(r for r in snapshot.requests.values() if r.state is state)
+
+
+@asynccontextmanager
+async def living_house(engine: FakeEngine, settings: Settings) -> AsyncIterator[House]:
+    catalog = FakeCatalog()
+    info = DaemonInfo(
+        version="0", host="h", pid=1, started_at=1000.0, runtime="fake", url="http://127.0.0.1:0/v1", simulated=False
+    )
+    bus = Bus(Snapshot(seq=0, at=0.0, daemon=info), time.time)
+    bus.publish(ProfilesChanged(profiles=catalog.summaries(), problems=catalog.problems))
+    bus.publish(EngineChanged(engine=ready("alpha")))
+    supervisor = FakeSupervisor(catalog)
+    supervisor.url = engine.url
+    recorded: list[Request] = []
+    done: list[tuple[str, Any]] = []
+
+    async def reload() -> None:
+        done.append(("reload", None))
+
+    async def shutdown(stop: bool) -> None:
+        done.append(("shutdown", stop))
+
+    async with AsyncExitStack() as stack:
+        upstream = await stack.enter_async_context(Upstream())
+        deps = Deps(
+            supervisor=supervisor,
+            bus=bus,
+            upstream=upstream,
+            catalog=lambda: catalog,
+            settings=settings,
+            runtime=FakeRuntime(),  # type: ignore[arg-type]  # only what the gateway asks of it
+            reload=reload,
+            shutdown=shutdown,
+            record=recorded.append,
+        )
+        app = build(deps)
+        server = listen.Server(app)
+        sock = listen.bind_tcp("127.0.0.1", 0)
+        serving = asyncio.create_task(server.serve(sockets=[sock]))
+        base = "http://127.0.0.1:{}".format(sock.getsockname()[1])
+        client = await stack.enter_async_context(httpx.AsyncClient(base_url=base, timeout=20))
+        try:
+            yield House(base, app, supervisor, bus, catalog, upstream, engine, client, recorded, done, server)
+        finally:
+            server.stop()
+            await serving
+
+
+@pytest.fixture
+def settings() -> Settings:
+    """Tests that want another value override this fixture."""
+    return Settings()
+
+
+@pytest.fixture
+async def house(engine: FakeEngine, settings: Settings) -> AsyncIterator[House]:
+    async with living_house(engine, settings) as built:
+        yield built
+
+
+# --- data -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def recorded_body() -> Callable[[str], bytes]:
+    """The body of a recorded answer of a real engine, by file name without `.txt`."""
+
+    def body(name: str) -> bytes:
+        _, _, after = (SSE / f"{name}.txt").read_bytes().partition(b"\r\n\r\n")
+        return after
+
+    return body
+
+
+@pytest.fixture(scope="session")
+def streams() -> list[str]:
+    """Names of all recorded streams."""
+    return sorted(p.stem for p in SSE.glob("*stream*.txt"))
+
+
+@pytest.fixture
+def tools() -> Iterator[SimpleNamespace]:
+    """What test modules need of this file's names."""
+    yield SimpleNamespace(engine_on_a_socket=engine_on_a_socket, living_house=living_house, ready=ready, ok=ok)

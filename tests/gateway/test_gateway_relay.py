@@ -1,0 +1,311 @@
+"""Requests and answers cross the gateway unchanged, or are refused in words that clients understand."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from sparkdash.domain.lease import RequestState
+from sparkdash.settings import Settings
+
+
+async def test_a_body_crosses_byte_for_byte(house: Any) -> None:
+    """What the client wrote, odd spacing and unknown keys included, is what the engine reads."""
+    body = b'{ "model" :"alpha",  "messages":[ ], "x_unknown": 1e3, "u":"\\ud83d\xc3\xa9" }\n'
+    await house.client.post("/v1/chat/completions", content=body, headers={"content-type": "application/json"})
+    assert house.engine.seen[0].body == body
+
+
+async def test_a_large_body_crosses_byte_for_byte(house: Any) -> None:
+    """Bodies above 1 MiB are written in pieces and arrive whole."""
+    body = json.dumps({"model": "alpha", "messages": ["x" * 3_000_000]}).encode()
+    reply = await house.client.post("/v1/chat/completions", content=body)
+    assert reply.status_code == 200
+    assert house.engine.seen[0].body == body
+
+
+async def test_an_answer_crosses_byte_for_byte(house: Any, recorded_body: Any) -> None:
+    """Status, content type, length and body are the engine's."""
+    recorded = recorded_body("vllm-0.32.0-base-chat")
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.answer(recorded, x_engine="yes")
+
+    house.engine.script = script
+    reply = await house.chat()
+    assert reply.content == recorded
+    assert reply.headers["content-type"] == "application/json"
+    assert reply.headers["content-length"] == str(len(recorded))
+    assert reply.headers["x-engine"] == "yes"
+
+
+async def test_the_engines_own_error_crosses_with_its_status(house: Any, recorded_body: Any) -> None:
+    """A 404 of the engine stays that 404, and the row says failed with the engine's word."""
+    recorded = recorded_body("vllm-0.32.0-base-err-model")
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.answer(recorded, status=404)
+
+    house.engine.script = script
+    reply = await house.chat()
+    assert (reply.status_code, reply.content) == (404, recorded)
+    row = await house.ended()
+    assert (row.state, row.status, row.error) == (RequestState.FAILED, 404, "NotFoundError")
+
+
+async def test_keys_and_hop_by_hop_headers_end_at_the_gateway(house: Any) -> None:
+    """An engine sees the lease's headers, never the client's key, cookie or connection headers."""
+    house.supervisor.headers = {"Authorization": "Bearer engine-key"}
+    sent = {
+        "authorization": "Bearer mine",
+        "x-api-key": "mine",
+        "cookie": "a=b",
+        "connection": "keep-alive, x-hop",
+        "x-hop": "1",
+        "x-session-affinity": "s1",
+    }
+    await house.client.post("/v1/chat/completions", json={"model": "alpha"}, headers=sent)
+    got = house.engine.seen[0].headers
+    assert got["authorization"] == "Bearer engine-key"
+    assert got["x-session-affinity"] == "s1"
+    assert not {"x-api-key", "cookie", "x-hop"} & got.keys()
+    assert got["accept-encoding"] == "identity"
+
+
+async def test_an_engine_cannot_open_the_gateway_to_web_pages(house: Any) -> None:
+    """CORS headers of an engine (llama-server echoes any origin) do not reach the client."""
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.answer(b"{}", Access_Control_Allow_Origin="*", Keep_Alive="timeout=5")
+
+    house.engine.script = script
+    reply = await house.chat()
+    assert "access-control-allow-origin" not in reply.headers
+    assert "keep-alive" not in reply.headers
+
+
+@pytest.mark.parametrize(
+    ("path", "upstream"),
+    [
+        ("/v1/chat/completions", "/v1/chat/completions"),
+        ("/chat/completions", "/v1/chat/completions"),
+        ("/v1/v1/chat/completions", "/v1/chat/completions"),
+        ("/v1/embeddings/", "/v1/embeddings"),
+        ("/v1/messages?beta=true", "/v1/messages?beta=true"),
+        ("/v1/messages/count_tokens", "/v1/messages/count_tokens"),
+        ("/tokenize", "/tokenize"),
+        ("/v2/rerank", "/v2/rerank"),
+        ("/v1/some/thing%2Fnew?a=%20b", "/v1/some/thing%2Fnew?a=%20b"),
+    ],
+)
+async def test_paths_are_relayed_as_engines_know_them(house: Any, path: str, upstream: str) -> None:
+    """Known paths, forgiven spellings and any other /v1 path reach the engine, query and escapes untouched."""
+    reply = await house.client.post(path, json={"model": "alpha"})
+    assert reply.status_code == 200
+    assert house.engine.seen[0].target == upstream
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/tags", "/metrics", "/sleep", "/v1/../sleep", "/v1/%2e%2e/sleep", "/nope", "/v1x"]
+)
+async def test_an_unknown_path_is_a_json_404(house: Any, path: str) -> None:
+    """Clients that probe for other servers get a 404 with an error object, and no engine hears of it."""
+    reply = await raw(house.base, "GET", path)
+    assert reply.status_code == 404
+    assert isinstance(reply.json()["error"]["message"], str)
+    assert house.engine.seen == []
+
+
+async def raw(base: str, method: str, path: str) -> httpx.Response:
+    """A request whose path no client library tidies up."""
+    async with httpx.AsyncClient(base_url=base) as client:
+        request = client.build_request(method, "/")
+        request.url = request.url.copy_with(raw_path=path.encode())
+        return await client.send(request)
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE", "PUT"])
+async def test_a_method_that_makes_no_sense_is_a_405(house: Any, method: str) -> None:
+    """Chat is POST only, and the answer says so."""
+    reply = await house.client.request(method, "/v1/chat/completions")
+    assert reply.status_code == 405
+    assert "takes POST" in reply.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/health", "/", "/api/hello", "/ping", "/v1/health"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_the_gateway_says_that_it_is_up(house: Any, path: str, method: str) -> None:
+    """Probes of clients are answered without any engine; HEAD has no body."""
+    reply = await house.client.request(method, path)
+    assert reply.status_code == 200
+    assert reply.content == (b"" if method == "HEAD" else b'{"status":"ok"}')
+    assert house.supervisor.leases == []
+
+
+async def test_a_get_without_a_model_goes_to_what_runs(house: Any) -> None:
+    """It leases `auto`, which never swaps; DELETE and an own POST path do the same."""
+    await house.client.get("/v1/responses/resp_1")
+    await house.client.delete("/v1/responses/resp_1")
+    await house.client.post("/tokenize", json={"prompt": "x"})
+    assert house.supervisor.leases == ["auto"] * 3
+    assert house.engine.seen[2].body == b'{"prompt":"x"}'
+
+
+async def test_head_has_no_body(house: Any) -> None:
+    """HEAD is relayed as HEAD; the engine's length is told and nothing follows."""
+
+    async def script(seen: Any, wire: Any) -> None:
+        assert seen.method == "HEAD"
+        await wire.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")
+
+    house.engine.script = script
+    reply = await house.client.head("/v1/files/x")
+    assert (reply.status_code, reply.headers["content-length"], reply.content) == (200, "5", b"")
+
+
+async def test_auto_is_replaced_by_a_name_the_engine_knows(house: Any) -> None:
+    """Only the name changes; every other byte stays."""
+    body = b'{"messages":[{"content":"\\u00e9  model"}], "model" : "auto","n":1}'
+    await house.client.post("/v1/chat/completions", content=body)
+    assert house.engine.seen[0].body == body.replace(b'"auto"', b'"alpha"')
+
+
+async def test_an_alias_the_engine_knows_is_left_alone(house: Any) -> None:
+    """A name in the lease's names needs no rewriting."""
+    body = b'{"model":"coder"}'
+    await house.client.post("/v1/chat/completions", content=body)
+    assert house.engine.seen[0].body == body
+
+
+async def test_a_profiles_defaults_fill_what_the_client_left_out(house: Any) -> None:
+    """`request:` of the profile is added for keys that the client did not set, on generating routes only."""
+    body = b'{"model":"beta/fast","temperature":1}'
+    await house.client.post("/v1/chat/completions", content=body)
+    await house.client.post("/v1/embeddings", content=body)
+    assert house.engine.seen[0].body == b'{"model":"beta/fast","temperature":1,"top_k":5}'
+    assert house.engine.seen[1].body == body
+
+
+async def test_a_form_is_routed_by_its_model_field(house: Any) -> None:
+    """Audio uploads: the field is found between files, and replaced in place where the engine knows another name."""
+    house.supervisor.names = ("whisper-x",)
+    audio = b'RIFF\r\n--not-the-boundary name="model"\r\n\r\nwrong' * 50
+    reply = await house.client.post(
+        "/v1/audio/transcriptions",
+        files={"file": ("model.wav", audio, "audio/wav")},
+        data={"model": "alpha", "language": "en"},
+    )
+    assert reply.status_code == 200
+    assert house.supervisor.leases == ["alpha"]
+    got = house.engine.seen[0]
+    assert audio in got.body
+    assert b"whisper-x\r\n" in got.body
+    assert int(got.headers["content-length"]) == len(got.body)
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b'{"model": "alpha"', "invalid_json"),
+        (b"[1,2]", "invalid_json"),
+        (b"{}", "model_missing"),
+        (b"", "model_missing"),
+        (b'{"model": 7}', "invalid_model"),
+        (b'{"model": "' + b"x" * 600 + b'"}', "invalid_model"),
+    ],
+)
+async def test_a_bad_body_is_a_400_in_openais_shape(house: Any, content: bytes, code: str) -> None:
+    """The client learns what was wrong; no engine and no lease is touched."""
+    reply = await house.client.post(
+        "/v1/chat/completions", content=content, headers={"content-type": "application/json"}
+    )
+    assert reply.status_code == 400
+    error = reply.json()["error"]
+    assert (error["code"], error["type"], error["src"]) == (code, "invalid_request_error", "sparkdash")
+    assert house.supervisor.leases == []
+
+
+async def test_an_unknown_model_is_a_404_with_the_nearest_names(house: Any) -> None:
+    """SDKs raise NotFoundError on it and nobody retries."""
+    reply = await house.client.post("/v1/chat/completions", json={"model": "alphq"})
+    error = reply.json()["error"]
+    assert (reply.status_code, error["code"], error["param"]) == (404, "model_not_found", "model")
+    assert "Nearest: alpha." in error["message"]
+    assert (await house.ended()).error == "model_not_found"
+
+
+async def test_errors_on_messages_have_anthropics_shape(house: Any) -> None:
+    """Claude Code reads `type: error` and its own words."""
+    reply = await house.client.post("/v1/messages", json={"model": "alphq"})
+    assert reply.status_code == 404
+    body = reply.json()
+    assert (body["type"], body["error"]["type"]) == ("error", "not_found_error")
+
+
+class TestLimits:
+    """A gateway of one mebibyte."""
+
+    @pytest.fixture
+    def settings(self) -> Settings:
+        return Settings(body_limit_mib=1)
+
+    async def test_a_body_above_the_limit_is_a_413(self, house: Any) -> None:
+        """Declared or discovered, it is refused and not kept."""
+
+        async def pieces() -> Any:
+            for _ in range(20):
+                yield b"x" * 100_000
+
+        declared = await house.client.post("/v1/chat/completions", content=b"x" * 1_100_000)
+        chunked = await house.client.post("/v1/chat/completions", content=pieces())
+        assert [declared.status_code, chunked.status_code] == [413, 413]
+        assert declared.json()["error"]["code"] == "body_too_large"
+        assert house.engine.seen == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({"host": "evil.example"}, "host_refused"),
+        ({"host": "127.0.0.1.evil.example:8484"}, "host_refused"),
+        ({"origin": "https://evil.example"}, "origin_refused"),
+        ({"origin": "null"}, "origin_refused"),
+    ],
+)
+async def test_web_pages_cannot_reach_the_gateway(house: Any, headers: dict[str, str], code: str) -> None:
+    """A rebound name or a cross-site post is a 403 on every side."""
+    for path in ("/v1/models", "/api/state", "/health", "/v1/chat/completions"):
+        reply = await house.client.get(path, headers=headers)
+        assert (reply.status_code, reply.json()["error"]["code"]) == (403, code)
+
+
+@pytest.mark.parametrize(
+    "headers", [{"host": "localhost:9"}, {"host": "[::1]:9"}, {"host": "127.0.0.1"}, {"origin": "http://localhost:3000"}]
+)
+async def test_this_boxs_own_names_are_welcome(house: Any, headers: dict[str, str]) -> None:
+    """Any port, any spelling of loopback."""
+    assert (await house.client.get("/v1/models", headers=headers)).status_code == 200
+
+
+async def test_a_row_tells_the_requests_life(house: Any, recorded_body: Any) -> None:
+    """Counts come from the engine's usage; the client has a short name; the store gets the finished row."""
+    recorded = recorded_body("vllm-0.32.0-base-chat")
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.answer(recorded)
+
+    house.engine.script = script
+    await house.client.post(
+        "/v1/chat/completions",
+        json={"model": "coder"},
+        headers={"user-agent": "claude-cli/2.1.329 (external, cli)"},
+    )
+    row = await house.ended()
+    assert (row.client, row.profile, row.route) == ("claude-code", "alpha", "/v1/chat/completions")
+    assert (row.state, row.status, row.finish_reason) == (RequestState.DONE, 200, "length")
+    assert (row.prompt_tokens, row.completion_tokens) == (17, 80)
+    assert (row.ttft_s, row.decode_tok_s, row.internal) == (None, None, False)
+    assert house.recorded == [row]
