@@ -1,0 +1,36 @@
+"""`python -m sparkdash.sim --port N --profile-json JSON`: one simulated engine.
+
+Exit codes: 0 after SIGTERM, 1 when it dies or its port is taken, 2 when it was called wrongly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+
+from pydantic import ValidationError
+
+from sparkdash.domain.profile import Profile
+from sparkdash.errors import SparkdashError
+from sparkdash.sim.process import live
+
+
+def main() -> int:
+    """Parse, live, and say shortly what was wrong with the call."""
+    parser = argparse.ArgumentParser(prog="python -m sparkdash.sim", description="A simulated engine on 127.0.0.1.")
+    parser.add_argument("--port", type=int, required=True, help="0 picks a free one")
+    parser.add_argument("--profile-json", required=True, help="a Profile as JSON; its `sim` says how to behave")
+    given = parser.parse_args()
+    try:
+        return asyncio.run(live(Profile.model_validate_json(given.profile_json), given.port))
+    except ValidationError as error:
+        first = error.errors()[0]
+        sys.stderr.write(f"--profile-json is no profile: {'.'.join(map(str, first['loc']))}: {first['msg']}\n")
+    except SparkdashError as error:
+        sys.stderr.write(f"{error.text()}\n")
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

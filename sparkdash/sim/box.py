@@ -1,0 +1,131 @@
+"""SimBox: a DGX Spark that is not there, for the demo and for tests.
+
+Owns: a HostReader whose memory and GPU follow from what simulated engines claim. Must not know engines or HTTP.
+Nothing is measured: the GPU's name says "simulated". What is modelled, because sparkdash must cope with it: memory
+comes back some time after a process has gone (on real boxes a minute and more), weights pass through the page
+cache, the GPU warms and cools slowly.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sparkdash.domain.metric import Gpu, Memory
+from sparkdash.host.reader import GpuReading
+from sparkdash.sim.claims import Claim, claims
+from sparkdash.units import GIB
+
+TOTAL = 127_600_748 * 1024
+"""MemTotal of a GB10 as an owner's issue reports it (XuehaiPan/nvitop PR 208): 121.69 GiB."""
+OTHER = int(6.2 * GIB)
+"""Everything else that runs: desktop, daemons, sparkdash. Invented."""
+CACHE = 5 * GIB
+"""Page cache of an idle box; invented. A share of every loaded engine's weights joins it."""
+CACHE_SHARE = 0.15
+MIN_FREE = GIB
+SWAP = 16 * GIB
+"""Stock DGX OS."""
+RELEASE_S = 4.0
+"""How long a gone engine's memory takes to come back; real boxes take up to minutes."""
+IDLE_W, LOAD_W = 5.0, 61.0
+"""GPU power; owners report 3-12 W idle and 50-95 W under load."""
+IDLE_C, LOAD_C = 41.0, 73.0
+WARMING_S = 25.0
+"""Time constant of the temperature. Invented."""
+IDLE_MHZ, LOAD_MHZ, MAX_MHZ = 208.0, 2405.0, 3003.0
+
+
+@dataclass(slots=True)
+class _Gone:
+    """What a process that is gone still holds."""
+
+    memory: int
+    since: float
+
+
+class SimBox:
+    """Adds up the claims in `folder`. One reader per box; `clock` gives monotonic seconds."""
+
+    def __init__(
+        self, folder: Path, *, clock: Callable[[], float] = time.monotonic, release_s: float = RELEASE_S
+    ) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._release_s = release_s
+        self._alive: dict[int, Claim] = {}
+        self._gone: dict[int, _Gone] = {}
+        self._cached = 0.0
+        self._heat = 0.0
+        self._heat_at = clock()
+
+    def memory(self) -> Memory:
+        """One look: engines and what they leave behind, page cache, the rest."""
+        self._look()
+        used = OTHER + self._wobble() + sum(claim.memory for claim in self._alive.values()) + self._lingering()
+        room = max(0, TOTAL - used)
+        cache = int(min(CACHE + self._cached, max(0, room - MIN_FREE)))
+        swapped = max(0, used - TOTAL)
+        available = max(0, room - MIN_FREE // 2)
+        return Memory(
+            total=TOTAL, available=available, free=room - cache, page_cache=cache,
+            swap_total=SWAP, swap_used=min(SWAP, swapped), pressure=_pressure(available),
+        )  # fmt: skip
+
+    async def gpu(self) -> GpuReading:
+        """One look: busy is the sum of the engines' shares, everything else follows from it."""
+        self._look()
+        busy = min(1.0, sum(claim.busy for claim in self._alive.values()))
+        heat = self._warm(busy)
+        gpu = Gpu(
+            name="GB10 (simulated)", driver="simulated", utilization=busy,
+            power_w=round(IDLE_W + busy * (LOAD_W - IDLE_W) + 1.5 * busy * math.sin(self._clock()), 1),
+            temperature_c=round(IDLE_C + heat * (LOAD_C - IDLE_C)),
+            sm_clock_mhz=round(LOAD_MHZ + 25 * math.sin(self._clock() / 3) if busy else IDLE_MHZ),
+            sm_clock_max_mhz=MAX_MHZ,
+        )  # fmt: skip
+        return GpuReading(gpu, {claim.pid: claim.memory for claim in self._alive.values()})
+
+    def engine_bytes(self, pids: set[int], reading: GpuReading) -> int | None:
+        """What these processes claim; None when none of them claims anything."""
+        held = [size for pid, size in (reading.processes or {}).items() if pid in pids]
+        return sum(held) if held else None
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _look(self) -> None:
+        """Read the claims; what disappeared since the last look begins to come back."""
+        now, before = self._clock(), self._alive
+        self._alive = {claim.pid: claim for claim in claims(self._folder)}
+        for pid in before.keys() - self._alive.keys():
+            self._gone[pid] = _Gone(before[pid].memory, now)
+        for pid in [pid for pid, gone in self._gone.items() if now - gone.since >= self._release_s]:
+            del self._gone[pid]
+        largest = max((claim.memory for claim in self._alive.values()), default=0)
+        self._cached = max(self._cached, CACHE_SHARE * largest)
+
+    def _lingering(self) -> int:
+        """Held back in full for half the time, then returned evenly."""
+        total = 0.0
+        for gone in self._gone.values():
+            share = (self._clock() - gone.since) / self._release_s if self._release_s else 1.0
+            total += gone.memory * min(1.0, 2 * (1 - share))
+        return int(total)
+
+    def _warm(self, busy: float) -> float:
+        now = self._clock()
+        self._heat += (busy - self._heat) * (1 - math.exp((self._heat_at - now) / WARMING_S))
+        self._heat_at = now
+        return self._heat
+
+    def _wobble(self) -> int:
+        return int(0.08 * GIB * math.sin(self._clock() / 7))
+
+
+def _pressure(available: int) -> float:
+    """None of it above 4 GiB, then more and more."""
+    return round(max(0.0, 1.0 - available / (4 * GIB)) * 0.6, 3)

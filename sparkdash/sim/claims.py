@@ -1,0 +1,78 @@
+"""What simulated engines claim of the simulated box, one small file per process.
+
+Owns: the files' place, form and life: written by an engine (atomically, and only when something changed), read by
+SimBox. Must not know what either does with it. Without SPARKDASH_SIM_DIR nothing is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+FOLDER_VARIABLE = "SPARKDASH_SIM_DIR"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One process's share of the box."""
+
+    pid: int
+    started: int
+    """The kernel's start time of the process, in ticks: a pid that was used again is another process."""
+    memory: int
+    """Bytes."""
+    busy: float
+    """Share of the GPU's time, 0..1."""
+    profile: str
+
+
+class ClaimFile:
+    """One process's claim. Remove it at the end; a claim whose process is gone counts as removed."""
+
+    def __init__(self, profile: str, folder: Path | None = None, pid: int | None = None) -> None:
+        place = os.environ.get(FOLDER_VARIABLE)
+        self._folder = folder or (Path(place) if place else None)
+        self._pid = pid or os.getpid()
+        self._started = started(self._pid) or 0
+        self._profile = profile
+        self._last: Claim | None = None
+
+    def write(self, memory: int, busy: float = 0.0) -> None:
+        """Say what is used now: bytes, and 0..1."""
+        claim = Claim(self._pid, self._started, memory, round(busy, 2), self._profile)
+        if self._folder is None or claim == self._last:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        part = self._folder / f".{self._pid}.part"
+        part.write_text(json.dumps(asdict(claim)))
+        part.replace(self._folder / f"{self._pid}.json")
+        self._last = claim
+
+    def remove(self) -> None:
+        """Give everything back. Idempotent."""
+        if self._folder is not None:
+            (self._folder / f"{self._pid}.json").unlink(missing_ok=True)
+        self._last = None
+
+
+def claims(folder: Path) -> list[Claim]:
+    """The claims of living processes."""
+    found = []
+    for path in folder.glob("*.json"):
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            claim = Claim(**json.loads(path.read_text()))
+            if started(claim.pid) == claim.started:
+                found.append(claim)
+    return found
+
+
+def started(pid: int) -> int | None:
+    """When a process began, in the kernel's ticks since boot; None when there is no such process or only its zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])

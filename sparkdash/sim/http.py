@@ -1,0 +1,203 @@
+"""A small HTTP/1.1 server on httptools: enough for an engine, and quick to start.
+
+Owns: connections, keep-alive, chunked answers, back-pressure, and what happens when a client leaves: the task that
+answers it is cancelled in the same moment. Must not know what is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from http import HTTPStatus
+
+import httptools
+
+BODY_LIMIT = 256 * 1024 * 1024
+"""Bytes of a request's body; a client beyond it is cut off."""
+
+
+@dataclass(slots=True)
+class Request:
+    """One request, read to its end."""
+
+    method: str = ""
+    path: str = ""
+    client: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    keep_alive: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An answer: whole bytes with a length, or a generator that is sent chunk by chunk."""
+
+    body: bytes | AsyncGenerator[bytes, None] = b""
+    status: int = 200
+    content_type: str | None = "application/json"
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Connection(asyncio.Protocol):
+    """One client's connection. Requests are answered one after another."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._requests: deque[Request] = deque()
+        self._parser = httptools.HttpRequestParser(self)
+        self._request = Request()
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._task: asyncio.Task[None] | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - tells mypy what create_server gives
+        self._transport = transport
+        host, port = transport.get_extra_info("peername")[:2]
+        self._client = f"{host}:{port}"
+        self._site.connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser; nonsense closes the connection."""
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio passes it
+        """The client left: whatever is being answered stops now."""
+        self._site.connections.discard(self)
+        if self._task is not None:
+            self._task.cancel()
+
+    def close(self) -> None:
+        """Hang up."""
+        self._transport.abort()
+
+    def pause_writing(self) -> None:
+        """The client reads slower than we write."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """It caught up."""
+        self._writable.set()
+
+    # httptools' side
+
+    def on_message_begin(self) -> None:
+        """A new request."""
+        self._request, self._parts, self._size = Request(client=self._client), [], 0
+
+    def on_url(self, url: bytes) -> None:
+        """Path without query."""
+        self._request.path += url.decode("latin-1")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Names in lower case."""
+        self._request.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        """Answer `Expect: 100-continue`."""
+        if self._request.headers.get("expect", "").lower() == "100-continue":
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, body: bytes) -> None:
+        """Collect, within bounds."""
+        self._size += len(body)
+        if self._size > BODY_LIMIT:
+            self._transport.abort()
+        else:
+            self._parts.append(body)
+
+    def on_message_complete(self) -> None:
+        """Queue it, and begin to answer unless another answer is under way."""
+        request = self._request
+        request.method = self._parser.get_method().decode("latin-1")
+        request.path = request.path.split("?", 1)[0]
+        request.body = b"".join(self._parts)
+        request.keep_alive = self._parser.should_keep_alive()
+        self._requests.append(request)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._answer_all(), name=f"sim client {self._client}")
+            self._task.add_done_callback(self._ended)
+
+    # answering
+
+    async def _answer_all(self) -> None:
+        while self._requests:
+            request = self._requests.popleft()
+            response = await self._site.handler(request)
+            self._site.log(
+                f'INFO:     {request.client} - "{request.method} {request.path} HTTP/1.1" {_reason(response.status)}'
+            )
+            await self._send(request, response)
+            if not request.keep_alive:
+                self._transport.close()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A mistake of ours: hang up, and let the loop report it."""
+        if not task.cancelled() and (error := task.exception()):
+            asyncio.get_running_loop().call_exception_handler({"message": "an answer failed", "exception": error})
+            self._transport.abort()
+
+    async def _send(self, request: Request, response: Response) -> None:
+        body = response.body
+        if isinstance(body, bytes):
+            head = _head(response, f"content-length: {len(body)}", request.keep_alive)
+            self._transport.write(head if request.method == "HEAD" else head + body)
+            return
+        self._transport.write(_head(response, "transfer-encoding: chunked", request.keep_alive))
+        async with aclosing(body):
+            async for chunk in body:
+                self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+                await self._writable.wait()
+        self._transport.write(b"0\r\n\r\n")
+
+
+@dataclass(slots=True)
+class Site:
+    """What listens, and who is connected."""
+
+    handler: Handler
+    log: Callable[[str], None]
+    connections: set[Connection] = field(default_factory=set)
+    server: asyncio.Server | None = None
+
+    def close(self) -> None:
+        """Stop listening and hang up on everyone."""
+        if self.server is not None:
+            self.server.close()
+        for connection in tuple(self.connections):
+            connection.close()
+
+
+async def listen(handler: Handler, sock: socket.socket, *, log: Callable[[str], None] = lambda _: None) -> Site:
+    """Serve on a bound socket; `log` gets an access line per request."""
+    site = Site(handler, log)
+    site.server = await asyncio.get_running_loop().create_server(lambda: Connection(site), sock=sock)
+    return site
+
+
+def _head(response: Response, length: str, keep_alive: bool) -> bytes:
+    lines = [f"HTTP/1.1 {_reason(response.status)}", f"date: {formatdate(usegmt=True)}", "server: uvicorn", length]
+    if response.content_type:
+        lines.append(f"content-type: {response.content_type}")
+    if not keep_alive:
+        lines.append("connection: close")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+
+def _reason(status: int) -> str:
+    return f"{status} {HTTPStatus(status).phrase}"

@@ -1,0 +1,100 @@
+"""/v1/chat/completions and /v1/completions: vLLM 0.32's bodies and chunks.
+
+Owns: those two shapes, whole and streamed, with usage where it was asked for. Must not know engines or sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from sparkdash.sim.answer import Answer, compact
+from sparkdash.sim.engine import Piece
+
+FINGERPRINT = "sparkdash-sim"
+
+
+def usage(answer: Answer, *, final: bool = True) -> dict[str, Any]:
+    """vLLM's usage; how much was cached is told at the end only."""
+    counts: dict[str, Any] = {
+        "prompt_tokens": answer.prompt,
+        "total_tokens": answer.prompt + answer.completion,
+        "completion_tokens": answer.completion,
+    }
+    return {**counts, "prompt_tokens_details": {"cached_tokens": answer.cached}} if final else counts
+
+
+def chat_body(answer: Answer) -> bytes:
+    """The whole answer of a chat."""
+    message = {"role": "assistant", "content": answer.text, "refusal": None, "reasoning": None}
+    return _whole(answer, "chat.completion", {"message": message})
+
+
+def completion_body(answer: Answer) -> bytes:
+    """The whole answer of a completion."""
+    return _whole(answer, "text_completion", {"text": answer.text})
+
+
+async def chat_stream(answer: Answer, body: Mapping[str, Any]) -> AsyncIterator[bytes]:
+    """Chunks of a chat: the role, the text, usage if asked for, [DONE]."""
+    first = True
+    async for piece in answer.pieces():
+        if first:
+            yield _chunk(answer, body, _choice(delta={"role": "assistant", "content": ""}), spoken=0)
+            first = False
+        if piece.text or piece.finish:
+            yield _chunk(answer, body, _choice(delta={"content": piece.text}, **_end(piece)))
+    async for event in _closing(answer, body, "chat.completion.chunk"):
+        yield event
+
+
+async def completion_stream(answer: Answer, body: Mapping[str, Any]) -> AsyncIterator[bytes]:
+    """Chunks of a completion."""
+    async for piece in answer.pieces():
+        if piece.text or piece.finish:
+            yield _chunk(answer, body, _choice(text=piece.text, **_end(piece)), kind="text_completion")
+    async for event in _closing(answer, body, "text_completion"):
+        yield event
+
+
+def _choice(**parts: Any) -> dict[str, Any]:
+    return {"index": 0, **parts, "logprobs": None, "finish_reason": parts.get("finish_reason")}
+
+
+def _end(piece: Piece) -> dict[str, Any]:
+    return {"finish_reason": piece.finish, "stop_reason": piece.stop_reason} if piece.finish else {}
+
+
+def _whole(answer: Answer, kind: str, content: Mapping[str, Any]) -> bytes:
+    choice = _choice(**content, finish_reason=answer.finish, stop_reason=answer.stop_reason)
+    return compact(
+        {**_base(answer, kind), "choices": [choice], "system_fingerprint": FINGERPRINT, "usage": usage(answer)}
+    )
+
+
+def _base(answer: Answer, kind: str) -> dict[str, Any]:
+    prefix = "cmpl" if kind == "text_completion" else "chatcmpl"
+    return {"id": f"{prefix}-{answer.id}", "object": kind, "created": answer.created, "model": answer.model}
+
+
+def _chunk(
+    answer: Answer, body: Mapping[str, Any], choice: Mapping[str, Any], *, kind: str = "chat.completion.chunk", spoken: int | None = None
+) -> bytes:  # fmt: skip
+    chunk: dict[str, Any] = {**_base(answer, kind), "choices": [choice]}
+    if _option(body, "continuous_usage_stats"):
+        chunk["usage"] = usage(answer, final=False)
+        if spoken is not None:
+            chunk["usage"] |= {"completion_tokens": spoken, "total_tokens": answer.prompt + spoken}
+    return b"data: " + compact(chunk) + b"\n\n"
+
+
+async def _closing(answer: Answer, body: Mapping[str, Any], kind: str) -> AsyncIterator[bytes]:
+    if _option(body, "include_usage"):
+        last = {**_base(answer, kind), "choices": [], "usage": usage(answer), "system_fingerprint": FINGERPRINT}
+        yield b"data: " + compact(last) + b"\n\n"
+    yield b"data: [DONE]\n\n"
+
+
+def _option(body: Mapping[str, Any], name: str) -> bool:
+    options = body.get("stream_options")
+    return bool(isinstance(options, Mapping) and options.get(name))

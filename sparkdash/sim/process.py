@@ -1,0 +1,251 @@
+"""The life of one simulated engine process: bind, load, serve, stop.
+
+Owns: the port, the log, the claim on the box's memory, signals, and the faults that a process can have. Must not
+know routes or scheduling. As with vLLM the port is bound but closed until the load is over: clients are refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from sparkdash.domain.profile import Profile, SimSpec
+from sparkdash.sim import bootlog
+from sparkdash.sim.app import App, kv_share
+from sparkdash.sim.claims import ClaimFile
+from sparkdash.sim.http import listen
+from sparkdash.sim.pace import Clock
+from sparkdash.units import GIB
+
+CLAIM_S = 0.25
+"""How often the claim is looked at; it is written when it changed."""
+STATS_S = 10.0
+"""How often vLLM logs its throughput."""
+ORPHAN_S = 120.0
+"""How long an orphan holds memory before it ends by itself."""
+
+
+@asynccontextmanager
+async def serving(profile: Profile, *, port: int = 0, clock: Clock | None = None) -> AsyncIterator[tuple[App, str]]:
+    """A loaded engine inside this process, for tests: its App and its root URL."""
+    app = App(profile, clock)
+    stepping = asyncio.create_task(app.engine.run(), name=f"sim {profile.name}")
+    sock = _bind(port, pretend_taken=False)
+    if sock is None:
+        raise OSError(errno.EADDRINUSE, bootlog.port_in_use(port))
+    site = await listen(app.handle, sock)
+    try:
+        yield app, f"http://127.0.0.1:{sock.getsockname()[1]}"
+    finally:
+        site.close()
+        stepping.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await stepping
+
+
+async def live(profile: Profile, port: int) -> int:
+    """A whole process's life; its exit code. Raises ProfileError for an unknown fault."""
+    app = App(profile)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, partial(_signalled, app, stop))
+    sock = _bind(port, pretend_taken=app.behaviour.port_taken)
+    if sock is None:
+        _print(bootlog.port_in_use(port))
+        return 1
+    claim = Holder(profile, app)
+    try:
+        return await _until(stop, _work(app, sock, claim))
+    finally:
+        sock.close()
+        claim.release()
+
+
+class Holder:
+    """Says what this engine holds of the box: its memory as it loads, and how busy it is."""
+
+    def __init__(self, profile: Profile, app: App) -> None:
+        self._app = app
+        self._bytes = (profile.sim or SimSpec()).memory_gib * GIB
+        self._began = time.monotonic()
+        self._busy, self._at = 0.0, self._began
+        pid = _fork_orphan() if app.behaviour.orphan else None
+        self._orphaned = pid is not None
+        self._file = ClaimFile(profile.name, pid=pid)
+        self.loaded = 0.0
+        """Share of the memory in use, 0..1."""
+
+    def tell(self) -> None:
+        """Write what is true now."""
+        now, busy = time.monotonic(), self._app.engine.busy_s
+        share = (busy - self._busy) / (now - self._at) if now > self._at else 0.0
+        self._busy, self._at = busy, now
+        leaked = self._app.behaviour.leak_gib_s * (now - self._began) * GIB
+        self._file.write(int(self.loaded * self._bytes + leaked), min(1.0, share))
+
+    def release(self) -> None:
+        """Give it back; an orphan keeps it."""
+        if not self._orphaned:
+            self._file.remove()
+
+
+async def _work(app: App, sock: socket.socket, holder: Holder) -> int:
+    port = sock.getsockname()[1]
+    async with asyncio.TaskGroup() as tasks:
+        telling = tasks.create_task(_every(CLAIM_S, holder.tell))
+        code = await _load(app, port, holder)
+        if code:
+            telling.cancel()
+            return code
+        app.engine.on_death = _die
+        tasks.create_task(app.engine.run())
+        tasks.create_task(_every(STATS_S, _Stats(app).log))
+        site = await listen(app.handle, sock, log=_access)
+        _say_all(bootlog.serving(port))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            site.close()
+    return 0
+
+
+async def _load(app: App, port: int, holder: Holder) -> int:
+    """Print the load as it goes; 0, or the exit code of a load that dies."""
+    spec = app.profile.sim or SimSpec()
+    load_s = spec.load_s / spec.time_scale / app.behaviour.speed
+    lines = chain(
+        bootlog.opening(app.profile, app.context, port),
+        bootlog.loading(
+            app.profile, load_s=load_s, memory_gib=spec.memory_gib, kv_gib=kv_share(app.profile) * spec.memory_gib,
+            kv_tokens=app.engine.cache.capacity, context=app.context,
+        ),
+    )  # fmt: skip
+    began = time.monotonic()
+    for line in lines:
+        await _pause(began + line.at * load_s)
+        if app.behaviour.stuck_at is not None and line.at >= app.behaviour.stuck_at:
+            await asyncio.Event().wait()
+        if app.behaviour.dies_at is not None and line.at >= app.behaviour.dies_at:
+            _say_all(bootlog.out_of_memory())
+            return 1
+        holder.loaded = line.memory or holder.loaded
+        _print(line.text, bar=line.bar)
+    await _pause(began + load_s)
+    holder.loaded = 1.0
+    return 0
+
+
+class _Stats:
+    """vLLM's line of throughput; nothing while idle."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._prompt = self._generated = 0
+
+    def log(self) -> None:
+        counters, gauges = self._app.engine.counters, self._app.gauges()
+        prompt, generated = counters.prompt - counters.prompt_cached, counters.generated
+        rates = (prompt - self._prompt) / STATS_S, (generated - self._generated) / STATS_S
+        self._prompt, self._generated = prompt, generated
+        if not gauges.running and not any(rates):
+            return
+        hit = counters.hits / counters.queries if counters.queries else 0.0
+        _print(
+            bootlog.said(
+                "APIServer",
+                f"[loggers.py:275] Engine 000: Avg prompt throughput: {rates[0]:.1f} tokens/s, Avg generation throughput: "
+                f"{rates[1]:.1f} tokens/s, Running: {gauges.running} reqs, Waiting: {gauges.waiting} reqs, "
+                f"GPU KV cache usage: {gauges.kv_usage:.1%}, Prefix cache hit rate: {hit:.1%}",
+            )
+        )
+
+
+def _bind(port: int, *, pretend_taken: bool) -> socket.socket | None:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind(("127.0.0.1", port))
+    except OSError:
+        pretend_taken = True
+    if not pretend_taken:
+        return sock
+    sock.close()
+    return None
+
+
+def _signalled(app: App, stop: asyncio.Event) -> None:
+    if app.behaviour.ignores_signals:
+        _print(bootlog.said("APIServer", "[launcher.py:1] signal ignored (simulated fault wont-stop)", "WARNING"))
+    else:
+        stop.set()
+
+
+async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, int]) -> int:
+    """The work's result, or 0 once `stop` is set."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if working.done():
+        return working.result()
+    _print("INFO:     Shutting down")
+    working.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await working
+    _print("INFO:     Application shutdown complete.")
+    return 0
+
+
+async def _every(seconds: float, action: Callable[[], None]) -> None:
+    while True:
+        action()
+        await asyncio.sleep(seconds)
+
+
+async def _pause(until: float) -> None:
+    await asyncio.sleep(max(0.0, until - time.monotonic()))
+
+
+def _die() -> None:
+    _say_all(bootlog.fatal())
+    os._exit(1)
+
+
+def _fork_orphan() -> int:
+    """A child in the same process group that outlives its parent and holds the memory, nothing else; SIGTERM ends it."""
+    child = os.fork()
+    if child:
+        return child
+    os.closerange(0, 1024)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    time.sleep(ORPHAN_S)
+    os._exit(0)
+
+
+def _say_all(lines: Iterator[str]) -> None:
+    for line in lines:
+        _print(line)
+
+
+def _access(line: str) -> None:
+    """An access line, unless it is of a probe that comes every second."""
+    if '"GET ' not in line:
+        _print(line)
+
+
+def _print(line: str, *, bar: bool = False) -> None:
+    stream = sys.stderr if bar else sys.stdout
+    stream.write(line if bar else line + "\n")
+    stream.flush()
