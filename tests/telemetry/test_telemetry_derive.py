@@ -1,0 +1,210 @@
+"""Windows, resets, gaps and what is known when nothing moves."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.metric import Metric
+from sparkdash.telemetry.derive import History, quantile
+from sparkdash.telemetry.reading import Counters, Gauges, Reading
+
+TTFT = {0.5: 0.0, 1.0: 0.0, math.inf: 0.0}
+
+
+def look(at: float, *, running: float | None = 1.0, started: float | None = None, **counts: Any) -> Reading:
+    gauges = {key: counts.pop(key) for key in list(counts) if key in Gauges._fields}
+    accepted_at = counts.pop("accepted_at", {})
+    ttft = counts.pop("ttft", {})
+    return Reading(at, Counters(**counts), Gauges(running=running, **gauges), accepted_at, ttft, started)
+
+
+def after(*looks: Reading, gap_s: float = 3.0) -> History:
+    history = History()
+    for reading in looks:
+        history.add(reading, gap_s=gap_s)
+    return history
+
+
+def value(history: History, metric: Metric) -> float | None:
+    return history.derive().values[metric]
+
+
+def test_derive_nothing_from_nothing() -> None:
+    """Without a reading every metric is there and unknown."""
+    values, acceptance_at = History().derive()
+    assert values == dict.fromkeys(Metric)
+    assert acceptance_at is None
+
+
+def test_derive_needs_two_readings() -> None:
+    """One reading gives gauges and lifetime figures, no rate; not even a 0."""
+    history = after(look(0, running=0, generated=100, prefilled=50, hits=1, queries=4, draft_tokens=3, accepted=1))
+    assert value(history, Metric.RUNNING) == 0
+    assert value(history, Metric.PREFIX_HIT_LIFETIME) == 0.25
+    rates = (Metric.DECODE, Metric.PREFILL, Metric.PREFIX_HIT, Metric.ACCEPTANCE, Metric.TTFT_P50)
+    assert [value(history, metric) for metric in rates] == [None] * 5
+
+
+def test_derive_absent_is_unknown() -> None:
+    """An engine that tells only its queue has no other figure, however long one looks."""
+    values = after(*(look(at) for at in range(10))).derive().values
+    assert {metric for metric, known in values.items() if known is not None} == {Metric.RUNNING}
+
+
+def test_derive_decode_over_two_seconds() -> None:
+    """The decode rate is that of the last two seconds, whatever was before."""
+    history = after(*(look(at, generated=count) for at, count in enumerate((0, 1000, 1000, 1020, 1080))))
+    assert value(history, Metric.DECODE) == 40.0
+
+
+def test_derive_decode_survives_jitter() -> None:
+    """A tick that comes a little early does not change which window is taken."""
+    history = after(
+        look(0, generated=0), look(1.0, generated=40), look(2.02, generated=80.8), look(2.98, generated=119.2)
+    )
+    assert value(history, Metric.DECODE) == pytest.approx((119.2 - 40) / 1.98)
+
+
+def test_derive_idle_is_a_measured_zero() -> None:
+    """With nothing running and nothing generated since the last look, decode is 0 at once."""
+    history = after(look(0, generated=0), look(1, generated=40), look(2, running=0, generated=60))
+    assert value(history, Metric.DECODE) == 30.0
+    history.add(look(3, running=0, generated=60))
+    assert value(history, Metric.DECODE) == 0.0
+
+
+def test_derive_stale_gauge_is_zero_when_idle() -> None:
+    """A rate that an engine tells itself is not believed when nothing runs."""
+    assert value(after(look(0, decode=43.9)), Metric.DECODE) == 43.9
+    assert value(after(look(0, decode=43.9, running=0)), Metric.DECODE) == 0.0
+
+
+def test_derive_prefill_of_a_lumpy_counter() -> None:
+    """A prompt counted whole at its first token is divided by the time it took, not by the tick it was counted in."""
+    working = [look(at, prefilled=0, generated=0, ttft_sum=0, ttft_count=0) for at in range(31)]
+    history = after(*working)
+    assert value(history, Metric.PREFILL) is None
+    history.add(look(31, prefilled=60_000, generated=1, ttft_sum=30, ttft_count=1))
+    assert value(history, Metric.PREFILL) == 2000.0
+
+
+def test_derive_prefill_beside_a_long_decode() -> None:
+    """While others decode, a new prompt's tokens are divided by its own time to first token."""
+    history = after(*(look(at, prefilled=100, generated=40 * at, ttft_sum=1, ttft_count=1) for at in range(50)))
+    assert value(history, Metric.PREFILL) == 0.0
+    history.add(look(50, prefilled=8_100, generated=2000, ttft_sum=5, ttft_count=2))
+    assert value(history, Metric.PREFILL) == 2000.0
+
+
+def test_derive_prefill_of_queued_prompts() -> None:
+    """Prompts done one after another: waiting in the queue is not prefill time, the time since the one before is."""
+    looks = [look(at, prefilled=0, ttft_sum=0, ttft_count=0, generated=0) for at in range(4)]
+    looks += [look(at, prefilled=8000, ttft_sum=4, ttft_count=1, generated=at) for at in range(4, 8)]
+    history = after(*looks, look(8, prefilled=16_000, ttft_sum=12, ttft_count=2, generated=9))
+    assert value(history, Metric.PREFILL) == 2000.0
+
+
+def test_derive_prefill_of_a_live_counter() -> None:
+    """A counter that moves with each chunk is divided by the window, also when a slow first token comes in it."""
+    looks = [look(at, prefilled=1000 * at, generated=0, ttft_sum=0, ttft_count=0) for at in range(30)]
+    history = after(*looks, look(30, prefilled=30_000, generated=1, ttft_sum=30, ttft_count=1))
+    assert value(history, Metric.PREFILL) == 1000.0
+
+
+def test_derive_prefill_from_prompts_less_hits() -> None:
+    """Without a counter of computed tokens it is all prompt tokens less the hits, never below 0."""
+    early = look(0, prompted=0, hits=0, queries=0)
+    assert value(after(early, look(2, prompted=300, hits=100, queries=300)), Metric.PREFILL) == 100.0
+    assert value(after(early, look(2, prompted=0, hits=100, queries=300, generated=1)), Metric.PREFILL) is None
+    assert value(after(early, look(2, running=0, prompted=0, hits=100, queries=300)), Metric.PREFILL) == 0.0
+
+
+def test_derive_prefix_hits_over_a_minute() -> None:
+    """The hit rate counts the last 60 s; without a look-up in it there is none, while the lifetime stays."""
+    history = after(look(0, hits=10, queries=10), look(1, hits=10, queries=30))
+    assert value(history, Metric.PREFIX_HIT) == 0.0
+    for at in range(2, 70):
+        history.add(look(at, hits=10, queries=30))
+    assert value(history, Metric.PREFIX_HIT) is None
+    assert value(history, Metric.PREFIX_HIT_LIFETIME) == pytest.approx(1 / 3)
+
+
+def test_derive_speculation() -> None:
+    """Acceptance is by drafted tokens, the length by drafts, each position by drafts."""
+    early = look(0, drafts=10, draft_tokens=30, accepted=12, accepted_at={0: 8.0, 1: 4.0})
+    late = look(1, drafts=20, draft_tokens=58, accepted=26, accepted_at={0: 16.0, 1: 9.0, 2: 1.0})
+    values, acceptance_at = after(early, late).derive()
+    assert values[Metric.ACCEPTANCE] == 0.5
+    assert values[Metric.ACCEPTANCE_LENGTH] == pytest.approx(2.4)
+    assert acceptance_at == pytest.approx((0.8, 0.5, 0.1))
+
+
+def test_derive_speculation_that_drafted_nothing() -> None:
+    """Speculation configured and nothing drafted in the window: unknown, not 0."""
+    quiet = {"drafts": 5, "draft_tokens": 15, "accepted": 5, "accepted_at": {0: 5.0}}
+    values, acceptance_at = after(look(0, **quiet), look(1, **quiet)).derive()
+    assert (values[Metric.ACCEPTANCE], values[Metric.ACCEPTANCE_LENGTH], acceptance_at) == (None, None, None)
+
+
+def test_derive_speculation_gauges_of_the_last_work() -> None:
+    """Gauges that hold the ratio count as of the engine's last work within a minute, not as what they show when idle."""
+    history = after(
+        look(0, acceptance=0.5, acceptance_length=2.5), look(1, running=0, acceptance=0, acceptance_length=0)
+    )
+    assert value(history, Metric.ACCEPTANCE) == 0.5
+    assert value(history, Metric.ACCEPTANCE_LENGTH) == 2.5
+    for at in range(2, 70):
+        history.add(look(at, running=0, acceptance=0.5, acceptance_length=2.5))
+    assert value(history, Metric.ACCEPTANCE) is None
+
+
+def test_derive_starts_over_when_a_counter_falls() -> None:
+    """An engine that began anew gives no rate for one interval and then its own."""
+    history = after(look(0, generated=1000), look(1, generated=1040), look(2, generated=5))
+    assert value(history, Metric.DECODE) is None
+    history.add(look(3, generated=35))
+    assert value(history, Metric.DECODE) == 30.0
+
+
+def test_derive_starts_over_when_the_start_time_changes() -> None:
+    """A restart that has already counted further than before is noticed by its start time."""
+    history = after(look(0, generated=10, started=1.0), look(1, generated=500, started=2.0))
+    assert value(history, Metric.DECODE) is None
+
+
+def test_derive_starts_over_after_a_gap() -> None:
+    """Over a suspend no rate is shown, and the minute before it is forgotten."""
+    history = after(look(0, generated=0, hits=0, queries=10), look(1, generated=40, hits=5, queries=20))
+    history.add(look(4.5, generated=4000, hits=5, queries=30), gap_s=3.0)
+    assert value(history, Metric.DECODE) is None
+    assert value(history, Metric.PREFIX_HIT) is None
+    assert value(history, Metric.PREFIX_HIT_LIFETIME) == pytest.approx(5 / 30)
+
+
+def test_derive_ttft_quantiles() -> None:
+    """Quantiles come from what the histogram gained in the window, not from its lifetime."""
+    early = look(0, ttft={0.5: 100.0, 1.0: 100.0, math.inf: 100.0})
+    late = look(1, ttft={0.5: 100.0, 1.0: 104.0, math.inf: 104.0})
+    history = after(early, late)
+    assert value(history, Metric.TTFT_P50) == 0.75
+    assert value(history, Metric.TTFT_P95) == pytest.approx(0.975)
+
+
+@pytest.mark.parametrize(
+    ("gained", "q", "expected"),
+    [
+        ({0.5: 4.0, 1.0: 4.0, math.inf: 4.0}, 0.5, 0.25),
+        ({0.5: 0.0, 1.0: 10.0, math.inf: 10.0}, 0.95, 0.975),
+        ({0.5: 1.0, 1.0: 1.0, math.inf: 10.0}, 0.5, 1.0),
+        (TTFT, 0.5, None),
+        ({0.5: 1.0, 1.0: -1.0, math.inf: 1.0}, 0.5, None),
+        ({0.5: 1.0}, 0.5, None),
+        ({}, 0.5, None),
+    ],
+)
+def test_derive_quantile(gained: dict[float, float], q: float, expected: float | None) -> None:
+    """Linear within a bucket from 0; the last finite bound beyond it; unknown without samples, with a falling bucket, or no +Inf."""
+    assert quantile(TTFT, gained, q) == (expected if expected is None else pytest.approx(expected))

@@ -1,0 +1,129 @@
+"""The parser of text expositions."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparkdash.telemetry.exposition import Measured, parse
+
+NAMES = st.from_regex(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,20}", fullmatch=True).filter(
+    lambda name: not name.endswith("_created")
+)
+LABELS = st.dictionaries(
+    st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]{0,10}", fullmatch=True),
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"), max_size=20),
+    max_size=4,
+)
+SAMPLES = st.lists(st.tuples(NAMES, LABELS, st.floats()), max_size=20)
+
+
+def escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def line(name: str, labels: dict[str, str], value: float) -> str:
+    shown = ",".join(f'{key}="{escaped(text)}"' for key, text in labels.items())
+    return f"{name}{{{shown}}} {value!r}" if labels else f"{name} {value!r}"
+
+
+@given(SAMPLES)
+def test_exposition_round_trip(samples: list[tuple[str, dict[str, str], float]]) -> None:
+    """Every sample written in the classic format is read back with its labels and value, in order."""
+    scrape = parse("\n".join(line(*sample) for sample in samples))
+    seen = [(name, labels, repr(value)) for name, found in scrape.samples.items() for labels, value in found]
+    assert sorted(seen, key=str) == sorted(((n, ls, repr(v)) for n, ls, v in samples), key=str)
+
+
+@given(st.one_of(st.text(), st.text(alphabet='a{}="\\,# \n1.eE+-NanIf_\t')))
+def test_exposition_never_raises(text: str) -> None:
+    """Whatever an engine answers, parsing it ends with a Scrape whose sums are numbers or None."""
+    scrape = parse(text)
+    totals = [scrape.total(name) for name in scrape.samples]
+    assert all(total is None or math.isfinite(total) for total in totals)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("x 1", 1.0),
+        ("x\t1 1699999999999", 1.0),
+        ("  x 1  \r", 1.0),
+        ('x {a="b"} 1', 1.0),
+        ('x{a="b",} 1.2e+07', 1.2e7),
+        ("x{} 3", 3.0),
+        ('x_bucket{le="0.1"} 3', None),
+        ('x{le="0.1"} 3 # {trace_id="7"} 0.05 1699999999.1', 3.0),
+        ("x +Inf", None),
+        ("x NaN", None),
+        ("x 1_000", None),
+        ("x twelve", None),
+        ("x", None),
+        ('x{a="b" 1', None),
+        ('x{a="b"', None),
+        ("x 1 2 3", None),
+        ("x_created 1", None),
+        ("# x 1", None),
+        ('{"x": 1}', None),
+        ("[]", None),
+    ],
+)
+def test_exposition_line(text: str, value: float | None) -> None:
+    """A sample line gives its value; a bad line, another name, or a value that is not finite gives None."""
+    assert parse(text).total("x") == value
+
+
+def test_exposition_keeps_infinity_and_nan_apart() -> None:
+    """NaN and infinities are read as such; only sums and means leave them out."""
+    scrape = parse("x +Inf\nx -Inf\nx NaN\nx 4")
+    assert [repr(sample.value) for sample in scrape.samples["x"]] == ["inf", "-inf", "nan", "4.0"]
+    assert scrape.total("x") == 4.0
+    assert scrape.mean("x") == 4.0
+
+
+def test_exposition_unescapes_labels() -> None:
+    """A label value may hold a quote, a backslash, a newline, a comma and a brace."""
+    scrape = parse(r'x{path="C:\\dir",say="\"}, {\"",two="a\nb"} 1')
+    assert scrape.samples["x"] == (Measured({"path": "C:\\dir", "say": '"}, {"', "two": "a\nb"}, 1.0),)
+
+
+def test_exposition_ends_at_eof() -> None:
+    """What follows `# EOF` is no part of the answer."""
+    assert parse("x 1\n# EOF\nx 2").total("x") == 1.0
+
+
+def test_exposition_keeps_only_wanted_names() -> None:
+    """Names that nobody wants are not kept."""
+    assert set(parse("x 1\ny 2\nz 3", {"x", "z"}).samples) == {"x", "z"}
+
+
+def test_exposition_drops_created_even_when_wanted() -> None:
+    """A `_created` series shares a counter's prefix and is a time, so it never counts."""
+    assert parse("x_created 1.7e9", {"x_created"}).samples == {}
+
+
+def test_exposition_sums_over_labels() -> None:
+    """Sums, means and sums by one label run over every other label, known or not."""
+    scrape = parse('x{engine="0",position="0"} 1\nx{engine="1",position="0"} 3\nx{engine="0",position="1"} 5')
+    assert scrape.total("x") == 9.0
+    assert scrape.mean("x") == 3.0
+    assert scrape.by("x", "position") == {"0": 4.0, "1": 5.0}
+
+
+def test_exposition_picks_label_values() -> None:
+    """A label filter sums the children asked for, 0 for one that is not there yet, and all of a series without that label."""
+    scrape = parse('x{mode="a"} 1\nx{mode="b"} 2\ny{other="a"} 7')
+    assert scrape.total("x", "mode", ("a",)) == 1.0
+    assert scrape.total("x", "mode", ("a", "b")) == 3.0
+    assert scrape.total("x", "mode", ("c",)) == 0.0
+    assert scrape.total("y", "mode", ("a",)) == 7.0
+    assert scrape.total("z", "mode", ("a",)) is None
+
+
+def test_exposition_of_a_broken_answer() -> None:
+    """Of a broken exposition the whole lines are kept and the broken ones are not."""
+    scrape = parse('<html>502 Bad Gateway</html>\nx_total{engine="0" 12\ny{le="0.1"} 3\ny{le="0.25"} -1\nz_tot')
+    assert scrape.samples == {"y": (Measured({"le": "0.1"}, 3.0), Measured({"le": "0.25"}, -1.0))}

@@ -1,0 +1,218 @@
+"""The formulas against what real engines answered, and against values computed elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.metric import Metric
+from sparkdash.domain.profile import EngineKind
+from sparkdash.engines.adapter import MetricNames
+from sparkdash.telemetry.derive import Derived, History
+from sparkdash.telemetry.reading import Reading
+
+VLLM = ("0.11.2", "0.16.0", "0.20.2", "0.24.0", "0.28.0", "0.33.0")
+SGLANG = ("0.5.9", "0.5.12.post1", "0.5.18", "0.5.23")
+REAL = ("base", "draft", "mtp", "ngram", "eagle3")
+SPECULATION = ("draft", "ngram-mod", "ngram-simple")
+
+Between = Callable[..., Derived]
+Recorded = Callable[[str], Any]
+Read = Callable[..., Reading]
+
+
+@pytest.mark.parametrize("version", VLLM)
+def test_recorded_vllm(version: str, between: Between, recorded: Recorded) -> None:
+    """Every figure of every vLLM version equals the one computed independently."""
+    values, acceptance_at = between(EngineKind.VLLM, f"vllm-{version}.txt", f"vllm-{version}-t1.txt")
+    told = recorded(f"vllm-{version}-expected.json")["expected"]
+    assert acceptance_at == pytest.approx(told["per_pos_acceptance"])
+    assert values == pytest.approx(
+        {
+            Metric.DECODE: told["decode_tok_s"],
+            Metric.PREFILL: told["prefill_tok_s_computed"],
+            Metric.PREFIX_HIT: told["prefix_hit_rate_interval"],
+            Metric.PREFIX_HIT_LIFETIME: told["prefix_hit_rate_lifetime"],
+            Metric.KV_USED: told["kv_usage"],
+            Metric.KV_CAPACITY: told["kv_capacity_tokens"],
+            Metric.RUNNING: told["num_running"],
+            Metric.WAITING: told["num_waiting"],
+            Metric.ACCEPTANCE: told["acceptance_rate"],
+            Metric.ACCEPTANCE_LENGTH: told["mean_acceptance_length"],
+            Metric.TTFT_P50: told["quantiles_interval"]["ttft_s"]["p50"],
+            Metric.TTFT_P95: told["quantiles_interval"]["ttft_s"]["p95"],
+            Metric.PREEMPTIONS: 0.0,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "sample"),
+    [*((EngineKind.VLLM, f"vllm-{version}") for version in VLLM)]
+    + [(EngineKind.SGLANG, f"sglang-{version}") for version in (*SGLANG, "0.5.4.post3")],
+)
+def test_recorded_latency_quantiles(kind: EngineKind, sample: str, between: Between, recorded: Recorded) -> None:
+    """The quantile rule holds for a second histogram, the inter-token latency."""
+    names = MetricNames(path="/metrics", ttft=(f"{kind.value}:inter_token_latency_seconds",))
+    values = between(kind, f"{sample}.txt", f"{sample}-t1.txt", names=names).values
+    told = recorded(f"{sample}-expected.json")["expected"]["quantiles_interval"]["itl_s"]
+    assert (values[Metric.TTFT_P50], values[Metric.TTFT_P95]) == pytest.approx((told["p50"], told["p95"]))
+
+
+@pytest.mark.parametrize("mode", REAL)
+def test_recorded_real_vllm(mode: str, between: Between, recorded: Recorded) -> None:
+    """A real vLLM before and after a load, with and without speculation, gives the independently computed figures."""
+    files = (f"real-vllm-0.32.0-{mode}-before.txt", f"real-vllm-0.32.0-{mode}-after.txt")
+    values, acceptance_at = between(EngineKind.VLLM, *files, seconds=10.0)
+    told = recorded(f"real-vllm-0.32.0-{mode}-expected.json")
+    expected, delta = told["expected"], told["delta"]
+    assert values[Metric.DECODE] == pytest.approx(delta["generation_tokens"] / 10)
+    assert values[Metric.PREFILL] == pytest.approx(delta["local_compute"] / 10)
+    assert values[Metric.PREFIX_HIT] == pytest.approx(expected["prefix_hit_rate_interval"])
+    assert values[Metric.ACCEPTANCE] == pytest.approx(expected["acceptance_rate"])
+    assert values[Metric.ACCEPTANCE_LENGTH] == pytest.approx(expected["mean_acceptance_length"])
+    assert (acceptance_at and list(acceptance_at)) == pytest.approx(expected["per_pos_acceptance"])
+    assert values[Metric.TTFT_P50] == pytest.approx(expected["ttft_s"]["p50"])
+    assert values[Metric.TTFT_P95] == pytest.approx(expected["ttft_s"]["p95"])
+
+
+def test_recorded_real_vllm_at_work(between: Between) -> None:
+    """A real vLLM in the middle of a load shows its queue, then an empty one."""
+    files = ("real-vllm-0.32.0-live-midload.txt", "real-vllm-0.32.0-live-after.txt")
+    before = between(EngineKind.VLLM, files[0], files[0]).values
+    after = between(EngineKind.VLLM, *files).values
+    assert before[Metric.RUNNING] == 4.0
+    assert before[Metric.WAITING] == 4.0
+    assert after[Metric.RUNNING] == 0.0
+    assert after[Metric.DECODE] is not None
+    assert after[Metric.DECODE] > 0
+
+
+def test_recorded_preemptions(recorded: Recorded, reading: Read) -> None:
+    """A vLLM whose KV cache is too small tells how often it threw a request out."""
+    history = History()
+    history.add(reading(EngineKind.VLLM, recorded("real-vllm-0.32.0-smallkv-midload.txt")))
+    values = history.derive().values
+    assert values[Metric.PREEMPTIONS] is not None
+    assert values[Metric.PREEMPTIONS] > 0
+    assert values[Metric.KV_USED] == pytest.approx(117 / 129, abs=1e-3)
+
+
+def test_recorded_data_parallel(recorded: Recorded, reading: Read) -> None:
+    """Two engines behind one vLLM: counters and caches are summed, the cache's use is their mean."""
+    seen = reading(EngineKind.VLLM, recorded("real-vllm-0.32.0-dp2-after.txt"))
+    one = reading(EngineKind.VLLM, recorded("real-vllm-0.32.0-base-after.txt"))
+    assert seen.counters.generated == 2560 + 1536
+    assert seen.counters.prefilled == 195 + 105
+    assert seen.gauges.kv_used == 0.0
+    assert one.gauges.kv_capacity == 1048576
+    assert seen.gauges.kv_capacity == 2 * 1048576
+    assert seen.started is None
+
+
+@pytest.mark.parametrize("dialect", ["multiproc", "rustfrontend"])
+def test_recorded_dialects(dialect: str, recorded: Recorded, reading: Read) -> None:
+    """Multiprocess mode and the Rust frontend's OpenMetrics are read like the classic text; neither tells a start time."""
+    seen = reading(EngineKind.VLLM, recorded(f"vllm-0.33.0-{dialect}.txt"))
+    assert None not in seen.counters
+    assert seen.counters.draft_tokens == 3 * (seen.counters.drafts or 0)
+    assert sum(seen.accepted_at.values()) == seen.counters.accepted
+    assert len(seen.ttft) == 23
+    assert seen.started is None
+
+
+def test_recorded_rust_frontend_tells_no_capacity(recorded: Recorded, reading: Read) -> None:
+    """The Rust frontend has no cache_config_info: the capacity is unknown, its use is not."""
+    gauges = reading(EngineKind.VLLM, recorded("vllm-0.33.0-rustfrontend.txt")).gauges
+    assert gauges.kv_capacity is None
+    assert gauges.kv_used == 0.0473
+
+
+@pytest.mark.parametrize("version", SGLANG)
+def test_recorded_sglang(version: str, between: Between, recorded: Recorded) -> None:
+    """Every figure of every SGLang version with live counters equals the one computed independently."""
+    values, acceptance_at = between(EngineKind.SGLANG, f"sglang-{version}.txt", f"sglang-{version}-t1.txt")
+    told = recorded(f"sglang-{version}-expected.json")["expected"]
+    assert values[Metric.DECODE] == pytest.approx(told["decode_tok_s_realtime"])
+    assert values[Metric.PREFILL] == pytest.approx(told["prefill_tok_s_realtime"])
+    assert values[Metric.PREFIX_HIT] == pytest.approx(told["prefix_hit_rate_interval"])
+    assert values[Metric.ACCEPTANCE] == pytest.approx(told["accept_rate"])
+    assert values[Metric.ACCEPTANCE_LENGTH] == pytest.approx(told["accept_length"])
+    assert values[Metric.KV_USED] == pytest.approx(told["kv_usage"])
+    assert values[Metric.KV_CAPACITY] == told["kv_capacity_tokens"]
+    assert values[Metric.TTFT_P50] == pytest.approx(told["quantiles_interval"]["ttft_s"]["p50"])
+    assert values[Metric.TTFT_P95] == pytest.approx(told["quantiles_interval"]["ttft_s"]["p95"])
+    assert acceptance_at is None
+
+
+def test_recorded_sglang_without_live_counters(between: Between, recorded: Recorded) -> None:
+    """SGLang before 0.5.8 tells decode by a gauge and cache hits at a request's end; prefill and capacity are unknown."""
+    values = between(EngineKind.SGLANG, "sglang-0.5.4.post3.txt", "sglang-0.5.4.post3-t1.txt").values
+    told = recorded("sglang-0.5.4.post3-expected.json")
+    assert values[Metric.DECODE] == told["expected"]["gen_throughput_gauge"]
+    assert values[Metric.PREFIX_HIT] == pytest.approx(told["delta"]["cached"] / told["delta"]["prompt"])
+    assert values[Metric.PREFILL] is None
+    assert values[Metric.KV_CAPACITY] is None
+    assert values[Metric.ACCEPTANCE_LENGTH] == told["expected"]["accept_length"]
+
+
+def test_recorded_llamacpp_counters(between: Between) -> None:
+    """llama.cpp without /slots: its counters give what they can, and nothing where they do not."""
+    values, acceptance_at = between(EngineKind.LLAMACPP, "llamacpp-0c1e57098.txt", "llamacpp-0c1e57098-t1.txt")
+    assert values[Metric.DECODE] == pytest.approx((2194 - 2098) / 5)
+    assert values[Metric.PREFILL] == pytest.approx((24191 - 18734) / 5)
+    assert values[Metric.PREFIX_HIT] == pytest.approx(19840 / (19840 + 5457))
+    assert values[Metric.PREFIX_HIT_LIFETIME] == pytest.approx(42951 / (42951 + 24191))
+    assert values[Metric.ACCEPTANCE] == pytest.approx((1357 - 1296) / (2061 - 1968))
+    assert values[Metric.ACCEPTANCE_LENGTH] == pytest.approx(1 + (1357 - 1296) / (687 - 656))
+    assert acceptance_at == pytest.approx((28 / 31, 21 / 31, 12 / 31))
+    assert (values[Metric.RUNNING], values[Metric.WAITING]) == (1.0, 1.0)
+    assert values[Metric.KV_CAPACITY] is None
+    assert values[Metric.TTFT_P50] is None
+
+
+@pytest.mark.parametrize("mode", SPECULATION)
+def test_recorded_real_llamacpp(mode: str, between: Between, reading: Read, recorded: Recorded) -> None:
+    """A real llama.cpp with speculation: positions that appear with the first accepted draft count from 0."""
+    files = [f"real-llama.cpp-0c1e57098-{mode}-{when}.txt" for when in ("before", "after")]
+    values, acceptance_at = between(EngineKind.LLAMACPP, *files)
+    after = reading(EngineKind.LLAMACPP, recorded(files[1]))
+    assert acceptance_at is not None
+    assert sum(acceptance_at) + 1 == pytest.approx(values[Metric.ACCEPTANCE_LENGTH])
+    assert list(acceptance_at) == sorted(acceptance_at, reverse=True)
+    assert values[Metric.ACCEPTANCE] == pytest.approx(
+        (after.counters.accepted or 0) / (after.counters.draft_tokens or 1)
+    )
+
+
+def test_recorded_real_llamacpp_without_speculation(between: Between) -> None:
+    """llama.cpp's speculation counters are there at 0 without speculation: nothing was drafted, so nothing is known."""
+    values, acceptance_at = between(
+        EngineKind.LLAMACPP, "real-llama.cpp-0c1e57098-base-before.txt", "real-llama.cpp-0c1e57098-base-after.txt"
+    )
+    assert (values[Metric.ACCEPTANCE], values[Metric.ACCEPTANCE_LENGTH], acceptance_at) == (None, None, None)
+
+
+def test_recorded_old_llamacpp(recorded: Recorded, reading: Read) -> None:
+    """A build of spring 2026 has neither cache nor speculation counters: both are unknown, not 0."""
+    counters = reading(EngineKind.LLAMACPP, recorded("llamacpp-2026-05.txt")).counters
+    assert counters.generated == 2098
+    assert (counters.hits, counters.queries, counters.drafts, counters.accepted) == (None, None, None, None)
+
+
+def test_recorded_rounded_counters(recorded: Recorded, reading: Read) -> None:
+    """llama.cpp prints six digits: 1.23457e+07 is read as the number it is."""
+    counters = reading(EngineKind.LLAMACPP, recorded("llamacpp-0c1e57098-bigcounters.txt")).counters
+    assert counters.prefilled is not None
+    assert counters.prefilled > 1e6
+
+
+def test_recorded_trtllm(recorded: Recorded, reading: Read) -> None:
+    """TensorRT-LLM's own exposition gives counters, cache use in blocks and its queue."""
+    seen = reading(EngineKind.TRTLLM, recorded("trtllm-main-prometheus.txt"))
+    assert seen.counters.generated == 6321
+    assert (seen.counters.hits, seen.counters.queries) == (840, 1920)
+    assert seen.gauges.kv_used == 0.0615
+    assert (seen.gauges.running, seen.gauges.waiting) == (2.0, 0.0)

@@ -1,0 +1,179 @@
+"""llama.cpp's live figures out of /slots."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparkdash.domain.metric import Metric
+from sparkdash.domain.profile import EngineKind
+from sparkdash.telemetry.derive import History
+from sparkdash.telemetry.reading import Counters, Gauges, Reading
+from sparkdash.telemetry.slots import Slot, Slots, Tally, parse
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["n_ctx", "is_processing", "id_task", "next_token", "n_decoded", "n_prompt_tokens"]), inner
+        )
+    ),
+    max_leaves=12,
+)
+
+
+def row(task: int, *, held: int = 0, prefilled: int = 0, decoded: int = 0, busy: bool = True) -> dict[str, Any]:
+    return {
+        "id": 0,
+        "n_ctx": 8192,
+        "is_processing": busy,
+        "id_task": task,
+        "n_prompt_tokens": held,
+        "n_prompt_tokens_processed": prefilled,
+        "next_token": [{"n_decoded": decoded}],
+    }
+
+
+def slots(*rows: dict[str, Any]) -> Slots:
+    found = parse(json.dumps(rows))
+    assert found is not None
+    return found
+
+
+def test_slots_of_a_real_load(recorded: Callable[[str], Any]) -> None:
+    """Four busy slots of a real llama-server: their tokens, their context, and nothing of the prompts."""
+    found = parse(json.dumps(recorded("real-llama.cpp-0c1e57098-live-midload-slots.json")))
+    assert found is not None
+    assert [slot.decoded for slot in found.busy.values()] == [596, 1213, 1277, 435]
+    assert found.capacity == 4 * 4096
+    assert found.kv_used == pytest.approx((628 + 1241 + 1304 + 458) / 16384)
+    assert "assistant" not in repr(found)
+
+
+def test_slots_of_an_idle_server(recorded: Callable[[str], Any]) -> None:
+    """Idle slots keep what their last task left: none of it counts, and the cache in use is a measured 0."""
+    found = parse(json.dumps(recorded("real-llama.cpp-0c1e57098-draft-slots.json")))
+    assert found == Slots({}, 4 * 4096)
+    assert found is not None
+    assert found.kv_used == 0.0
+
+
+@pytest.mark.parametrize("body", ["", "{}", "[1]", "null", b"\xff", '{"error": {"code": 501}}', "[" * 100_000])
+def test_slots_of_something_else(body: str | bytes) -> None:
+    """What is no list of slots gives None."""
+    assert parse(body) is None
+
+
+@given(JSON)
+def test_slots_never_raise(value: Any) -> None:
+    """Any JSON is either slots or None, and slots can always be counted."""
+    found = parse(json.dumps(value))
+    tally = Tally()
+    for look in (found, found):
+        if look is not None:
+            tally.add(look, None, None)
+    assert tally.decoded >= 0
+
+
+def test_slots_of_older_builds() -> None:
+    """In 2025 next_token was an object and the prompt counts were missing: what is missing is unknown."""
+    found = slots({"n_ctx": 100, "is_processing": True, "id_task": 3, "next_token": {"n_decoded": 9}, "prompt": "x"})
+    assert found.busy == {3: Slot(task=3, held=None, prefilled=None, decoded=9)}
+    assert found.kv_used is None
+
+
+def test_slots_tally_by_task() -> None:
+    """Tokens count from the first look on: growth of a known task, all of a new one in its place."""
+    tally = Tally()
+    tally.add(slots(row(1, decoded=100, prefilled=50)), None, None)
+    assert (tally.decoded, tally.prefilled) == (0, 0)
+    tally.add(slots(row(1, decoded=140, prefilled=50)), None, None)
+    assert (tally.decoded, tally.prefilled) == (40, 0)
+    tally.add(slots(row(2, decoded=7, prefilled=200)), None, None)
+    assert (tally.decoded, tally.prefilled) == (47, 200)
+
+
+def test_slots_tally_of_what_was_never_seen() -> None:
+    """The last tokens of a task, and whole tasks between two looks, come from the counters that move at the end."""
+    tally = Tally()
+    tally.add(slots(), 1000, 500)
+    tally.add(slots(row(1, decoded=40, prefilled=100)), 1000, 600)
+    tally.add(slots(row(1, busy=False)), 1060 + 25, 630)
+    assert (tally.decoded, tally.prefilled) == (85, 130)
+
+
+def test_slots_tally_when_a_task_ends_between_the_two_answers() -> None:
+    """A task that ended after /metrics and before /slots is not counted twice when the counter follows."""
+    tally = Tally()
+    tally.add(slots(row(1, decoded=0)), 0, 0)
+    tally.add(slots(row(1, decoded=50)), 0, 0)
+    tally.add(slots(), 0, 0)
+    tally.add(slots(), 60, 0)
+    assert tally.decoded == 60
+
+
+def test_slots_tally_of_an_aborted_task() -> None:
+    """An aborted task never reaches the counter; what was seen of it stays counted, and others are not charged for long."""
+    tally = Tally()
+    tally.add(slots(row(1, decoded=0)), 0, 0)
+    tally.add(slots(row(1, decoded=500)), 0, 0)
+    tally.add(slots(), 0, 0)
+    tally.add(slots(), 0, 0)
+    tally.add(slots(), 30, 0)
+    assert tally.decoded == 530
+
+
+def timeline(recorded: Callable[[str], Any]) -> list[tuple[float, dict[str, str], Slots]]:
+    looks = recorded("real-llama.cpp-0c1e57098-prefill-timeline.json")["timeline"]
+    return [(look["t"], look["metrics"], slots(*(real_shape(slot) for slot in look["slots"]))) for look in looks]
+
+
+def real_shape(flat: dict[str, Any]) -> dict[str, Any]:
+    following = [{"n_decoded": flat["n_decoded"]}] if flat["n_decoded"] is not None else []
+    return {**{key: count for key, count in flat.items() if count is not None}, "n_ctx": 4096, "next_token": following}
+
+
+def test_slots_prefill_timeline(recorded: Callable[[str], Any], reading: Callable[..., Reading]) -> None:
+    """Through a real 2000-token prompt and its 40 tokens: prefill moves batch by batch, then decode, while no counter does."""
+    history = History()
+    rates = []
+    for at, metrics, live in timeline(recorded):
+        text = "\n".join(f"{name} {count}" for name, count in metrics.items())
+        history.add(reading(EngineKind.LLAMACPP, text, at), live)
+        values = history.derive().values
+        rates.append((at, values[Metric.PREFILL], values[Metric.DECODE]))
+    batches = [(at, prefill, decode) for at, prefill, decode in rates if 80 < at < 245]
+    assert [prefill for _, prefill, _ in batches] == pytest.approx([512 / 57.413, 512 / 47.157, 512 / 48.741])
+    assert {decode for *_, decode in batches} == {0.0}
+    assert rates[-1][2] == pytest.approx(8, abs=1)
+    assert rates[-1][1] == 0.0
+    assert values[Metric.KV_USED] == pytest.approx(2039 / 8192)
+    assert values[Metric.KV_CAPACITY] == 8192
+
+
+def test_slots_timeline_adds_up(recorded: Callable[[str], Any]) -> None:
+    """At the end of the recorded run the sums are the prompt and the tokens that were seen."""
+    tally = Tally()
+    for _, metrics, live in timeline(recorded):
+        counters = [float(metrics[f"llamacpp:{name}"]) for name in ("tokens_predicted_total", "prompt_tokens_total")]
+        tally.add(live, *counters)
+    assert (tally.decoded, tally.prefilled) == (39, 2000)
+
+
+def test_slots_that_come_or_go_start_history_over() -> None:
+    """When /slots is switched off the counters mean something else: no rate reaches over that."""
+    looks = [Reading(float(at), Counters(generated=100.0), Gauges(running=1.0), {}, {}) for at in range(4)]
+    history = History()
+    history.add(looks[0], slots(row(1, decoded=0)))
+    history.add(looks[1], slots(row(1, decoded=40)))
+    assert history.derive().values[Metric.DECODE] == 40.0
+    history.add(looks[2], None)
+    assert history.derive().values[Metric.DECODE] is None
+    history.add(looks[3], None)
+    assert history.derive().values[Metric.DECODE] == 0.0
