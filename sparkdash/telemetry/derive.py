@@ -30,9 +30,15 @@ class Derived(NamedTuple):
 
 
 class History:
-    """The last minute of one engine, one life of it."""
+    """The last minute of one engine, one life of it.
 
-    def __init__(self) -> None:
+    `fresh`: the engine has served nobody before the last minute, so what its counters hold at the first reading
+    belongs to the windows of shares and quantiles. It gives no rate: when within the minute is not known.
+    """
+
+    def __init__(self, *, fresh: bool = False) -> None:
+        self._fresh = fresh
+        self._origin: Reading | None = None
         self._readings: deque[Reading] = deque()
         self._raw: Reading | None = None
         self._tally: Tally | None = None
@@ -52,12 +58,17 @@ class History:
         if slots is not None and self._tally is not None:
             reading = reading.with_slots(slots, self._tally)
         self._readings.append(reading)
+        if self._fresh:
+            self._origin, self._fresh = reading.at_zero(), False
+        if self._origin is not None and reading.at - self._origin.at >= WINDOW_S:
+            self._origin = None
         while len(self._readings) > 2 and self._readings[1].at <= reading.at - WINDOW_S:
             self._readings.popleft()
 
     def clear(self) -> None:
         """Forget everything: what comes next is another life, or too much later."""
         self._readings.clear()
+        self._origin = None
         self._raw = None
         self._tally = None
 
@@ -65,7 +76,7 @@ class History:
         """The figures as of the last reading; everything None without one."""
         if not self._readings:
             return Derived(dict.fromkeys(Metric), None)
-        last, oldest = self._readings[-1], self._readings[0]
+        last, oldest = self._readings[-1], self._origin or self._readings[0]
         window = last.counters.since(oldest.counters) if last is not oldest else Counters()
         gauges = last.gauges
         acceptance, length = self._acceptance(window)

@@ -17,7 +17,7 @@ from sparkdash.domain.metric import EngineSample
 from sparkdash.engines.adapter import MetricNames
 from sparkdash.errors import UpstreamError
 from sparkdash.telemetry import exposition, slots
-from sparkdash.telemetry.derive import History
+from sparkdash.telemetry.derive import WINDOW_S, History
 from sparkdash.telemetry.reading import read, wanted
 from sparkdash.upstream import Reply
 
@@ -59,7 +59,7 @@ class Source:
         self._upstream = upstream
         self._clock = clock
         self._monotonic = monotonic
-        self._history = History()
+        self._history = History(fresh=_fresh(engine, clock()))
         self._task: asyncio.Task[None] | None = None
         self._asked_at = monotonic()
         self._failures = 0
@@ -143,3 +143,7 @@ class Source:
 def identity(engine: Engine) -> tuple[object, ...]:
     """What makes it the same engine still: several may have one port, one after another."""
     return engine.kind, engine.url, engine.container, engine.fingerprint
+
+
+def _fresh(engine: Engine, now: float) -> bool:
+    return not engine.adopted and (engine.ready_at is None or now - engine.ready_at < WINDOW_S)

@@ -131,6 +131,28 @@ async def test_collector_first_sample_has_no_rates(
     assert first.get(Metric.DECODE) is None
 
 
+@pytest.mark.parametrize(
+    ("changes", "known"),
+    [
+        ({"state": EngineState.WARMING}, 0.25),
+        ({"ready_at": 1.7e9 + 990}, 0.25),
+        ({"ready_at": 1.7e9 + 900}, None),
+        ({"adopted": True}, None),
+    ],
+)
+async def test_collector_knows_a_fresh_engine(
+    watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any, changes: dict[str, Any], known: float | None
+) -> None:
+    """Of an engine that has just started the first look counts; of an adopted or older one only what comes after it."""
+    server = await new_engine()
+    server.text = "vllm:prefix_cache_hits_total 2\nvllm:prefix_cache_queries_total 8\n"
+    watch.engines = {"coder": engine(server.url, **changes)}
+    async with collecting(watch, time, box):
+        first = (await watch.sample()).engines["coder"]
+    assert first.get(Metric.PREFIX_HIT) == known
+    assert first.get(Metric.PREFIX_HIT_LIFETIME) == 0.25
+
+
 async def test_collector_asks_only_those_that_answer(
     watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any
 ) -> None:

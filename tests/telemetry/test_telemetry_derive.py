@@ -161,6 +161,20 @@ def test_derive_speculation_gauges_of_the_last_work() -> None:
     assert value(history, Metric.ACCEPTANCE) is None
 
 
+def test_derive_of_a_fresh_engine() -> None:
+    """What an engine counted before its first reading counts in the shares of its first minute, never in a rate."""
+    history = History(fresh=True)
+    history.add(
+        look(0, generated=16, hits=2, queries=8, drafts=4, draft_tokens=10, accepted=5, accepted_at={0: 3.0, 1: 2.0})
+    )
+    values, acceptance_at = history.derive()
+    assert (values[Metric.PREFIX_HIT], values[Metric.ACCEPTANCE], values[Metric.DECODE]) == (0.25, 0.5, None)
+    assert acceptance_at == (0.75, 0.5)
+    for at in range(1, 61):
+        history.add(look(at, generated=16, hits=2, queries=8, drafts=4, draft_tokens=10, accepted=5))
+    assert value(history, Metric.PREFIX_HIT) is None
+
+
 def test_derive_starts_over_when_a_counter_falls() -> None:
     """An engine that began anew gives no rate for one interval and then its own."""
     history = after(look(0, generated=1000), look(1, generated=1040), look(2, generated=5))
