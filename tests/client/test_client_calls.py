@@ -1,0 +1,214 @@
+"""AsyncClient and Client against a daemon over real HTTP."""
+
+import os
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_daemon import FakeDaemon, engine, summary
+
+from sparkdash.client import address
+from sparkdash.client.client import AsyncClient, Client
+from sparkdash.client.routes import Ask
+from sparkdash.domain.container import PullProgress
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.swap import Plan
+from sparkdash.errors import (
+    AdmissionError,
+    DaemonError,
+    EngineError,
+    HostError,
+    ProfileError,
+    SparkdashError,
+    UpstreamError,
+)
+
+
+@pytest.fixture
+def client(daemon: FakeDaemon) -> Iterator[Client]:
+    """A blocking client of the fake daemon."""
+    with Client(daemon.url) as made:
+        yield made
+
+
+def test_state_is_a_snapshot(daemon: FakeDaemon, client: Client) -> None:
+    """What comes back is the domain's value, nested ones included."""
+    daemon.set(engines={"a": engine("a")}, profiles=(summary("a"),))
+    world = client.state()
+    assert world == daemon.bus.snapshot
+    assert world.active == engine("a")
+
+
+def test_requests_are_what_the_api_table_says(daemon: FakeDaemon, client: Client) -> None:
+    """Each method asks its own route with its own body."""
+    client.use("family/variant")
+    client.stop()
+    client.stop("a")
+    client.cancel()
+    client.toggle("a", None, flip=True)
+    client.reload()
+    client.traffic(on=False)
+    client.shutdown("stop")
+    assert daemon.calls == [
+        ("POST", "/api/use", {"profile": "family/variant"}),
+        ("POST", "/api/stop", {"profile": None}),
+        ("POST", "/api/stop", {"profile": "a"}),
+        ("POST", "/api/cancel", {}),
+        ("POST", "/api/toggle", {"a": "a", "flip": True}),
+        ("POST", "/api/reload", {}),
+        ("POST", "/api/traffic", {"on": False}),
+        ("POST", "/api/shutdown", {"engines": "stop"}),
+    ]
+
+
+def test_answers_are_domain_values(daemon: FakeDaemon, client: Client) -> None:
+    """Plans, profiles and lists come typed."""
+    daemon.plans["f/v"] = Plan(profile="f/v", evict=("a",), needs_bytes=1, fits=True, expected_s=9.5)
+    daemon.whole["f/v"] = Profile(name="f/v", engine=EngineKind.SIM)
+    daemon.set(profiles=(summary("f/v"),), problems=("x.yaml:3: wrong",))
+    assert client.plan("f/v") == daemon.plans["f/v"]
+    assert client.profile("f/v") == daemon.whole["f/v"]
+    assert client.profiles().profiles == (summary("f/v"),)
+    assert client.profiles().problems == ("x.yaml:3: wrong",)
+
+
+def test_names_are_quoted_in_paths(daemon: FakeDaemon, client: Client) -> None:
+    """A name with a space or a question mark reaches the daemon as one name; the slash of a variant stays a slash."""
+    assert client.plan("a b?c#d/e").profile == "a b?c#d/e"
+
+
+async def test_the_asynchronous_client_does_the_same(daemon: FakeDaemon) -> None:
+    """One description of the API serves both clients."""
+    daemon.log_lines = ["eins", "zwei\u2028drei"]
+    daemon.pulls = [
+        PullProgress(image="i", detail="layer", fraction=0.5),
+        PullProgress(image="i", detail="", done=True),
+    ]
+    async with AsyncClient(daemon.url + "/v1/") as client:
+        assert (await client.state()).daemon.host == "spark-1"
+        assert await client.health()
+        assert (await client.use("a")).profile == "a"
+        assert [line async for line in client.logs("a", follow=True, tail=5)] == ["eins", "zwei\u2028drei"]
+        assert [step async for step in client.pull("a")] == daemon.pulls
+    assert ("GET", "/api/logs/a?tail=5&follow=1", None) in daemon.calls
+    assert ("POST", "/api/pull", {"profile": "a"}) in daemon.calls
+
+
+def test_logs_and_pulls_stream(daemon: FakeDaemon, client: Client) -> None:
+    """The blocking client's iterators give the same items."""
+    daemon.pulls = [PullProgress(image="i", detail="all", done=True)]
+    assert list(client.logs("a")) == ["first line", "second line"]
+    assert list(client.pull("a")) == daemon.pulls
+
+
+FAILURES: list[tuple[int, dict[str, Any], type[SparkdashError], dict[str, Any]]] = [
+    (404, {"code": "model_not_found", "hint": "Did you mean a?"}, AdmissionError, {"exit_code": 3, "status": 404}),
+    (429, {"code": "queue_full", "retry_after": 7}, AdmissionError, {"retry_after": 7}),
+    (422, {"code": "profile_invalid", "problems": ["a:1: b"]}, ProfileError, {"problems": ("a:1: b",)}),
+    (503, {"code": "no_progress", "phase": "load", "exit_code": 1, "log_tail": ["x", "y"]}, EngineError,
+     {"phase": "load", "container_exit": 1, "log_tail": ("x", "y")}),
+    (503, {"code": "runtime_missing"}, HostError, {"exit_code": 5}),
+    (502, {"code": "engine_unreachable"}, UpstreamError, {"exit_code": 6}),
+    (503, {"code": "daemon_stopping"}, DaemonError, {"exit_code": 7}),
+    (500, {"code": "internal_error"}, SparkdashError, {"exit_code": 1}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "inside", "family", "carries"), FAILURES, ids=lambda v: str(v)[:24])
+def test_every_envelope_becomes_the_error_that_it_was(
+    daemon: FakeDaemon, client: Client, status: int, inside: dict[str, Any], family: type, carries: dict[str, Any]
+) -> None:
+    """Family, code, message, hint and details come back whole."""
+    daemon.errors["/api/use"] = (status, {"message": "It did not work.", **inside})
+    with pytest.raises(SparkdashError) as caught:
+        client.use("a")
+    assert type(caught.value) is family
+    assert (caught.value.message, caught.value.code) == ("It did not work.", inside["code"])
+    assert caught.value.hint == inside.get("hint")
+    assert {key: getattr(caught.value, key) for key in carries} == carries
+
+
+def test_streams_refuse_with_the_same_errors(daemon: FakeDaemon, client: Client) -> None:
+    """A log that does not exist is an error and not an empty log."""
+    daemon.errors["/api/logs/x"] = (404, {"message": "No engine x.", "code": "no_engine", "hint": None})
+    with pytest.raises(AdmissionError, match="No engine x"):
+        list(client.logs("x"))
+
+
+def test_no_daemon_says_how_to_start_one() -> None:
+    """A refused connection is DaemonError 7 with the command to type."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with Client(f"http://127.0.0.1:{port}") as client:
+        assert not client.health()
+        with pytest.raises(DaemonError, match=f"No sparkdash daemon answers at http://127.0.0.1:{port}") as caught:
+            client.state()
+    assert (caught.value.code, caught.value.exit_code) == ("daemon_unreachable", 7)
+
+
+def test_something_else_on_the_port_is_named_as_such(daemon: FakeDaemon, client: Client) -> None:
+    """An answer that is no envelope of ours is another program, or another version."""
+    with pytest.raises(DaemonError) as caught:
+        client._ask(Ask("/api/no-such-route", bool))
+    assert caught.value.code == "daemon_version"
+    daemon.whole["a"] = summary("a")  # type: ignore[assignment] # what a newer daemon might send
+    with pytest.raises(DaemonError, match="is of another version: needs_bytes: Extra inputs") as other:
+        client.profile("a")
+    assert "Restart it" in str(other.value.hint)
+
+
+def test_a_daemon_that_hangs_up_is_not_a_daemon_that_is_not_there() -> None:
+    """The connection's end in the middle of an answer has its own code."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def hang_up() -> None:
+        connection, _ = server.accept()
+        connection.recv(65536)
+        connection.close()
+
+    thread = threading.Thread(target=hang_up)
+    thread.start()
+    with server, Client(f"http://127.0.0.1:{server.getsockname()[1]}") as client:
+        with pytest.raises(DaemonError) as caught:
+            client.state()
+        thread.join()
+    assert caught.value.code == "daemon_hung_up"
+
+
+def test_the_socket_is_preferred_and_the_variable_wins(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPARKDASH_URL, else the socket when it exists, else the port of the settings."""
+    monkeypatch.setenv("SPARKDASH_PORT", "9999")
+    assert str(address.find()) == "http://127.0.0.1:9999"
+    own = FakeDaemon()
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own are too long for a socket's name
+        monkeypatch.setenv("SPARKDASH_RUNTIME_DIR", folder)
+        thread = own.start(Path(folder) / address.SOCKET_NAME)
+        with Client() as client:
+            assert client.address.uds == Path(folder) / address.SOCKET_NAME
+            assert client.state() == own.bus.snapshot
+            monkeypatch.setenv("SPARKDASH_URL", f"{daemon.url}/v1")
+            with Client() as named:
+                assert named.address == address.Address(daemon.url, given=True)
+                assert named.health()
+        own.end(thread)
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8484", "unix:///x", "http://", ""])
+def test_an_address_that_is_no_url_is_refused(url: str) -> None:
+    """The owner's typing error is named."""
+    with pytest.raises(DaemonError, match="is not a URL") as caught:
+        address.at_url(url)
+    assert caught.value.code == "daemon_url_invalid"
+
+
+def test_proxies_of_the_environment_do_not_count(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A box's own daemon is never looked for behind a proxy."""
+    for name in ("HTTP_PROXY", "ALL_PROXY", "http_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    assert os.environ["HTTP_PROXY"]
+    with Client(daemon.url) as client:
+        assert client.health()

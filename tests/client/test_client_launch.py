@@ -1,0 +1,113 @@
+"""Starting the daemon in the background."""
+
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from fake_daemon import FakeDaemon
+
+from sparkdash import paths
+from sparkdash.client import launch
+from sparkdash.errors import DaemonError
+
+SERVES = """
+import http.server, os, sys
+class Door(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers()
+    def log_message(self, *_): pass
+server = http.server.HTTPServer(("127.0.0.1", int(os.environ["SPARKDASH_PORT"])), Door)
+print("serving", os.getsid(0) == os.getpid(), flush=True)
+server.handle_request()
+sys.stdin.read()
+server.serve_forever()
+"""
+
+
+@pytest.fixture
+def port(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A free port, in the settings."""
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        number = free.getsockname()[1]
+    monkeypatch.setenv("SPARKDASH_PORT", str(number))
+    return number
+
+
+def test_a_daemon_that_serves_is_left_alone(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is started where something answers."""
+    monkeypatch.setenv("SPARKDASH_URL", daemon.url)
+    assert launch.ensure(command=["false"]) is None
+    assert not launch.log_file().exists()
+
+
+@pytest.mark.usefixtures("port")
+def test_it_is_started_in_a_session_of_its_own() -> None:
+    """It serves when `ensure` returns, survives the terminal's end, and writes to its log."""
+    process = launch.ensure(command=[sys.executable, "-c", SERVES])
+    assert process is not None
+    assert process.poll() is None
+    assert launch.log_file().read_text() == "serving True\n"
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.usefixtures("port")
+def test_one_that_dies_tells_its_last_words() -> None:
+    """The error carries this run's last log lines only, and where the log is."""
+    launch.log_file().write_text("from an earlier run\n")
+    with pytest.raises(launch.DaemonStartError, match="ended at once, with status 3") as caught:
+        launch.ensure(command=["sh", "-c", "echo port in use >&2; exit 3"])
+    assert caught.value.log_tail == ("port in use",)
+    assert str(launch.log_file()) in str(caught.value.hint)
+    assert (caught.value.code, caught.value.exit_code) == ("daemon_not_started", 7)
+
+
+@pytest.mark.usefixtures("port")
+def test_one_that_never_serves_is_ended() -> None:
+    """Past the deadline nothing half-started is left behind."""
+    with pytest.raises(launch.DaemonStartError, match="did not serve within"):
+        launch.ensure(command=["sh", "-c", "echo $$; exec sleep 60"], deadline_s=0.3)
+    pid = int(launch.log_file().read_text())
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_where_the_owner_named_an_address_nothing_is_started(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+    """SPARKDASH_URL may be another box: a daemon here would not be the one that was meant."""
+    monkeypatch.setenv("SPARKDASH_URL", f"http://127.0.0.1:{port}")
+    with pytest.raises(DaemonError, match="No sparkdash daemon answers"):
+        launch.ensure(command=["false"])
+    assert not launch.log_file().exists()
+
+
+def test_a_long_log_is_moved_aside(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+    """Years of runs do not fill the disk."""
+    monkeypatch.setattr(launch, "LOG_LIMIT", 10)
+    launch.log_file().write_text("more than ten bytes\n")
+    with pytest.raises(launch.DaemonStartError):
+        launch.ensure(command=["sh", "-c", "echo new; exit 1"])
+    assert launch.log_file().read_text() == "new\n"
+    assert launch.log_file().with_suffix(".log.old").read_text() == "more than ten bytes\n"
+
+
+def test_the_end_is_when_the_lock_is_free() -> None:
+    """`wait_ended` returns when the next daemon could start, and gives up with an error at its deadline."""
+    launch.wait_ended(deadline_s=0)
+    lock = paths.runtime_dir() / launch.LOCK_NAME
+    with lock.open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(DaemonError, match="has not ended") as caught:
+            launch.wait_ended(deadline_s=0)
+        assert caught.value.code == "daemon_lingers"
+        threading.Timer(0.1, fcntl.flock, (held, fcntl.LOCK_UN)).start()
+        launch.wait_ended(deadline_s=20)
+    assert Path(lock).exists()
+    assert isinstance(launch.COMMAND, tuple)
+    done = subprocess.run([*launch.COMMAND, "--help"], capture_output=True, text=True, check=True, timeout=60)
+    assert "Run the daemon" in done.stdout
