@@ -128,13 +128,14 @@ class Podman:
         return await self._inspect(ids) if ids else []
 
     async def logs(self, name: str, *, follow: bool, tail: int | None = None) -> AsyncIterator[str]:
-        """Lines of both streams in the order written. Raises HostError(code="no_such_container")."""
+        """Lines of both streams, in the order in which podman's monitor met them. Raises HostError(code="no_such_container")."""
         if await self.inspect(name) is None:
             raise HostError(f"There is no container {name}.", code="no_such_container")
         command = argv.logs(self.name, name, follow=follow, tail=tail)
         async with running(command, merged=True) as process:
             async for line in lines(process):
                 yield line
+            await process.wait()
 
     async def wait(self, name: str) -> int:
         """The exit code once it has ended; -1 when it was removed before it could be asked."""

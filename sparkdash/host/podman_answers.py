@@ -29,7 +29,9 @@ _STATES = {
 }
 """Both programs' words. A paused container still holds its memory and port: it counts as running."""
 
-_LOG_LINE = re.compile(r"^time=\S+ level=")
+_NOISE = re.compile(r"time=\S+ level=|Run 'docker ")
+"""podman's log lines, and docker's advice to read its help."""
+_PREFIX = re.compile(r"(docker: )?(Error: |Error response from daemon: )?")
 _WORDS_LIMIT = 400
 
 
@@ -61,11 +63,10 @@ def pids(top: str) -> set[int]:
 
 
 def last_words(complaint: str) -> str:
-    """What a program said when it failed, shortened: without its log lines when it said more than those."""
+    """What a program said when it failed, shortened: without its noise when it said more than that."""
     said = [line.strip() for line in complaint.splitlines() if line.strip()]
-    plain = [line for line in said if not _LOG_LINE.match(line)] or said
-    text = " ".join(plain[-3:]).removeprefix("Error: ").removeprefix("Error response from daemon: ")
-    text = text.rstrip(".")
+    plain = [line for line in said if not _NOISE.match(line)] or said
+    text = _PREFIX.sub("", " ".join(plain[-3:]), count=1).rstrip(".")
     return text if len(text) <= _WORDS_LIMIT else text[:_WORDS_LIMIT] + "…"
 
 

@@ -1,0 +1,64 @@
+"""Children with a deadline, over real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from sparkdash.host.command import call, lines, running
+
+
+async def test_a_command_that_ends() -> None:
+    """Exit code and both outputs, whatever the bytes."""
+    done = await call(["sh", "-c", "printf 'a\\377'; echo b >&2; exit 3"], deadline_s=10)
+    assert (done.code, done.out, done.err) == (3, "a\ufffd", "b\n")
+
+
+async def test_a_command_that_hangs_is_killed(tmp_path: Path) -> None:
+    """After its deadline the child is gone, not left behind."""
+    file = tmp_path / "pid"
+    with pytest.raises(TimeoutError):
+        await call(["sh", "-c", f"echo $$ > {file}; exec sleep 60"], deadline_s=0.3)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(file.read_text()), 0)
+
+
+async def test_a_program_that_is_not_there() -> None:
+    """It is the operating system's own error: the caller knows what to say."""
+    with pytest.raises(FileNotFoundError):
+        await call(["no-such-program"], deadline_s=1)
+
+
+async def test_cancelling_the_caller_kills_the_child(tmp_path: Path) -> None:
+    """No child outlives the task that waits for it."""
+    fifo = tmp_path / "pid"
+    os.mkfifo(fifo)
+    task = asyncio.ensure_future(call(["sh", "-c", f"echo $$ > {fifo}; exec sleep 60"], deadline_s=None))
+    pid = int(await asyncio.to_thread(fifo.read_text))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+async def test_a_reader_that_stops_kills_a_child_that_never_stops_writing() -> None:
+    """Unread output, more than a pipe holds, keeps neither the child nor its pipe alive."""
+    async with running(["sh", "-c", "echo $$; exec yes"], merged=True) as process:
+        async for line in lines(process):
+            pid = int(line)
+            break
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+async def test_silence_has_a_limit() -> None:
+    """A child that says nothing for too long raises, after what it did say."""
+    async with running(["sh", "-c", "echo a; exec sleep 60"], merged=True) as process:
+        said = lines(process, silence_s=0.3)
+        assert await anext(said) == "a"
+        with pytest.raises(TimeoutError):
+            await anext(said)

@@ -1,0 +1,116 @@
+"""What podman and docker say, in our words. Complaints are podman 4.3.1's own, and docker's."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sparkdash.domain.container import ContainerSpec, ContainerState
+from sparkdash.host import podman_answers as answers
+
+SPEC = ContainerSpec(name="sparkdash-a", image="localhost/a:1", argv=("vllm",), port=1)
+
+PODMAN = {
+    "Id": "255af843",
+    "Name": "sparkdash-a",
+    "ImageName": "localhost/a:1",
+    "State": {"Status": "running", "Pid": 9147, "ExitCode": 0, "StartedAt": "2026-11-21T07:03:20.923210392Z"},
+    "Config": {"Labels": {"sparkdash.profile": "a,b=c"}, "Image": "localhost/a:1"},
+}
+DOCKER = {
+    "Id": "f00d",
+    "Name": "/sparkdash-a",
+    "Image": "sha256:1234",
+    "State": {"Status": "exited", "Pid": 0, "ExitCode": 137, "StartedAt": "2026-11-21T09:03:20.9232+02:00"},
+    "Config": {"Labels": None, "Image": "vllm/vllm-openai:v0.33.0"},
+}
+CREATED = {
+    "Id": "c",
+    "Name": "c",
+    "State": {"Status": "created", "Pid": 0, "ExitCode": 0, "StartedAt": "0001-01-01T00:00:00Z"},
+}
+
+
+def test_a_running_podman_container() -> None:
+    """All fields; a container that runs has no exit code, though podman says 0."""
+    (info,) = answers.containers(json.dumps([PODMAN]))
+    assert (info.name, info.state, info.pid, info.exit_code) == ("sparkdash-a", ContainerState.RUNNING, 9147, None)
+    assert info.labels == {"sparkdash.profile": "a,b=c"}
+    assert info.image == "localhost/a:1"
+    assert info.started_at == pytest.approx(1795244600.92321)
+
+
+def test_an_ended_docker_container() -> None:
+    """Docker's name has a slash, its labels may be null, its image is in Config."""
+    (info,) = answers.containers(json.dumps([DOCKER]))
+    assert (info.name, info.state, info.pid, info.exit_code) == ("sparkdash-a", ContainerState.EXITED, None, 137)
+    assert (info.labels, info.image) == ({}, "vllm/vllm-openai:v0.33.0")
+    assert info.started_at == pytest.approx(1795244600.9232)
+
+
+def test_start_times_and_states_of_other_versions() -> None:
+    """Unix seconds are understood too; the year 1 means never; an unheard-of state is unknown, not an error."""
+    later = {**PODMAN, "State": {"Status": "Running", "StartedAt": 1795244600}}
+    odd = {**PODMAN, "State": {"Status": "hibernating"}}
+    infos = answers.containers(json.dumps([later, CREATED, odd]))
+    assert [info.started_at for info in infos] == [1795244600.0, None, None]
+    assert [info.state.value for info in infos] == ["running", "created", "unknown"]
+
+
+def test_nothing_found() -> None:
+    """An empty answer and an empty list both mean that there is none."""
+    assert answers.containers("") == answers.containers("[]") == []
+
+
+@pytest.mark.parametrize(
+    ("complaint", "code", "hint"),
+    [
+        ("Error: localhost/a:1: image not known", "image_missing", "podman build"),
+        ("docker: Error response from daemon: No such image: localhost/a:1.", "image_missing", "build"),
+        ("Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all", "no_gpu_device", "nvidia-ctk cdi"),
+        ('Error response from daemon: could not select device driver "" with capabilities: [[gpu]].', "no_gpu_device", "cdi"),
+        ("Error: rootlessport listen tcp 0.0.0.0:80: bind: address already in use", "port_in_use", "ss -ltnp"),
+        ("Error: statfs /nope/x: no such file or directory", "mount_missing", "path"),
+        ("invalid mount config for type \"bind\": bind source path does not exist: /x", "mount_missing", "path"),
+        ("Error: runc: exec: \"/nope\": stat /nope: no such file or directory: OCI runtime attempted to invoke a command that was not found", "command_missing", "program"),
+        ("Error: creating container storage: the container name \"n\" is already in use by 179. You have to remove that container to be able to reuse that name: that name is already in use", "name_taken", "ps -a"),
+        ("Error: copying layer: write /x: no space left on device", "disk_full", "system df"),
+        ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?", "runtime_missing", "apt-get"),
+    ],
+)  # fmt: skip
+def test_complaints_are_classified(complaint: str, code: str, hint: str) -> None:
+    """Each known complaint gets its code and what to do; the program's own words stay in the message."""
+    error = answers.start_failed("podman", SPEC, complaint)
+    assert error.code == code
+    assert hint in (error.hint or "")
+    assert complaint.removeprefix("Error: ").split()[-1].strip(".") in error.message
+
+
+def test_an_unknown_complaint_keeps_its_words() -> None:
+    """What matches nothing is told as it was said, shortened, without podman's log lines."""
+    log = 'time="2026-11-21T07:03:20Z" level=warning msg="Error validating CNI config file"\n'
+    error = answers.start_failed("podman", SPEC, log + "Error: something new " + "x" * 1000)
+    assert error.code == "runtime_failed"
+    assert "something new" in error.message
+    assert "CNI" not in error.message
+    assert len(error.message) < 500
+
+
+def test_docker_is_heard_without_its_advice() -> None:
+    """Docker's prefix and its pointer to the help are left out."""
+    said = "docker: Error response from daemon: No such image: x:1.\n\nRun 'docker run --help' for more information\n"
+    assert answers.last_words(said) == "No such image: x:1"
+
+
+def test_a_registry_that_wants_a_login() -> None:
+    """A refused pull says where to log in."""
+    error = answers.image_missing(
+        "podman", "nvcr.io/nvidia/vllm:26.05-py3", "unable to retrieve auth token: unauthorized"
+    )
+    assert "podman login nvcr.io" in (error.hint or "")
+
+
+def test_process_ids_of_top() -> None:
+    """The headline and what is no number are left out."""
+    assert answers.pids("HPID\n9147\n?\n12\n") == {9147, 12}

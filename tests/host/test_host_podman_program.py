@@ -1,0 +1,134 @@
+"""The podman runtime against stand-ins for the program: what real podman does rarely, and docker, which is not here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerSpec, PullProgress
+from sparkdash.domain.profile import Mount
+from sparkdash.errors import HostError
+from sparkdash.host import podman
+from sparkdash.host.podman import Podman
+
+Program = Callable[[str, str], Path]
+
+SPEC = ContainerSpec(
+    name="n", image="i:1", argv=("serve",), port=1, labels={LABEL_PROFILE: "a", LABEL_OWNER: "me"}
+)  # fmt: skip
+OURS = '[{"Id": "1", "Name": "/n", "State": {"Status": "running", "Pid": 5}, "Config": {"Labels": {"sparkdash.profile": "a", "sparkdash.owner": "me"}}}]'
+DOCKER = f"""
+case "$1" in
+  inspect) echo '{OURS}' ;;
+  version) echo 28.2.2 ;;
+  ps) echo 1 ;;
+  top) printf 'PID\\n5\\n6\\n' ;;
+  image) [ "$5" = i:1 ] || {{ echo "Error response from daemon: No such image: $5" >&2; exit 1; }} ;;
+  stop) echo "Error response from daemon: No such container: n" >&2; exit 1 ;;
+esac
+"""
+
+
+async def test_podman_absent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without podman every call says that it is missing and how to get it."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(HostError) as caught:
+        await Podman().version()
+    assert caught.value.code == "runtime_missing"
+    assert "apt-get install podman" in (caught.value.hint or "")
+
+
+async def test_podman_that_hangs(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that passes its deadline names the command and the seconds."""
+    program("podman", "exec sleep 60")
+    monkeypatch.setattr(podman, "LOOK_S", 0.3)
+    with pytest.raises(HostError, match="`podman inspect` gave no answer") as caught:
+        await Podman().inspect("n")
+    assert caught.value.code == "runtime_timeout"
+
+
+async def test_a_stop_that_hangs_is_followed_by_force(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older podmans hang in stop; the container is removed by force all the same."""
+    calls = program("podman", '[ "$1" = stop ] && exec sleep 60; exit 0')
+    monkeypatch.setattr(podman, "REMOVE_S", 1)
+    await Podman().stop("n", grace_s=0)
+    assert calls.read_text().splitlines()[-1] == "rm --force --volumes -t 0 n"
+
+
+async def test_answers_that_are_no_json(program: Program) -> None:
+    """A podman that talks nonsense is a HostError, not a crash."""
+    program("podman", "echo hello")
+    with pytest.raises(HostError, match="not JSON"):
+        await Podman().inspect("n")
+
+
+async def test_docker_reads(program: Program) -> None:
+    """Version, image, list, inspect and process ids through docker's words."""
+    program("docker", DOCKER)
+    docker = Podman("docker")
+    assert await docker.version() == "28.2.2"
+    assert await docker.image_present("i:1")
+    assert not await docker.image_present("other:1")
+    assert [info.name for info in await docker.containers({LABEL_PROFILE: ""})] == ["n"]
+    assert await docker.pids("n") == {5, 6}
+
+
+async def test_docker_replaces_by_removing_first(program: Program) -> None:
+    """Docker has no --replace: a container of ours with the name is removed before the run."""
+    calls = program("docker", DOCKER)
+    await Podman("docker").start(SPEC)
+    verbs = [line.split()[0] for line in calls.read_text().splitlines()]
+    assert verbs == ["inspect", "rm", "run", "inspect"]
+
+
+async def test_docker_stop_of_one_that_is_gone(program: Program) -> None:
+    """Gone already is success."""
+    calls = program("docker", DOCKER)
+    await Podman("docker").stop("n", grace_s=1.2)
+    assert calls.read_text().splitlines() == ["stop -t 2 n"]
+
+
+async def test_docker_daemon_that_does_not_run(program: Program) -> None:
+    """A client without its daemon is a missing runtime, also when asked for an image."""
+    program("docker", 'echo "Cannot connect to the Docker daemon at unix:///x. Is it running?" >&2; exit 1')
+    for ask in (Podman("docker").version(), Podman("docker").image_present("i:1"), Podman("docker").containers({})):
+        with pytest.raises(HostError) as caught:
+            await ask
+        assert caught.value.code == "runtime_missing"
+
+
+async def test_pull_tells_what_it_does(program: Program) -> None:
+    """Each line is progress without a made-up fraction; the last one is done."""
+    program("podman", "echo 'Trying to pull i:1...' >&2; echo 'Copying blob sha256:ab' >&2; echo 1234")
+    steps = [step async for step in Podman().pull("i:1")]
+    assert [step.detail for step in steps[:2]] == ["Trying to pull i:1...", "Copying blob sha256:ab"]
+    assert {step.fraction for step in steps[:-1]} == {None}
+    assert steps[-1] == PullProgress(image="i:1", detail="pulled", fraction=1.0, done=True)
+
+
+async def test_pull_that_fails(program: Program) -> None:
+    """The registry's last words, and what to do."""
+    program("podman", "echo 'Trying to pull nvcr.io/x:1...'; echo 'Error: unauthorized: log in' >&2; exit 125")
+    with pytest.raises(HostError, match="unauthorized: log in") as caught:
+        async for _ in Podman().pull("nvcr.io/x:1"):
+            pass
+    assert caught.value.code == "image_missing"
+    assert "podman login nvcr.io" in (caught.value.hint or "")
+
+
+async def test_a_spec_without_an_image() -> None:
+    """Podman cannot run a profile that names no image, and says so before trying."""
+    with pytest.raises(HostError, match="has no image"):
+        Podman().command(SPEC.model_copy(update={"image": None}))
+
+
+async def test_a_writable_mount_that_cannot_be_made(program: Program, tmp_path: Path) -> None:
+    """A cache folder below a file cannot be; the message names it."""
+    program("podman", "exit 0")
+    (tmp_path / "file").write_text("")
+    mount = Mount(source=str(tmp_path / "file/cache"), target="/c", read_only=False)
+    with pytest.raises(HostError, match="file/cache") as caught:
+        await Podman().start(SPEC.model_copy(update={"mounts": (mount,)}))
+    assert caught.value.code == "mount_missing"

@@ -1,0 +1,205 @@
+"""Plain processes: what the runtimes' common tests cannot see."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from sparkdash.domain.container import LABEL_OWNER, ContainerSpec, ContainerState
+from sparkdash.errors import HostError
+from sparkdash.host import proc
+from sparkdash.host.process import Process
+from sparkdash.host.process_record import Records
+
+STAY = "sleep 300 & wait"
+START = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from sparkdash.domain.container import ContainerSpec
+from sparkdash.host.process import Process
+spec = ContainerSpec(name="n", image=None, argv=("sh", "-c", sys.argv[2]), port=1, labels={"sparkdash.owner": "me"})
+info = asyncio.run(Process(Path(sys.argv[1])).start(spec))
+print(info.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+"""A daemon that starts an engine and is killed."""
+
+
+def spec(script: str) -> ContainerSpec:
+    return ContainerSpec(name="qwen3.5-a", image=None, argv=("sh", "-c", script), port=1)
+
+
+def killed_daemon(folder: Path, script: str) -> int:
+    """Let another process start `script` and die; the pid of what it started."""
+    out = subprocess.run([sys.executable, "-c", START, folder, script], stdout=subprocess.PIPE, timeout=60, check=False)
+    assert out.returncode == -signal.SIGKILL
+    return int(out.stdout)
+
+
+def runs(pid: int) -> bool:
+    found = proc.stat(pid)
+    return found is not None and not found.ended
+
+
+async def test_an_engine_outlives_a_killed_daemon(tmp_path: Path) -> None:
+    """The next daemon adopts it by its labels, follows its log, and ends it."""
+    pid = killed_daemon(tmp_path, f"echo up; {STAY}")
+    runtime = Process(tmp_path)
+    (info,) = await runtime.containers({LABEL_OWNER: "me"})
+    assert (info.pid, info.state) == (pid, ContainerState.RUNNING)
+    log = runtime.logs("n", follow=True)
+    assert await anext(log) == "up"
+    await runtime.stop("n", grace_s=5)
+    assert [line async for line in log] == []
+    assert not runs(pid)
+
+
+async def test_the_exit_code_of_another_daemons_child_is_unknown(tmp_path: Path) -> None:
+    """Only a parent learns it: None when seen, -1 when waited for; the end itself is noticed."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    killed_daemon(tmp_path, f"read x < {gate}; exit 3")
+    runtime = Process(tmp_path)
+    waiter = asyncio.ensure_future(runtime.wait("n"))
+    await asyncio.to_thread(gate.write_text, "go\n")
+    async with asyncio.timeout(20):
+        assert await waiter == -1
+    info = await runtime.inspect("n")
+    assert info is not None
+    assert (info.state, info.exit_code) == (ContainerState.EXITED, None)
+    await runtime.stop("n", grace_s=0)
+
+
+async def test_workers_that_lost_their_leader_are_ended(tmp_path: Path) -> None:
+    """An engine whose server died and whose worker lives on still holds memory: stop ends the worker."""
+    runtime, script = Process(tmp_path), "(trap '' TERM; exec sleep 300) & echo $!; exit 1"
+    await runtime.start(spec(script))
+    assert await runtime.wait("qwen3.5-a") == 1
+    (worker,) = [int(line) async for line in runtime.logs("qwen3.5-a", follow=False)]
+    assert runs(worker)
+    await runtime.stop("qwen3.5-a", grace_s=0)
+    assert not runs(worker)
+
+
+async def test_workers_in_a_session_of_their_own_are_ended(tmp_path: Path) -> None:
+    """A worker that opened its own session is found as a descendant, and ended with its leader."""
+    runtime = Process(tmp_path)
+    await runtime.start(spec("setsid sleep 300 & echo $!; wait"))
+    log = runtime.logs("qwen3.5-a", follow=True)
+    worker = int(await anext(log))
+    await log.aclose()
+    assert worker in await runtime.pids("qwen3.5-a")
+    await runtime.stop("qwen3.5-a", grace_s=5)
+    assert not runs(worker)
+
+
+async def test_a_stranger_with_the_pid_is_left_alone(tmp_path: Path) -> None:
+    """A record whose pid belongs to a process born at another time: it has ended, and stop touches nobody."""
+    runtime, records = Process(tmp_path), Records(tmp_path)
+    stranger = await runtime.start(spec(STAY))
+    now = records.get("qwen3.5-a")
+    assert now is not None
+    assert stranger.pid is not None
+    boot, _, ticks = now.birth.rpartition(":")
+    records.put(now.model_copy(update={"birth": f"{boot}:{int(ticks) - 1}"}))
+    assert await runtime.pids("qwen3.5-a") == set()
+    info = await runtime.inspect("qwen3.5-a")
+    assert info is not None
+    assert (info.state, info.exit_code) == (ContainerState.EXITED, None)
+    await runtime.stop("qwen3.5-a", grace_s=0)
+    assert runs(stranger.pid)
+    records.put(now)
+    await runtime.stop("qwen3.5-a", grace_s=0)
+    assert not runs(stranger.pid)
+
+
+async def test_a_record_of_an_earlier_boot_is_over(tmp_path: Path) -> None:
+    """After a restart of the box a process with the same pid and the same tick is not ours."""
+    runtime, records = Process(tmp_path), Records(tmp_path)
+    info = await runtime.start(spec(STAY))
+    now = records.get("qwen3.5-a")
+    assert now is not None
+    assert info.pid is not None
+    ticks = now.birth.rpartition(":")[2]
+    records.put(now.model_copy(update={"birth": f"another-boot:{ticks}"}))
+    assert await runtime.pids("qwen3.5-a") == set()
+    await runtime.stop("qwen3.5-a", grace_s=0)
+    assert runs(info.pid)
+    records.put(now)
+    await runtime.stop("qwen3.5-a", grace_s=0)
+    assert not runs(info.pid)
+
+
+async def test_a_damaged_record_is_no_record(tmp_path: Path) -> None:
+    """A file that is no record neither breaks the list nor is adopted."""
+    (tmp_path / "n.json").write_text("{half")
+    assert await Process(tmp_path).containers({}) == []
+    assert await Process(tmp_path).inspect("n") is None
+
+
+@pytest.mark.parametrize("name", ["../evil", "a/b", "", ".hidden"])
+async def test_names_are_no_paths(tmp_path: Path, name: str) -> None:
+    """A name that would leave the folder is refused."""
+    with pytest.raises(HostError) as caught:
+        await Process(tmp_path).inspect(name)
+    assert caught.value.code == "bad_name"
+
+
+async def test_records_and_logs_are_the_owners_alone(tmp_path: Path) -> None:
+    """Neither the argv nor the log can be read by other users."""
+    runtime = Process(tmp_path / "new")
+    await runtime.start(spec("exit 0"))
+    await runtime.wait("qwen3.5-a")
+    modes = {file.name: file.stat().st_mode & 0o777 for file in (tmp_path / "new").iterdir()}
+    assert modes == {"qwen3.5-a.json": 0o600, "qwen3.5-a.log": 0o600}
+
+
+async def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    """The message names the folder and what to do."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HostError, match="file/processes") as caught:
+        await Process(tmp_path / "file/processes").start(spec("exit 0"))
+    assert caught.value.code == "state_unwritable"
+
+
+async def test_the_tail_of_a_log_whose_last_line_is_open(tmp_path: Path) -> None:
+    """A last line without its newline counts as one."""
+    runtime = Process(tmp_path)
+    await runtime.start(spec("seq 1 30000; printf end"))
+    await runtime.wait("qwen3.5-a")
+    tails = {n: [line async for line in runtime.logs("qwen3.5-a", follow=False, tail=n)] for n in (0, 1, 2)}
+    assert tails == {0: [], 1: ["end"], 2: ["30000", "end"]}
+    whole = [line async for line in runtime.logs("qwen3.5-a", follow=False, tail=99999)]
+    assert len(whole) == 30001
+
+
+async def test_the_command_a_person_would_type(tmp_path: Path) -> None:
+    """Variables come first, behind env."""
+    with_env = spec("x").model_copy(update={"env": {"A": "b"}})
+    assert Process(tmp_path).command(with_env) == ["env", "A=b", "sh", "-c", "x"]
+    assert Process(tmp_path).command(spec("x")) == ["sh", "-c", "x"]
+
+
+async def test_pulling_is_done_at_once(tmp_path: Path) -> None:
+    """There is nothing to fetch."""
+    assert [step.done async for step in Process(tmp_path).pull("i:1")] == [True]
+    assert await Process(tmp_path).image_present("i:1")
+
+
+def test_on_the_daemons_event_loop(tmp_path: Path) -> None:
+    """uvloop watches children in its own way: a life there ends with the same code."""
+
+    async def life() -> tuple[int, list[str]]:
+        runtime = Process(tmp_path)
+        await runtime.start(spec("echo hello; exit 9"))
+        code = await runtime.wait("qwen3.5-a")
+        return code, [line async for line in runtime.logs("qwen3.5-a", follow=True)]
+
+    assert uvloop.run(life()) == (9, ["hello"])

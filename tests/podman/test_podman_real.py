@@ -1,0 +1,128 @@
+"""Real podman: what containers have and processes have not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from typing import Any
+
+import psutil
+import pytest
+
+from sparkdash.domain.container import LABEL_OWNER, ContainerState
+from sparkdash.domain.profile import Mount
+from sparkdash.errors import HostError
+from sparkdash.host import podman_argv
+
+pytestmark = pytest.mark.podman
+
+STAY = "sleep 300 & wait"
+
+
+def podman_children() -> list[str]:
+    """podman commands that this process has not ended."""
+    children = psutil.Process().children()
+    return [" ".join(child.cmdline()) for child in children if child.is_running() and child.name() == "podman"]
+
+
+async def test_images(podman_ground: Any) -> None:
+    """One that was built is here; one that nobody has is not."""
+    assert await podman_ground.runtime.image_present(podman_ground.image)
+    assert not await podman_ground.runtime.image_present("localhost/sparkdash-test-nobody:1")
+
+
+async def test_an_image_that_is_missing(podman_ground: Any) -> None:
+    """Nothing is pulled behind one's back: the start fails at once and says how to get the image."""
+    spec = podman_ground.spec(STAY, image="localhost/sparkdash-test-nobody:1")
+    with pytest.raises(HostError, match="localhost/sparkdash-test-nobody:1") as caught:
+        await podman_ground.runtime.start(spec)
+    assert caught.value.code == "image_missing"
+    assert "podman build" in (caught.value.hint or "")
+    assert await podman_ground.runtime.inspect(spec.name) is None
+
+
+async def test_a_pull_from_a_registry_that_is_not_there(podman_ground: Any) -> None:
+    """Steps, then an error with podman's own words."""
+    steps = podman_ground.runtime.pull("localhost:9/nobody/nothing:1")
+    first = await anext(steps)
+    assert (first.fraction, first.done) == (None, False)
+    with pytest.raises(HostError) as caught:
+        _ = [step async for step in steps]
+    assert caught.value.code == "image_missing"
+    assert "localhost:9" in caught.value.message
+
+
+async def test_no_gpu(podman_ground: Any) -> None:
+    """A device that CDI cannot resolve: how to make it known; no half-made container stays."""
+    spec = podman_ground.spec(STAY, devices=("nvidia.com/gpu=sparkdash-test-none",))
+    with pytest.raises(HostError, match=r"nvidia\.com/gpu") as caught:
+        await podman_ground.runtime.start(spec)
+    assert caught.value.code == "no_gpu_device"
+    assert "nvidia-ctk cdi generate" in (caught.value.hint or "")
+    assert await podman_ground.runtime.inspect(spec.name) is None
+
+
+async def test_mounts(podman_ground: Any) -> None:
+    """A missing model folder is an error that names it; a missing cache folder is made."""
+    folder = podman_ground.folder
+    model = Mount(source=str(folder / "no-model"), target="/model")
+    cache = Mount(source=str(folder / "cache/new"), target="/cache", read_only=False)
+    with pytest.raises(HostError, match="no-model") as caught:
+        await podman_ground.runtime.start(podman_ground.spec(STAY, mounts=(model,)))
+    assert caught.value.code == "mount_missing"
+    spec = podman_ground.spec("echo hello > /cache/file", mounts=(cache,))
+    await podman_ground.runtime.start(spec)
+    assert await podman_ground.runtime.wait(spec.name) == 0
+    assert (folder / "cache/new/file").read_text() == "hello\n"
+
+
+async def test_a_stranger_with_our_name_is_left_alone(podman_ground: Any) -> None:
+    """A container that this daemon did not start is never replaced."""
+    spec = podman_ground.spec(STAY)
+    stranger = spec.model_copy(update={"labels": {**spec.labels, LABEL_OWNER: "another-daemon"}})
+    first = await podman_ground.runtime.start(stranger)
+    with pytest.raises(HostError, match=spec.name) as caught:
+        await podman_ground.runtime.start(spec)
+    assert caught.value.code == "name_taken"
+    assert await podman_ground.runtime.inspect(spec.name) == first
+    await podman_ground.runtime.stop(spec.name, grace_s=0)
+
+
+async def test_what_the_container_got(podman_ground: Any) -> None:
+    """Shared memory, tmpfs, host network, no restart policy, a bounded log: as podman itself reports them."""
+    spec = podman_ground.spec(STAY, shm_size="64m", tmpfs=("/scratch:size=1m",))
+    await podman_ground.runtime.start(spec)
+    out = await asyncio.to_thread(subprocess.check_output, ["podman", "inspect", spec.name])
+    host = json.loads(out)[0]["HostConfig"]
+    assert host["ShmSize"] == 64 << 20
+    assert "/scratch" in host["Tmpfs"]
+    assert host["NetworkMode"] == "host"
+    assert host["RestartPolicy"]["Name"] in ("", "no")
+    assert host["AutoRemove"] is False
+    assert host["LogConfig"]["Type"] == "k8s-file"
+
+
+async def test_the_printed_command_works_when_pasted(podman_ground: Any) -> None:
+    """What --dry-run prints starts the same container in a shell."""
+    spec = podman_ground.spec("echo 'it is \"quoted\"'; sleep 300 & wait")
+    text = podman_argv.shell(podman_ground.runtime.command(spec))
+    await asyncio.to_thread(subprocess.run, ["sh", "-c", text], check=True, capture_output=True)
+    info = await podman_ground.runtime.inspect(spec.name)
+    assert info.state is ContainerState.RUNNING
+    assert [line async for line in podman_ground.runtime.logs(spec.name, follow=False)] == ['it is "quoted"']
+
+
+async def test_listeners_that_leave_take_their_podman_along(podman_ground: Any) -> None:
+    """A log that is no longer followed and a cancelled wait leave no podman behind."""
+    spec = podman_ground.spec(f"echo tick; {STAY}")
+    await podman_ground.runtime.start(spec)
+    log = podman_ground.runtime.logs(spec.name, follow=True)
+    assert await anext(log) == "tick"
+    waiter = asyncio.ensure_future(podman_ground.runtime.wait(spec.name))
+    await podman_ground.runtime.version()
+    assert sorted(words.split()[1] for words in podman_children()) == ["--log-level=error", "wait"]
+    await log.aclose()
+    waiter.cancel()
+    await asyncio.gather(waiter, return_exceptions=True)
+    assert podman_children() == []
