@@ -12,10 +12,7 @@ from typing import Any
 from sparkdash.catalog.catalog import Problem, nearest
 from sparkdash.catalog.document import Document, KeyPath
 from sparkdash.catalog.schema import Section
-from sparkdash.domain.profile import EngineKind, Profile
-
-AUTO = "auto"
-"""Clients say it for "whatever runs now"."""
+from sparkdash.domain.profile import AUTO, EngineKind, Profile
 
 OURS = ("host", "port", "served-model-name")
 """Arguments that sparkdash sets itself."""

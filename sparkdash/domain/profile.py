@@ -16,6 +16,9 @@ from pydantic import Field, model_validator
 from sparkdash.domain.base import Frozen
 from sparkdash.units import GIB
 
+AUTO = "auto"
+"""The name that clients give for whatever runs now; no profile may have it."""
+
 ArgValue = bool | int | float | str | list[Any] | dict[str, Any] | None
 """An engine flag's value. True is a bare flag, False and None leave it out, a dict or list is passed as JSON."""
 
@@ -171,7 +174,7 @@ class Profile(Frozen):
         launch = self.model_dump(
             mode="json",
             include={
-                "engine", "engine_version", "image", "command", "models", "args", "env", "mounts",
+                "name", "serves", "engine", "engine_version", "image", "command", "models", "args", "env", "mounts",
                 "tmpfs", "gpu", "shm_size", "url", "nodes", "sim",
             },
         )  # fmt: skip

@@ -11,11 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sparkdash.domain.profile import ArgValue, ModelRef, Profile
+from sparkdash.domain.profile import AUTO, ArgValue, ModelRef, Profile
 from sparkdash.errors import ProfileError
-
-AUTO = "auto"
-"""The model name that means "whatever runs now". Engines accept it, so that the gateway forwards bodies unchanged."""
 
 HOST = "127.0.0.1"
 """Engines listen on loopback only: the gateway is their one door."""
@@ -30,6 +27,7 @@ def container_name(profile: str) -> str:
 
 def served_names(profile: Profile) -> tuple[str, ...]:
     """The profile's name, its aliases and `auto`, in that order."""
+    # AUTO among them, so that the gateway need not touch the body
     return (profile.name, *profile.serves, AUTO)
 
 
