@@ -45,9 +45,12 @@ class Books:
         self.swap: Swap | None = None
         self.engines: Mapping[str, Engine] = MappingProxyType(self._engines)
         """A live view; failed ones stay until their next start or a stop."""
+        self.started: dict[str, Profile] = {}
+        """Each engine's profile as it was started, whatever its file says now."""
 
     def enter(self, profile: Profile, state: EngineState, **facts: object) -> Engine:
         """A new incarnation of `profile` begins in this state."""
+        self.started[profile.name] = profile
         engine = Engine(
             profile=profile.name,
             kind=profile.engine,
@@ -75,8 +78,9 @@ class Books:
         """The engine is gone as it should be."""
         self.move(name, EngineState.ABSENT, progress=None, in_flight=0)
         self._engines.pop(name, None)
+        self.started.pop(name, None)
 
-    def load(self, name: str, in_flight: int) -> None:
+    def busy(self, name: str, in_flight: int) -> None:
         """How many requests use the engine."""
         old = self._engines.get(name)
         if old and old.in_flight != in_flight:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AbstractAsyncContextManager, aclosing
+from typing import cast
 
 from sparkdash.errors import SparkdashError
 from sparkdash.host.runtime import Runtime
@@ -17,6 +19,13 @@ KEPT = 1000
 
 READ_S = 5.0
 """Limit of reading an ended engine's log: its last words are good to have, and nobody must wait for them."""
+
+
+def lines_of(
+    runtime: Runtime, container: str, *, follow: bool, tail: int | None = None
+) -> AbstractAsyncContextManager[AsyncIterator[str]]:
+    """The runtime's lines, and the end of what reads them when the context is left early."""
+    return aclosing(cast("AsyncGenerator[str, None]", runtime.logs(container, follow=follow, tail=tail)))
 
 
 class Logbook:
@@ -42,7 +51,8 @@ class Logbook:
 
     def tail(self, profile: str, count: int = KEPT) -> list[str]:
         """The last lines that are kept."""
-        return list(self._lines.get(profile, ()))[-count:]
+        lines = list(self._lines.get(profile, ()))
+        return lines[max(0, len(lines) - count) :]
 
     async def close(self, profile: str) -> None:
         """The container is about to be removed: keep its last lines."""
@@ -52,8 +62,8 @@ class Logbook:
         lines: deque[str] = deque(maxlen=KEPT)
         try:
             async with asyncio.timeout(READ_S):
-                async for line in self._runtime.logs(container, follow=False, tail=KEPT):
-                    lines.append(line)
+                async with lines_of(self._runtime, container, follow=False, tail=KEPT) as said:
+                    lines.extend([line async for line in said])
         except (SparkdashError, TimeoutError):
             return
         if lines:
@@ -62,8 +72,9 @@ class Logbook:
     async def read(self, profile: str, *, tail: int | None, follow: bool) -> AsyncIterator[str]:
         """Lines from the container while there is one, else those that were kept."""
         if container := self._containers.get(profile):
-            async for line in self._runtime.logs(container, follow=follow, tail=tail):
-                yield line
+            async with lines_of(self._runtime, container, follow=follow, tail=tail) as said:
+                async for line in said:
+                    yield line
             return
         for line in self.tail(profile, KEPT if tail is None else tail):
             yield line

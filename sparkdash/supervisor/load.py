@@ -1,0 +1,195 @@
+"""From a started container to its first good answer.
+
+Owns: the engine's log while it loads, its progress, when it is given up, and the warm-up. Must not know what ran
+before, or who waits.
+
+Rule: a load has no time limit of its own (a 120B model from a slow disk takes an hour); it has one on standing
+still. A line of a shape not seen before counts as progress, and so does memory that the engine takes. A line that
+only repeats (vLLM's "No available shared memory broadcast block found in 60 seconds") does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable
+from contextlib import suppress
+from types import TracebackType
+from typing import Self, TypeVar
+
+from sparkdash.domain.engine import LoadProgress
+from sparkdash.domain.profile import Profile
+from sparkdash.domain.swap import SwapPhase
+from sparkdash.errors import EngineError, SparkdashError, UpstreamError
+from sparkdash.supervisor.logbook import lines_of
+from sparkdash.supervisor.tools import Tools
+from sparkdash.units import MIB, duration
+
+POLL_S = 0.5
+PROBE_S = 2.0
+"""Limit of one liveness probe."""
+TELL_S = 0.25
+"""Progress is published at most this often; vLLM writes 50 progress-bar lines a second while it captures graphs."""
+TAIL = 40
+"""Log lines that an error carries."""
+TAKEN = 64 * MIB
+"""Memory that an engine must have taken for it to count as progress."""
+LAST_WORDS_S = 2.0
+"""How long an ended engine's log is waited for."""
+
+_NUMBERS = re.compile(r"[\d.:%]+")
+T = TypeVar("T")
+
+
+class Loading:
+    """An async context manager around one start: watches the container's log and its end."""
+
+    def __init__(self, tools: Tools, profile: Profile, container: str, url: str) -> None:
+        self._tools = tools
+        self._adapter = tools.adapter(profile.engine)
+        self._profile = profile
+        self._container = container
+        self._url = url
+        self._shapes: set[str] = set()
+        self._latest: LoadProgress | None = None
+        self._told: LoadProgress | None = None
+        self._told_at = 0.0
+        self._moved_at = tools.clock.monotonic()
+        self._lowest = tools.reader.memory().available
+
+    async def __aenter__(self) -> Self:
+        self._end = asyncio.create_task(self._tools.runtime.wait(self._container))
+        self._log = asyncio.create_task(self._read_log())
+        return self
+
+    async def __aexit__(
+        self, _type: type[BaseException] | None, _e: BaseException | None, _t: TracebackType | None
+    ) -> None:
+        for task in (self._end, self._log):
+            task.cancel()
+        await asyncio.gather(self._end, self._log, return_exceptions=True)
+
+    async def until_alive(self) -> None:
+        """Wait until the engine's HTTP server answers.
+
+        Raises:
+            EngineError: it ended (classified), or made no progress for `no_progress_s`.
+        """
+        while not await self._while_it_lives(self._alive()):
+            self._look_at_memory()
+            self._tell()
+            still = self._tools.clock.monotonic() - self._moved_at
+            if still >= self._tools.settings.no_progress_s:
+                raise self._stuck(still)
+            await self._while_it_lives(self._tools.clock.sleep(POLL_S))
+
+    async def warm(self) -> None:
+        """Have it generate a few tokens: an engine may answer every probe and die at the first request.
+
+        Raises:
+            EngineError: it ended (classified), or answered nothing of use (`bad_answer`).
+        """
+        chat = self._adapter.probes.chat
+        if chat is None:
+            return
+        model = self._adapter.served_names(self._profile)[0]
+        limit = self._tools.settings.warm_s
+        try:
+            text = await self._while_it_lives(self._tools.upstream.generate(self._url + chat, model, timeout_s=limit))
+        except UpstreamError as error:
+            # a connection that breaks off is most often the first sign of a death
+            await self._while_it_lives(self._tools.clock.sleep(POLL_S))
+            raise self._bad_answer(error.message) from error
+        if not text.strip():
+            raise self._bad_answer("its answer was empty")
+
+    async def _while_it_lives(self, work: Awaitable[T]) -> T:
+        """The result of `work`, or the engine's death, whichever comes first."""
+        doing = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait({doing, self._end}, return_when=asyncio.FIRST_COMPLETED)
+            if self._end.done() and not doing.done():
+                raise await self._crashed(self._end.result())
+            return await doing
+        finally:
+            doing.cancel()
+            with suppress(asyncio.CancelledError, SparkdashError):
+                await doing
+
+    async def _alive(self) -> bool:
+        with suppress(UpstreamError):
+            reply = await self._tools.upstream.get(self._url + self._adapter.probes.alive, timeout_s=PROBE_S)
+            return reply.status == 200
+        return False
+
+    async def _read_log(self) -> None:
+        with suppress(SparkdashError):  # a log that cannot be read is a pity; the probes go on
+            async with lines_of(self._tools.runtime, self._container, follow=True) as lines:
+                async for line in lines:
+                    self._heard(line)
+
+    def _heard(self, line: str) -> None:
+        self._tools.logbook.add(self._profile.name, line)
+        progress = self._adapter.read_log(line)
+        shape = _NUMBERS.sub("", line)
+        if shape not in self._shapes or progress not in (None, self._latest):
+            self._shapes.add(shape)
+            self._moved_at = self._tools.clock.monotonic()
+        if progress is not None:
+            self._latest = progress
+            self._tell()
+
+    def _tell(self) -> None:
+        now = self._tools.clock.monotonic()
+        if self._latest is None or self._latest == self._told or now - self._told_at < TELL_S:
+            return
+        self._told, self._told_at = self._latest, now
+        self._tools.books.progress(self._profile.name, self._latest)
+
+    def _look_at_memory(self) -> None:
+        available = self._tools.reader.memory().available
+        if available <= self._lowest - TAKEN:
+            self._lowest = available
+            self._moved_at = self._tools.clock.monotonic()
+
+    async def _crashed(self, code: int) -> EngineError:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self._log), LAST_WORDS_S)
+        return crashed(self._tools, self._profile, code, "did not start")
+
+    def _stuck(self, still_s: float) -> EngineError:
+        stage = f" in stage {self._latest.stage}" if self._latest else ""
+        return EngineError(
+            f"{self._profile.name} made no progress for {duration(still_s)}{stage}: no new line in its log, no memory taken.",
+            code="no_progress",
+            hint="Its last lines may tell; raise `no_progress_s` in config.toml if this engine is only slow.",
+            log_tail=self._tail(),
+            phase=SwapPhase.LOAD.value,
+        )
+
+    def _bad_answer(self, why: str) -> EngineError:
+        return EngineError(
+            f"{self._profile.name} answers its probes and cannot generate: {why}.",
+            code="bad_answer",
+            hint=f"Its log may tell: `sparkdash logs {self._profile.name}`.",
+            log_tail=self._tail(),
+            phase=SwapPhase.WARM.value,
+        )
+
+    def _tail(self) -> tuple[str, ...]:
+        # classify masks what looks like a token or a key
+        return self._adapter.classify(self._tools.logbook.tail(self._profile.name, TAIL), None).log_tail
+
+
+def crashed(tools: Tools, profile: Profile, code: int | None, what: str) -> EngineError:
+    """Why an engine ended, from its last words; `what` it did: "did not start", "died"."""
+    # below zero: the runtime could not tell
+    code = code if code is not None and code >= 0 else None
+    failure = tools.adapter(profile.engine).classify(tools.logbook.tail(profile.name), code)
+    return EngineError(
+        f"{profile.name} {what}. {failure.message.rstrip('.')}.",
+        code=failure.code,
+        hint=failure.hint,
+        container_exit=code,
+        log_tail=failure.log_tail[-TAIL:],
+    )

@@ -1,0 +1,416 @@
+"""The actor: one inbox, one owner of the scheduler's books, and effects carried out.
+
+Owns: the inbox, the claims of those who wait, the one transition under way, the public face of the room.
+Must not decide: the scheduler does. Must not do: the transition does.
+
+Rule 1: only `_handle` touches the scheduler; everything else posts a move.
+Rule 2: `_handle` never waits. What takes time is a task, and its end is a move.
+Rule 3: leaving a lease is a post, not a wait: no cancellation can come between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from itertools import count
+
+from sparkdash.catalog import Catalog
+from sparkdash.domain.container import PullProgress
+from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.event import Fact, Level
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.swap import Plan, SwapCause
+from sparkdash.engines import registry
+from sparkdash.engines.adapter import EngineAdapter
+from sparkdash.errors import DaemonError, ProfileError, SparkdashError, UpstreamError
+from sparkdash.host.reader import HostReader
+from sparkdash.host.runtime import Runtime
+from sparkdash.settings import Settings
+from sparkdash.store import Store
+from sparkdash.supervisor import fit, refusals
+from sparkdash.supervisor.adopt import adopt
+from sparkdash.supervisor.books import Books, failure_of
+from sparkdash.supervisor.claim import Claim, Lease
+from sparkdash.supervisor.clock import Clock, SystemClock
+from sparkdash.supervisor.logbook import Logbook
+from sparkdash.supervisor.moves import (
+    Adopted,
+    Arrive,
+    BeginSwap,
+    Cancel,
+    CancelSwap,
+    CatalogRead,
+    Cut,
+    Effect,
+    EngineDied,
+    Evict,
+    Forgive,
+    Grant,
+    Known,
+    Leave,
+    Move,
+    Refuse,
+    Stop,
+    SwapCancelled,
+    SwapDone,
+    SwapFailed,
+    Use,
+    Wait,
+)
+from sparkdash.supervisor.ports import Ports
+from sparkdash.supervisor.scheduler import Scheduler
+from sparkdash.supervisor.swaps import Swaps
+from sparkdash.supervisor.tools import Tools
+from sparkdash.supervisor.watch import Watch
+from sparkdash.units import GIB
+from sparkdash.upstream import Upstream
+
+AUTO = "auto"
+"""The model name that means whatever runs."""
+
+Waiter = asyncio.Future[None]
+
+
+class Supervisor:
+    """Which engine runs and who may use it. `run()` it, then lease."""
+
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        runtime: Runtime,
+        upstream: Upstream,
+        reader: HostReader,
+        publish: Callable[[Fact], object],
+        settings: Settings,
+        owner: str,
+        store: Store | None = None,
+        clock: Clock | None = None,
+        adapter: Callable[[EngineKind], EngineAdapter] = registry.adapter,
+    ) -> None:
+        clock = clock or SystemClock()
+        self.catalog = catalog
+        self._tools = Tools(
+            runtime=runtime,
+            upstream=upstream,
+            reader=reader,
+            settings=settings,
+            clock=clock,
+            books=Books(publish, clock),
+            logbook=Logbook(runtime),
+            ports=Ports(*settings.engine_ports, seed=owner),
+            owner=owner,
+            adapter=adapter,
+        )
+        self._profiles = dict(catalog.profiles)
+        """What the scheduler knows; `catalog` may be a move ahead."""
+        self._scheduler = Scheduler(self._known(catalog), queue_limit=settings.queue_limit)
+        self._inbox: asyncio.Queue[tuple[Move, Waiter | None]] = asyncio.Queue()
+        self._claims: dict[str, Claim] = {}
+        self._tickets = count(1)
+        self._watch = Watch(self._tools, self._post)
+        self._swaps = Swaps(self._tools, store, self._post, self._watch.end)
+        self._group: asyncio.TaskGroup | None = None
+        self._waiters: dict[type[Move], list[Waiter]] = {Stop: [], Cancel: []}
+        """Those who wait until their move is carried out."""
+        self._adopted = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._over = False
+
+    # The public face.
+
+    @property
+    def engines(self) -> dict[str, Engine]:
+        """Every engine by profile, as of now; failed ones included."""
+        return dict(self._tools.books.engines)
+
+    async def run(self) -> None:
+        """The actor, until cancelled. Whatever else ends it is a fault of ours and should end the daemon."""
+        try:
+            async with asyncio.TaskGroup() as self._group:
+                await self._adopt()
+                while True:
+                    self._rest()
+                    self._handle(*await self._inbox.get())
+        finally:
+            self._end()
+
+    async def adopted(self) -> None:
+        """Wait until engines of an earlier daemon have been looked for."""
+        await self._adopted.wait()
+
+    async def settled(self) -> None:
+        """Wait until nothing is under way: no move in the inbox, no swap. For tests."""
+        await self._idle.wait()
+
+    @asynccontextmanager
+    async def lease(self, name: str, *, request_id: str, on_wait: Callable[[int], object]) -> AsyncIterator[Lease]:
+        """Wait for the engine that serves `name`, and hold it while the context lasts.
+
+        `name` is what the client wrote: a profile, an alias, or `auto`. `on_wait(position)` is called whenever the
+        place in the queue changes. An UpstreamError that leaves the context has the engine looked at before it goes
+        on, so that a second try finds a living one.
+
+        Raises:
+            AdmissionError: unknown, cannot run, queue full, stopped or cancelled meanwhile, or it does not fit.
+            EngineError: it did not come up.
+            HostError: the box lacks something that it needs.
+        """
+        profile = None if name == AUTO else self.catalog.find(name).name
+        if self._over:
+            raise _shutting_down()
+        claim = Claim(f"{request_id}#{next(self._tickets)}", on_wait)
+        self._claims[claim.ticket] = claim
+        self._post(Arrive(claim.ticket, profile, self._tools.clock.monotonic()))
+        try:
+            lease = await claim.granted
+            try:
+                yield lease
+            except UpstreamError:
+                self._leave(claim)
+                await self._watch.confirm(lease.profile, lease.engine)
+                raise
+        finally:
+            self._leave(claim)
+
+    async def use(self, name: str, *, cause: SwapCause) -> Plan:
+        """Make a profile resident; returns what that means before it is done. Also clears a remembered failure.
+
+        Raises:
+            AdmissionError: unknown, or it cannot run here.
+        """
+        plan = await self.plan(name)
+        self._post(Use(plan.profile, cause))
+        return plan
+
+    async def plan(self, name: str) -> Plan:
+        """What `use` would do. Raises AdmissionError as `use` does."""
+        profile = self.catalog.find(name)
+        if error := refusals.of(profile.name, self._card(profile)):
+            raise error
+        running = self._scheduler.runs(profile.name)
+        leaving = () if running else self._would_leave(profile.name)
+        needs, reserve = profile.memory.total_bytes, int(self._tools.settings.reserve_gib * GIB)
+        room = fit.room(needs, self._tools.reader.memory().available, map(self._occupant, leaving), reserve=reserve)
+        return Plan(
+            profile=profile.name,
+            evict=leaving,
+            needs_bytes=needs,
+            available_bytes=room.available,
+            fits=True if running else room.fits,
+            expected_s=0.0 if running else self._swaps.expected_s(profile),
+        )
+
+    async def stop(self, name: str | None) -> None:
+        """Stop one profile's engine, or all; returns when it is gone. Requests that wait for it are refused.
+
+        Raises:
+            AdmissionError: unknown profile.
+            HostError: it would not stop.
+        """
+        profile = name if name is None or name in self._tools.books.engines else self.catalog.find(name).name
+        await self._ask(Stop(profile))
+
+    async def cancel(self) -> None:
+        """Give up the swap under way; returns when what it had begun is cleaned away. Nothing happens without one."""
+        await self._ask(Cancel())
+
+    def replace_catalog(self, catalog: Catalog) -> None:
+        """The profiles were read again. Engines that run go on, also when their profile changed or went away."""
+        self.catalog = catalog
+        self._post(CatalogRead(self._known(catalog)))
+
+    async def pids(self, profile: str) -> set[int]:
+        """Host process ids of this profile's engine; empty when it has none."""
+        engine = self._tools.books.engines.get(profile)
+        return await self._tools.runtime.pids(engine.container) if engine and engine.container else set()
+
+    def logs(self, name: str, *, tail: int | None = None, follow: bool = False) -> AsyncIterator[str]:
+        """The engine's log: from its container while there is one, else the last lines that it left.
+
+        Raises:
+            AdmissionError: unknown profile.
+        """
+        profile = name if name in self._tools.books.engines else self.catalog.find(name).name
+        return self._tools.logbook.read(profile, tail=tail, follow=follow)
+
+    async def pull(self, name: str) -> AsyncIterator[PullProgress]:
+        """Fetch a profile's image. Raises AdmissionError, ProfileError (it has none) and HostError."""
+        profile = self.catalog.find(name)
+        if profile.image is None:
+            raise ProfileError(
+                f"Profile {profile.name} names no image.", code="image_missing", hint="Add `image:` to it."
+            )
+        async for step in self._tools.runtime.pull(profile.image):
+            yield step
+        self._post(Forgive(profile.name))
+
+    async def close(self, *, stop_engines: bool = False) -> None:
+        """After `run` has ended. Engines are left for the next daemon to adopt, unless told otherwise."""
+        if not stop_engines:
+            return
+        grace = self._tools.settings.stop_grace_s
+        names = [engine.container for engine in self.engines.values() if engine.container]
+        await asyncio.gather(*(self._tools.runtime.stop(name, grace) for name in names), return_exceptions=True)
+
+    # The actor.
+
+    def _post(self, move: Move, waiter: Waiter | None = None) -> None:
+        self._idle.clear()
+        self._inbox.put_nowait((move, waiter))
+
+    async def _ask(self, move: Move) -> None:
+        if self._over:
+            raise _shutting_down()
+        waiter = asyncio.get_running_loop().create_future()
+        self._post(move, waiter)
+        await waiter
+
+    def _leave(self, claim: Claim) -> None:
+        if self._claims.pop(claim.ticket, None):
+            self._post(Leave(claim.ticket))
+
+    async def _adopt(self) -> None:
+        for profile in await adopt(self._tools, self.catalog):
+            self._scheduler.handle(Adopted(profile.name, profile.fingerprint))
+            self._begin_watch(profile)
+        self._adopted.set()
+
+    def _rest(self) -> None:
+        if self._inbox.empty() and self._scheduler.swap is None:
+            self._idle.set()
+
+    def _handle(self, move: Move, waiter: Waiter | None) -> None:
+        if waiter is not None:
+            self._waiters[type(move)].append(waiter)
+        self._note(move)
+        for effect in self._scheduler.handle(move):
+            self._carry_out(effect)
+        self._refresh()
+
+    def _note(self, move: Move) -> None:
+        """What people see of a move, before its effects."""
+        books = self._tools.books
+        match move:
+            case SwapDone() | SwapFailed() | SwapCancelled():
+                self._swap_over(move)
+            case EngineDied(profile=name, error=error):
+                books.fail(books.started[name], failure_of(error))
+                books.notice(Level.ERROR, error.code, error.text(), name)
+            case Stop(profile=name):
+                for engine in self.engines.values():
+                    if name in (None, engine.profile) and engine.profile not in self._scheduler.residents:
+                        self._forget_failed(engine)
+            case CatalogRead():
+                self._profiles = dict(self.catalog.profiles)
+
+    def _swap_over(self, move: SwapDone | SwapFailed | SwapCancelled) -> None:
+        if runs := self._swaps.end(move):
+            self._begin_watch(runs)
+        _settle(self._waiters[Cancel])
+        swap = self._scheduler.swap
+        if isinstance(move, SwapFailed) and swap and swap.target is None:
+            _settle(self._waiters[Stop], move.error)
+
+    def _forget_failed(self, engine: Engine) -> None:
+        if engine.state is EngineState.FAILED:
+            self._tools.books.drop(engine.profile)
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Grant(id=ticket, profile=profile):
+                self._grant(ticket, profile)
+            case Wait(id=ticket, position=position):
+                if claim := self._claims.get(ticket):
+                    claim.wait(position)
+            case Refuse(id=ticket, error=error):
+                if claim := self._claims.get(ticket):
+                    claim.refuse(error)
+            case Cut(ids=tickets, error=error):
+                for claim in filter(None, map(self._claims.get, tickets)):
+                    claim.cut(error)
+            case BeginSwap():
+                target = self._profiles[effect.target] if effect.target is not None else None
+                self._swaps.begin(self._running(), effect, target)
+            case Evict():
+                self._swaps.drained()
+            case CancelSwap():
+                self._swaps.cancel()
+
+    def _grant(self, ticket: str, name: str) -> None:
+        claim = self._claims.get(ticket)
+        if claim is None:  # it left meanwhile; its Leave is in the inbox
+            return
+        engine, started = self._tools.books.engines[name], self._tools.books.started[name]
+        now = self._profiles.get(name, started)
+        claim.grant(
+            Lease(
+                # request defaults may be newer than the engine; what it was started with may not
+                profile=now if now.fingerprint == started.fingerprint else started,
+                engine=engine,
+                url=engine.url or "",
+                names=tuple(self._tools.adapter(engine.kind).served_names(started)),
+                lost=claim.lost,
+            )
+        )
+
+    def _begin_watch(self, profile: Profile) -> None:
+        self._watch.begin(self._running(), profile, self._tools.books.engines[profile.name])
+
+    def _running(self) -> asyncio.TaskGroup:
+        assert self._group  # noqa: S101 - moves are handled inside run
+        return self._group
+
+    def _refresh(self) -> None:
+        """Figures that follow from the scheduler's books, and those who wait for its rest."""
+        books, scheduler = self._tools.books, self._scheduler
+        books.waiting(scheduler.waiting_for(scheduler.swap.target) if scheduler.swap else 0)
+        for name in list(books.engines):
+            books.busy(name, scheduler.in_flight(name))
+        if not scheduler.stopping:
+            _settle(self._waiters[Stop])
+        if scheduler.swap is None:
+            _settle(self._waiters[Cancel])
+
+    def _end(self) -> None:
+        self._over = True
+        for claim in list(self._claims.values()):
+            claim.refuse(_shutting_down())
+            claim.cut(_shutting_down())
+        while not self._inbox.empty():
+            _, waiter = self._inbox.get_nowait()
+            if waiter is not None:
+                self._waiters[Stop].append(waiter)
+        for waiters in self._waiters.values():
+            _settle(waiters, _shutting_down())
+
+    # Small questions.
+
+    def _known(self, catalog: Catalog) -> Mapping[str, Known]:
+        return {name: self._card(profile) for name, profile in catalog.profiles.items()}
+
+    def _card(self, profile: Profile) -> Known:
+        managed = self._tools.adapter(profile.engine).managed
+        return Known(profile.fingerprint, managed, profile.cannot_run, profile.nearest)
+
+    def _would_leave(self, name: str) -> tuple[str, ...]:
+        coming = self._scheduler.swap.target if self._scheduler.swap else None
+        leaving = self._scheduler.evictions(name)
+        comes_first = coming not in (None, name) and self._tools.adapter(self._profiles[name].engine).managed
+        return (*leaving, coming) if comes_first and coming else leaving
+
+    def _occupant(self, name: str) -> fit.Occupant:
+        profile = self._tools.books.started.get(name) or self._profiles.get(name)
+        return fit.Occupant(name, bytes=profile.memory.total_bytes if profile else None)
+
+
+def _settle(waiters: list[Waiter], error: SparkdashError | None = None) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None) if error is None else waiter.set_exception(error)
+    waiters.clear()
+
+
+def _shutting_down() -> DaemonError:
+    return DaemonError("sparkdash is shutting down.", code="shutting_down", retry_after=10.0)

@@ -1,0 +1,275 @@
+"""One change of residents, from the first drain to the last warm-up token.
+
+Owns: the phases and their order, and what is cleaned away when one fails or is cancelled. Must not decide who
+leaves or who comes: an Order says so.
+
+Rule 1: what can be known to fail is looked at before anything is stopped.
+Rule 2: a stop or a start that has begun is finished, also when the swap is cancelled meanwhile: half of either would
+        leave a container that nobody knows.
+Rule 3: the old engine's memory is waited for, not its exit: on a GB10 it has come back minutes later, and an engine
+        that starts meanwhile miscounts what is free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from sparkdash.domain.container import LABEL_OWNER, ContainerSpec
+from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.profile import Profile
+from sparkdash.domain.swap import SwapPhase
+from sparkdash.engines.adapter import Launch
+from sparkdash.errors import AdmissionError, EngineError, HostError, UpstreamError
+from sparkdash.supervisor import fit
+from sparkdash.supervisor.books import failure_of
+from sparkdash.supervisor.load import PROBE_S, Loading
+from sparkdash.supervisor.moves import DrainOver, Evicted, Move, WontStop
+from sparkdash.supervisor.tools import Tools
+from sparkdash.units import GIB, MIB, duration, gib
+
+SAMPLE_S = 0.5
+STEADY_SAMPLES = 3
+STEADY = 256 * MIB
+"""Available memory that moves less than this over the samples is steady; an engine gives back gigabytes a second."""
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Order:
+    """What the scheduler decided, with the facts that carrying it out needs."""
+
+    target: Profile | None
+    evict: tuple[Engine, ...]
+    tell: Callable[[Move], None]
+    """Hands a move to the actor."""
+    unwatch: Callable[[str], None]
+    """From now on this profile's end is no accident."""
+    drained: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the evicted may be stopped."""
+
+
+class Transition:
+    """Carries one order out. `phase` is where it is."""
+
+    def __init__(self, tools: Tools, order: Order) -> None:
+        self._tools = tools
+        self._order = order
+        self.phase = first_phase(order.target is not None and tools.adapter(order.target.engine).managed, order.evict)
+
+    async def run(self) -> None:
+        """All phases. On failure or cancellation what was begun is gone again.
+
+        Raises:
+            SparkdashError: why it failed; `phase` says where.
+        """
+        target = self._order.target
+        managed = target is not None and self._tools.adapter(target.engine).managed
+        if target is not None and managed:
+            await self._look_ahead(target)
+        await self._drain()
+        await self._stop()
+        if target is not None and not managed:
+            await self._reach(target)
+        elif target is not None:
+            await self._reclaim(target)
+            self._preflight(target)
+            await self._bring_up(target)
+
+    def _enter(self, phase: SwapPhase) -> None:
+        self.phase = phase
+        self._tools.books.phase(phase)
+
+    async def _look_ahead(self, target: Profile) -> None:
+        """Rule 1: a start that cannot succeed evicts nobody."""
+        began, self.phase = self.phase, SwapPhase.PREFLIGHT
+        image, runtime = target.image, self._tools.runtime
+        if runtime.containerised and image is not None and not await runtime.image_present(image):
+            raise HostError(
+                f"The image {image} of {target.name} is not on this box.",
+                code="image_missing",
+                hint=f"Fetch it with `sparkdash pull {target.name}`, or build it.",
+            )
+        total, needs = self._tools.reader.memory().total, target.memory.total_bytes
+        if needs is not None and needs + self._reserve > total:
+            raise self._does_not_fit(target, needs, f"this box has {gib(total)} in all")
+        self.phase = began
+
+    async def _drain(self) -> None:
+        if self._order.drained.is_set():
+            return
+        timer = asyncio.create_task(self._drain_limit())
+        try:
+            await self._order.drained.wait()
+        finally:
+            timer.cancel()
+
+    async def _drain_limit(self) -> None:
+        await self._tools.clock.sleep(self._tools.settings.drain_s)
+        self._order.tell(DrainOver())
+
+    async def _stop(self) -> None:
+        for engine in self._order.evict:
+            self._enter(SwapPhase.STOP)
+            await finish(self._end(engine))
+
+    async def _end(self, engine: Engine) -> None:
+        name, tools = engine.profile, self._tools
+        self._order.unwatch(name)
+        tools.books.move(name, EngineState.STOPPING)
+        if engine.container is not None:
+            await tools.logbook.close(name)
+            try:
+                await tools.runtime.stop(engine.container, tools.settings.stop_grace_s)
+            except HostError as error:
+                tools.books.move(name, EngineState.FAILED, failure=failure_of(error, SwapPhase.STOP))
+                self._order.tell(WontStop(name))
+                raise
+        tools.books.drop(name)
+        self._order.tell(Evicted(name))
+
+    async def _reclaim(self, target: Profile) -> None:
+        """Wait until what is available is steady and, if someone left for it, enough; at most `reclaim_s`."""
+        self._enter(SwapPhase.RECLAIM)
+        clock, needs = self._tools.clock, target.memory.total_bytes
+        until = clock.monotonic() + self._tools.settings.reclaim_s
+        seen: deque[int] = deque(maxlen=STEADY_SAMPLES)
+        while clock.monotonic() < until:
+            seen.append(self._tools.reader.memory().available)
+            steady = len(seen) == STEADY_SAMPLES and max(seen) - min(seen) <= STEADY
+            enough = needs is None or seen[-1] >= needs + self._reserve
+            if steady and (enough or not self._order.evict):
+                return
+            await clock.sleep(SAMPLE_S)
+
+    def _preflight(self, target: Profile) -> None:
+        self._enter(SwapPhase.PREFLIGHT)
+        available = self._tools.reader.memory().available
+        room = fit.room(target.memory.total_bytes, available, (), reserve=self._reserve)
+        if room.needs is not None and room.fits is False:
+            gone = ", ".join(engine.profile for engine in self._order.evict)
+            after = f" {duration(self._tools.settings.reclaim_s)} after {gone} left" if gone else ""
+            raise self._does_not_fit(target, room.needs, f"{gib(available)} are available{after}")
+
+    async def _bring_up(self, target: Profile) -> None:
+        tools = self._tools
+        spec = self._container(target)
+        url = f"http://127.0.0.1:{spec.port}"
+        self._enter(SwapPhase.CREATE)
+        began = tools.clock.monotonic()
+        tools.books.enter(target, EngineState.CREATING, port=spec.port, url=url, container=spec.name)
+        start = asyncio.ensure_future(tools.runtime.start(spec))
+        try:
+            await finish(start)
+            await self._load(target, spec, url)
+        except BaseException:
+            if start.exception() is None:  # a start that failed left nothing behind, and the name may be a stranger's
+                await finish(self._clean_up(target, spec))
+            raise
+        now = tools.clock.now()
+        tools.books.move(
+            target.name,
+            EngineState.READY,
+            ready_at=now,
+            load_s=tools.clock.monotonic() - began,
+            version=await version_of(tools, target, url),
+            progress=None,
+        )
+
+    def _container(self, target: Profile) -> ContainerSpec:
+        settings = self._tools.settings
+        launch = Launch(
+            port=self._tools.ports.take(),
+            containerised=self._tools.runtime.containerised,
+            hf_home=str(settings.hf_home.expanduser()),
+            cache_dir=str(settings.cache_dir.expanduser()),
+            labels={LABEL_OWNER: self._tools.owner},
+        )
+        return self._tools.adapter(target.engine).container(target, launch)
+
+    async def _load(self, target: Profile, spec: ContainerSpec, url: str) -> None:
+        tools = self._tools
+        tools.logbook.open(target.name, spec.name)
+        self._enter(SwapPhase.LOAD)
+        tools.books.move(target.name, EngineState.LOADING)
+        async with Loading(tools, target, spec.name, url) as loading:
+            await loading.until_alive()
+            self._enter(SwapPhase.WARM)
+            tools.books.move(target.name, EngineState.WARMING)
+            await loading.warm()
+
+    async def _clean_up(self, target: Profile, spec: ContainerSpec) -> None:
+        with suppress(HostError):  # the reason of the failure is worth more than that of the cleaning
+            await self._tools.logbook.close(target.name)
+            await self._tools.runtime.stop(spec.name, 0.0)
+
+    async def _reach(self, target: Profile) -> None:
+        """An engine that is not ours: it answers, or it does not."""
+        self._enter(SwapPhase.LOAD)
+        tools, url = self._tools, (target.url or "").rstrip("/")
+        tools.books.enter(target, EngineState.LOADING, url=url)
+        if why := await unreachable(tools, target, url):
+            raise EngineError(
+                f"{target.name} does not answer at {url}: {why}.",
+                code="engine_unreachable",
+                hint="sparkdash does not start this engine. Start it, or correct `url` in the profile.",
+            )
+        version = await version_of(tools, target, url)
+        tools.books.move(target.name, EngineState.READY, ready_at=tools.clock.now(), version=version)
+
+    @property
+    def _reserve(self) -> int:
+        return int(self._tools.settings.reserve_gib * GIB)
+
+    def _does_not_fit(self, target: Profile, needs: int, found: str) -> AdmissionError:
+        return AdmissionError(
+            f"{target.name} needs {gib(needs)} and {gib(self._reserve)} are kept in reserve; {found}.",
+            code="does_not_fit",
+            status=503,
+            hint="Stop what else holds memory, choose a smaller context or KV cache, or lower `reserve_gib`.",
+        )
+
+
+def first_phase(managed: bool, evict: tuple[Engine, ...]) -> SwapPhase:
+    """Where a swap begins: those phases that have nothing to do are not shown."""
+    if evict:
+        return SwapPhase.DRAIN
+    return SwapPhase.RECLAIM if managed else SwapPhase.LOAD
+
+
+async def finish(work: Awaitable[T]) -> T:
+    """Await `work` to its end even when we are cancelled meanwhile; the cancellation follows."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        task.exception()  # seen: what became of the work no longer matters
+        raise
+
+
+async def unreachable(tools: Tools, profile: Profile, url: str) -> str | None:
+    """Why the engine's liveness probe is not answered with 200; None when it is."""
+    probe = tools.adapter(profile.engine).probes.alive
+    try:
+        reply = await tools.upstream.get(url + probe, timeout_s=PROBE_S)
+    except UpstreamError as error:
+        return error.message.rstrip(".")
+    return None if reply.status == 200 else f"{probe} answered {reply.status}"
+
+
+async def version_of(tools: Tools, profile: Profile, url: str) -> str | None:
+    """The engine's own version, when it tells one."""
+    path = tools.adapter(profile.engine).probes.version
+    if path is None:
+        return None
+    with suppress(UpstreamError, ValueError, KeyError, TypeError):
+        reply = await tools.upstream.get(url + path, timeout_s=PROBE_S)
+        return str(json.loads(reply.body)["version"])
+    return None
