@@ -1,0 +1,246 @@
+"""The app: the feed into the mirror, the mirror onto the page, keys into orders.
+
+Owns: the feed's task, when to paint, the pages and the keys that work everywhere.
+Must not know: how things are drawn, HTTP.
+Rule: at most four paints a second, and none when nothing changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from sparkdash.errors import SparkdashError
+from sparkdash.tui import theme
+from sparkdash.tui.commands import commands
+from sparkdash.tui.ink import Line
+from sparkdash.tui.link import DaemonLink, Link
+from sparkdash.tui.messages import LinesArrived, PageAsked, RowChosen
+from sparkdash.tui.mirror import Mirror, View
+from sparkdash.tui.orders import Orders
+from sparkdash.tui.screens import help as keys_help
+from sparkdash.tui.screens.dashboard import DashboardPage
+from sparkdash.tui.screens.dialog import Dialog
+from sparkdash.tui.screens.lists import ComparePage, HistoryPage, LogsPage, RequestsPage
+from sparkdash.tui.screens.page import Page
+from sparkdash.tui.screens.profiles import ProfilesPage
+from sparkdash.tui.widgets.header import PAGES
+
+PAINT_EVERY_S = 0.25
+TICK_S = 1.0
+"""How often ages and times are drawn anew when the daemon is silent."""
+RETRY_S = 10.0
+"""How long to wait before a daemon that could not be understood is tried again: it may be a newer one by then."""
+
+
+class SparkdashApp(App[None]):
+    """The dashboard of one daemon. `clock` gives Unix seconds; `paint_every_s` 0 paints every event (for tests)."""
+
+    CSS_PATH = "sparkdash.tcss"
+    TITLE = "sparkdash"
+    ALLOW_SELECT = False
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (80, "-normal"), (160, "-wide")]
+    MODES = {
+        "dashboard": DashboardPage,
+        "profiles": ProfilesPage,
+        "requests": RequestsPage,
+        "compare": ComparePage,
+        "logs": LogsPage,
+        "history": HistoryPage,
+    }
+    DEFAULT_MODE = "dashboard"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(
+            Binding(str(digit), f"page('{name}')", title, show=False)
+            for digit, (name, title) in enumerate(PAGES.items(), 1)
+        ),
+        Binding("s", "page('profiles')", "switch", show=False),
+        Binding("t", "flip", "flip A/B", show=False),
+        Binding("x", "cancel", "cancel the swap", show=False),
+        Binding("S", "stop", "stop the engine", show=False),
+        Binding("T", "traffic", "demo traffic", show=False),
+        Binding("colon", "command_palette", "palette", show=False),
+        Binding("ctrl+p", "command_palette", "palette", show=False, priority=True),
+        Binding("question_mark", "help", "help", show=False),
+        Binding("ctrl+s", "save_screen", "screenshot", show=False),
+        Binding("q,ctrl+c", "quit", "leave", show=False),
+    ]
+
+    def __init__(
+        self, link: Link, *, clock: Callable[[], float] = time.time, paint_every_s: float = PAINT_EVERY_S
+    ) -> None:
+        super().__init__(ansi_color=True if os.environ.get("NO_COLOR") else None)
+        self.link = link
+        self.mirror = Mirror(clock, link.address)
+        self.view: View = self.mirror.view()
+        self.orders = Orders(self)
+        self.paints = 0
+        """Paints so far."""
+        self._paint_every_s = paint_every_s
+        self._painted_at = 0.0
+        self._paint_wanted = False
+        for look in theme.themes():
+            self.register_theme(look)
+        self.theme = _first_theme()
+
+    def on_mount(self) -> None:
+        """Open the feed and start the clock."""
+        self.run_worker(self._follow(), group="feed")
+        self.set_interval(TICK_S, self.want_paint)
+
+    async def _follow(self) -> None:
+        """The feed, for ever. A feed that lost an event is opened anew, which begins with a snapshot."""
+        while True:
+            try:
+                await self._fold()
+            except SparkdashError as error:
+                self.mirror.refuse(error)
+                self.want_paint()
+                await asyncio.sleep(RETRY_S)
+
+    async def _fold(self) -> None:
+        async for item in self.link.feed():
+            whole = self.mirror.take(item)
+            self.want_paint()
+            if not whole:
+                return
+
+    def want_paint(self) -> None:
+        """Paint soon; many wishes become one paint."""
+        if self._paint_wanted:
+            return
+        self._paint_wanted = True
+        wait = self._painted_at + self._paint_every_s - time.monotonic()
+        if wait > 0:
+            self.set_timer(wait, self._paint)
+        else:
+            self.call_later(self._paint)
+
+    def _paint(self) -> None:
+        self._paint_wanted = False
+        self._painted_at = time.monotonic()
+        self.paints += 1
+        self.view = self.mirror.view()
+        with self.batch_update():
+            for screen in self.screen_stack:
+                if isinstance(screen, Page):
+                    screen.show(self.view)
+
+    def say(self, text: str, *, bad: bool = False) -> None:
+        """A short answer on the notice row."""
+        self.mirror.say(text, bad=bad)
+        self.want_paint()
+
+    async def ask(self, title: str, lines: Sequence[Line], *, yes: str | None = None, again: str | None = None) -> bool:
+        """A dialog over the page; True when the person said yes. To be called from a worker."""
+        answer = await self.push_screen_wait(Dialog(title, lines, yes=yes, again=again))
+        return bool(answer)
+
+    def order(self, what: Coroutine[Any, Any, None]) -> None:
+        """Carry an order out in a task of its own."""
+        self.run_worker(what, group="order")
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:  # noqa: ARG002 - Textual's signature
+        """The palette: every action by its name."""
+        return commands(self)
+
+    def on_page_asked(self, message: PageAsked) -> None:
+        """A click in the footer."""
+        self.action_page(message.page)
+
+    def on_row_chosen(self, message: RowChosen) -> None:
+        """Enter on a profile switches to it."""
+        if isinstance(self.screen, ProfilesPage):
+            self.action_switch(message.key)
+
+    def on_lines_arrived(self, _message: LinesArrived) -> None:
+        """A log grew."""
+        self.want_paint()
+
+    def action_page(self, page: str) -> None:
+        """Open a page."""
+        self.switch_mode(page)
+
+    def action_switch(self, name: str) -> None:
+        """Switch to a profile, asking first where that stops something."""
+        self.order(self.orders.switch(name))
+
+    def action_flip(self) -> None:
+        """Flip between A and B."""
+        self.order(self.orders.flip())
+
+    def action_mark(self, name: str, side: str) -> None:
+        """Mark a profile as A or B."""
+        self.order(self.orders.mark(name, side))
+
+    def action_cancel(self) -> None:
+        """Give up the swap under way."""
+        self.order(self.orders.cancel())
+
+    def action_stop(self, name: str | None = None) -> None:
+        """Stop an engine."""
+        self.order(self.orders.stop(name))
+
+    def action_pull(self, name: str) -> None:
+        """Fetch a profile's image."""
+        self.order(self.orders.pull(name))
+
+    def action_why(self, name: str) -> None:
+        """Why a profile cannot run."""
+        self.order(self.orders.why(name))
+
+    def action_reload(self) -> None:
+        """Read the profiles again."""
+        self.order(self.orders.reload())
+
+    def action_traffic(self) -> None:
+        """The demo's traffic on or off."""
+        self.order(self.orders.traffic())
+
+    def action_help(self) -> None:
+        """Every key."""
+        self.push_screen(Dialog("help", keys_help.lines()))
+
+    def action_look(self, name: str) -> None:
+        """Another theme."""
+        self.theme = name
+
+    def action_save_screen(self) -> None:
+        """Save the screen as an SVG and tell where."""
+        name = time.strftime("sparkdash-%Y%m%d-%H%M%S.svg", time.localtime(self.view.here))
+        try:
+            path = self.save_screenshot(name, str(Path.cwd()))
+        except OSError as error:
+            self.say(f"The screen could not be saved: {error.strerror} ({Path.cwd()}).", bad=True)
+        else:
+            self.say(f"saved {path}")
+
+    def action_copy_url(self) -> None:
+        """Copy the URL that clients use."""
+        if self.view.snapshot:
+            self.copy_to_clipboard(self.view.snapshot.daemon.url)
+            self.say(f"copied: {self.view.snapshot.daemon.url}")
+
+
+def _first_theme() -> str:
+    """By NO_COLOR (https://no-color.org) and SPARKDASH_THEME (dark or light)."""
+    if os.environ.get("NO_COLOR"):
+        return theme.PLAIN
+    return theme.LIGHT if os.environ.get("SPARKDASH_THEME") == "light" else theme.DARK
+
+
+def run(url: str | None = None) -> None:
+    """Open the dashboard of the daemon at `url`, or of this user's daemon, until the person leaves it."""
+
+    async def live() -> None:
+        await SparkdashApp(DaemonLink(url)).run_async()
+
+    asyncio.run(live())

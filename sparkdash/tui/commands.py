@@ -1,0 +1,102 @@
+"""The palette's commands: every action by its name.
+
+Owns: their words. Must not know how they are carried out: each is one of the app's actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Protocol
+
+from textual.app import SystemCommand
+
+from sparkdash.tui import theme
+from sparkdash.tui.mirror import View
+from sparkdash.tui.widgets.header import PAGES
+
+
+class Actions(Protocol):
+    """The app's actions that have a name in the palette."""
+
+    view: View
+
+    def action_page(self, page: str) -> None:
+        """Open a page."""
+
+    def action_switch(self, name: str) -> None:
+        """Switch to a profile."""
+
+    def action_mark(self, name: str, side: str) -> None:
+        """Mark A or B."""
+
+    def action_pull(self, name: str) -> None:
+        """Fetch an image."""
+
+    def action_stop(self, name: str | None = None) -> None:
+        """Stop an engine."""
+
+    def action_flip(self) -> None:
+        """Flip A and B."""
+
+    def action_cancel(self) -> None:
+        """Give up the swap."""
+
+    def action_reload(self) -> None:
+        """Read the profiles again."""
+
+    def action_traffic(self) -> None:
+        """The demo's traffic."""
+
+    def action_look(self, name: str) -> None:
+        """Another theme."""
+
+    def action_help(self) -> None:
+        """Every key."""
+
+    def action_save_screen(self) -> None:
+        """Save an SVG."""
+
+    def action_copy_url(self) -> None:
+        """Copy the URL."""
+
+    async def action_quit(self) -> None:
+        """Leave."""
+
+
+def commands(app: Actions) -> Iterator[SystemCommand]:
+    """All of them, for the world as it is."""
+    for name, title in PAGES.items():
+        yield SystemCommand(f"Page: {title}", f"Open the {name} page", partial(app.action_page, name))
+    yield from _of_engines(app)
+    yield SystemCommand("Flip A/B", "Use whichever of A and B does not run (t)", app.action_flip)
+    yield SystemCommand("Reload profiles", "Read the profile files again (r)", app.action_reload)
+    yield from _of_profiles(app)
+    if app.view.snapshot and app.view.snapshot.traffic is not None:
+        yield SystemCommand("Demo traffic on or off", "The demo's own requests (T)", app.action_traffic)
+    yield SystemCommand("Theme: dark", "Light text on dark", partial(app.action_look, theme.DARK))
+    yield SystemCommand("Theme: light", "Dark text on light", partial(app.action_look, theme.LIGHT))
+    yield SystemCommand("Theme: no colour", "The terminal's own colours", partial(app.action_look, theme.PLAIN))
+    yield SystemCommand("Copy the clients' URL", "What clients use as base URL", app.action_copy_url)
+    yield SystemCommand("Screenshot", "Save the screen as an SVG (ctrl+s)", app.action_save_screen)
+    yield SystemCommand("Help", "Every key and what the figures mean (?)", app.action_help)
+    yield SystemCommand("Quit", "Leave; the daemon goes on serving (q)", app.action_quit)
+
+
+def _of_engines(app: Actions) -> Iterator[SystemCommand]:
+    if app.view.swap:
+        yield SystemCommand("Cancel the swap", "Give up what is coming up (x)", app.action_cancel)
+    for name in app.view.snapshot.engines if app.view.snapshot else ():
+        yield SystemCommand(f"Stop {name}", "Asks first (S)", partial(app.action_stop, name))
+
+
+def _of_profiles(app: Actions) -> Iterator[SystemCommand]:
+    verbs: tuple[tuple[str, str, Callable[[str], None]], ...] = (
+        ("Switch to {}", "Asks first where that stops something", app.action_switch),
+        ("Mark {} as A", "The A of the A/B pair", partial(app.action_mark, side="A")),
+        ("Mark {} as B", "The B of the A/B pair", partial(app.action_mark, side="B")),
+        ("Pull the image of {}", "Fetch it without starting anything", app.action_pull),
+    )
+    for profile in app.view.snapshot.profiles if app.view.snapshot else ():
+        for title, about, action in verbs:
+            yield SystemCommand(title.format(profile.name), about, partial(action, profile.name))

@@ -1,0 +1,165 @@
+"""Lines of inked text: what every panel draws, before anything of a terminal.
+
+Owns: the inks (what a colour means), and laying text out in cells: clip, pad, both ends, frames, wrapping.
+Must not know: Textual, colours, sparkdash's nouns.
+Rule: foreign text (log lines, client names) enters through `say`, which takes control characters out of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from rich.cells import cell_len, set_cell_size
+
+
+class Ink(StrEnum):
+    """What a colour means. `theme` gives each its look."""
+
+    PLAIN = "plain"
+    STRONG = "strong"
+    """A figure or a name that the eye should find first."""
+    DIM = "dim"
+    """Labels, units, what is unknown or stale."""
+    FAINT = "faint"
+    """Frames and empty parts of bars."""
+    GOOD = "good"
+    """Ours and healthy: the one accent."""
+    WARN = "warn"
+    """Needs a look."""
+    BAD = "bad"
+    """Act now."""
+
+
+class Span(NamedTuple):
+    """A run of text in one ink. `lit` is the cursor's row."""
+
+    text: str
+    ink: Ink
+    lit: bool = False
+
+
+Line = tuple[Span, ...]
+EMPTY: Line = ()
+BLANK = Span(" ", Ink.PLAIN)
+_RULE = Span("─", Ink.FAINT)
+ELLIPSIS = "…"
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
+
+
+def clean(text: str) -> str:
+    """`text` as one line that cannot steer a terminal: escape sequences dropped, tabs opened, the rest of the controls dropped."""
+    if text.isprintable():
+        return text
+    opened = _ANSI.sub("", text).expandtabs(4)
+    return "".join(c for c in opened if c.isprintable())
+
+
+def say(text: str, ink: Ink = Ink.PLAIN) -> Line:
+    """A line of one span; empty text gives the empty line."""
+    return (Span(clean(text), ink),) if text else EMPTY
+
+
+def join(parts: Iterable[Line], between: Line) -> Line:
+    """The parts that are not empty, with `between` between them."""
+    out: list[Span] = []
+    for part in parts:
+        if part:
+            out.extend(between if out else EMPTY)
+            out.extend(part)
+    return tuple(out)
+
+
+def length(line: Line) -> int:
+    """Width in cells."""
+    return sum(cell_len(span.text) for span in line)
+
+
+def text(line: Line) -> str:
+    """The line without its inks."""
+    return "".join(span.text for span in line)
+
+
+def clip(line: Line, width: int) -> Line:
+    """At most `width` cells; what was cut ends in "…"."""
+    if length(line) <= width:
+        return line
+    out: list[Span] = []
+    room = max(width - 1, 0)
+    for span in line:
+        cells = cell_len(span.text)
+        if cells > room:
+            return (*out, span._replace(text=set_cell_size(span.text, room) + ELLIPSIS)) if width > 0 else EMPTY
+        out.append(span)
+        room -= cells
+    return tuple(out)
+
+
+def pad(line: Line, width: int) -> Line:
+    """Exactly `width` cells, from the left."""
+    line = clip(line, width)
+    return line + say(" " * (width - length(line)))
+
+
+def right(line: Line, width: int) -> Line:
+    """Exactly `width` cells, towards the right."""
+    line = clip(line, width)
+    return say(" " * (width - length(line))) + line
+
+
+def ends(left: Line, far: Line, width: int, fill: Span = BLANK) -> Line:
+    """`left` at the left and `far` at the right of exactly `width` cells; `far` gives way first."""
+    left = clip(left, width)
+    far = clip(far, width - length(left) - 1) if length(left) + length(far) >= width else far
+    gap = width - length(left) - length(far)
+    return left + say(fill.text * gap, fill.ink) + far
+
+
+def dimmed(line: Line, ink: Ink = Ink.DIM) -> Line:
+    """The same in one quieter ink."""
+    return tuple(span._replace(ink=ink) for span in line)
+
+
+def lit(line: Line) -> Line:
+    """The same under the cursor."""
+    return tuple(span._replace(lit=True) for span in line)
+
+
+def wrap(prose: str, width: int, ink: Ink = Ink.PLAIN, limit: int | None = None) -> list[Line]:
+    """`prose` broken at spaces; with `limit`, at most so many lines, the last one clipped."""
+    rows: list[str] = []
+    for word in clean(prose).split():
+        if rows and cell_len(rows[-1]) + 1 + cell_len(word) <= width:
+            rows[-1] += f" {word}"
+        else:
+            rows.append(word)
+    if limit is not None and len(rows) > limit:
+        rows = [*rows[: limit - 1], " ".join(rows[limit - 1 :])]
+    return [clip(say(row, ink), width) for row in rows]
+
+
+class Ends(NamedTuple):
+    """What a frame's upper or lower edge carries."""
+
+    left: Line = EMPTY
+    far: Line = EMPTY
+
+
+BARE = Ends()
+
+
+def frame(body: Sequence[Line], width: int, head: Ends = BARE, foot: Ends = BARE) -> list[Line]:
+    """`body` in a rounded frame of `width` cells, with words set into its edges. Body lines get `width - 4` cells."""
+    edge = say("│", Ink.FAINT)
+    rows = [edge + say(" ") + pad(line, width - 4) + say(" ") + edge for line in body]
+    return [_edge("╭", "╮", head, width), *rows, _edge("╰", "╯", foot, width)]
+
+
+def _edge(first: str, last: str, words: Ends, width: int) -> Line:
+    left = say(" ") + clip(words.left, width - 6) + say(" ") if words.left else EMPTY
+    room = width - 4 - length(left)
+    far = say(" ") + words.far + say(" ") if words.far and length(words.far) + 3 <= room else EMPTY
+    return say(first, Ink.FAINT) + ends(left or (_RULE,), (*far, _RULE), width - 2, _RULE) + say(last, Ink.FAINT)

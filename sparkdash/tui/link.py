@@ -1,0 +1,131 @@
+"""Link: all that the dashboard may ask of a daemon, and the one that reaches it through `client`.
+
+Owns: that protocol and its adapter. Must not know: terminals, panels.
+Rule: methods return domain values or raise SparkdashError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Protocol
+
+from sparkdash.client.client import AsyncClient
+from sparkdash.client.feed import feed
+from sparkdash.domain.container import PullProgress
+from sparkdash.domain.event import Event
+from sparkdash.domain.state import Snapshot
+from sparkdash.domain.swap import Plan
+
+LOG_TAIL = 1000
+"""Lines of an engine's log that are asked for before following it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """The link is lost and is being mended; the next item says that it is back."""
+
+
+Item = Snapshot | Event | Disconnected
+
+
+class Link(Protocol):
+    """A daemon, as far as the dashboard sees it. Everything may be awaited for seconds; nothing blocks."""
+
+    address: str
+    """Where it is, for people."""
+
+    def feed(self) -> AsyncIterator[Item]:
+        """A snapshot, then events for ever; Disconnected when the link is lost. Raises DaemonError when trying again will not help."""
+        ...
+
+    async def use(self, profile: str) -> Plan:
+        """Bring a profile up; returns before the swap is over."""
+        ...
+
+    async def stop(self, profile: str | None) -> None:
+        """Stop one engine, or all."""
+        ...
+
+    async def cancel(self) -> None:
+        """Give the swap under way up."""
+        ...
+
+    async def toggle(self, a: str | None, b: str | None, *, flip: bool) -> None:
+        """Set the A/B pair (None leaves a side as it is) and, with `flip`, use the one that does not run."""
+        ...
+
+    async def plan(self, profile: str) -> Plan:
+        """What `use` would evict, whether it fits, how long it takes."""
+        ...
+
+    def logs(self, profile: str, *, follow: bool) -> AsyncIterator[str]:
+        """Lines of an engine's log; with `follow`, until it ends."""
+        ...
+
+    async def traffic(self, *, on: bool) -> None:
+        """Switch the demo's own traffic."""
+        ...
+
+    async def reload(self) -> None:
+        """Make the daemon read the profiles again."""
+        ...
+
+    def pull(self, profile: str) -> AsyncIterator[PullProgress]:
+        """Fetch a profile's image; the last item has `done`."""
+        ...
+
+
+class DaemonLink:
+    """The Link over the daemon's HTTP API. `url` None: where `client.address` finds it. Make it inside a running loop."""
+
+    def __init__(self, url: str | None = None) -> None:
+        self._client = AsyncClient(url)
+        self.address = str(self._client.address)
+
+    async def feed(self) -> AsyncIterator[Item]:
+        """See Link."""
+        async with aclosing(feed(self._client)) as items:
+            async for item in items:
+                yield Disconnected() if item is None else item
+
+    async def use(self, profile: str) -> Plan:
+        """See Link."""
+        return await self._client.use(profile)
+
+    async def stop(self, profile: str | None) -> None:
+        """See Link."""
+        await self._client.stop(profile)
+
+    async def cancel(self) -> None:
+        """See Link."""
+        await self._client.cancel()
+
+    async def toggle(self, a: str | None, b: str | None, *, flip: bool) -> None:
+        """See Link."""
+        await self._client.toggle(a, b, flip=flip)
+
+    async def plan(self, profile: str) -> Plan:
+        """See Link."""
+        return await self._client.plan(profile)
+
+    async def logs(self, profile: str, *, follow: bool) -> AsyncIterator[str]:
+        """See Link."""
+        async with aclosing(self._client.logs(profile, follow=follow, tail=LOG_TAIL)) as lines:
+            async for line in lines:
+                yield line
+
+    async def traffic(self, *, on: bool) -> None:
+        """See Link."""
+        await self._client.traffic(on=on)
+
+    async def reload(self) -> None:
+        """See Link."""
+        await self._client.reload()
+
+    async def pull(self, profile: str) -> AsyncIterator[PullProgress]:
+        """See Link."""
+        async with aclosing(self._client.pull(profile)) as steps:
+            async for step in steps:
+                yield step

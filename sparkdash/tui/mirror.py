@@ -1,0 +1,201 @@
+"""The mirror: the daemon's world as this terminal has it, and the View that panels draw.
+
+Owns: the latest Snapshot, the link's state, the histories, when notices came, and the daemon's clock seen from here.
+Must not know: widgets. Rule: the world moves by `domain.state.apply` and in no other way.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.event import Event, Notice, SampleTaken
+from sparkdash.domain.lease import Request
+from sparkdash.domain.metric import EngineSample, Sample
+from sparkdash.domain.state import RECENT_NOTICES, Snapshot, apply
+from sparkdash.domain.swap import Swap
+from sparkdash.errors import SparkdashError
+from sparkdash.tui.history import History
+from sparkdash.tui.link import Disconnected, Item
+
+STALE_S = 3.0
+"""Seconds after which a sample is old: three missed ticks."""
+SKEW_S = 2.0
+"""A daemon's clock this close to ours is taken as the same; further off (over ssh) its own time is used."""
+SAID_S = 8.0
+"""Seconds that an answer to a key stays."""
+
+
+class LinkState(StrEnum):
+    """How the link to the daemon is."""
+
+    CONNECTING = "connecting"
+    LIVE = "live"
+    LOST = "lost"
+    """It was there, and is being mended."""
+    REFUSED = "refused"
+    """What answers is no daemon of this version; trying again will not help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A short answer to what a person did."""
+
+    text: str
+    at: float
+    bad: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One moment, as panels draw it. `now` is the daemon's clock, `here` this terminal's; Unix seconds."""
+
+    now: float
+    here: float
+    snapshot: Snapshot | None = None
+    link: LinkState = LinkState.CONNECTING
+    link_since: float = 0.0
+    address: str = ""
+    refusal: SparkdashError | None = None
+    history: History = field(default_factory=History)
+    notices: tuple[tuple[float | None, Notice], ...] = ()
+    """Newest first, with when each came; None for those that were there before us."""
+    said: Said | None = None
+
+    @property
+    def engine(self) -> Engine | None:
+        """The engine that the dashboard is about: the one `auto` means, else one on its way, else a failed one."""
+        if self.snapshot is None:
+            return None
+        return self.snapshot.active or min(self.snapshot.engines.values(), key=_interest, default=None)
+
+    @property
+    def swap(self) -> Swap | None:
+        """The one under way."""
+        return self.snapshot.swap if self.snapshot else None
+
+    @property
+    def sample(self) -> Sample | None:
+        """The latest tick."""
+        return self.snapshot.sample if self.snapshot else None
+
+    @property
+    def requests(self) -> tuple[Request, ...]:
+        """Open ones in order of arrival, then ended ones, newest first."""
+        return (*self.snapshot.requests.values(), *self.snapshot.recent) if self.snapshot else ()
+
+    @property
+    def simulated(self) -> bool:
+        """Is every figure invented?"""
+        return self.snapshot is not None and self.snapshot.daemon.simulated
+
+    @property
+    def sample_age_s(self) -> float | None:
+        """Age of the latest tick once it is too old to be called live; else None."""
+        return self._stale(self.sample.at) if self.sample else None
+
+    def engine_sample(self, profile: str) -> EngineSample | None:
+        """The latest figures of one engine."""
+        return self.sample.engines.get(profile) if self.sample else None
+
+    def engine_age_s(self, profile: str) -> float | None:
+        """Age of one engine's figures once it is too old; else None."""
+        sample = self.engine_sample(profile)
+        return self._stale(sample.at) if sample else None
+
+    def _stale(self, at: float) -> float | None:
+        age = max(self.now - at, 0.0)
+        return age if age > STALE_S or self.link is not LinkState.LIVE else None
+
+
+_INTEREST = {EngineState.WARMING: 0, EngineState.LOADING: 1, EngineState.CREATING: 2, EngineState.STOPPING: 3}
+
+
+def _interest(engine: Engine) -> int:
+    return _INTEREST.get(engine.state, 9)
+
+
+class Mirror:
+    """Folds the feed. `clock` gives Unix seconds."""
+
+    def __init__(self, clock: Callable[[], float], address: str = "") -> None:
+        self._clock = clock
+        self._address = address
+        self._snapshot: Snapshot | None = None
+        self._link = LinkState.CONNECTING
+        self._link_since = clock()
+        self._refusal: SparkdashError | None = None
+        self._history = History()
+        self._notices: deque[tuple[float | None, Notice]] = deque(maxlen=RECENT_NOTICES)
+        self._leads: deque[float] = deque(maxlen=30)
+        self._said: Said | None = None
+
+    def take(self, item: Item) -> bool:
+        """Move on. False when an event is missing: the feed must be opened anew, which gives a snapshot."""
+        if isinstance(item, Disconnected):
+            self._be(LinkState.LOST if self._snapshot else LinkState.CONNECTING)
+            return True
+        self._be(LinkState.LIVE)
+        return self._event(item) if isinstance(item, Event) else self._whole(item)
+
+    def refuse(self, error: SparkdashError) -> None:
+        """The link cannot be mended by waiting."""
+        self._refusal = error
+        self._be(LinkState.REFUSED)
+
+    def say(self, text: str, *, bad: bool = False) -> None:
+        """Answer the person for a few seconds."""
+        self._said = Said(text, self._clock(), bad)
+
+    def view(self) -> View:
+        """This moment."""
+        here = self._clock()
+        said = self._said if self._said and here - self._said.at < SAID_S else None
+        return View(
+            now=here + self._skew(),
+            here=here,
+            snapshot=self._snapshot,
+            link=self._link,
+            link_since=self._link_since,
+            address=self._address,
+            refusal=self._refusal,
+            history=self._history,
+            notices=tuple(self._notices),
+            said=said,
+        )
+
+    def _be(self, state: LinkState) -> None:
+        if state is not self._link:
+            self._link = state
+            self._link_since = self._clock()
+
+    def _whole(self, snapshot: Snapshot) -> bool:
+        known = {notice: at for at, notice in self._notices}
+        self._snapshot = snapshot
+        self._notices.clear()
+        self._notices.extend((known.get(notice), notice) for notice in snapshot.notices)
+        if snapshot.sample:
+            self._history.take(snapshot.sample)
+        return True
+
+    def _event(self, event: Event) -> bool:
+        if self._snapshot is None:
+            return False
+        try:
+            self._snapshot = apply(self._snapshot, event)
+        except ValueError:
+            return False
+        self._leads.append(event.at - self._clock())
+        if isinstance(event.fact, SampleTaken):
+            self._history.take(event.fact.sample)
+        elif isinstance(event.fact, Notice):
+            self._notices.appendleft((event.at, event.fact))
+        return True
+
+    def _skew(self) -> float:
+        """How far the daemon's clock is ahead of ours. Events arrive late, never early, so the greatest lead is the truest."""
+        lead = max(self._leads, default=0.0)
+        return lead if abs(lead) > SKEW_S else 0.0

@@ -1,0 +1,224 @@
+"""Orders: what a person wants done, asked about where it stops something, and carried to the daemon.
+
+Owns: which orders are asked about, and the words of the question. Must not know widgets; it speaks through Clerk.
+Rule: only what stops something is confirmed, and the question names what stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import Any, Protocol, cast
+
+from sparkdash.domain.state import Snapshot
+from sparkdash.domain.swap import Plan
+from sparkdash.errors import EngineError, ProfileError, SparkdashError
+from sparkdash.tui.ink import EMPTY, Ink, Line, join, say, wrap
+from sparkdash.tui.link import Link
+from sparkdash.tui.mirror import View
+from sparkdash.units import duration, gib
+
+WIDTH = 68
+
+
+class Clerk(Protocol):
+    """The app, as far as orders need it."""
+
+    link: Link
+    view: View
+
+    async def ask(self, title: str, lines: Sequence[Line], *, yes: str | None = None, again: str | None = None) -> bool:
+        """Show a dialog; True when the person said yes."""
+        ...
+
+    def say(self, text: str, *, bad: bool = False) -> None:
+        """A short answer on the notice row."""
+        ...
+
+
+def told(error: SparkdashError) -> list[Line]:
+    """Message, hint, every problem and the last log lines of an error."""
+    lines = wrap(error.message, WIDTH, Ink.BAD)
+    if error.hint:
+        lines += wrap(f"→ {error.hint}", WIDTH, Ink.STRONG)
+    if isinstance(error, ProfileError):
+        lines += [line for problem in error.problems for line in wrap(problem, WIDTH)]
+    if isinstance(error, EngineError):
+        lines += [say(f"  {line}", Ink.DIM) for line in error.log_tail]
+    return lines
+
+
+def question(plan: Plan, snapshot: Snapshot) -> list[Line]:
+    """What a switch stops, whether it fits, how long it takes."""
+    lines = [_stops(name, snapshot) for name in plan.evict]
+    lines.append(EMPTY)
+    fits = {True: say("yes", Ink.GOOD), False: say("no", Ink.BAD), None: say("not known", Ink.WARN)}[plan.fits]
+    memory = say(f", needs {gib(plan.needs_bytes, 0)}, {gib(plan.available_bytes, 0)} available then", Ink.DIM)
+    took = f"about {duration(plan.expected_s)}" if plan.expected_s is not None else "not known: it never ran here"
+    lines.append(say("fits   ", Ink.DIM) + fits + memory)
+    lines.append(say("reload ", Ink.DIM) + say(took, Ink.STRONG) + say("; requests wait that long", Ink.DIM))
+    return lines
+
+
+def _stops(name: str, snapshot: Snapshot) -> Line:
+    open_ones = [r for r in snapshot.requests.values() if r.profile == name]
+    memory = snapshot.sample.memory if snapshot.sample else None
+    held = memory.engines.get(name) if memory else None
+    facts = [
+        f"frees {gib(held)}" if held is not None else "",
+        f"{len(open_ones)} requests in flight end first" if open_ones else "",
+    ]
+    about = ", ".join(fact for fact in facts if fact)
+    return say("stops  ", Ink.DIM) + join([say(name, Ink.STRONG), say(about, Ink.PLAIN)], say(": ", Ink.DIM))
+
+
+class Orders:
+    """One for the app. Every method may be run as a task of its own."""
+
+    def __init__(self, clerk: Clerk) -> None:
+        self._clerk = clerk
+
+    async def switch(self, name: str) -> None:
+        """Make a profile run."""
+        await self._told(self._switch(name))
+
+    async def flip(self) -> None:
+        """Use whichever of A and B does not run."""
+        await self._told(self._flip())
+
+    async def mark(self, name: str, side: str) -> None:
+        """Make a profile A or B; a profile is never both."""
+        await self._told(self._mark(name, side))
+
+    async def stop(self, name: str | None = None) -> None:
+        """Stop one engine, or the one that runs."""
+        await self._told(self._stop(name))
+
+    async def cancel(self) -> None:
+        """Give up the swap under way."""
+        await self._told(self._cancel())
+
+    async def reload(self) -> None:
+        """Read the profiles again."""
+        await self._told(self._clerk.link.reload(), "the profiles are read again")
+
+    async def pull(self, name: str) -> None:
+        """Fetch a profile's image, telling how far it is."""
+        await self._told(self._pull(name))
+
+    async def traffic(self) -> None:
+        """The demo's traffic on or off."""
+        now = self._clerk.view.snapshot.traffic if self._clerk.view.snapshot else None
+        if now is None:
+            self._clerk.say("Only the demo has traffic of its own.")
+            return
+        await self._told(self._clerk.link.traffic(on=not now), f"the demo's traffic is {'off' if now else 'on'}")
+
+    async def why(self, name: str) -> None:
+        """Why a profile cannot run."""
+        profile = self._clerk.view.snapshot.profile(name) if self._clerk.view.snapshot else None
+        if profile is None or profile.cannot_run is None:
+            self._clerk.say(f"{name} can run.")
+            return
+        lines = wrap(profile.cannot_run, WIDTH)
+        if profile.nearest:
+            lines += [EMPTY, say("nearest that runs  ", Ink.DIM) + say(profile.nearest, Ink.STRONG)]
+        await self._clerk.ask(f"{name} cannot run as published", lines)
+
+    async def _told(self, order: Awaitable[object], done: str = "") -> None:
+        try:
+            await order
+        except SparkdashError as error:
+            await self._clerk.ask("that did not work", told(error))
+        else:
+            if done:
+                self._clerk.say(done)
+
+    def _snapshot(self) -> Snapshot | None:
+        if self._clerk.view.snapshot is None:
+            self._clerk.say("There is no daemon to tell it to yet.", bad=True)
+        return self._clerk.view.snapshot
+
+    async def _switch(self, name: str) -> None:
+        snapshot = self._snapshot()
+        profile = snapshot.profile(name) if snapshot else None
+        if snapshot is None:
+            return
+        if profile and profile.cannot_run:
+            await self.why(name)
+            return
+        plan = await self._clerk.link.plan(name)
+        if plan.expected_s == 0 and not plan.evict:
+            self._clerk.say(f"{name} runs already.")
+        elif await self._agreed(plan, snapshot, f"switch to {name}?", None):
+            await self._clerk.link.use(name)
+            self._clerk.say(f"{name} is coming up.")
+
+    async def _flip(self) -> None:
+        snapshot = self._snapshot()
+        if snapshot is None:
+            return
+        a, b = snapshot.toggle_a, snapshot.toggle_b
+        if a is None or b is None:
+            self._clerk.say("Mark two profiles first: page 2, keys a and b.")
+            return
+        target = b if snapshot.active and snapshot.active.profile == a else a
+        plan = await self._clerk.link.plan(target)
+        if await self._agreed(plan, snapshot, f"flip to {target}?", "t"):
+            await self._clerk.link.toggle(None, None, flip=True)
+            self._clerk.say(f"{target} is coming up.")
+
+    async def _agreed(self, plan: Plan, snapshot: Snapshot, title: str, again: str | None) -> bool:
+        """Nothing that is stopped needs no question; what does not fit is told and not offered."""
+        if plan.fits is False:
+            await self._clerk.ask(title, question(plan, snapshot))
+            return False
+        if not plan.evict:
+            return True
+        return await self._clerk.ask(title, question(plan, snapshot), yes="switch", again=again)
+
+    async def _mark(self, name: str, side: str) -> None:
+        snapshot = self._snapshot()
+        if snapshot is None:
+            return
+        a, b = snapshot.toggle_a, snapshot.toggle_b
+        other = b if side == "A" else a
+        if other == name:
+            self._clerk.say(f"{name} is {'B' if side == 'A' else 'A'} already; mark another one there first.")
+            return
+        await self._clerk.link.toggle(name if side == "A" else None, name if side == "B" else None, flip=False)
+        self._clerk.say(f"{name} is {side}; t flips." if other else f"{name} is {side}; mark the other one.")
+
+    async def _stop(self, name: str | None) -> None:
+        snapshot = self._snapshot()
+        engine = snapshot.engines.get(name) if snapshot and name else self._clerk.view.engine
+        if snapshot is None or engine is None:
+            self._clerk.say("Nothing runs.")
+            return
+        lines = [_stops(engine.profile, snapshot), EMPTY, say("A request that names it brings it back.", Ink.DIM)]
+        if await self._clerk.ask(f"stop {engine.profile}?", lines, yes="stop", again="S"):
+            await self._clerk.link.stop(engine.profile)
+            self._clerk.say(f"{engine.profile} is stopping.")
+
+    async def _cancel(self) -> None:
+        swap = self._clerk.view.swap
+        if swap is None:
+            self._clerk.say("No swap is under way.")
+            return
+        what = swap.target or "the stop"
+        lines = [say("stops  ", Ink.DIM) + say(f"the start of {what}", Ink.STRONG)]
+        if swap.waiting:
+            lines.append(say(f"       {swap.waiting} requests that wait for it are refused", Ink.WARN))
+        if await self._clerk.ask("give up this swap?", lines, yes="give up", again="x"):
+            await self._clerk.link.cancel()
+            self._clerk.say("The swap is given up.")
+
+    async def _pull(self, name: str) -> None:
+        async with aclosing(cast("Any", self._clerk.link.pull(name))) as steps:
+            async for step in steps:
+                share = f" {step.fraction * 100:.0f} %" if step.fraction is not None else ""
+                self._clerk.say(f"{step.image}: {'there' if step.done else step.detail + share}")
+
+
+Order = Callable[[Orders], Awaitable[None]]
+"""A bound or partial order, as the palette keeps them."""

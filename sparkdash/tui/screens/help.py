@@ -1,0 +1,54 @@
+"""Help: every key, and what the figures mean.
+
+Owns: those words. Rule: the definitions are `domain.metric`'s own.
+"""
+
+from __future__ import annotations
+
+from sparkdash.domain.metric import METRICS, Metric
+from sparkdash.tui.history import STEP_S
+from sparkdash.tui.ink import EMPTY, Ink, Line, say, wrap
+
+KEYS: tuple[tuple[str, str], ...] = (
+    ("1 2 3 4 5 6", "dashboard, profiles, requests, A/B, logs, history"),
+    ("j k g G, arrows", "walk; page up and down; the mouse works everywhere"),
+    ("⏎ or s", "on a profile: switch to it; s elsewhere opens the profiles"),
+    ("a b, space", "on a profile: mark it as A, as B, or as the next of the two"),
+    ("t", "flip between A and B; asks first, t again says yes"),
+    ("x", "give up the swap under way"),
+    ("S", "stop the engine that runs"),
+    ("p  w  r", "on the profiles: pull its image, why it cannot run, read the files again"),
+    ("/  esc", "find in the page; show all again"),
+    ("space n N", "on a log: hold or follow; next and earlier place found; tab: next engine"),
+    ("y", "copy the row (through the terminal, also over ssh)"),
+    (": ctrl+p", "every command by its name"),
+    ("ctrl+s", "save the screen as an SVG"),
+    ("T", "the demo's traffic on or off"),
+    ("q", "leave; the daemon goes on serving"),
+)
+EXPLAINED = (
+    Metric.DECODE,
+    Metric.PREFILL,
+    Metric.PREFIX_HIT,
+    Metric.KV_USED,
+    Metric.ACCEPTANCE,
+    Metric.ACCEPTANCE_LENGTH,
+)
+KEY_CELLS, WIDTH = 16, 72
+
+
+def lines() -> list[Line]:
+    """All of it, at most WIDTH + 1 cells wide."""
+    out = [row for key, word in KEYS for row in _entry(key, word)]
+    out += [EMPTY, say("The figures", Ink.STRONG)]
+    out += [row for metric in EXPLAINED for row in _entry(METRICS[metric].label, METRICS[metric].definition)]
+    out += _entry("sparklines", f"one bar is {STEP_S:g} s; blank is not measured, the lowest bar is zero")
+    out += _entry(
+        "best, median", "of the requests that sparkdash served itself; publ. is what the profile's source says"
+    )
+    return [*out, *_entry("-", "not known. Dimmed figures are old: their age stands beside the name")]
+
+
+def _entry(key: str, word: str) -> list[Line]:
+    first, *rest = wrap(word, WIDTH - KEY_CELLS, Ink.PLAIN)
+    return [say(f"{key:<{KEY_CELLS}} ", Ink.GOOD) + first, *(say(" " * (KEY_CELLS + 1)) + row for row in rest)]

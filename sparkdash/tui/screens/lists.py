@@ -1,0 +1,89 @@
+"""The pages that are a list and what is known of its current row: requests, history. And the comparison, and the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from textual.widget import Widget
+
+from sparkdash.tui.messages import RowMoved
+from sparkdash.tui.mirror import View
+from sparkdash.tui.screens.page import Page
+from sparkdash.tui.widgets.compare import ComparePanel
+from sparkdash.tui.widgets.log import LogPanel
+from sparkdash.tui.widgets.requests import RequestDetail, RequestTable
+from sparkdash.tui.widgets.swaps import NoticeList, SwapDetail, SwapTable
+
+
+class RequestsPage(Page):
+    """Every request that is remembered."""
+
+    title_key = "requests"
+    keys = "y copy  / find  ? help"
+
+    def body(self) -> Iterable[Widget]:
+        """See Page."""
+        yield RequestTable()
+        yield RequestDetail()
+
+    def show(self, view: View) -> None:
+        """See Page."""
+        self.query_one(RequestDetail).chosen = self.query_one(RequestTable).cursor
+        super().show(view)
+
+    def on_row_moved(self, message: RowMoved) -> None:
+        """Tell of the request under the cursor."""
+        detail = self.query_one(RequestDetail)
+        detail.chosen = message.key
+        detail.redraw()
+
+
+class HistoryPage(Page):
+    """Swaps with their stages and outcomes, and the notices."""
+
+    title_key = "history"
+    keys = "y copy  / find  ? help"
+
+    def body(self) -> Iterable[Widget]:
+        """See Page."""
+        yield SwapTable()
+        yield SwapDetail()
+        yield NoticeList()
+
+    def show(self, view: View) -> None:
+        """See Page."""
+        self.query_one(SwapDetail).chosen = self.query_one(SwapTable).cursor
+        super().show(view)
+
+    def on_row_moved(self, message: RowMoved) -> None:
+        """Tell of the swap under the cursor."""
+        detail = self.query_one(SwapDetail)
+        detail.chosen = message.key
+        detail.redraw()
+
+
+class ComparePage(Page):
+    """A and B side by side."""
+
+    title_key = "compare"
+    keys = "t flip  2 mark  ? help"
+    AUTO_FOCUS = ""
+
+    def body(self) -> Iterable[Widget]:
+        """See Page."""
+        yield ComparePanel()
+
+    def action_find(self) -> None:
+        """There is nothing to look through."""
+        self.desk.say("Nothing to find on this page.")
+
+
+class LogsPage(Page):
+    """One engine's log."""
+
+    title_key = "logs"
+    keys = "space hold  / find  tab engine  ? help"
+
+    def body(self) -> Iterable[Widget]:
+        """See Page."""
+        yield LogPanel()

@@ -1,0 +1,96 @@
+"""The profiles page: choose, switch, mark A and B, pull, and why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.widget import Widget
+
+from sparkdash.domain.swap import Plan
+from sparkdash.errors import SparkdashError
+from sparkdash.tui.messages import RowMoved
+from sparkdash.tui.mirror import View
+from sparkdash.tui.screens.page import Page
+from sparkdash.tui.widgets.profiles import ProfileDetail, ProfileTable
+
+
+class ProfilesPage(Page):
+    """Enter and s switch to the profile under the cursor."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("s", "switch", "switch", show=False),
+        Binding("a", "mark('A')", "mark as A", show=False),
+        Binding("b", "mark('B')", "mark as B", show=False),
+        Binding("space", "mark_next", "mark", show=False),
+        Binding("p", "pull", "pull", show=False),
+        Binding("w", "why", "why", show=False),
+        Binding("r", "app.reload", "reload", show=False),
+    ]
+
+    title_key = "profiles"
+    keys = "⏎ switch  a b mark  t flip  ? help"
+    _asked: tuple[str, object] | None = None
+    """The profile and the world that the plan was asked for."""
+
+    def body(self) -> Iterable[Widget]:
+        """See Page."""
+        yield ProfileTable()
+        yield ProfileDetail()
+
+    def show(self, view: View) -> None:
+        """See Page; the plan is asked for again when the residents changed."""
+        super().show(view)
+        self._look(self.query_one(ProfileTable).cursor, view)
+
+    def on_row_moved(self, message: RowMoved) -> None:
+        """Tell of the profile under the cursor."""
+        self._look(message.key, self.desk.view)
+
+    def action_switch(self) -> None:
+        """Switch to the profile under the cursor."""
+        self.query_one(ProfileTable).action_choose()
+
+    async def action_mark(self, side: str) -> None:
+        """Mark the profile under the cursor."""
+        await self._with_cursor(f"mark('{{}}', '{side}')")
+
+    async def action_mark_next(self) -> None:
+        """Mark it as A; where A is taken, as B."""
+        snapshot = self.desk.view.snapshot
+        taken = snapshot is not None and snapshot.toggle_a not in (None, self.query_one(ProfileTable).cursor)
+        await self.action_mark("B" if taken else "A")
+
+    async def action_pull(self) -> None:
+        """Fetch the image of the profile under the cursor."""
+        await self._with_cursor("pull('{}')")
+
+    async def action_why(self) -> None:
+        """Why the profile under the cursor cannot run."""
+        await self._with_cursor("why('{}')")
+
+    async def _with_cursor(self, action: str) -> None:
+        if name := self.query_one(ProfileTable).cursor:
+            await self.app.run_action(action.format(name))
+
+    def _look(self, name: str | None, view: View) -> None:
+        detail = self.query_one(ProfileDetail)
+        if detail.chosen != name:
+            detail.chosen = name
+            detail.redraw()
+        engines = view.snapshot.engines if view.snapshot else {}
+        asked = (name or "", tuple((engine.profile, engine.state) for engine in engines.values()))
+        if name and asked != self._asked:
+            self._asked = asked
+            self.run_worker(self._plan(name), group="plan", exclusive=True)
+
+    async def _plan(self, name: str) -> None:
+        plan: Plan | None
+        try:
+            plan = await self.desk.link.plan(name)
+        except SparkdashError:
+            plan = None
+        detail = self.query_one(ProfileDetail)
+        detail.plan = plan
+        detail.redraw()

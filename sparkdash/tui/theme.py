@@ -1,0 +1,99 @@
+"""The looks: one dark, one light, and one without any colour.
+
+Owns: what each Ink looks like. Must not know what is drawn with it.
+Contrast: dimmed text keeps at least 4.5 : 1 against the background in both themes (WCAG AA), frames are decoration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.style import Style
+from textual.theme import Theme
+
+from sparkdash.tui.ink import Ink
+
+DARK = "sparkdash-dark"
+LIGHT = "sparkdash-light"
+PLAIN = "sparkdash-plain"
+
+_COLOURS: dict[str, dict[str, str]] = {
+    DARK: {
+        "background": "#0f1317", "lit": "#22303a",
+        "plain": "#cbd3da", "strong": "#f3f6f8", "dim": "#85919c", "faint": "#3b454e",
+        "good": "#86c06c", "warn": "#e2ab45", "bad": "#ec6a63",
+    },
+    LIGHT: {
+        "background": "#fbfbf8", "lit": "#e2eadc",
+        "plain": "#2c333a", "strong": "#0b0f13", "dim": "#66707a", "faint": "#c6ccd0",
+        "good": "#367a1c", "warn": "#945c00", "bad": "#b3261e",
+    },
+}  # fmt: skip
+
+_BOLD = frozenset({Ink.STRONG, Ink.BAD})
+
+_WITHOUT_COLOUR: dict[Ink, Style] = {
+    Ink.PLAIN: Style(),
+    Ink.STRONG: Style(bold=True),
+    Ink.DIM: Style(dim=True),
+    Ink.FAINT: Style(dim=True),
+    Ink.GOOD: Style(),
+    Ink.WARN: Style(bold=True),
+    Ink.BAD: Style(bold=True, underline=True),
+}
+
+Looks = Mapping[tuple[Ink, bool], Style]
+"""(ink, lit) -> how it looks."""
+
+
+def _coloured(colours: dict[str, str]) -> dict[tuple[Ink, bool], Style]:
+    looks: dict[tuple[Ink, bool], Style] = {}
+    for ink in Ink:
+        look = Style(color=colours[ink], bold=ink in _BOLD or None)
+        looks[ink, False] = look
+        looks[ink, True] = look + Style(bgcolor=colours["lit"])
+    return looks
+
+
+def _plain() -> dict[tuple[Ink, bool], Style]:
+    looks = {(ink, False): look for ink, look in _WITHOUT_COLOUR.items()}
+    return looks | {(ink, True): look + Style(reverse=True) for ink, look in _WITHOUT_COLOUR.items()}
+
+
+_LOOKS: dict[str, Looks] = {**{name: _coloured(colours) for name, colours in _COLOURS.items()}, PLAIN: _plain()}
+
+
+def looks(theme: str) -> Looks:
+    """How each ink looks in the theme of that name; a theme that is not ours gets none of our colours."""
+    return _LOOKS.get(theme, _LOOKS[PLAIN])
+
+
+def _theme(name: str) -> Theme:
+    colours = _COLOURS[name]
+    return Theme(
+        name=name,
+        primary=colours["good"],
+        accent=colours["good"],
+        success=colours["good"],
+        warning=colours["warn"],
+        error=colours["bad"],
+        foreground=colours["plain"],
+        background=colours["background"],
+        surface=colours["background"],
+        panel=colours["lit"],
+        dark=name == DARK,
+        variables={"block-cursor-background": colours["lit"], "block-cursor-foreground": colours["strong"]},
+    )
+
+
+def themes() -> list[Theme]:
+    """The themes to register."""
+    return [_theme(DARK), _theme(LIGHT), _ansi()]
+
+
+def _ansi() -> Theme:
+    own = "ansi_default"
+    return Theme(
+        name=PLAIN, ansi=True, primary=own, accent=own, success=own, warning=own, error=own,
+        foreground=own, background=own, surface=own, panel=own, boost=own,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Panels: each draws one part of a View into lines."""

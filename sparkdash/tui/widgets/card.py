@@ -1,0 +1,127 @@
+"""The engine card: what runs and how fast, the swap while there is one, the failure when there is one, or what to do.
+
+Owns: which of those faces the card shows, and the two edges of its frame. Must not know the daemon.
+"""
+
+from __future__ import annotations
+
+from sparkdash.domain.engine import Engine, EngineState, Failure
+from sparkdash.domain.state import DaemonInfo
+from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, frame, join, say, wrap
+from sparkdash.tui.mirror import LinkState, View
+from sparkdash.tui.widgets import figures, words
+from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
+from sparkdash.tui.widgets.progress import swap_rows, swap_title
+from sparkdash.units import duration, number, tokens
+
+DOTS = say(" · ", Ink.FAINT)
+RULE = say(" ── ", Ink.FAINT)
+FEW_ROWS = 5
+"""Of the card's body at 24 lines; every face has at least these, so that what stands below keeps its place."""
+SIMULATED = "SIMULATED"
+
+
+def face(view: View, width: int, tall: int) -> tuple[list[Line], Ends, Ends]:
+    """Body lines of `width` cells, upper and lower edge. `tall` is the height of one figure's sparkline."""
+    if view.snapshot is None:
+        return _no_daemon(view, width), Ends(say("no daemon yet")), Ends()
+    engine = view.engine
+    if view.swap:
+        return swap_rows(view, view.swap, width), Ends(swap_title(view.swap), _marks(view)), _foot(engine, view)
+    if engine is None:
+        return _nothing(view, width), Ends(say("no engine runs"), _marks(view)), Ends(EMPTY, _url(view))
+    if engine.state is EngineState.FAILED and engine.failure:
+        return failure_rows(engine.failure, width), Ends(_title(view, engine), _marks(view)), _foot(engine, view)
+    return (
+        figures.rows(view, engine, width, tall),
+        Ends(_title(view, engine), _marks(view, engine)),
+        _foot(engine, view),
+    )
+
+
+def failure_rows(failure: Failure, width: int, log_lines: int = 3) -> list[Line]:
+    """Message, hint and the last log lines."""
+    where = f"in {failure.phase}, " if failure.phase else ""
+    status = f" (exit {failure.exit_code})" if failure.exit_code is not None else ""
+    rows = wrap(f"✗ {where}{failure.code}{status}: {failure.message}", width, Ink.BAD, limit=3)
+    if failure.hint:
+        rows += wrap(f"→ {failure.hint}", width, Ink.STRONG, limit=3)
+    return rows + [clip(say(f"  {line}", Ink.DIM), width) for line in failure.log_tail[-log_lines:]]
+
+
+def _title(view: View, engine: Engine) -> Line:
+    profile = view.snapshot.profile(engine.profile) if view.snapshot else None
+    context = say(tokens(profile.context), Ink.PLAIN) if profile and profile.context else EMPTY
+    about = join([say(words.kind(profile, engine), Ink.PLAIN), context], DOTS)
+    return join([say(engine.profile, Ink.STRONG), about], RULE)
+
+
+def _marks(view: View, engine: Engine | None = None) -> Line:
+    """What the upper edge says at its far end: SIMULATED, the age of stale figures, the best rate seen."""
+    simulated = view.simulated or (engine is not None and engine.simulated)
+    if engine is None:
+        return say(SIMULATED, Ink.WARN) if simulated else EMPTY
+    stale = view.engine_age_s(engine.profile)
+    seen = view.snapshot.figures.get(engine.profile) if view.snapshot else None
+    best = say(f"best {number(seen.best, 1)} tok/s", Ink.PLAIN) if seen and seen.best else EMPTY
+    old = say(f"{words.age(stale)} old", Ink.WARN) if stale is not None else EMPTY
+    return join([say(SIMULATED, Ink.WARN) if simulated else EMPTY, old, best], RULE)
+
+
+def _foot(engine: Engine | None, view: View) -> Ends:
+    if engine is None:
+        return Ends(EMPTY, _url(view))
+    adopted = say("adopted", Ink.DIM) if engine.adopted else EMPTY
+    loaded = say(f"loaded in {duration(engine.load_s)}", Ink.DIM) if engine.load_s is not None else adopted
+    name = say(f"{engine.profile} ", Ink.STRONG) if view.swap else EMPTY
+    return Ends(join([name + words.engine_state(engine, view.now), loaded], DOTS), _url(view))
+
+
+def _url(view: View) -> Line:
+    daemon: DaemonInfo | None = view.snapshot.daemon if view.snapshot else None
+    return say(daemon.url, Ink.DIM) if daemon else EMPTY
+
+
+def _no_daemon(view: View, width: int) -> list[Line]:
+    if view.refusal:
+        hint = wrap(f"→ {view.refusal.hint}", width, Ink.STRONG) if view.refusal.hint else []
+        return [*wrap(view.refusal.message, width, Ink.BAD), *hint]
+    if view.link is LinkState.CONNECTING:
+        waited = view.here - view.link_since
+        rows = [say(f"Looking for the daemon at {view.address} ({words.age(waited)})")]
+        return rows + (
+            [say("Start it with `sparkdash serve`; this screen finds it.", Ink.STRONG)] if waited > 2 else []
+        )
+    return [say("The daemon has not told its state yet.", Ink.DIM)]
+
+
+def _nothing(view: View, width: int) -> list[Line]:
+    snapshot = view.snapshot
+    if snapshot is None or snapshot.profiles:
+        advice = (
+            "Press 2 for the profiles and ⏎ to start one,",
+            "or send a request: the model it names is brought up by itself.",
+        )
+        return [say("Memory is free, nothing is loaded."), EMPTY, *(say(line, Ink.STRONG) for line in advice)]
+    rows = [say("There are no profiles, so there is nothing to run yet.")]
+    rows += wrap(
+        "→ Put a YAML file into ~/.config/sparkdash/profiles (`sparkdash profiles --help`), then press r.",
+        width,
+        Ink.STRONG,
+    )
+    return rows + [line for problem in snapshot.problems[:2] for line in wrap(f"✗ {problem}", width, Ink.BAD, limit=2)]
+
+
+class EngineCard(Panel):
+    """The framed card. Its sparklines grow with the terminal."""
+
+    def draw(self, view: View, width: int, height: int) -> list[Line]:
+        """See Panel."""
+        body, head, foot = face(view, width - 4, self._tall())
+        least = FEW_ROWS if height == AS_TALL_AS_NEEDED else height - 2
+        body += [EMPTY] * (least - len(body))
+        return frame(body, width, head, foot)
+
+    def _tall(self) -> int:
+        rows = self.app.size.height
+        return 1 if rows < 32 else 2 if rows < 48 else 4

@@ -1,0 +1,136 @@
+"""A and B side by side: what was seen of each of the two marked profiles, and how B stands to A.
+
+Owns: those rows. Rule: these are figures seen in passing, from whatever was asked of each; the panel says so, and
+gives no verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sparkdash.domain.state import Figures, Snapshot
+from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, frame, join, pad, right, say, wrap
+from sparkdash.tui.mirror import View
+from sparkdash.tui.widgets import words
+from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
+from sparkdash.tui.widgets.spark import spark
+from sparkdash.units import DASH, duration, number, percent
+
+LABEL = 18
+LEAST = 70
+"""Cells below which A stands above B."""
+
+
+class Figure(NamedTuple):
+    """One row of the comparison. `ratio`: is B / A worth telling?"""
+
+    label: str
+    of: Callable[[Figures], float | None]
+    text: Callable[[float | None], str]
+    ratio: bool
+
+
+FIGURES = (
+    Figure("median decode", lambda f: f.decode_tok_s, lambda v: number(v, 1, " tok/s"), True),
+    Figure("best decode", lambda f: f.best, lambda v: number(v, 1, " tok/s"), True),
+    Figure("median ttft", lambda f: f.ttft_s, lambda v: number(v, 2, " s"), True),
+    Figure("acceptance", lambda f: f.acceptance, percent, False),
+    Figure("mean acc. length", lambda f: f.acceptance_length, lambda v: number(v, 2), False),
+    Figure("prefix hit", lambda f: f.prefix_hit, percent, False),
+    Figure("load time", lambda f: f.load_s, duration, True),
+    Figure("requests", lambda f: float(f.requests), number, False),
+)
+
+
+def rows(view: View, width: int) -> list[Line]:
+    """Two columns and the ratio, or one above the other where `width` is small."""
+    snapshot = view.snapshot
+    if snapshot is None or snapshot.toggle_a is None or snapshot.toggle_b is None:
+        return _advice(snapshot, width)
+    a, b = snapshot.toggle_a, snapshot.toggle_b
+    if width < LEAST:
+        return [*_single(view, snapshot, "A", a, width), EMPTY, *_single(view, snapshot, "B", b, width)]
+    cells = (width - LABEL - 12) // 2
+    lines = [_heads(a, b, cells), _states(snapshot, a, b, view.now, cells)]
+    lines += [_row(figure, _seen(snapshot, a), _seen(snapshot, b), cells) for figure in FIGURES]
+    lines.append(_rates(snapshot, a, b, cells))
+    note = wrap("Seen in passing, each with whatever it was asked: no verdict.", width, Ink.DIM)
+    return [*lines, *note]
+
+
+def _advice(snapshot: Snapshot | None, width: int) -> list[Line]:
+    marked = [f"{side} is {name}. " for side, name in _sides(snapshot) if name]
+    text = (
+        "".join(marked)
+        + "Mark two profiles (page 2, keys a and b) to keep their figures side by side; t flips between them."
+    )
+    return wrap(text, width, Ink.PLAIN)
+
+
+def _sides(snapshot: Snapshot | None) -> list[tuple[str, str | None]]:
+    return [("A", snapshot.toggle_a), ("B", snapshot.toggle_b)] if snapshot else []
+
+
+def _seen(snapshot: Snapshot, name: str) -> Figures:
+    return snapshot.figures.get(name) or Figures()
+
+
+def _heads(a: str, b: str, cells: int) -> Line:
+    names = [right(say(f"{side}  ", Ink.GOOD) + say(name, Ink.STRONG), cells) for side, name in (("A", a), ("B", b))]
+    return say(" " * LABEL) + names[0] + names[1] + right(say("B to A", Ink.DIM), 12)
+
+
+def _states(snapshot: Snapshot, a: str, b: str, now: float, cells: int) -> Line:
+    return (
+        pad(say("state", Ink.DIM), LABEL)
+        + right(_state(snapshot, a, now), cells)
+        + right(_state(snapshot, b, now), cells)
+    )
+
+
+def _state(snapshot: Snapshot, name: str, now: float) -> Line:
+    engine = snapshot.engines.get(name)
+    return words.engine_state(engine, now) if engine else say("off", Ink.DIM)
+
+
+def _row(figure: Figure, a: Figures, b: Figures, cells: int) -> Line:
+    values = figure.of(a), figure.of(b)
+    line = pad(say(figure.label, Ink.DIM), LABEL)
+    for value in values:
+        told = figure.text(value)
+        line += right(say(told, Ink.DIM if told == DASH else Ink.PLAIN), cells)
+    return line + right(_ratio(*values) if figure.ratio else EMPTY, 12)
+
+
+def _ratio(a: float | None, b: float | None) -> Line:
+    if not a or b is None:
+        return say(DASH, Ink.DIM)
+    return say(f"{(b / a - 1) * 100:+.0f} %", Ink.PLAIN)
+
+
+def _rates(snapshot: Snapshot, a: str, b: str, cells: int) -> Line:
+    """The last requests' decode rates of both, to one scale."""
+    both = [_seen(snapshot, name).rates for name in (a, b)]
+    top = max((*both[0], *both[1]), default=0.0)
+    bars = [right(say(spark(rates, top)[0] or DASH, Ink.GOOD if rates else Ink.DIM), cells) for rates in both]
+    return pad(say("last requests", Ink.DIM), LABEL) + bars[0] + bars[1]
+
+
+def _single(view: View, snapshot: Snapshot, side: str, name: str, width: int) -> list[Line]:
+    seen = _seen(snapshot, name)
+    head = join([say(side, Ink.GOOD), say(name, Ink.STRONG), _state(snapshot, name, view.now)], say("  "))
+    told = [pad(say(figure.label, Ink.DIM), LABEL) + say(figure.text(figure.of(seen))) for figure in FIGURES]
+    return [clip(line, width) for line in (head, *told)]
+
+
+class ComparePanel(Panel):
+    """The framed comparison."""
+
+    def draw(self, view: View, width: int, height: int) -> list[Line]:
+        """See Panel."""
+        body = rows(view, width - 4)
+        if height != AS_TALL_AS_NEEDED:
+            body = [*body, *[EMPTY] * (height - 2 - len(body))][: height - 2]
+        far = say("SIMULATED", Ink.WARN) if view.simulated else EMPTY
+        return frame(body, width, Ends(say("A | B"), far), Ends(EMPTY, say("t", Ink.STRONG) + say(" flips", Ink.DIM)))

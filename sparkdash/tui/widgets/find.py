@@ -1,0 +1,46 @@
+"""The find field: one row above the footer, shown while something is looked for.
+
+Owns: the field. Must not know what is looked through.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.widgets import Input
+
+from sparkdash.tui.messages import Found
+
+
+class Find(Input):
+    """Enter leaves it and keeps what was found; escape leaves it and shows all again."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "drop", "show all", show=False)]
+
+    def __init__(self) -> None:
+        super().__init__(placeholder="find", compact=True)
+        self.display = False
+        self.cursor_blink = False
+
+    def open(self) -> None:
+        """Show and take the keys."""
+        self.display = True
+        self.focus()
+
+    def action_drop(self) -> None:
+        """Forget what was looked for."""
+        self.value = ""
+        self.display = False
+        self.post_message(Found("", left=True))
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Narrow with every letter."""
+        event.stop()
+        self.post_message(Found(event.value))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Keep it and go back."""
+        event.stop()
+        self.display = False
+        self.post_message(Found(event.value, left=True))

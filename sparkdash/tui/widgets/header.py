@@ -1,0 +1,141 @@
+"""The first and the last rows: who serves and what runs; the newest notice; the pages and the keys.
+
+Owns: the title bar, the notice row and the footer. Rule: a lost link is a state in the title bar, not an error.
+"""
+
+from __future__ import annotations
+
+import time
+
+from textual import events
+
+from sparkdash.domain.event import Level
+from sparkdash.domain.swap import SwapOutcome
+from sparkdash.tui.ink import EMPTY, Ink, Line, clip, ends, join, length, say
+from sparkdash.tui.messages import PageAsked
+from sparkdash.tui.mirror import LinkState, View
+from sparkdash.tui.widgets import words
+from sparkdash.tui.widgets.panel import Panel
+from sparkdash.units import DASH
+
+GAP = say("  ")
+RECENT_S = 600.0
+"""How long a failed swap or a notice stays on the notice row; the history page keeps it."""
+
+PAGES = {
+    "dashboard": "Dash",
+    "profiles": "Profiles",
+    "requests": "Requests",
+    "compare": "A/B",
+    "logs": "Logs",
+    "history": "History",
+}
+"""In the order of their digits, from 1."""
+
+
+class TitleBar(Panel):
+    """One row: sparkdash, the host, SIMULATED, what runs, the link, requests in flight, the time."""
+
+    def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one row
+        """See Panel."""
+        snapshot = view.snapshot
+        host = say(snapshot.daemon.host if snapshot else DASH, Ink.DIM)
+        simulated = say("SIMULATED", Ink.WARN) if view.simulated else EMPTY
+        left = say(" ") + join([say("sparkdash", Ink.GOOD), host, simulated, _runs(view)], GAP)
+        clock = say(time.strftime("%H:%M ", time.localtime(view.here)), Ink.DIM)
+        return [ends(left, _far(view) + clock, width)]
+
+
+def _runs(view: View) -> Line:
+    if view.swap:
+        what = f"swap to {view.swap.target}" if view.swap.target else "stopping"
+        return say(f"{what}: {view.swap.phase}", Ink.STRONG)
+    if view.engine:
+        return say(f"{view.engine.profile} ", Ink.STRONG) + words.engine_state(view.engine, view.now)
+    return say("nothing runs", Ink.DIM) if view.snapshot else EMPTY
+
+
+def _far(view: View) -> Line:
+    since = words.age(view.here - view.link_since)
+    if view.link is LinkState.LOST:
+        return say(f"✗ link lost {since}, reconnecting  ", Ink.BAD)
+    if view.link is LinkState.REFUSED:
+        return say("✗ no link  ", Ink.BAD)
+    if view.snapshot is None:
+        return say("connecting  ", Ink.WARN)
+    count = len(view.snapshot.requests)
+    return say(f"{count} in flight  ", Ink.PLAIN if count else Ink.DIM)
+
+
+class NoticeRow(Panel):
+    """One row: the answer to the last key, else what a person should know, else blank."""
+
+    def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one row
+        """See Panel."""
+        line = _said(view) or _failed(view) or _notice(view) or _problems(view)
+        return [clip(say(" ") + line, width)] if line else [EMPTY]
+
+
+def _said(view: View) -> Line:
+    return say(view.said.text, Ink.BAD if view.said.bad else Ink.STRONG) if view.said else EMPTY
+
+
+def _failed(view: View) -> Line:
+    last = view.snapshot.swaps[0] if view.snapshot and view.snapshot.swaps else None
+    if last is None or last.outcome is not SwapOutcome.FAILED or view.now - (last.ended_at or 0) > RECENT_S:
+        return EMPTY
+    why = f"{last.failure.code}: {last.failure.message}" if last.failure else "no reason given"
+    return say(f"✗ {last.target or 'stop'} failed, {why}", Ink.BAD)
+
+
+def _notice(view: View) -> Line:
+    for at, notice in view.notices:
+        if notice.level is not Level.INFO and at is not None and view.now - at < RECENT_S:
+            bad = notice.level is Level.ERROR
+            return say(f"{'✗' if bad else '⚠'} {notice.text}", Ink.BAD if bad else Ink.WARN)
+    return EMPTY
+
+
+def _problems(view: View) -> Line:
+    problems = view.snapshot.problems if view.snapshot else ()
+    if not problems:
+        return EMPTY
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return say(f"⚠ profile left out{more}: {problems[0]}", Ink.WARN)
+
+
+class Footer(Panel):
+    """One row: the pages by their digits, and this page's keys."""
+
+    def __init__(self, page: str, keys: str) -> None:
+        """`page` is a name of PAGES; `keys` alternate between key and word: "s switch  / find"."""
+        super().__init__()
+        self._page = page
+        self._keys = keys
+        self._places: list[tuple[int, str]] = []
+
+    def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one row
+        """See Panel."""
+        names = [_page_name(f"{i} ", title, name == self._page) for i, (name, title) in enumerate(PAGES.items(), 1)]
+        left = say(" ") + join(names, say(" "))
+        keys = join([_key(pair) for pair in self._keys.split("  ")], GAP) + say(" ")
+        room = width - length(left) - 2
+        return [ends(left, keys if length(keys) <= room else _key("? help") + say(" "), width)]
+
+    def on_click(self, event: events.Click) -> None:
+        """A click on a page's name opens it."""
+        end = 1
+        for i, (name, title) in enumerate(PAGES.items(), 1):
+            end += len(f"{i} {title} ")
+            if event.x < end:
+                self.post_message(PageAsked(name))
+                return
+
+
+def _page_name(digit: str, title: str, here: bool) -> Line:
+    return say(digit, Ink.GOOD if here else Ink.DIM) + say(title, Ink.STRONG if here else Ink.PLAIN)
+
+
+def _key(pair: str) -> Line:
+    key, _, word = pair.partition(" ")
+    return say(key, Ink.STRONG) + say(f" {word}", Ink.DIM)

@@ -1,0 +1,103 @@
+"""The unified memory as one bar: engines, other processes, page cache, free, and what admission keeps free.
+
+Owns: how the kernel's figures add up to the bar. Rule: an engine whose share is not known is not guessed: what is
+used then counts as one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sparkdash.domain.metric import Memory
+from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, Span, clip, frame, join, say
+from sparkdash.tui.mirror import View
+from sparkdash.tui.widgets.panel import Panel
+from sparkdash.tui.widgets.words import age
+from sparkdash.units import DASH, GIB, gib
+
+ENGINE_GLYPHS = "█▚▞"
+OTHER, CACHE, FREE, MARK, KEPT = "▓", "▒", "░", "┊", "·"
+
+
+class Part(NamedTuple):
+    """One stretch of the bar. `bytes` None is unknown: it has a legend and no stretch."""
+
+    name: str
+    glyph: str
+    bytes: int | None
+    ink: Ink
+
+
+def parts(memory: Memory) -> list[Part]:
+    """The stretches from left to right; the known ones add up to the total."""
+    engines = [
+        Part(name, ENGINE_GLYPHS[i % len(ENGINE_GLYPHS)], held, Ink.GOOD)
+        for i, (name, held) in enumerate(sorted(memory.engines.items()))
+    ]
+    cache = memory.page_cache or 0
+    known = sum(part.bytes or 0 for part in engines)
+    rest = max(memory.total - memory.free - cache - known, 0)
+    guess = any(part.bytes is None for part in engines)
+    return [
+        *engines,
+        Part("engines + other" if guess else "other", OTHER, rest, Ink.PLAIN),
+        Part("cache", CACHE, memory.page_cache, Ink.DIM),
+        Part("free", FREE, memory.free, Ink.FAINT),
+    ]
+
+
+def bar(memory: Memory, width: int) -> Line:
+    """The bar of exactly `width` cells. What is used beyond the reserve's mark is red: admission would not have let it in."""
+    cells: list[Span] = []
+    filled = 0
+    for part in parts(memory):
+        filled += part.bytes or 0
+        end = min(round(filled / memory.total * width), width)
+        cells.extend([Span(part.glyph, part.ink)] * (end - len(cells)))
+    cells.extend([Span(FREE, Ink.DIM)] * (width - len(cells)))
+    return tuple(_marked(cells, memory, width) if memory.reserve else cells)
+
+
+def _marked(cells: list[Span], memory: Memory, width: int) -> list[Span]:
+    mark = min(max(round((memory.total - memory.reserve) / memory.total * width), 0), width - 1)
+    kept = memory.available >= memory.reserve
+    beyond = [_beyond(span) for span in cells[mark + 1 :]]
+    return [*cells[:mark], Span(MARK, Ink.PLAIN if kept else Ink.BAD), *beyond]
+
+
+def _beyond(span: Span) -> Span:
+    if span.text == FREE:
+        return Span(KEPT, Ink.DIM)
+    return span if span.text == CACHE else span._replace(ink=Ink.BAD)
+
+
+def legend(memory: Memory, width: int) -> Line:
+    """Glyph, name and GiB of every stretch; those with nothing in them keep their place."""
+    marks = [_mark(part.glyph, part.name, part.bytes, part.ink) for part in parts(memory)]
+    marks.append(_mark(MARK, "reserve", memory.reserve or None, Ink.PLAIN))
+    wide = join(marks, say("   "))
+    return clip(wide if sum(len(s.text) for s in wide) <= width else join(marks, say("  ")), width)
+
+
+def _mark(glyph: str, name: str, held: int | None, ink: Ink) -> Line:
+    figure = say(f" {held / GIB:.1f}", Ink.STRONG) if held is not None else say(f" {DASH}", Ink.DIM)
+    return say(glyph, ink) + say(f" {name}", Ink.DIM) + figure
+
+
+class MemoryBar(Panel):
+    """The framed bar and its legend; 4 rows."""
+
+    def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always four rows
+        """See Panel."""
+        memory = view.sample.memory if view.sample else None
+        if memory is None:
+            body = [say("─" * (width - 4), Ink.FAINT), say("memory of the box: -", Ink.DIM)]
+            return frame(body, width, Ends(say("unified memory")))
+        stale = view.sample_age_s
+        old = say(f"{age(stale)} old", Ink.WARN) if stale is not None else EMPTY
+        left = say(f"available {gib(memory.available)}", Ink.PLAIN if memory.available > memory.reserve else Ink.BAD)
+        head = Ends(
+            join([say("unified memory"), old], say(" ── ", Ink.FAINT)),
+            join([left, say(gib(memory.total), Ink.STRONG)], say(" of ", Ink.DIM)),
+        )
+        return frame([bar(memory, width - 4), legend(memory, width - 4)], width, head)

@@ -1,0 +1,95 @@
+"""Panel: a widget that is a list of inked lines, and repaints only the rows that differ.
+
+Owns: the way from lines to the screen (Textual's Line API). Must not know what is drawn.
+Rule: `draw` is a pure function of the view and the size; it is called at most once per paint.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, cast
+
+from rich.segment import Segment
+from textual import events
+from textual.geometry import Region, Size
+from textual.strip import Strip
+from textual.widget import Widget
+
+from sparkdash.tui import theme
+from sparkdash.tui.ink import EMPTY, Line
+from sparkdash.tui.link import Link
+from sparkdash.tui.mirror import View
+
+AS_TALL_AS_NEEDED = 0
+"""The height that `draw` gets when a panel with `height: auto` is measured."""
+
+
+class Desk(Protocol):
+    """What panels and pages may expect of the app."""
+
+    link: Link
+    view: View
+    """The latest moment; the same object until the next paint."""
+
+    def say(self, text: str, *, bad: bool = False) -> None:
+        """A short answer on the notice row."""
+        ...
+
+
+class Panel(Widget):
+    """Draws `draw(view, width, height)`."""
+
+    def __init__(self, **rest: Any) -> None:
+        super().__init__(**rest)
+        self._lines: list[Line] = []
+        self._wanted = -1
+
+    def draw(self, view: View, width: int, height: int) -> list[Line]:
+        """The panel's lines, at most `height` unless that is AS_TALL_AS_NEEDED."""
+        raise NotImplementedError
+
+    @property
+    def desk(self) -> Desk:
+        """The app, by what a panel may use of it."""
+        return cast("Desk", self.app)
+
+    def show(self, view: View) -> None:
+        """Draw again, and repaint what differs."""
+        width, height = self.size
+        if not width:
+            return
+        if self._measure(view, width):
+            self.refresh(layout=True)
+        lines = self.draw(view, width, height)
+        rows = range(max(len(lines), len(self._lines)))
+        changed = [y for y in rows if _row(lines, y) != _row(self._lines, y)]
+        self._lines = lines
+        if changed:
+            self.refresh(*(Region(0, y, width, 1) for y in changed))
+
+    def redraw(self) -> None:
+        """Draw again after something of the panel's own changed."""
+        self.show(self.desk.view)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002 - Textual's signature
+        """As many lines as the panel draws."""
+        self._wanted = len(self.draw(self.desk.view, width, AS_TALL_AS_NEEDED))
+        return self._wanted
+
+    def render_line(self, y: int) -> Strip:
+        """One row, from the lines of the last `show`."""
+        looks = theme.looks(self.app.theme)
+        return Strip([Segment(span.text, looks[span.ink, span.lit]) for span in _row(self._lines, y)])
+
+    def on_resize(self, _event: events.Resize) -> None:
+        """The size is part of what is drawn."""
+        self.redraw()
+
+    def _measure(self, view: View, width: int) -> bool:
+        """Does a panel of automatic height want another one?"""
+        if not self.styles.auto_dimensions or self._wanted < 0:
+            return False
+        return len(self.draw(view, width, AS_TALL_AS_NEEDED)) != self._wanted
+
+
+def _row(lines: list[Line], y: int) -> Line:
+    return lines[y] if y < len(lines) else EMPTY

@@ -1,0 +1,170 @@
+"""The profiles as a tree of families, and what is known of the one under the cursor.
+
+Owns: the columns, the tree's branches, the plan's words. Must not know how a plan is fetched.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from sparkdash.domain.engine import EngineState
+from sparkdash.domain.profile import ProfileSummary
+from sparkdash.domain.state import Snapshot
+from sparkdash.domain.swap import Plan
+from sparkdash.tui.ink import EMPTY, Ink, Line, clip, join, pad, right, say, wrap
+from sparkdash.tui.mirror import View
+from sparkdash.tui.widgets import words
+from sparkdash.tui.widgets.panel import Panel
+from sparkdash.tui.widgets.table import Row, Table
+from sparkdash.units import DASH, GIB, duration, gib, number, tokens
+
+ENGINE, NEEDS, RATE, STATE = 15, 8, 7, 12
+COLUMNS = 3 + ENGINE + NEEDS + 2 * RATE + 2 + STATE
+
+
+def _name_cells(width: int) -> int:
+    return max(width - COLUMNS, 16)
+
+
+class ProfileTable(Table):
+    """Every profile of the catalog, variants under their family."""
+
+    title = "profiles"
+    nothing = "No profiles. Put YAML files into ~/.config/sparkdash/profiles and press r."
+
+    def head(self, width: int) -> Line:
+        """See Table."""
+        names = f"{'engine':<{ENGINE}}{'needs':>{NEEDS}}{'best':>{RATE}}{'publ.':>{RATE}}  state"
+        return say(f"   {'profile':<{_name_cells(width)}}{names}", Ink.DIM)
+
+    def rows(self, view: View, width: int) -> list[Row]:
+        """See Table."""
+        if view.snapshot is None:
+            return []
+        return [
+            Row(profile.name, _line(view.snapshot, profile, branch, width), _copy(profile))
+            for profile, branch in tree(view.snapshot.profiles)
+        ]
+
+
+def tree(profiles: tuple[ProfileSummary, ...]) -> list[tuple[ProfileSummary, str]]:
+    """Each profile with what stands before its name: "" for the base of a family, a branch for a variant."""
+    ordered = sorted(profiles, key=lambda p: (_family(p), "/" in p.name, p.name))
+    out: list[tuple[ProfileSummary, str]] = []
+    for family, group in groupby(ordered, key=_family):
+        members = list(group)
+        based = members[0].name == family
+        for profile in members:
+            last = profile is members[-1]
+            out.append((profile, ("  └ " if last else "  ├ ") if based and profile.name != family else ""))
+    return out
+
+
+def _family(profile: ProfileSummary) -> str:
+    return profile.name.partition("/")[0]
+
+
+def _mark(snapshot: Snapshot, profile: ProfileSummary) -> Line:
+    sides = [side for side, name in (("A", snapshot.toggle_a), ("B", snapshot.toggle_b)) if name == profile.name]
+    return pad(say(" " + "".join(sides), Ink.STRONG), 3)
+
+
+def _line(snapshot: Snapshot, profile: ProfileSummary, branch: str, width: int) -> Line:
+    short = profile.name.partition("/")[2] if branch else profile.name
+    method = say(f"  {profile.speculation}", Ink.DIM) if profile.speculation else EMPTY
+    name = pad(say(branch, Ink.FAINT) + say(short, _name_ink(snapshot, profile)) + method, _name_cells(width))
+    head = _mark(snapshot, profile) + name
+    if profile.cannot_run:
+        return (
+            head
+            + clip(say(f"✗ cannot run: {profile.cannot_run}", Ink.DIM), width - 3 - _name_cells(width) - 8)
+            + say(" (w why)", Ink.DIM)
+        )
+    needs = number(None if profile.needs_bytes is None else profile.needs_bytes / GIB, 0, " GiB")
+    seen = snapshot.figures.get(profile.name)
+    rates = (number(seen.best if seen else None, 1), number(profile.published_decode_tok_s, 1))
+    line = head + pad(say(words.kind(profile)), ENGINE) + _figure(needs, NEEDS)
+    return line + _figure(rates[0], RATE) + _figure(rates[1], RATE) + say("  ") + _state(snapshot, profile)
+
+
+def _name_ink(snapshot: Snapshot, profile: ProfileSummary) -> Ink:
+    if profile.cannot_run:
+        return Ink.DIM
+    return Ink.STRONG if profile.name in snapshot.engines else Ink.PLAIN
+
+
+def _figure(figure: str, cells: int) -> Line:
+    return right(say(figure, Ink.DIM if figure == DASH else Ink.PLAIN), cells)
+
+
+def _state(snapshot: Snapshot, profile: ProfileSummary) -> Line:
+    engine = snapshot.engines.get(profile.name)
+    if engine is None:
+        coming = snapshot.swap is not None and snapshot.swap.target == profile.name
+        return say("◌ coming", Ink.PLAIN) if coming else say("off", Ink.DIM)
+    glyph, ink = words.ENGINE[engine.state]
+    return say(f"{glyph} {engine.state}", ink)
+
+
+def _copy(profile: ProfileSummary) -> str:
+    return profile.name
+
+
+class ProfileDetail(Panel):
+    """About, figures and plan of the profile under the cursor. `plans` is filled by the page."""
+
+    def __init__(self, **rest: object) -> None:
+        super().__init__(**rest)
+        self.chosen: str | None = None
+        self.plan: Plan | None = None
+
+    def draw(self, view: View, width: int, height: int) -> list[Line]:
+        """See Panel."""
+        profile = view.snapshot.profile(self.chosen) if view.snapshot and self.chosen else None
+        if profile is None or view.snapshot is None:
+            return [EMPTY] * height
+        plan = self.plan if self.plan and self.plan.profile == profile.name else None
+        lines = [_about(profile), _serves(profile), *_verdict(profile, view.snapshot, plan, width - 2)]
+        return [clip(say(" ") + line, width) for line in lines][:height]
+
+
+def _about(profile: ProfileSummary) -> Line:
+    note = say(f"  published: {profile.published_note}", Ink.DIM) if profile.published_note else EMPTY
+    return say(profile.about or profile.name, Ink.PLAIN) + note
+
+
+def _serves(profile: ProfileSummary) -> Line:
+    names = ", ".join((profile.name, *profile.serves))
+    facts = [f"model: {names}", f"context {tokens(profile.context)}"]
+    if profile.image:
+        facts.append(profile.image)
+    return say(" · ".join(facts), Ink.DIM)
+
+
+def _verdict(profile: ProfileSummary, snapshot: Snapshot, plan: Plan | None, width: int) -> list[Line]:
+    if profile.cannot_run:
+        nearest = f" Nearest that runs: {profile.nearest}." if profile.nearest else ""
+        return wrap(f"✗ cannot run as published: {profile.cannot_run}{nearest}", width, Ink.WARN, limit=2)
+    engine = snapshot.engines.get(profile.name)
+    if engine and engine.state is EngineState.FAILED and engine.failure:
+        return wrap(f"✗ {engine.failure.message} {engine.failure.hint or ''}", width, Ink.BAD, limit=2)
+    return [fits(plan)] if plan else [say("fits now: -", Ink.DIM)]
+
+
+def fits(plan: Plan) -> Line:
+    """The plan in one line: does it fit, what leaves, how long it takes."""
+    if plan.expected_s == 0 and not plan.evict:
+        return say("runs now", Ink.GOOD)
+    verdict = {
+        True: say("fits: yes", Ink.GOOD),
+        False: say("fits: no", Ink.BAD),
+        None: say("fits: not known", Ink.DIM),
+    }[plan.fits]
+    need = say(f"needs {gib(plan.needs_bytes, 0)} of {gib(plan.available_bytes, 0)}", Ink.PLAIN)
+    leaves = (
+        say(f"after {', '.join(plan.evict)} leaves", Ink.PLAIN) if plan.evict else say("beside what runs", Ink.PLAIN)
+    )
+    again = say(
+        f"load ~{duration(plan.expected_s)}" if plan.expected_s is not None else "load time not known yet", Ink.DIM
+    )
+    return join([verdict, need, leaves, again], say(" · ", Ink.FAINT))

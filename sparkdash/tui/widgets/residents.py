@@ -1,0 +1,39 @@
+"""The engines that run beside the one on the card: one row each, none where there is only one."""
+
+from __future__ import annotations
+
+from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.metric import EngineSample, Metric
+from sparkdash.tui.ink import Ink, Line, clip, join, say
+from sparkdash.tui.mirror import View
+from sparkdash.tui.widgets import words
+from sparkdash.tui.widgets.panel import Panel
+from sparkdash.units import number, percent
+
+MOST = 3
+"""Rows; a Spark holds few engines, and the requests below want room."""
+
+
+class Residents(Panel):
+    """As many rows as engines, up to MOST."""
+
+    def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - as tall as needed
+        """See Panel."""
+        engines = view.snapshot.engines.values() if view.snapshot else ()
+        others = [engine for engine in engines if engine is not view.engine and not _is_coming(engine, view)]
+        return [clip(_row(engine, view), width) for engine in others[:MOST]]
+
+
+def _is_coming(engine: Engine, view: View) -> bool:
+    """The card shows the swap, and so its target."""
+    return view.swap is not None and view.swap.target == engine.profile
+
+
+def _row(engine: Engine, view: View) -> Line:
+    head = say(" + ", Ink.FAINT) + say(f"{engine.profile} ", Ink.STRONG) + words.engine_state(engine, view.now)
+    if engine.state is EngineState.FAILED and engine.failure:
+        return head + say(f"  {engine.failure.message}", Ink.BAD)
+    sample = view.engine_sample(engine.profile) or EngineSample(at=0.0)
+    rate = say(f"{number(sample.get(Metric.DECODE), 1)} tok/s", Ink.PLAIN)
+    kv = say("kv ", Ink.DIM) + say(percent(sample.get(Metric.KV_USED)), Ink.PLAIN)
+    return join([head, rate, kv], say("   "))

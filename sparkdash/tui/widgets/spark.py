@@ -1,0 +1,31 @@
+"""Sparklines and bars out of block characters. Pure.
+
+Rule: what was not measured is blank; a measured zero is the lowest bar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+BARS = " ▁▂▃▄▅▆▇█"
+PARTS = " ▏▎▍▌▋▊▉█"
+
+
+def spark(values: Sequence[float | None], top: float, rows: int = 1) -> list[str]:
+    """`rows` strings, the upper one first, one character for each value; `top` fills the whole height."""
+    levels = [_level(value, top, rows * 8) for value in values]
+    return ["".join(BARS[min(max(level - row * 8, 0), 8)] for level in levels) for row in reversed(range(rows))]
+
+
+def _level(value: float | None, top: float, full: int) -> int:
+    if value is None:
+        return 0
+    return max(1, min(round(value / top * full), full)) if top > 0 else 1
+
+
+def meter(share: float, width: int) -> tuple[str, str]:
+    """A bar of `width` cells as its full and its empty part."""
+    eighths = round(max(0.0, min(share, 1.0)) * width * 8)
+    full, part = divmod(eighths, 8)
+    done = "█" * full + (PARTS[part] if part else "")
+    return done, "─" * (width - len(done))

@@ -1,0 +1,109 @@
+"""The swaps that are over, what each stage took, and the notices.
+
+Owns: their rows. Rule: a failed swap shows its message, its hint and the engine's last words.
+"""
+
+from __future__ import annotations
+
+import time
+
+from sparkdash.domain.event import Level, Notice
+from sparkdash.domain.swap import Swap, SwapPhase
+from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, frame, join, pad, right, say
+from sparkdash.tui.mirror import View
+from sparkdash.tui.widgets import words
+from sparkdash.tui.widgets.card import failure_rows
+from sparkdash.tui.widgets.panel import Panel
+from sparkdash.tui.widgets.table import Row, Table
+from sparkdash.units import DASH, duration
+
+WHEN, TOOK, OUTCOME = 9, 8, 14
+
+
+def clock(at: float | None, now: float, here: float) -> str:
+    """The local time of a moment on the daemon's clock; "-" when unknown."""
+    return DASH if at is None else time.strftime("%H:%M:%S", time.localtime(at + here - now))
+
+
+class SwapTable(Table):
+    """Ended swaps, newest first."""
+
+    title = "swaps"
+    nothing = "No swap yet."
+
+    def __init__(self, *, beside: bool = False, cursor: bool = True, **rest: object) -> None:
+        """`beside`: it shares the dashboard and is framed there."""
+        super().__init__(cursor=cursor, **rest)
+        self._beside = beside
+
+    @property
+    def framed(self) -> bool:
+        """See Table."""
+        return self._beside
+
+    def head(self, width: int) -> Line:
+        """See Table."""
+        name = max((width - WHEN - TOOK - OUTCOME - 4) // 2, 12)
+        return say(f" {'ended':<{WHEN}}{'came':<{name}} {'left':<{name}}{'took':>{TOOK}}  outcome", Ink.DIM)
+
+    def rows(self, view: View, width: int) -> list[Row]:
+        """See Table."""
+        swaps = view.snapshot.swaps if view.snapshot else ()
+        return [Row(swap.id, _line(swap, view, width), swap.model_dump_json(exclude_none=True)) for swap in swaps]
+
+
+def _line(swap: Swap, view: View, width: int) -> Line:
+    name = max((width - WHEN - TOOK - OUTCOME - 4) // 2, 12)
+    word, ink = words.OUTCOMES[swap.outcome] if swap.outcome else (DASH, Ink.DIM)
+    took = None if swap.ended_at is None else swap.ended_at - swap.started_at
+    when = pad(say(f" {clock(swap.ended_at, view.now, view.here)}", Ink.DIM), WHEN + 1)
+    names = pad(say(swap.target or DASH, Ink.PLAIN if swap.target else Ink.DIM), name) + say(" ")
+    names += pad(say(", ".join(swap.evict) or DASH, Ink.DIM), name)
+    return when + names + right(say(duration(took)), TOOK) + say("  ") + say(word, ink)
+
+
+class SwapDetail(Panel):
+    """Cause, stage times and failure of the swap under the cursor. `chosen` is its id."""
+
+    chosen: str | None = None
+
+    def draw(self, view: View, width: int, height: int) -> list[Line]:
+        """See Panel."""
+        swap = next((s for s in (view.snapshot.swaps if view.snapshot else ()) if s.id == self.chosen), None)
+        body = [clip(line, width - 4) for line in _detail(swap, width - 4, height)] if swap else []
+        body += [EMPTY] * (height - 2 - len(body))
+        return frame(body[: height - 2], width, Ends(say(swap.target or "stop" if swap else "no swap")))
+
+
+def _detail(swap: Swap, width: int, height: int) -> list[Line]:
+    cause = say(
+        f"{words.CAUSES[swap.cause]}, {swap.waiting} waited for it" if swap.waiting else words.CAUSES[swap.cause],
+        Ink.PLAIN,
+    )
+    stages = join((_stage(swap, phase) for phase in SwapPhase), say("  "))
+    failure = failure_rows(swap.failure, width, log_lines=max(height - 8, 3)) if swap.failure else []
+    return [cause, stages, *failure]
+
+
+def _stage(swap: Swap, phase: SwapPhase) -> Line:
+    took = swap.stage_s.get(phase)
+    return say(f"{phase} ", Ink.DIM) + say(duration(took), Ink.PLAIN if took is not None else Ink.DIM)
+
+
+class NoticeList(Panel):
+    """What a person should know, newest first."""
+
+    def draw(self, view: View, width: int, height: int) -> list[Line]:
+        """See Panel."""
+        body = [clip(_notice(at, notice, view), width - 4) for at, notice in view.notices][: height - 2]
+        body = body or [say("Nothing to tell.", Ink.DIM)]
+        return frame([*body, *[EMPTY] * (height - 2 - len(body))], width, Ends(say("notices")))
+
+
+_LEVELS = {Level.INFO: ("·", Ink.DIM), Level.WARNING: ("⚠", Ink.WARN), Level.ERROR: ("✗", Ink.BAD)}
+
+
+def _notice(at: float | None, notice: Notice, view: View) -> Line:
+    glyph, ink = _LEVELS[notice.level]
+    whom = say(f"{notice.profile}: ", Ink.PLAIN) if notice.profile else EMPTY
+    return say(f"{clock(at, view.now, view.here):<8} ", Ink.DIM) + say(f"{glyph} ", ink) + whom + say(notice.text)

@@ -1,0 +1,105 @@
+"""The words and glyphs of states, once for every panel.
+
+Owns: how an engine, a request and a kind are called on the screen. Must not know widgets.
+Rule: every state has a glyph and a word, so that nothing rests on colour.
+"""
+
+from __future__ import annotations
+
+from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.profile import EngineKind, ProfileSummary
+from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome
+from sparkdash.tui.ink import Ink, Line, say
+from sparkdash.tui.mirror import View
+from sparkdash.units import DASH, duration
+
+KINDS: dict[EngineKind, str] = {
+    EngineKind.VLLM: "vLLM",
+    EngineKind.SGLANG: "SGLang",
+    EngineKind.LLAMACPP: "llama.cpp",
+    EngineKind.TRTLLM: "TensorRT-LLM",
+    EngineKind.OPENAI: "OpenAI API",
+    EngineKind.SIM: "simulator",
+}
+
+ENGINE: dict[EngineState, tuple[str, Ink]] = {
+    EngineState.ABSENT: ("○", Ink.DIM),
+    EngineState.CREATING: ("◌", Ink.PLAIN),
+    EngineState.LOADING: ("◔", Ink.PLAIN),
+    EngineState.WARMING: ("◑", Ink.PLAIN),
+    EngineState.READY: ("●", Ink.GOOD),
+    EngineState.DRAINING: ("◕", Ink.WARN),
+    EngineState.STOPPING: ("◌", Ink.WARN),
+    EngineState.FAILED: ("✗", Ink.BAD),
+}
+
+CAUSES: dict[SwapCause, str] = {
+    SwapCause.REQUEST: "a request asked for it",
+    SwapCause.USER: "asked for by hand",
+    SwapCause.BENCH: "a benchmark asked for it",
+    SwapCause.IDLE: "nobody used it",
+    SwapCause.FALLBACK: "the one before failed",
+}
+
+OUTCOMES: dict[SwapOutcome, tuple[str, Ink]] = {
+    SwapOutcome.DONE: ("✓ done", Ink.GOOD),
+    SwapOutcome.FAILED: ("✗ failed", Ink.BAD),
+    SwapOutcome.CANCELLED: ("⊘ cancelled", Ink.WARN),
+}
+
+REQUESTS: dict[RequestState, tuple[str, Ink]] = {
+    RequestState.WAITING: ("◌ waits", Ink.WARN),
+    RequestState.PREFILL: ("▷ prefill", Ink.PLAIN),
+    RequestState.STREAMING: ("▶ streams", Ink.GOOD),
+    RequestState.DONE: ("✓ done", Ink.DIM),
+    RequestState.FAILED: ("✗ failed", Ink.BAD),
+    RequestState.GONE: ("⊘ left", Ink.DIM),
+}
+
+
+def kind(profile: ProfileSummary | None, engine: Engine | None = None) -> str:
+    """The engine's name and, where known, its version: the running one's own before the profile's."""
+    of = engine.kind if engine else profile.engine if profile else None
+    if of is None:
+        return DASH
+    version = (engine.version if engine else None) or (profile.engine_version if profile else None)
+    return f"{KINDS[of]} {version}" if version else KINDS[of]
+
+
+def engine_state(engine: Engine, now: float) -> Line:
+    """Glyph, word and how long: "● ready 2h14m"."""
+    glyph, ink = ENGINE[engine.state]
+    since = engine.ready_at if engine.state is EngineState.READY and engine.ready_at else engine.since
+    return say(f"{glyph} {engine.state}", ink) + say(f" {age(now - since)}", Ink.PLAIN)
+
+
+def request_state(request: Request, view: View) -> Line:
+    """Glyph and word; one that waits says for what, as far as that is known."""
+    word, ink = REQUESTS[request.state]
+    if request.state is RequestState.WAITING:
+        return say(word + _wait(request, view), ink)
+    if request.state is RequestState.FAILED:
+        return say(f"{word} {request.error or request.status or ''}".rstrip(), ink)
+    return say(word, ink)
+
+
+def remaining_s(swap: Swap, now: float) -> float | None:
+    """Seconds that the swap should still take; None when no such swap was seen before, or when it takes longer than it ever did."""
+    if swap.expected_s is None:
+        return None
+    left = swap.expected_s - (now - swap.started_at)
+    return left if left > 0 else None
+
+
+def _wait(request: Request, view: View) -> str:
+    swap = view.swap
+    if swap and swap.target == request.profile:
+        left = remaining_s(swap, view.now)
+        return f" ~{age(left)}" if left is not None else ": swap"
+    return f" #{request.position}" if request.position else ""
+
+
+def age(seconds: float) -> str:
+    """A running time in whole seconds: 0s, 9s, 3m40s."""
+    return duration(seconds) if seconds >= 10 else f"{max(int(seconds), 0)}s"

@@ -1,0 +1,337 @@
+"""A world to show, a link that is a script, and the app on a screen of pinned size with a clock that stands still."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from sparkdash.domain.container import PullProgress
+from sparkdash.domain.engine import Engine, EngineState, Failure, LoadProgress
+from sparkdash.domain.event import Event, Fact, SampleTaken
+from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.metric import EngineSample, Gpu, Memory, Metric, Sample
+from sparkdash.domain.profile import EngineKind, ProfileSummary
+from sparkdash.domain.state import DaemonInfo, Figures, Snapshot
+from sparkdash.domain.swap import Plan, Swap, SwapCause, SwapOutcome, SwapPhase
+from sparkdash.errors import SparkdashError
+from sparkdash.tui.app import SparkdashApp
+from sparkdash.tui.link import Disconnected, Item
+from sparkdash.units import GIB
+
+NOW = 1_760_104_020.0
+"""2025-10-10 13:47 UTC."""
+GPT = "gpt-oss-120b"
+CODER = "qwen3-coder-30b-nvfp4"
+EAGLE = f"{CODER}/eagle3"
+
+
+def summary(name: str, **changes: Any) -> ProfileSummary:
+    """A profile as lists see it."""
+    values: dict[str, Any] = {
+        "name": name, "about": f"About {name}", "engine": EngineKind.VLLM, "engine_version": "0.19.0",
+        "image": "nvcr.io/nvidia/vllm:26.04-py3", "serves": (), "context": 131072, "needs_bytes": 79 * GIB, "nodes": 1,
+        "cannot_run": None, "nearest": None, "published_decode_tok_s": 57.0,
+        "published_note": "pure decode (001.txt)", "speculation": None, "fingerprint": "0123456789ab", "simulated": False,
+    }  # fmt: skip
+    return ProfileSummary(**(values | changes))
+
+
+PROFILES = (
+    summary(GPT, serves=("gpt-oss",)),
+    summary(CODER, needs_bytes=27 * GIB, published_decode_tok_s=68.0),
+    summary(EAGLE, needs_bytes=28 * GIB, published_decode_tok_s=73.9, speculation="eagle3 k=1"),
+    summary(f"{CODER}/mtp", cannot_run="no MTP head in this model", nearest=EAGLE),
+    summary("qwen3.5-122b", needs_bytes=84 * GIB, published_decode_tok_s=51.0),
+)
+
+
+def engine(profile: str = GPT, state: EngineState = EngineState.READY, **changes: Any) -> Engine:
+    """One engine, ready since 2h14m."""
+    values: dict[str, Any] = {
+        "profile": profile, "kind": EngineKind.VLLM, "state": state, "since": NOW - 8040, "fingerprint": "0123456789ab",
+        "port": 18001, "version": "0.19.0", "ready_at": NOW - 8040, "load_s": 220.0, "container": f"c-{profile}",
+    }  # fmt: skip
+    return Engine(**(values | changes))
+
+
+def sample(at: float = NOW, decode: float | None = 57.9, profile: str = GPT, **memory: Any) -> Sample:
+    """One tick of a box on which one engine works."""
+    values = {
+        Metric.DECODE: decode, Metric.PREFILL: 2140.0, Metric.PREFIX_HIT: 0.76, Metric.PREFIX_HIT_LIFETIME: 0.71,
+        Metric.KV_USED: 0.41, Metric.KV_CAPACITY: 512_000.0, Metric.ACCEPTANCE: 0.715, Metric.ACCEPTANCE_LENGTH: 2.43,
+        Metric.TTFT_P50: 0.41, Metric.TTFT_P95: 1.9,
+    }  # fmt: skip
+    box: dict[str, Any] = {
+        "total": int(121.7 * GIB), "free": int(16.4 * GIB), "page_cache": 21 * GIB, "available": int(37.4 * GIB),
+        "swap_total": 0, "swap_used": 0, "pressure": 0.0, "engines": {profile: int(78.2 * GIB)}, "reserve": 10 * GIB,
+    }  # fmt: skip
+    return Sample(
+        at=at,
+        engines={profile: EngineSample(at=at, values=values, acceptance_at=(0.81, 0.62))},
+        memory=Memory(**(box | memory)),
+        gpu=Gpu(utilization=0.96, power_w=62.0, temperature_c=71.0, sm_clock_mhz=2410.0),
+    )
+
+
+def request(ident: str, state: RequestState = RequestState.STREAMING, **changes: Any) -> Request:
+    """One request, 4 s old."""
+    values: dict[str, Any] = {
+        "id": ident, "client": "codex", "profile": GPT, "route": "/v1/chat/completions", "state": state,
+        "started_at": NOW - 4, "stream": True, "granted_at": NOW - 4,
+    }  # fmt: skip
+    return Request(**(values | changes))
+
+
+REQUESTS = (
+    request("r1", prompt_tokens=18204, cached_tokens=17920, completion_tokens=312, ttft_s=0.38, decode_tok_s=57.1),
+    request("r2", client="open-webui", prompt_tokens=1033, cached_tokens=896, ttft_s=0.09),
+    request("r3", RequestState.WAITING, client="aider", profile=CODER, granted_at=None, position=1, started_at=NOW - 62),
+)
+ENDED = (
+    request("r0", RequestState.DONE, client="curl", prompt_tokens=12, cached_tokens=0, completion_tokens=64, ttft_s=0.21,
+            decode_tok_s=58.8, finished_at=NOW - 30, status=200, finish_reason="stop"),
+    request("r9", RequestState.FAILED, client="curl", finished_at=NOW - 90, status=503, error="engine_crash"),
+)  # fmt: skip
+
+FAILURE = Failure(
+    code="out_of_memory",
+    message="The engine ran out of memory while it loaded weights: 84.0 GiB asked, 61.2 GiB available.",
+    hint="Lower gpu-memory-utilization, or stop what else runs on the box.",
+    phase="load",
+    exit_code=1,
+    log_tail=("INFO loading shards 63%", "ERROR torch.OutOfMemoryError: CUDA out of memory.", "ERROR engine core died"),
+)
+
+
+def swap(**changes: Any) -> Swap:
+    """gpt-oss makes room for the coder; 72 s in, loading."""
+    values: dict[str, Any] = {
+        "id": "s1", "target": CODER, "evict": (GPT,), "cause": SwapCause.REQUEST, "phase": SwapPhase.LOAD,
+        "started_at": NOW - 72, "phase_at": NOW - 60, "waiting": 1, "expected_s": 220.0,
+        "progress": LoadProgress(stage="weights", fraction=0.63, detail="Loading safetensors checkpoint shards: 63% 5/8"),
+        "stage_s": {SwapPhase.DRAIN: 1.2, SwapPhase.STOP: 4.0, SwapPhase.RECLAIM: 3.1, SwapPhase.PREFLIGHT: 0.2, SwapPhase.CREATE: 1.0},
+    }  # fmt: skip
+    return Swap(**(values | changes))
+
+
+def ended(ident: str, outcome: SwapOutcome = SwapOutcome.DONE, took: float = 215.0, **changes: Any) -> Swap:
+    """A swap that was over a quarter of an hour ago."""
+    values: dict[str, Any] = {
+        "started_at": NOW - 900 - took, "ended_at": NOW - 900, "outcome": outcome, "waiting": 0, "progress": None,
+        "phase": SwapPhase.WARM, "stage_s": {SwapPhase.DRAIN: 1.2, SwapPhase.LOAD: 190.0, SwapPhase.WARM: 9.8},
+    }  # fmt: skip
+    return swap(id=ident, **(values | changes))
+
+
+FIGURES = {
+    GPT: Figures(
+        requests=20, rates=(55.0, 57.3, 58.0, 59.1), ttfts=(0.4, 0.42), best=59.1, acceptance=0.715,
+        acceptance_length=2.43, prefix_hit=0.76, load_s=220.0, at=NOW,
+    ),
+    CODER: Figures(requests=7, rates=(66.0, 67.2), ttfts=(0.2, 0.3), best=67.2, prefix_hit=0.5, load_s=95.0, at=NOW - 4000),
+}  # fmt: skip
+
+
+def world(**changes: Any) -> Snapshot:
+    """A box at work."""
+    values: dict[str, Any] = {
+        "seq": 100, "at": NOW,
+        "daemon": DaemonInfo(version="0.1.0", host="spark-1", pid=1, started_at=NOW - 9000, runtime="podman", url="http://127.0.0.1:8484/v1"),
+        "profiles": PROFILES, "engines": {GPT: engine()}, "requests": {r.id: r for r in REQUESTS}, "recent": ENDED,
+        "sample": sample(), "figures": FIGURES, "toggle_a": GPT, "toggle_b": CODER,
+        "swaps": (ended("s0"), ended("s-1", SwapOutcome.CANCELLED, took=20.0)),
+    }  # fmt: skip
+    return Snapshot(**(values | changes))
+
+
+def swapping(**changes: Any) -> Snapshot:
+    """The same box in the middle of a swap."""
+    coming = engine(CODER, EngineState.LOADING, since=NOW - 60, ready_at=None, load_s=None, version=None)
+    box = sample(engines={CODER: 17 * GIB}, free=60 * GIB)
+    return world(**({"engines": {CODER: coming}, "swap": swap(), "requests": {"r3": REQUESTS[2]}, "sample": box} | changes))
+
+
+class ScriptedLink:
+    """A daemon that says what the test says, and remembers what it was asked."""
+
+    address = "unix:/run/sparkdash.sock"
+
+    def __init__(self) -> None:
+        self.items: asyncio.Queue[Item | SparkdashError] = asyncio.Queue()
+        self.asked: list[tuple[Any, ...]] = []
+        self.plans: dict[str, Plan] = {}
+        self.log: dict[str, list[str]] = {}
+        self.refuses: SparkdashError | None = None
+        """Raised by the next order."""
+        self.seq = 100
+
+    def tell(self, item: Item | SparkdashError) -> None:
+        """Put something on the feed."""
+        if isinstance(item, Snapshot):
+            self.seq = item.seq
+        self.items.put_nowait(item)
+
+    def happen(self, *facts: Fact, at: float = NOW) -> None:
+        """Facts, numbered."""
+        for fact in facts:
+            self.seq += 1
+            self.tell(Event(seq=self.seq, at=at, fact=fact))
+
+    async def feed(self) -> AsyncIterator[Item]:
+        while True:
+            item = await self.items.get()
+            if isinstance(item, SparkdashError):
+                raise item
+            yield item
+            self.items.task_done()
+
+    async def _do(self, *order: Any) -> None:
+        self.asked.append(order)
+        if self.refuses:
+            raise self.refuses
+
+    async def use(self, profile: str) -> Plan:
+        await self._do("use", profile)
+        return Plan(profile=profile)
+
+    async def stop(self, profile: str | None) -> None:
+        await self._do("stop", profile)
+
+    async def cancel(self) -> None:
+        await self._do("cancel")
+
+    async def toggle(self, a: str | None, b: str | None, *, flip: bool) -> None:
+        await self._do("toggle", a, b, flip)
+
+    async def plan(self, profile: str) -> Plan:
+        default = Plan(
+            profile=profile, evict=(GPT,), needs_bytes=27 * GIB, available_bytes=95 * GIB, fits=True, expected_s=220.0
+        )
+        return self.plans.get(profile, default)
+
+    async def logs(self, profile: str, *, follow: bool) -> AsyncIterator[str]:
+        for line in self.log.get(profile, ()):
+            yield line
+        if follow:
+            await asyncio.Event().wait()
+
+    async def traffic(self, *, on: bool) -> None:
+        await self._do("traffic", on)
+
+    async def reload(self) -> None:
+        await self._do("reload")
+
+    async def pull(self, profile: str) -> AsyncIterator[PullProgress]:
+        await self._do("pull", profile)
+        yield PullProgress(image="localhost/vllm:1", detail="layer 2 of 9", fraction=0.4)
+        yield PullProgress(image="localhost/vllm:1", detail="", done=True)
+
+
+class Stage:
+    """The app on its screen."""
+
+    def __init__(self, app: SparkdashApp, pilot: Pilot[None], link: ScriptedLink, now: list[float]) -> None:
+        self.app, self.pilot, self.link, self._now = app, pilot, link, now
+
+    async def settle(self) -> None:
+        """Until the feed is empty and everything is painted."""
+        while self.link.items.qsize():
+            await self.pilot.pause()
+        for _ in range(4):
+            await self.pilot.pause()
+
+    async def press(self, *keys: str) -> None:
+        """Press keys and see what comes of them."""
+        await self.pilot.press(*keys)
+        await self.settle()
+
+    async def happen(self, *facts: Fact, at: float = NOW) -> None:
+        """Let facts come over the feed."""
+        self.link.happen(*facts, at=at)
+        await self.settle()
+
+    async def tell(self, item: Item | SparkdashError) -> None:
+        """Let something else come over the feed."""
+        self.link.tell(item)
+        await self.settle()
+
+    async def later(self, seconds: float) -> None:
+        """Move the clock on and paint."""
+        self._now[0] += seconds
+        self.app.want_paint()
+        await self.settle()
+
+    @property
+    def lines(self) -> list[str]:
+        """The screen as text, one string a row."""
+        strips = self.app.screen._compositor.render_strips()
+        return ["".join(segment.text for segment in strip) for strip in strips]
+
+    @property
+    def text(self) -> str:
+        """The screen as one text."""
+        return "\n".join(line.rstrip() for line in self.lines)
+
+
+Open = Callable[..., AbstractAsyncContextManager[Stage]]
+
+
+@pytest.fixture(autouse=True)
+def _in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    time.tzset()
+
+
+@pytest.fixture
+def link() -> ScriptedLink:
+    """The script."""
+    return ScriptedLink()
+
+
+@pytest.fixture
+def stage(link: ScriptedLink) -> Open:
+    """Opens the app: `async with stage(snapshot, size=(80, 24)) as on:`."""
+
+    @asynccontextmanager
+    async def opened(
+        snapshot: Snapshot | None = None, size: tuple[int, int] = (80, 24), paint_every_s: float = 0.0
+    ) -> AsyncIterator[Stage]:
+        now = [NOW]
+        app = SparkdashApp(link, clock=lambda: now[0], paint_every_s=paint_every_s)
+        if snapshot is not None:
+            link.tell(snapshot)
+        async with app.run_test(size=size) as pilot:
+            on = Stage(app, pilot, link, now)
+            await on.settle()
+            yield on
+
+    return opened
+
+
+class World:
+    """The builders above, for the tests."""
+
+    now, gpt, coder, eagle, failure = NOW, GPT, CODER, EAGLE, FAILURE
+    profile = staticmethod(summary)
+    engine = staticmethod(engine)
+    sample = staticmethod(sample)
+    request = staticmethod(request)
+    swap = staticmethod(swap)
+    ended = staticmethod(ended)
+    snapshot = staticmethod(world)
+    swapping = staticmethod(swapping)
+    lost = Disconnected()
+    tick = staticmethod(lambda at, **changes: SampleTaken(sample=sample(at, **changes)))
+
+
+@pytest.fixture
+def box() -> World:
+    """What can be on the screen."""
+    return World()
