@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import structlog
@@ -23,6 +23,7 @@ from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
 from sparkdash.domain.event import Level, Notice, ProfilesChanged
 from sparkdash.domain.state import DaemonInfo, Snapshot
+from sparkdash.engines import registry
 from sparkdash.errors import SparkdashError
 from sparkdash.gateway import app as gateway
 from sparkdash.host.box import BoxReader
@@ -54,6 +55,8 @@ class Parts:
     """End the engines with the daemon (the demo); otherwise the next daemon adopts them."""
     traffic: Callable[[bool], None] | None = None
     """Switches the demo's traffic; None when there is none."""
+    traffic_on: bool | None = None
+    """Is that traffic on at first? None when there is none."""
 
 
 @dataclass
@@ -106,9 +109,7 @@ async def serve(parts: Parts, *, ready: Callable[[House], None] | None = None) -
             (folder / listen.SOCKET_NAME).unlink(missing_ok=True)
 
 
-async def _serve(
-    parts: Parts, sockets: list[socket.socket], url: str, ready: Callable[[House], None] | None
-) -> None:
+async def _serve(parts: Parts, sockets: list[socket.socket], url: str, ready: Callable[[House], None] | None) -> None:
     profiles = await asyncio.to_thread(parts.load_catalog)
     bus = Bus(_first_snapshot(parts, url), time.time)
     async with Upstream() as upstream, Store.opened(paths.state_dir() / "sparkdash.db", bus.publish) as store:
@@ -188,7 +189,7 @@ async def _kept_alive(house: House, name: str, work: Callable[[], Awaitable[None
     while True:
         try:
             await work()
-        except Exception as error:  # noqa: BLE001 - whatever it was, serving goes on and people are told
+        except Exception as error:
             count = house.restarts[name] = house.restarts.get(name, 0) + 1
             LOG.exception("a part crashed and is started again", part=name, restarts=count)
             text = f"{name} crashed ({type(error).__name__}) and was started again; restart {count}."
@@ -214,14 +215,10 @@ async def _shutdown(house: House, stop_engines: bool) -> None:
 def _publish_profiles(house: House, profiles: Catalog) -> None:
     house.bus.publish(
         ProfilesChanged(
-            profiles=tuple(catalog.summaries(profiles.profiles.values())),
-            problems=tuple(_told(profiles.problems)),
+            profiles=tuple(catalog.summary(p, registry.adapter(p.engine)) for p in profiles.profiles.values()),
+            problems=tuple(str(problem) for problem in profiles.problems),
         )
     )
-
-
-def _told(problems: Iterable[object]) -> Iterable[str]:
-    return (str(problem) for problem in problems)
 
 
 def _first_snapshot(parts: Parts, url: str) -> Snapshot:
@@ -235,7 +232,7 @@ def _first_snapshot(parts: Parts, url: str) -> Snapshot:
         url=f"{url}/v1",
         simulated=parts.simulated,
     )
-    return Snapshot(seq=0, at=now, daemon=info, traffic=None)
+    return Snapshot(seq=0, at=now, daemon=info, traffic=parts.traffic_on)
 
 
 def told_why(error: BaseException) -> SparkdashError | None:

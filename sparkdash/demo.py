@@ -7,7 +7,6 @@ Rule: it uses folders of its own and never touches the owner's daemon, container
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -108,7 +107,7 @@ def twins(speed: float) -> Catalog:
     from sparkdash.sim.twin import twin
 
     shipped = catalog.load([paths.shipped_profiles()])
-    return shipped.with_profiles(twin(profile, time_scale=speed) for profile in shipped.profiles.values())
+    return Catalog({name: twin(profile, time_scale=speed) for name, profile in shipped.profiles.items()})
 
 
 async def _live(folder: Path, port: int, traffic: bool, speed: float) -> None:
@@ -116,13 +115,17 @@ async def _live(folder: Path, port: int, traffic: bool, speed: float) -> None:
     from sparkdash.sim.box import SimBox
     from sparkdash.sim.traffic import Traffic
 
-    source = Traffic(on=traffic)
+    sources: list[Traffic] = []
 
-    async def generate(house: daemon.House) -> None:
+    async def begin(house: daemon.House) -> None:
         await house.supervisor.adopted()
-        with contextlib.suppress(Exception):
-            await house.supervisor.use(FIRST, cause=SwapCause.USER)
-        await source.run(house.url)
+        await house.supervisor.use(FIRST, cause=SwapCause.USER)
+        sources.append(Traffic(f"{house.url}/v1", on=traffic))
+        await sources[0].run()
+
+    def switch(on: bool) -> None:
+        for source in sources:
+            source.switch(on=on)
 
     parts = daemon.Parts(
         settings=Settings(port=port, runtime="process", stop_grace_s=3, cache_dir=folder / "cache"),
@@ -130,12 +133,12 @@ async def _live(folder: Path, port: int, traffic: bool, speed: float) -> None:
         reader=SimBox(folder / "sim"),
         load_catalog=lambda: twins(speed),
         simulated=True,
-        beside=(generate,),
+        beside=(begin,),
         stop_engines=True,
-        traffic=source.switch,
+        traffic=switch,
+        traffic_on=traffic,
     )
     await daemon.serve(parts, ready=_say)
-    await asyncio.sleep(0)
 
 
 def _say(house: daemon.House) -> None:

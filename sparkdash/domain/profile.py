@@ -174,7 +174,7 @@ class Profile(Frozen):
         launch = self.model_dump(
             mode="json",
             include={
-                "name", "serves", "engine", "engine_version", "image", "command", "models", "args", "env", "mounts",
+                "serves", "engine", "engine_version", "image", "command", "models", "args", "env", "mounts",
                 "tmpfs", "gpu", "shm_size", "url", "nodes", "sim",
             },
         )  # fmt: skip

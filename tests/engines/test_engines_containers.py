@@ -115,6 +115,6 @@ def test_the_fingerprint_changes_with_the_launch_and_only_with_it(profile: Make)
     """Words about a profile do not restart its engine; a flag does. The value itself is pinned: it is on running containers."""
     made = profile(args={"max-model-len": 4096})
     same = profile(args={"max-model-len": 4096}, about="other words", request={"temperature": 0})
-    assert made.fingerprint == same.fingerprint == "41303238c8ce"
+    assert made.fingerprint == same.fingerprint == "d6778fbe99f8"
     assert made.fingerprint != profile(args={"max-model-len": 8192}).fingerprint
     assert made.fingerprint != profile(args={"max-model-len": 4096}, serves=["other"]).fingerprint
