@@ -1,0 +1,471 @@
+"""A house for the supervisor: engines that are real HTTP servers, a runtime and a box in memory, time in the test's hand."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, TypeVar
+
+import pytest
+from aiohttp import web
+
+from sparkdash.catalog import Catalog
+from sparkdash.domain.container import LABEL_OWNER, ContainerInfo, ContainerSpec, ContainerState, PullProgress
+from sparkdash.domain.engine import EngineState
+from sparkdash.domain.event import EngineChanged, Fact, Notice, SwapChanged
+from sparkdash.domain.metric import Memory
+from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile
+from sparkdash.domain.swap import Swap
+from sparkdash.errors import HostError
+from sparkdash.settings import Settings
+from sparkdash.supervisor import Lease, Supervisor
+from sparkdash.units import GIB
+from sparkdash.upstream import Upstream
+
+T = TypeVar("T")
+OWNER = "us"
+TURNS = 40
+"""Turns of the loop that count as rest: a request over loopback takes about fifteen."""
+
+
+class FakeClock:
+    """Time that moves only when the test lets it."""
+
+    def __init__(self) -> None:
+        self.time = 1_000_000.0
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._order = count()
+
+    def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        wake = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (self.time + seconds, next(self._order), wake))
+        await wake
+
+    def step(self) -> None:
+        """Wake the next sleeper, at its time."""
+        while self._sleepers:
+            due, _, wake = heapq.heappop(self._sleepers)
+            if not wake.done():
+                self.time = max(self.time, due)
+                wake.set_result(None)
+                return
+
+    async def rest(self) -> None:
+        """Let everything run that can without time passing."""
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+
+    async def drive(self, work: Awaitable[T]) -> T:
+        """Let time pass until `work` is done."""
+        task = asyncio.ensure_future(work)
+        for _ in range(20_000):
+            await self.rest()
+            if task.done():
+                return await task
+            self.step()
+        raise AssertionError("it never ended")
+
+
+@dataclass
+class Behaviour:
+    """What one profile's engine does."""
+
+    load_s: float = 3.0
+    never_ready: bool = False
+    dies_after_s: float | None = None
+    empty_answers: bool = False
+    wont_stop: bool = False
+    heartbeat: bool = False
+    """Says the same line for ever."""
+    lines: tuple[str, ...] = ("INFO starting", "Loading safetensors checkpoint shards:  50% Completed | 1/2")
+
+
+@dataclass(eq=False)
+class Container:
+    """One fake container."""
+
+    spec: ContainerSpec
+    behaviour: Behaviour
+    started_at: float
+    state: ContainerState = ContainerState.RUNNING
+    exit_code: int | None = None
+    log: list[str] = field(default_factory=list)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    life: asyncio.Task[None] | None = None
+    server: web.AppRunner | None = None
+
+    def say(self, line: str) -> None:
+        self.log.append(line)
+        self.changed.set()
+
+    @property
+    def profile(self) -> str:
+        return self.spec.labels["sparkdash.profile"]
+
+
+class FakeRuntime:
+    """Containers in memory; each engine that comes up listens on its real port."""
+
+    name = "podman"
+    containerised = True
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.here: dict[str, Container] = {}
+        self.zoo: dict[str, Behaviour] = {}
+        self.images = {"image"}
+        self.missing = False
+        self.calls: list[tuple[str, str]] = []
+        """(start or stop, profile) in order."""
+
+    async def version(self) -> str:
+        return "5.0"
+
+    async def image_present(self, image: str) -> bool:
+        self._must_be_there()
+        return image in self.images
+
+    async def pull(self, image: str) -> AsyncIterator[PullProgress]:
+        self.images.add(image)
+        yield PullProgress(image=image, detail="pulled", done=True)
+
+    def command(self, spec: ContainerSpec) -> list[str]:
+        return list(spec.argv)
+
+    async def start(self, spec: ContainerSpec) -> ContainerInfo:
+        await asyncio.sleep(0)
+        container = Container(spec, self.zoo.get(spec.labels["sparkdash.profile"], Behaviour()), self.clock.now())
+        self.calls.append(("start", container.profile))
+        self.here[spec.name] = container
+        container.life = asyncio.create_task(self._live(container))
+        return self._info(container)
+
+    async def stop(self, name: str, grace_s: float) -> None:
+        container = self.here.get(name)
+        if container is None:
+            return
+        if container.behaviour.wont_stop:
+            raise HostError(f"{name} does not end.", code="unkillable")
+        if container.state is ContainerState.RUNNING:
+            self.calls.append(("stop", container.profile))
+            await self.end(container, 143)
+        self.here.pop(name, None)
+
+    async def inspect(self, name: str) -> ContainerInfo | None:
+        return self._info(self.here[name]) if name in self.here else None
+
+    async def containers(self, labels: Mapping[str, str]) -> list[ContainerInfo]:
+        self._must_be_there()
+        found = [c for c in self.here.values() if all(c.spec.labels.get(k) == v for k, v in labels.items())]
+        return [self._info(container) for container in found]
+
+    async def logs(self, name: str, *, follow: bool, tail: int | None = None) -> AsyncIterator[str]:
+        if name not in self.here:
+            raise HostError(f"There is no container {name}.", code="no_such_container")
+        container = self.here[name]
+        at = 0 if tail is None else max(0, len(container.log) - tail)
+        while True:
+            while at < len(container.log):
+                at += 1
+                yield container.log[at - 1]
+            if not follow or container.ended.is_set():
+                return
+            container.changed.clear()
+            await container.changed.wait()
+
+    async def wait(self, name: str) -> int:
+        container = self.here.get(name)
+        if container is None:
+            return -1
+        await container.ended.wait()
+        return container.exit_code or 0
+
+    async def pids(self, name: str) -> set[int]:
+        return {42} if name in self.here else set()
+
+    def kill(self, profile: str, *words: str) -> Awaitable[None]:
+        """The engine of this profile dies by itself."""
+        container = self.of(profile)
+        for line in words:
+            container.say(line)
+        return self.end(container, 1)
+
+    def of(self, profile: str) -> Container:
+        return next(c for c in self.here.values() if c.profile == profile)
+
+    def running(self) -> list[str]:
+        return [c.profile for c in self.here.values() if c.state is ContainerState.RUNNING]
+
+    async def end(self, container: Container, code: int) -> None:
+        container.state, container.exit_code = ContainerState.EXITED, code
+        if container.life and container.life is not asyncio.current_task():
+            container.life.cancel()
+            with suppress(asyncio.CancelledError):
+                await container.life
+        if container.server:
+            await container.server.cleanup()
+        container.ended.set()
+        container.changed.set()
+
+    async def close(self) -> None:
+        for container in self.here.values():
+            await self.end(container, 0)
+
+    async def _live(self, container: Container) -> None:
+        does = container.behaviour
+        for line in does.lines:
+            container.say(line)
+        while does.never_ready:
+            await self.clock.sleep(1.0)
+            if does.heartbeat:
+                container.say(f"waiting, {self.clock.time} s")
+        if does.dies_after_s is not None:
+            await self.clock.sleep(does.dies_after_s)
+            container.say("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20 GiB")
+            await self.end(container, 1)
+            return
+        await self.clock.sleep(does.load_s)
+        container.server = await serve(container.profile, container.spec.port, empty=does.empty_answers)
+
+    def _info(self, c: Container) -> ContainerInfo:
+        return ContainerInfo(
+            id=c.spec.name,
+            name=c.spec.name,
+            state=c.state,
+            image=c.spec.image,
+            labels=c.spec.labels,
+            exit_code=c.exit_code,
+            started_at=c.started_at,
+        )
+
+    def _must_be_there(self) -> None:
+        if self.missing:
+            raise HostError("podman cannot be run.", code="runtime_missing", hint="Install podman.")
+
+
+async def serve(model: str, port: int, *, empty: bool = False) -> web.AppRunner:
+    """A tiny engine on a real socket."""
+
+    async def chat(_request: web.Request) -> web.Response:
+        words = [] if empty else [f"{model} says hello"]
+        events = [json.dumps({"choices": [{"index": 0, "delta": {"content": word}}]}) for word in words]
+        body = "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"])
+        return web.Response(text=body, content_type="text/event-stream")
+
+    async def ok(_request: web.Request) -> web.Response:
+        return web.json_response({"version": "0.99", "data": []})
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", chat)
+    for path in ("/health", "/version", "/v1/models"):
+        app.router.add_get(path, ok)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port, reuse_address=True).start()
+    return runner
+
+
+class FakeReader:
+    """A box of 128 GiB of which 8 are gone; engines hold what their profile declares."""
+
+    def __init__(self, runtime: FakeRuntime) -> None:
+        self.runtime = runtime
+        self.sizes: dict[str, int] = {}
+        self.leaked = 0
+        """Bytes that did not come back."""
+
+    def memory(self) -> Memory:
+        held = sum(self.sizes.get(name, 0) for name in self.runtime.running())
+        available = 120 * GIB - held - self.leaked
+        return Memory(total=128 * GIB, available=available, free=available)
+
+    async def gpu(self) -> Any:
+        raise NotImplementedError
+
+    def engine_bytes(self, _pids: set[int], _reading: Any) -> int | None:
+        return None
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+def profile(name: str, *, gib: float | None = 40, **facts: Any) -> Profile:
+    """A vLLM profile that needs `gib`."""
+    need = MemoryNeed(weights_gib=gib, kv_gib=0, overhead_gib=0, source="test") if gib is not None else MemoryNeed()
+    given = {
+        "engine": EngineKind.VLLM,
+        "image": "image",
+        "models": {"target": ModelRef(hf=f"org/{name}")},
+        "memory": need,
+    }
+    return Profile(name=name, **{**given, **facts})
+
+
+class House:
+    """A supervisor in its surroundings, and what it published."""
+
+    def __init__(self, upstream: Upstream, clock: FakeClock) -> None:
+        self.clock = clock
+        self.runtime = FakeRuntime(clock)
+        self.reader = FakeReader(self.runtime)
+        self.upstream = upstream
+        self.facts: list[Fact] = []
+        self.supervisor: Supervisor
+        self._running: asyncio.Task[None] | None = None
+        self._ids = count(1)
+
+    async def open(self, *profiles: Profile, store: Any = None, **settings: Any) -> Supervisor:
+        """Start a supervisor with these profiles; returns once it has adopted."""
+        given = {"reserve_gib": 10, "drain_s": 60, "stop_grace_s": 1, "reclaim_s": 30, "no_progress_s": 20, **settings}
+        self.reader.sizes.update({p.name: p.memory.total_bytes or 0 for p in profiles})
+        self.supervisor = Supervisor(
+            catalog=catalog(*profiles),
+            runtime=self.runtime,
+            upstream=self.upstream,
+            reader=self.reader,
+            publish=self.facts.append,
+            settings=Settings(**given),
+            owner=OWNER,
+            store=store,
+            clock=self.clock,
+        )
+        self._running = asyncio.create_task(self.supervisor.run())
+        await self.clock.drive(self.supervisor.adopted())
+        return self.supervisor
+
+    async def close(self) -> None:
+        """End the actor; engines stay."""
+        if self._running:
+            self._running.cancel()
+            with suppress(asyncio.CancelledError):
+                await self.clock.drive(self._running)
+            self._running = None
+
+    def ask(self, name: str, seen: list[int] | None = None) -> Asking:
+        """A request that waits for its lease in the background."""
+        return Asking(self, name, seen if seen is not None else [])
+
+    async def leased(self, name: str) -> Lease:
+        """Get a lease, use the engine, and leave."""
+        asking = self.ask(name)
+        lease = await self.clock.drive(asking.granted())
+        await asking.leave()
+        return lease
+
+    async def settled(self) -> None:
+        await self.clock.drive(self.supervisor.settled())
+
+    def state(self, name: str) -> EngineState | None:
+        engine = self.supervisor.engines.get(name)
+        return engine.state if engine else None
+
+    def states(self, name: str) -> list[EngineState]:
+        """Every state that was published of this engine, repeats left out."""
+        seen: list[EngineState] = []
+        for fact in self.facts:
+            if isinstance(fact, EngineChanged) and fact.engine.profile == name and fact.engine.state not in seen[-1:]:
+                seen.append(fact.engine.state)
+        return seen
+
+    def swaps(self) -> list[Swap]:
+        """Those that ended, in order."""
+        return [f.swap for f in self.facts if isinstance(f, SwapChanged) and f.swap.ended_at is not None]
+
+    def notices(self) -> list[Notice]:
+        return [fact for fact in self.facts if isinstance(fact, Notice)]
+
+    def next_id(self) -> str:
+        return f"r{next(self._ids)}"
+
+
+class Asking:
+    """One request: asks at once, holds its lease until told to leave."""
+
+    def __init__(self, house: House, name: str, seen: list[int]) -> None:
+        self.seen = seen
+        """Places in the queue that it was told."""
+        self._house = house
+        self._go = asyncio.Event()
+        self._lease: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
+        self.task = asyncio.create_task(self._hold(name))
+
+    async def granted(self) -> Lease:
+        """The lease. Raises what the request was refused with."""
+        await asyncio.wait({self.task, self._lease}, return_when=asyncio.FIRST_COMPLETED)
+        return self._lease.result() if self._lease.done() else await self.task
+
+    @property
+    def has_lease(self) -> bool:
+        return self._lease.done()
+
+    async def leave(self) -> None:
+        """The answer is complete."""
+        self._go.set()
+        await self.task
+        await self._house.clock.rest()
+
+    async def vanish(self) -> None:
+        """The client hangs up."""
+        self.task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.task
+        await self._house.clock.rest()
+
+    async def _hold(self, name: str) -> Lease:
+        context = self._house.supervisor.lease(name, request_id=self._house.next_id(), on_wait=self.seen.append)
+        async with context as lease:
+            self._lease.set_result(lease)
+            await self._go.wait()
+            return lease
+
+
+def catalog(*profiles: Profile) -> Catalog:
+    """These profiles."""
+    return Catalog({p.name: p for p in profiles})
+
+
+@pytest.fixture
+def make_profile() -> Callable[..., Profile]:
+    return profile
+
+
+@pytest.fixture
+def make_catalog() -> Callable[..., Catalog]:
+    return catalog
+
+
+@pytest.fixture
+def behaviour() -> type[Behaviour]:
+    return Behaviour
+
+
+@pytest.fixture
+def serve_engine() -> Callable[..., Awaitable[web.AppRunner]]:
+    return serve
+
+
+@pytest.fixture
+def foreign_owner() -> dict[str, str]:
+    return {LABEL_OWNER: "someone else"}
+
+
+@pytest.fixture
+async def house() -> AsyncIterator[House]:
+    """Everything around a supervisor; `await house.open(...)` starts one."""
+    async with Upstream() as upstream:
+        made = House(upstream, FakeClock())
+        yield made
+        await made.close()
+        await made.runtime.close()

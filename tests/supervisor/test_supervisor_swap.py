@@ -1,0 +1,190 @@
+"""A request names a profile, and the engine comes: the way it should go."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from sparkdash.domain.engine import EngineState
+from sparkdash.domain.event import EngineChanged, SwapChanged
+from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase
+
+
+async def test_a_request_brings_its_engine_up_and_gets_a_url_that_answers(house: Any, make_profile: Any) -> None:
+    """Nothing runs; one lease later the engine generates at the leased URL, under the names it was started with."""
+    await house.open(make_profile("a", serves=("small",)))
+    asking = house.ask("small")
+    lease = await house.clock.drive(asking.granted())
+    assert "a says" in await house.clock.drive(house.upstream.generate(lease.url, lease.names[0], timeout_s=5))
+    assert lease.profile.name == "a"
+    assert set(lease.names) >= {"a", "small"}
+    assert house.state("a") is EngineState.READY
+    assert house.supervisor.engines["a"].version == "0.99"
+    assert house.supervisor.engines["a"].in_flight == 1
+    await asking.leave()
+    await house.settled()
+    assert house.supervisor.engines["a"].in_flight == 0
+
+
+async def test_a_swap_goes_through_its_phases_in_order_and_times_each(house: Any, make_profile: Any) -> None:
+    """Drain, stop, reclaim, preflight, create, load, warm; each is published, each has its seconds."""
+    await house.open(make_profile("a"), make_profile("b"))
+    await house.leased("a")
+    await house.leased("b")
+    await house.settled()
+    swap = house.swaps()[-1]
+    seen = [f.swap.phase for f in house.facts if isinstance(f, SwapChanged) and f.swap.id == swap.id]
+    assert list(dict.fromkeys(seen)) == list(SwapPhase)
+    assert set(swap.stage_s) == set(SwapPhase)
+    assert (swap.target, swap.evict, swap.cause, swap.outcome) == ("b", ("a",), SwapCause.REQUEST, SwapOutcome.DONE)
+    assert swap.stage_s[SwapPhase.LOAD] >= 3.0
+    assert house.runtime.running() == ["b"]
+    s = EngineState
+    assert house.states("b") == [s.CREATING, s.LOADING, s.WARMING, s.READY]
+    assert house.states("a")[-3:] == [s.DRAINING, s.STOPPING, s.ABSENT]
+    assert house.supervisor.engines["b"].load_s >= 3.0
+
+
+async def test_twenty_clients_of_two_profiles_need_two_swaps_and_finish_in_a_fair_order(
+    house: Any, make_profile: Any
+) -> None:
+    """Requests are batched by profile; within one, and for the first of each, arrival decides."""
+    await house.open(make_profile("a"), make_profile("b"))
+    order: list[int] = []
+
+    async def client(number: int) -> None:
+        lease = house.supervisor.lease("ab"[number % 2], request_id=str(number), on_wait=lambda _: None)
+        async with lease:
+            order.append(number)
+            await house.clock.sleep(1.0)
+
+    await house.clock.drive(asyncio.gather(*map(client, range(20))))
+    await house.settled()
+    assert order == [*range(0, 20, 2), *range(1, 20, 2)]
+    assert len(house.swaps()) == 2
+
+
+async def test_steady_alternation_costs_far_fewer_swaps_than_requests_and_starves_nobody(
+    house: Any, make_profile: Any
+) -> None:
+    """Ten clients that come back at once for the same two profiles: each is served every second swap."""
+    await house.open(make_profile("a"), make_profile("b"))
+    served = dict.fromkeys(range(10), 0)
+
+    async def client(number: int) -> None:
+        for _ in range(4):
+            async with house.supervisor.lease("ab"[number % 2], request_id=str(number), on_wait=lambda _: None):
+                served[number] += 1
+                await house.clock.sleep(1.0)
+
+    await house.clock.drive(asyncio.gather(*map(client, range(10))))
+    await house.settled()
+    assert set(served.values()) == {4}
+    assert len(house.swaps()) <= 8
+
+
+async def test_an_engine_is_not_stopped_before_its_last_request_has_ended(house: Any, make_profile: Any) -> None:
+    """The swap drains: a long answer goes on while the next profile waits, and newcomers do not prolong it."""
+    await house.open(make_profile("a"), make_profile("b"))
+    long = house.ask("a")
+    await house.clock.drive(long.granted())
+    other, younger = house.ask("b"), house.ask("a")
+    await house.clock.rest()
+    assert house.state("a") is EngineState.DRAINING
+    assert house.runtime.running() == ["a"]
+    assert not younger.has_lease
+    await long.leave()
+    await house.clock.drive(other.granted())
+    assert house.runtime.running() == ["b"]
+    await other.leave()
+    await house.clock.drive(younger.granted())
+    assert [swap.target for swap in house.swaps()] == ["a", "b", "a"]
+    await younger.leave()
+
+
+async def test_a_drain_that_takes_too_long_is_cut_and_the_holder_is_told(house: Any, make_profile: Any) -> None:
+    """After `drain_s` the lease is lost, with a reason, and the swap goes on."""
+    await house.open(make_profile("a"), make_profile("b"), drain_s=60)
+    endless = house.ask("a")
+    lease = await house.clock.drive(endless.granted())
+    began = house.clock.time
+    await house.leased("b")
+    assert house.clock.time - began >= 60
+    assert lease.lost.result().code == "cut"
+    assert "b" in lease.lost.result().message
+    await endless.leave()
+
+
+async def test_places_in_the_queue_are_told_as_they_change(house: Any, make_profile: Any) -> None:
+    """1 is next; those of the profile that comes first are in front, whoever leaves moves the rest up."""
+    await house.open(make_profile("a"), make_profile("b"))
+    seen: list[int] = []
+    first, gone, last = house.ask("a"), house.ask("b"), house.ask("b", seen)
+    await house.clock.rest()
+    assert seen == [3]
+    await gone.vanish()
+    assert seen == [3, 2]
+    await house.clock.drive(first.granted())
+    await first.leave()
+    await house.clock.drive(last.granted())
+    assert seen == [3, 2, 1]
+    await last.leave()
+
+
+async def test_progress_is_told_a_few_times_a_second_at_most(house: Any, make_profile: Any, behaviour: Any) -> None:
+    """Hundreds of progress-bar lines at once become a handful of events, and the last one is not lost."""
+    lines = tuple(f"Loading safetensors checkpoint shards: {n:3d}% Completed | {n}/100" for n in range(1, 101))
+    house.runtime.zoo["a"] = behaviour(lines=lines)
+    await house.open(make_profile("a"))
+    await house.leased("a")
+    told = [f.engine.progress for f in house.facts if isinstance(f, EngineChanged) and f.engine.progress]
+    assert len({p.detail for p in told}) <= 5
+    assert told[-1].fraction is not None
+    assert told[-1].fraction > 0.9
+
+
+async def test_the_time_to_expect_is_learned(house: Any, make_profile: Any) -> None:
+    """A plan tells the median of earlier swaps of the same launch, and 0 for what runs."""
+
+    class Memory:
+        times = {make_profile("b").fingerprint: 90.0}
+
+        def expected_s(self, fingerprint: str) -> float | None:
+            return self.times.get(fingerprint)
+
+        def record_swap(self, swap: Any, fingerprint: str) -> None:
+            self.times[fingerprint] = sum(swap.stage_s.values())
+
+    await house.open(make_profile("a"), make_profile("b"), store=Memory())
+    assert (await house.supervisor.plan("a")).expected_s is None
+    await house.leased("a")
+    plan = await house.supervisor.plan("b")
+    assert (plan.evict, plan.expected_s, plan.fits) == (("a",), 90.0, True)
+    assert plan.available_bytes == (120 - 10) * 2**30
+    assert (await house.supervisor.plan("a")).expected_s == 0.0
+    await house.leased("b")
+    assert (await house.supervisor.plan("a")).expected_s >= 3.0
+
+
+async def test_an_engine_elsewhere_is_probed_and_takes_no_place(
+    house: Any, make_profile: Any, serve_engine: Any
+) -> None:
+    """Kind `openai`: no container, nobody is evicted, and requests for the resident engine go on."""
+    server = await serve_engine("far", 0)
+    port = server.addresses[0][1]
+    far = make_profile("far", engine="openai", image=None, url=f"http://127.0.0.1:{port}", gib=None)
+    await house.open(make_profile("a"), far)
+    await house.leased("a")
+    lease = await house.leased("far")
+    assert lease.url == f"http://127.0.0.1:{port}"
+    assert house.state("a") is EngineState.READY
+    assert house.runtime.calls == [("start", "a")]
+    await server.cleanup()
+    for _ in range(4):
+        house.clock.step()
+        await house.clock.rest()
+    assert house.state("far") is EngineState.FAILED
+    again = house.ask("far")
+    error = (await house.clock.drive(asyncio.gather(again.granted(), return_exceptions=True)))[0]
+    assert error.code == "engine_unreachable"
+    assert house.runtime.running() == ["a"]
