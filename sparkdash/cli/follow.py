@@ -56,10 +56,10 @@ async def until_ready(client: AsyncClient, begin: Callable[[], Awaitable[str]], 
     async with worlds(client) as changes:
         start = await anext(changes)
         name = await begin()
-        world = await client.state()
-        if _ready(world, name):
-            return world
-        patience = _Patience(world)
+        if _ready(start, name) and _ready(world := await client.state(), name):
+            return world  # it ran and still does: no event will come
+        show(start)
+        patience = _Patience(start)
         async for world in changes:
             show(world)
             if ended := _ended(start, world, name):

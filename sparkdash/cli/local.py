@@ -5,7 +5,6 @@ Must not know: how anything is run. Nothing here starts, stops or asks a process
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -17,16 +16,19 @@ from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.engines.adapter import Launch
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import AdmissionError, ProfileError
+from sparkdash.host.podman import Podman
+from sparkdash.host.podman_argv import shell
+from sparkdash.host.process import Process
+from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
 
 
 class Command(NamedTuple):
-    """How an engine would be started: an argv, the variables set beside it, and both as text to paste."""
+    """How an engine would be started: the runtime's argv, and the same as text to paste."""
 
     profile: str
     runtime: str
     argv: list[str]
-    env: dict[str, str]
     shell: str
 
 
@@ -90,15 +92,14 @@ def command(name: str) -> Command:
             f"{profile.name} is an engine that listens at {profile.url}: sparkdash does not start it.",
             code="not_managed",
         )
-    spec = _spec(profile, known)
-    if known.runtime == "process":
-        env = " ".join(f"{key}={shlex.quote(value)}" for key, value in spec.env.items())
-        return Command(profile.name, known.runtime, [*spec.argv], spec.env, f"{env} {shlex.join(spec.argv)}".strip())
-    from sparkdash.host.podman import Podman
-    from sparkdash.host.podman_argv import shell
+    argv = _runtime(known).command(_spec(profile, known))
+    return Command(profile.name, known.runtime, argv, shell(argv))
 
-    argv = Podman(known.runtime).command(spec)
-    return Command(profile.name, known.runtime, argv, {}, shell(argv))
+
+def _runtime(known: Settings) -> Runtime:
+    if known.runtime == "process":
+        return Process(paths.state_dir() / "processes")
+    return Podman(known.runtime)
 
 
 def _spec(profile: Profile, known: Settings) -> ContainerSpec:

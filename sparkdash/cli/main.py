@@ -17,7 +17,6 @@ from sparkdash.errors import SparkdashError
 
 app = typer.Typer(
     name="sparkdash",
-    help="Terminal dashboard and hot-swap OpenAI gateway for the NVIDIA DGX Spark.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -70,7 +69,7 @@ def root(
 def main() -> None:
     """The console script. Exits 0, the error's own code, 2 for a wrong usage, or 130 after Ctrl-C."""
     try:
-        app()
+        app(prog_name="sparkdash")
     except SparkdashError as error:
         _end(error)
     except BaseExceptionGroup as group:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,7 +52,7 @@ def list_profiles(as_json: AsJson = False) -> None:
     rows = [_row(summary, world) for summary in summaries]
     typer.echo("\n".join(table(head, rows, "<<>><<")))
     if any(summary.published_decode_tok_s is not None for summary in summaries):
-        tell("tok/s: the best published decode rate, not measured here; `profiles show` names its source.")
+        tell("tok/s: the best published rate, not measured here; `sparkdash profiles show` names its source.")
     if problems:
         tell(f"{len(problems)} problem(s) in profile files; see `sparkdash profiles check`.")
     return None
@@ -95,7 +96,7 @@ def check(
         raise ProfileError(
             f"{len(problems)} problem(s) in profile files.",
             problems=problems,
-            hint="A file with a problem is left out; the others load.",
+            hint="Until they are mended, the daemon goes on with the other profiles.",
         )
     if as_json:
         emit({"profiles": sorted(found.profiles), "problems": []})
@@ -155,13 +156,16 @@ def _state(summary: ProfileSummary, world: Snapshot | None) -> str:
 
 def _whole(profile: Profile) -> list[str]:
     """A profile as `name  value` lines, unknown things left as "-"."""
+    from sparkdash.engines.registry import adapter
+
     lines = [profile.name, f"  {profile.about}" if profile.about else ""]
-    version = profile.engine_version or DASH
+    dialect, version = adapter(profile.engine), profile.engine_version or DASH
     facts = {
         "engine": f"{profile.engine.value} {version}",
         "image": profile.image or profile.url or DASH,
         "aliases": ", ".join(profile.serves) or DASH,
-        "context": f"{tokens(profile.context)} tokens" if profile.context else DASH,
+        "context": tokens(dialect.context(profile)),
+        "speculation": dialect.speculation(profile) or DASH,
         "memory": _memory(profile),
         "fingerprint": profile.fingerprint,
         "source": profile.source or DASH,
@@ -170,7 +174,7 @@ def _whole(profile: Profile) -> list[str]:
     if profile.cannot_run:
         facts |= {"cannot run": profile.cannot_run, "nearest": profile.nearest or DASH}
     lines += [f"  {label:<16}{text}" for label, text in facts.items()]
-    lines += [f"  arg {key} = {value}" for key, value in profile.args.items()]
+    lines += [f"  arg {key} = {json.dumps(value)}" for key, value in profile.args.items()]
     lines += [f"  env {key} = {value}" for key, value in profile.env.items()]
     return [line for line in lines if line] + _published(profile)
 

@@ -50,6 +50,6 @@ def _print_command(name: str, *, as_json: bool) -> None:
 
     planned = command(name)
     if as_json:
-        emit({"profile": planned.profile, "runtime": planned.runtime, "argv": planned.argv, "env": planned.env})
+        emit(planned._asdict())
     else:
         typer.echo(planned.shell)

@@ -32,7 +32,7 @@ def stop(
       sparkdash stop
       sparkdash stop gpt-oss-120b
       sparkdash stop --all
-      sparkdash stop --daemon          the engines go on; the next daemon adopts them
+      sparkdash stop --daemon          engines go on, the next daemon adopts them
       sparkdash stop --daemon --all
     """
     if profile is not None and (everything or daemon):

@@ -49,7 +49,7 @@ def _door(address: Address) -> dict[str, Any]:
 
 def _pulled(frame: Frame, address: Address) -> PullProgress:
     if frame.name == "error":
-        raise error_of(500, frame.data.encode(), address)
+        raise error_of(503, frame.data.encode(), address)
     with speaking_to(address):
         return PullProgress.model_validate_json(frame.data)
 
@@ -114,9 +114,9 @@ class AsyncClient:
         """Set the A/B pair (None leaves a side as it is) and, with `flip`, use the one that does not run."""
         return await self._ask(routes.toggle(a, b, flip=flip))
 
-    async def reload(self) -> None:
-        """Make the daemon read the profiles again."""
-        await self._ask(routes.reload())
+    async def reload(self) -> ProfileList:
+        """Make the daemon read the profiles again; what it has found."""
+        return await self._ask(routes.reload())
 
     async def traffic(self, *, on: bool) -> None:
         """Switch the demo's own traffic."""
@@ -232,9 +232,9 @@ class Client:
         """Set the A/B pair (None leaves a side as it is) and, with `flip`, use the one that does not run."""
         return self._ask(routes.toggle(a, b, flip=flip))
 
-    def reload(self) -> None:
-        """Make the daemon read the profiles again."""
-        self._ask(routes.reload())
+    def reload(self) -> ProfileList:
+        """Make the daemon read the profiles again; what it has found."""
+        return self._ask(routes.reload())
 
     def traffic(self, *, on: bool) -> None:
         """Switch the demo's own traffic."""

@@ -32,7 +32,6 @@ _BY_STATUS: dict[int, type[SparkdashError]] = {
     422: ProfileError,
     500: SparkdashError,
     502: UpstreamError,
-    503: HostError,
     504: UpstreamError,
 }
 
@@ -48,7 +47,9 @@ def error_of(status: int, body: bytes, address: Address) -> SparkdashError:
             code="daemon_version",
             hint="`sparkdash stop --daemon`, then `sparkdash serve`, or give its address in SPARKDASH_URL.",
         )
-    return _build(status, str(message), envelope)
+    hint = envelope.get("hint") or ""
+    # on the wire the message ends with the hint, for clients that show nothing else
+    return _build(status, str(message).removesuffix(hint).rstrip(), envelope)
 
 
 def _build(status: int, message: str, envelope: dict[str, Any]) -> SparkdashError:
@@ -66,7 +67,7 @@ def _build(status: int, message: str, envelope: dict[str, Any]) -> SparkdashErro
         )
     if "problems" in envelope:
         return ProfileError(message, problems=tuple(envelope["problems"] or ()), **common)
-    return _BY_STATUS.get(status, AdmissionError)(message, **common)
+    return _BY_STATUS.get(status, AdmissionError if status < 500 else HostError)(message, **common)
 
 
 @contextmanager

@@ -100,9 +100,9 @@ def toggle(a: str | None, b: str | None, *, flip: bool) -> Ask[Toggle]:
     return Ask("/api/toggle", Toggle.model_validate_json, {**pair, "flip": flip})
 
 
-def reload() -> Ask[None]:
+def reload() -> Ask[ProfileList]:
     """Read the profiles again."""
-    return Ask("/api/reload", _nothing, {})
+    return Ask("/api/reload", ProfileList.model_validate_json, {})
 
 
 def traffic(*, on: bool) -> Ask[None]:

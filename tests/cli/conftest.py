@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -28,9 +31,51 @@ fake = load_fake()
 
 
 @pytest.fixture
-def daemon() -> Iterator[object]:
-    """A fake daemon on a free port."""
+def daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+    """A fake daemon where the command line looks for one."""
     made = fake.FakeDaemon()
     thread = made.start()
+    monkeypatch.setenv("SPARKDASH_URL", made.url)
     yield made
     made.end(thread)
+
+
+class Done(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        """Its stdout, which must be one JSON document."""
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def sparkdash(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Done]:
+    """Runs `sparkdash ARGV` through its real entry, in this process and off a terminal."""
+
+    def run(*argv: str) -> Done:
+        from sparkdash.cli.main import main
+
+        monkeypatch.setattr(sys, "argv", ["sparkdash", *argv])
+        capsys.readouterr()
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        assert "\x1b" not in out + err
+        return Done(code, out, err)
+
+    return run
+
+
+@pytest.fixture
+def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No daemon anywhere."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        monkeypatch.setenv("SPARKDASH_PORT", str(closed.getsockname()[1]))

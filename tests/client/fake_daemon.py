@@ -6,6 +6,8 @@ Tests script it: what a call publishes, what it refuses, when its links break, w
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +26,7 @@ from sparkdash.domain.swap import Plan, Swap, SwapCause, SwapOutcome, SwapPhase
 
 GIB = 1024**3
 BIRTH = 1_000_000.0
+_NUMBERS = itertools.count(1)
 
 
 def summary(name: str, **more: Any) -> ProfileSummary:
@@ -47,7 +50,7 @@ def engine(name: str, state: EngineState = EngineState.READY, **more: Any) -> En
 def swap(target: str | None, phase: SwapPhase = SwapPhase.DRAIN, **more: Any) -> Swap:
     """A swap that began a minute after the daemon's birth."""
     values: dict[str, Any] = {
-        "id": f"swap-{target}", "target": target, "evict": (), "cause": SwapCause.USER, "phase": phase,
+        "id": f"swap-{next(_NUMBERS)}", "target": target, "evict": (), "cause": SwapCause.USER, "phase": phase,
         "started_at": BIRTH + 60, "phase_at": BIRTH + 60,
     }  # fmt: skip
     return Swap(**(values | more))
@@ -66,6 +69,7 @@ class FakeDaemon:
         self.whole: dict[str, Profile] = {}
         self.log_lines: list[str] = ["first line", "second line"]
         self.pulls: list[PullProgress] = []
+        self.pull_error: dict[str, Any] | None = None
         self.url = ""
         self.since: list[int | None] = []
         """What each connection to the feed asked for."""
@@ -133,6 +137,18 @@ class FakeDaemon:
         """Cut every connection to the feed, as a network does."""
         self._call(lambda: [link.abort() for link in list(self._feeds)])
 
+    def be_gone(self) -> None:
+        """End, once everybody has been told everything."""
+        self._loop.call_soon_threadsafe(self.be_gone_soon)
+
+    def be_gone_soon(self) -> None:
+        """The same, on the daemon's own loop."""
+        self._loop.call_later(0.2, self._stop.set)
+
+    def be_gone_soon_after_a_listener(self) -> None:
+        """End when the first feed has been read for a moment."""
+        threading.Thread(target=lambda: (self.until_listeners(1), self.be_gone()), daemon=True).start()
+
     def until_listeners(self, count: int) -> None:
         """Wait until the feed has been connected to `count` times in all."""
         with self._listening:
@@ -191,7 +207,8 @@ class FakeDaemon:
             self.calls.append((request.method, request.path_qs, body))
         if request.path in self.errors:
             status, inside = self.errors[request.path]
-            return web.json_response({"error": {"type": "x", "param": None, **inside}}, status=status)
+            text = f"{inside['message']} {inside.get('hint') or ''}".strip()
+            return web.json_response({"error": {"type": "x", "param": None, **inside, "message": text}}, status=status)
         return await handler(request)
 
     def _routes(self) -> list[web.RouteDef]:
@@ -208,7 +225,8 @@ class FakeDaemon:
             web.post("/api/toggle", self._toggle),
             web.post("/api/pull", self._pull),
             web.post("/api/shutdown", self._shutdown),
-            *(web.post(f"/api/{word}", self._health) for word in ("cancel", "reload", "traffic")),
+            web.post("/api/reload", self._profiles),
+            *(web.post(f"/api/{word}", self._health) for word in ("cancel", "traffic")),
         ]
 
     async def _health(self, _request: web.Request) -> web.Response:
@@ -270,6 +288,8 @@ class FakeDaemon:
         await answer.prepare(request)
         for step in self.pulls:
             await answer.write(f"event: progress\ndata: {step.model_dump_json()}\n\n".encode())
+        if self.pull_error:
+            await answer.write(f"event: error\ndata: {json.dumps({'error': self.pull_error})}\n\n".encode())
         return answer
 
     async def _shutdown(self, request: web.Request) -> web.Response:

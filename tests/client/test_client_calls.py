@@ -139,6 +139,16 @@ def test_streams_refuse_with_the_same_errors(daemon: FakeDaemon, client: Client)
         list(client.logs("x"))
 
 
+def test_a_pull_that_fails_midway_is_an_error(daemon: FakeDaemon, client: Client) -> None:
+    """Progress that was made is given, then the reason is raised."""
+    daemon.pulls = [PullProgress(image="i", detail="layer 1")]
+    daemon.pull_error = {"message": "No such image.", "code": "image_missing", "hint": None}
+    steps = client.pull("a")
+    assert next(steps).detail == "layer 1"
+    with pytest.raises(HostError, match="No such image"):
+        next(steps)
+
+
 def test_no_daemon_says_how_to_start_one() -> None:
     """A refused connection is DaemonError 7 with the command to type."""
     with socket.create_server(("127.0.0.1", 0)) as closed:

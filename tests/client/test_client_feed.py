@@ -40,11 +40,12 @@ async def test_a_snapshot_comes_first_and_then_every_fact(daemon: FakeDaemon, cl
     daemon.set(engines={"a": engine("a")})
     async with aclosing(feed(client)) as items:
         assert await anext(items) == daemon.bus.snapshot
-        daemon.publish(notice("one"), SwapChanged(swap=swap("b")))
+        began = SwapChanged(swap=swap("b"))
+        daemon.publish(notice("one"), began)
         first, second = await anext(items), await anext(items)
     assert isinstance(first, Event)
     assert isinstance(second, Event)
-    assert (first.fact, second.fact, second.seq) == (notice("one"), SwapChanged(swap=swap("b")), 2)
+    assert (first.fact, second.fact, second.seq) == (notice("one"), began, 2)
 
 
 async def test_a_lost_link_is_told_once_and_resumed_without_a_gap(daemon: FakeDaemon, client: AsyncClient) -> None:

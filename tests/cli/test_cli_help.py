@@ -1,0 +1,172 @@
+"""Help, start-up, and how the program ends."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import typer.main
+from fake_daemon import FakeDaemon
+
+from sparkdash import __version__
+from sparkdash.cli.main import app
+
+Run = Callable[..., Any]
+
+COMMANDS = [
+    (), ("serve",), ("status",), ("use",), ("stop",), ("cancel",), ("logs",), ("run",), ("pull",), ("demo",), ("version",),
+    ("profiles",), ("profiles", "list"), ("profiles", "show"), ("profiles", "check"),
+]  # fmt: skip
+
+
+def test_the_list_of_commands_is_whole() -> None:
+    """A command that is added gets its help tested too."""
+    root = typer.main.get_command(app)
+    groups = {(): root, ("profiles",): root.commands["profiles"]}  # type: ignore[attr-defined] # a group
+    found = {(*path, name) for path, group in groups.items() for name in group.commands}
+    assert found | {()} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_help_has_examples_and_fits_80_columns(sparkdash: Run, command: tuple[str, ...]) -> None:
+    """What a command is for is shown by commands to type."""
+    done = sparkdash(*command, "--help")
+    assert done.code == 0
+    assert "Examples:\n" in done.out
+    assert f"  sparkdash {' '.join(command)}".rstrip() in done.out
+    assert [line for line in done.out.splitlines() if len(line) > 80] == []
+
+
+HYGIENE = """
+import json, sys
+sys.argv = ["sparkdash", *sys.argv[1:]]
+from sparkdash.cli.main import main
+try:
+    main()
+except SystemExit:
+    pass
+print(json.dumps(sorted({m.partition(".")[0] for m in sys.modules})), file=sys.stderr)
+"""
+HEAVY = {
+    "textual",
+    "fastapi",
+    "uvicorn",
+    "aiohttp",
+    "litellm",
+    "httpx",
+    "rich",
+    "ruamel",
+    "structlog",
+    "pynvml",
+    "psutil",
+}
+
+
+def loaded(*argv: str) -> set[str]:
+    """Top-level modules after `sparkdash ARGV` in a fresh interpreter."""
+    done = subprocess.run(
+        [sys.executable, "-c", HYGIENE, *argv], capture_output=True, text=True, timeout=60, check=True
+    )
+    return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+@pytest.mark.parametrize(("argv", "forbidden"), [
+    (("--help",), HEAVY | {"pydantic"}),
+    (("--version",), HEAVY | {"pydantic"}),
+    (("use", "--help"), HEAVY),
+    (("status",), HEAVY - {"httpx", "rich"}),
+], ids=str)  # fmt: skip
+def test_a_command_loads_only_what_it_needs(argv: tuple[str, ...], forbidden: set[str], nobody: None) -> None:
+    """Help pays for no client, a client for no server."""
+    assert loaded(*argv) & forbidden == set()
+
+
+def test_help_stays_within_its_budget() -> None:
+    """`sparkdash --help` uses less than 0.3 s of CPU, the interpreter's own start included."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-m", "sparkdash", "--help"], capture_output=True, timeout=60, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.3
+
+
+def test_the_version_is_the_packages(sparkdash: Run) -> None:
+    """In three ways."""
+    assert sparkdash("--version").out == f"sparkdash {__version__}\n"
+    assert sparkdash("version").out.startswith(f"sparkdash {__version__} (Python 3.")
+    assert sparkdash("version", "--json").json()["sparkdash"] == __version__
+
+
+@pytest.mark.parametrize("argv", [("nosuch",), ("use",), ("use", "a", "--toggle"), ("stop", "a", "--all"),
+                                  ("logs", "-n", "-1"), ("serve", "--port", "70000")], ids=" ".join)  # fmt: skip
+def test_wrong_usage_is_explained_and_ends_with_2(sparkdash: Run, argv: tuple[str, ...]) -> None:
+    """A typing error gets the usage and what was wrong."""
+    done = sparkdash(*argv)
+    assert done.code == 2
+    assert done.out == ""
+    assert "Usage: " in done.err
+    assert "Error: " in done.err
+
+
+def test_alone_off_a_terminal_it_prints_the_status(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """`sparkdash | cat` must not open a dashboard."""
+    assert sparkdash().out == sparkdash("status").out != ""
+
+
+def test_a_reader_that_leaves_is_no_error(daemon: FakeDaemon) -> None:
+    """`sparkdash logs | head -1` ends quietly."""
+    daemon.log_lines = [f"line {i}" for i in range(50_000)]
+    pipeline = f"{sys.executable} -m sparkdash logs a | head -1"
+    done = subprocess.run(["bash", "-c", pipeline], capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout, done.stderr) == ("line 0\n", "")
+
+
+def test_ctrl_c_ends_cleanly_with_130(daemon: FakeDaemon) -> None:
+    """No traceback, the shell's own code."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sparkdash", "status", "--watch"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ},
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("daemon")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (130, "")
+
+
+def test_a_settings_file_with_an_error_is_named(sparkdash: Run, own_folders: Any) -> None:
+    """File, key, what is known, and exit code 2; no traceback."""
+    file = own_folders / "config" / "config.toml"
+    file.write_text("prot = 1\n")
+    done = sparkdash("status")
+    assert done.code == 2
+    assert f"{file}: prot: Extra inputs are not permitted" in done.err
+    assert "Known keys: host, port" in done.err
+    file.write_text("port = \n")
+    assert "cannot be read" in sparkdash("serve").err
+
+
+def test_errors_in_json_mode_are_json_too(sparkdash: Run, nobody: None) -> None:
+    """A program reads the envelope on stdout, a person the text on stderr."""
+    done = sparkdash("status", "--json")
+    assert done.code == 7
+    assert done.json()["error"]["code"] == "daemon_unreachable"
+    assert done.json()["error"]["hint"] == "Start it with `sparkdash serve`."
+    assert "Hint: Start it with `sparkdash serve`." in done.err
+
+
+@pytest.mark.parametrize("argv", [("status",), ("use", "a"), ("stop",), ("cancel",), ("logs",), ("pull", "a"),
+                                  ("status", "--watch"), ("use", "--toggle"), ("stop", "--daemon")], ids=" ".join)  # fmt: skip
+def test_without_a_daemon_every_command_says_how_to_start_one(
+    sparkdash: Run, argv: tuple[str, ...], nobody: None
+) -> None:
+    """Exit code 7 and the command to type."""
+    done = sparkdash(*argv)
+    assert done.code == 7
+    assert done.out == ""
+    assert "No sparkdash daemon answers at http://127.0.0.1:" in done.err
+    assert "Hint: Start it with `sparkdash serve`." in done.err

@@ -1,0 +1,256 @@
+"""`sparkdash profiles`, `run --dry-run`, `logs`, `pull`, and completion."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_daemon import FakeDaemon, engine, summary, swap
+
+from sparkdash.cli.parameters import complete_profile
+from sparkdash.domain.container import PullProgress
+from sparkdash.domain.engine import EngineState
+from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile, Published
+
+Run = Callable[..., Any]
+
+GOOD = """\
+profile: small
+about: a small model
+engine: vllm
+engine_version: "0.22.1"
+image: localhost/vllm:test
+models:
+  target: {path: /data/small}
+serves: [little]
+args: {max-model-len: 4096}
+variants:
+  broken: {cannot_run: no MTP head, nearest: small}
+"""
+
+
+@pytest.fixture
+def shelf(own_folders: Path) -> Path:
+    """The owner's folder of profiles, with one good file; those shipped are left out."""
+    (own_folders / "config" / "config.toml").write_text("shipped_profiles = false\n")
+    folder = own_folders / "config" / "profiles"
+    folder.mkdir()
+    (folder / "small.yaml").write_text(GOOD)
+    return folder
+
+
+def test_the_list_shows_needs_published_rates_and_states(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """Aligned, with "-" for what is not known; the source of the rates is told on stderr."""
+    daemon.set(
+        profiles=(
+            summary("gpt-oss-120b"),
+            summary("qwen/eagle3", needs_bytes=None, published_decode_tok_s=None, speculation="eagle3 k=1"),
+            summary("qwen/mtp", cannot_run="no MTP head", nearest="qwen/eagle3"),
+        ),
+        engines={"gpt-oss-120b": engine("gpt-oss-120b")},
+        problems=("x.yaml:1: wrong.",),
+    )
+    done = sparkdash("profiles")
+    assert (
+        done.out
+        == """\
+profile       engine   needs  tok/s  drafts      state
+gpt-oss-120b  vllm    79 GiB   59.0  -           ready
+qwen/eagle3   vllm         -      -  eagle3 k=1  stopped
+qwen/mtp      vllm    79 GiB   59.0  -           cannot run
+"""
+    )
+    assert "the best published rate, not measured here" in done.err
+    assert "1 problem(s) in profile files" in done.err
+
+
+def test_the_list_as_json_is_the_summaries(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """The shape of GET /api/profiles."""
+    daemon.set(profiles=(summary("a"),), problems=("x.yaml:1: wrong.",))
+    told = sparkdash("profiles", "list", "--json").json()
+    assert told == {"profiles": [summary("a").model_dump(mode="json")], "problems": ["x.yaml:1: wrong."]}
+    assert sparkdash("profiles", "--json").json() == told
+
+
+def test_profiles_are_listed_and_shown_without_a_daemon(sparkdash: Run, shelf: Path, nobody: None) -> None:
+    """From the files; the state is then unknown."""
+    assert (
+        sparkdash("profiles").out
+        == """\
+profile       engine  needs  tok/s  drafts  state
+small         vllm        -      -  -       -
+small/broken  vllm        -      -  -       cannot run
+"""
+    )
+    assert sparkdash("profiles", "show", "little", "--json").json()["name"] == "small"
+    done = sparkdash("profiles", "show", "smal")
+    assert (done.code, "Did you mean small?" in done.err) == (3, True)
+
+
+def test_show_gives_all_facts_and_their_sources(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """Figures with their documents, unknown ones as "-"."""
+    daemon.whole["a"] = Profile(
+        name="a", about="the a", engine=EngineKind.VLLM, image="i", models={"target": ModelRef(hf="org/a")},
+        serves=("x", "y"), args={"max-model-len": 4096}, env={"K": "v"}, memory=MemoryNeed(weights_gib=60),
+        published=(Published(workload="ctx 0", source="paper.txt", decode_tok_s=59.0),), source="a.yaml:1",
+    )  # fmt: skip
+    told = sparkdash("profiles", "show", "a").out
+    for line in (
+        "  aliases         x, y\n",
+        "  context         4.1k\n",
+        "  memory          - (weights 60.0 GiB, kv -, overhead -)\n",
+        "  model target    org/a\n",
+        "  arg max-model-len = 4096\n",
+        "  env K = v\n",
+        "  ctx 0                 59.0        -    -  paper.txt\n",
+    ):
+        assert line in told
+
+
+def test_check_is_content_with_good_files(sparkdash: Run, shelf: Path) -> None:
+    """All that the daemon would read, a folder, or one file."""
+    assert sparkdash("profiles", "check").out == "2 profiles, no problems.\n"
+    assert sparkdash("profiles", "check", str(shelf / "small.yaml"), "--json").json() == {
+        "profiles": ["small", "small/broken"], "problems": [],
+    }  # fmt: skip
+
+
+def test_check_names_every_problem_with_its_line(sparkdash: Run, shelf: Path) -> None:
+    """Exit code 2; the good file beside it is not blamed."""
+    bad = shelf / "bad.yaml"
+    bad.write_text("profile: bad\nengine: vlm\nimagee: x\n")
+    done = sparkdash("profiles", "check", str(bad))
+    assert done.code == 2
+    assert done.out == ""
+    assert f"{bad}:2: engine: " in done.err
+    assert f"{bad}:3: imagee: " in done.err
+    assert len(sparkdash("profiles", "check", "--json").json()["error"]["problems"]) >= 2
+    assert sparkdash("profiles", "check", str(shelf / "small.yaml")).code == 0
+
+
+def test_check_asks_the_dialects_too(sparkdash: Run, shelf: Path) -> None:
+    """A profile that loads but could not be started is a problem."""
+    (shelf / "small.yaml").write_text(GOOD.replace("max-model-len: 4096", "speculative-model: /data/draft"))
+    done = sparkdash("profiles", "check")
+    assert done.code == 2
+    assert f"{shelf}/small.yaml:1: Profile small uses speculative-model, which vLLM does not have." in done.err
+
+
+def test_check_of_a_folder_that_is_not_there(sparkdash: Run, shelf: Path) -> None:
+    """A typing error is a problem and no success."""
+    done = sparkdash("profiles", "check", str(shelf / "nosuch"))
+    assert (done.code, "there is no such folder" in done.err) == (2, True)
+
+
+def test_a_dry_run_prints_the_exact_command(sparkdash: Run, shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To be pasted: the shell reads from it the argv that the runtime would be given."""
+    monkeypatch.setenv("HOME", "/home/ann")
+    monkeypatch.setenv("PATH", "/nowhere")
+    planned = sparkdash("run", "little", "--dry-run", "--json").json()
+    assert (planned["profile"], planned["runtime"]) == ("small", "podman")
+    argv = planned["argv"]
+    assert argv[:6] == ["podman", "run", "-d", "--replace", "--name", "sparkdash-small"]
+    assert argv[argv.index("localhost/vllm:test") :][:6] == [
+        "localhost/vllm:test", "serve", "/data/small", "--host", "127.0.0.1", "--port",
+    ]  # fmt: skip
+    assert argv[(at := argv.index("-v")) : at + 2] == ["-v", "/data/small:/data/small:ro"]
+    assert "sparkdash.profile=small" in argv
+    text = sparkdash("run", "small", "--dry-run").out
+    assert shlex.split(text.replace("\\\n", "")) == argv
+
+
+def test_a_dry_run_speaks_for_the_chosen_runtime(sparkdash: Run, shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docker's flags with docker, the bare program without containers."""
+    monkeypatch.setenv("SPARKDASH_RUNTIME", "docker")
+    docker = sparkdash("run", "small", "--dry-run", "--json").json()["argv"]
+    assert (docker[0], "--gpus" in docker, "--replace" in docker) == ("docker", True, False)
+    monkeypatch.setenv("SPARKDASH_RUNTIME", "process")
+    plain = sparkdash("run", "small", "--dry-run", "--json").json()["argv"]
+    assert plain[:3] == ["vllm", "serve", "/data/small"]
+
+
+@pytest.mark.parametrize(("name", "code", "told"), [
+    ("smal", 3, "Did you mean small?"),
+    ("small/broken", 3, "small/broken cannot run: no MTP head.\nHint: Use small instead."),
+    ("bare", 2, "has no image"),
+    ("there", 3, "sparkdash does not start it"),
+], ids=str)  # fmt: skip
+def test_a_dry_run_refuses_what_could_not_run(sparkdash: Run, shelf: Path, name: str, code: int, told: str) -> None:
+    """With the reason, and what to use instead."""
+    (shelf / "bare.yaml").write_text("profile: bare\nengine: vllm\ncommand: [vllm]\nmodels: {target: {path: /x}}\n")
+    (shelf / "there.yaml").write_text("profile: there\nengine: openai\nurl: http://127.0.0.1:9\n")
+    done = sparkdash("run", name, "--dry-run")
+    assert done.code == code
+    assert told in done.err
+
+
+def test_run_uses_the_daemon_that_is_there(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """The same as `use`, once a daemon serves."""
+    assert sparkdash("run", "new").out == "new is ready at http://127.0.0.1:8484/v1 after 43s.\n"
+    assert "Started the daemon" not in sparkdash("run", "new").err
+
+
+def test_logs_are_those_of_the_engine_that_is_meant(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """Named, coming up, running, or failed last; lines come unchanged."""
+    daemon.log_lines = ["[red]not markup[/red]", "  indented"]
+    assert sparkdash("logs", "x", "-n", "5", "-f").out == "[red]not markup[/red]\n  indented\n"
+    daemon.set(engines={"a": engine("a"), "f": engine("f", EngineState.FAILED, since=9e9)})
+    sparkdash("logs")
+    daemon.set(engines={"a": engine("a"), "b": engine("b", EngineState.LOADING)}, swap=swap("b"))
+    sparkdash("logs")
+    daemon.set(engines={"f": engine("f", EngineState.FAILED)}, swap=None)
+    sparkdash("logs")
+    assert [path for _, path, _ in daemon.calls if "logs" in path] == [
+        "/api/logs/x?tail=5&follow=1", "/api/logs/a", "/api/logs/b", "/api/logs/f",
+    ]  # fmt: skip
+
+
+def test_logs_of_nothing_say_so(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """Exit code 3 and where to look."""
+    done = sparkdash("logs")
+    assert (done.code, "No engine runs" in done.err) == (3, True)
+
+
+def test_a_pull_shows_its_steps(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """As text on stderr, or as lines of JSON."""
+    daemon.pulls = [
+        PullProgress(image="reg/img:1", detail="layer 1", fraction=0.4),
+        PullProgress(image="reg/img:1", detail="pulled", fraction=1.0, done=True),
+    ]
+    done = sparkdash("pull", "a")
+    assert (done.out, done.err) == ("reg/img:1 is here.\n", "layer 1\npulled\n")
+    steps = [json.loads(line) for line in sparkdash("pull", "a", "--json").out.splitlines()]
+    assert [(step["fraction"], step["done"]) for step in steps] == [(0.4, False), (1.0, True)]
+
+
+def test_a_pull_that_fails_ends_with_5(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """The runtime's last words and the box's exit code."""
+    daemon.pull_error = {"message": "manifest unknown", "code": "image_missing", "hint": "Check the name."}
+    done = sparkdash("pull", "a")
+    assert (done.code, done.err) == (5, "Error: manifest unknown\nHint: Check the name.\n")
+
+
+def test_names_complete_from_the_daemon_or_the_files(
+    daemon: FakeDaemon, shelf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only those that begin so; and silence when nothing can be read."""
+    daemon.set(profiles=(summary("gpt-oss-120b"), summary("qwen")))
+    assert complete_profile("gp") == ["gpt-oss-120b"]
+    monkeypatch.setenv("SPARKDASH_URL", "http://127.0.0.1:1")
+    assert complete_profile("sm") == ["small", "small/broken"]
+    monkeypatch.setenv("SPARKDASH_PORT", "nonsense")
+    assert complete_profile("") == []
+
+
+def test_the_shell_gets_its_completion(daemon: FakeDaemon) -> None:
+    """What bash is given for `sparkdash use gp<Tab>`."""
+    daemon.set(profiles=(summary("gpt-oss-120b"), summary("qwen")))
+    asked = {"_SPARKDASH_COMPLETE": "complete_bash", "COMP_WORDS": "sparkdash use gp", "COMP_CWORD": "2"}
+    script = str(Path(sys.executable).parent / "sparkdash")
+    done = subprocess.run([script], env={**os.environ, **asked}, capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout.split(), done.stderr) == (["gpt-oss-120b"], "")

@@ -1,0 +1,141 @@
+"""`sparkdash status`, and the text that it is made of."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from fake_daemon import BIRTH, GIB, FakeDaemon, engine, sample, summary, swap
+
+from sparkdash.cli.report import lines
+from sparkdash.domain.engine import EngineState, Failure, LoadProgress
+from sparkdash.domain.event import Level, Notice
+from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.metric import EngineSample, Gpu, Memory, Metric
+from sparkdash.domain.state import Snapshot
+from sparkdash.domain.swap import SwapPhase
+
+Run = Callable[..., Any]
+
+BUSY = {
+    "at": BIRTH + 3700,
+    "engines": {"gpt-oss-120b": engine("gpt-oss-120b", version="0.22.1")},
+    "requests": {
+        "1": Request(id="1", client="codex", profile="gpt-oss-120b", route="chat", state=RequestState.STREAMING,
+                     started_at=BIRTH, prompt_tokens=18204, ttft_s=0.38),
+        "2": Request(id="2", client="aider", profile="qwen", route="chat", state=RequestState.WAITING,
+                     started_at=BIRTH, position=1),
+    },
+    "sample": sample(
+        at=BIRTH + 3700,
+        engines={"gpt-oss-120b": EngineSample(
+            at=BIRTH + 3700, acceptance_at=(0.81, 0.62),
+            values={Metric.DECODE: 57.94, Metric.PREFILL: 2140, Metric.PREFIX_HIT: 0.76, Metric.RUNNING: 2,
+                    Metric.WAITING: 0, Metric.KV_USED: 0.41, Metric.ACCEPTANCE_LENGTH: 2.43})},
+        memory=Memory(total=int(121.7 * GIB), available=int(16.4 * GIB), free=GIB, reserve=10 * GIB,
+                      engines={"gpt-oss-120b": int(78.2 * GIB)}),
+        gpu=Gpu(utilization=0.96, power_w=62, temperature_c=71),
+    ),
+}  # fmt: skip
+
+
+def test_a_busy_box_in_words(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """Daemon, engine, live figures, memory, GPU and requests; what is not known is "-", a measured zero is 0."""
+    daemon.set(**BUSY)
+    assert (
+        sparkdash("status").out
+        == """\
+daemon    sparkdash 0.1.0 on spark-1, up 1h01m
+url       http://127.0.0.1:8484/v1  (podman)
+engine    gpt-oss-120b  vllm 0.22.1  ready  1h01m
+speed     decode 57.9 tok/s  prefill 2140 tok/s  ttft p50 -
+cache     prefix 76 % (lifetime -)  kv 41 % of - tokens
+accept    0.81 0.62  mean acceptance length 2.43
+queue     running 2  waiting 0
+memory    16.4 GiB available of 121.7 GiB  engines 78.2 GiB  reserve 10 GiB
+gpu       96 %  62 W  71 °C  -
+swap      -
+requests  2 in flight
+  client  profile       state      prompt  out  ttft  tok/s
+  codex   gpt-oss-120b  streaming   18.2k    -  0.38      -
+  aider   qwen          waiting 1       -    -     -      -
+"""
+    )
+
+
+def test_json_is_the_snapshot(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """The same document as GET /api/state."""
+    daemon.set(**BUSY)
+    done = sparkdash("status", "--json")
+    assert Snapshot.model_validate_json(done.out) == daemon.bus.snapshot
+    assert done.err == ""
+
+
+def text(fake: FakeDaemon, **changes: Any) -> str:
+    """The report on a changed world."""
+    fake.set(**changes)
+    return "\n".join(lines(fake.bus.snapshot))
+
+
+def test_an_idle_box_says_what_to_type(daemon: FakeDaemon) -> None:
+    """No engine, no sample: dashes, and the next step."""
+    told = text(daemon)
+    assert "engine    -  none runs; `sparkdash use PROFILE` starts one" in told
+    assert "memory    -" in told
+    assert "requests  none in flight" in told
+
+
+def test_a_simulated_box_is_marked(daemon: FakeDaemon) -> None:
+    """Neither the daemon nor its engine can be taken for real ones."""
+    info = daemon.bus.snapshot.daemon.model_copy(update={"simulated": True})
+    told = text(daemon, daemon=info, engines={"a": engine("a", simulated=True)})
+    assert [line for line in told.splitlines() if line.endswith("SIMULATED")] == told.splitlines()[
+        :1
+    ] + told.splitlines()[2:3]
+
+
+def test_a_swap_shows_phase_share_and_time(daemon: FakeDaemon) -> None:
+    """What it does, how far it is, how long it takes."""
+    progress = LoadProgress(stage="weights", fraction=0.63)
+    now = swap("b", SwapPhase.LOAD, progress=progress, expected_s=220)
+    assert "swap      to b: load weights 63 %  43s of ~3m40s" in text(daemon, swap=now, at=BIRTH + 103)
+
+
+def test_failures_notices_problems_and_old_figures_are_told(daemon: FakeDaemon) -> None:
+    """Nothing that a person should know hides behind a good-looking line."""
+    failure = Failure(code="out_of_memory", message="Out of memory.", hint="Take less.")
+    told = text(
+        daemon,
+        at=BIRTH + 100,
+        engines={"a": engine("a", EngineState.FAILED, failure=failure), "b": engine("b")},
+        sample=sample(engines={"b": EngineSample(at=BIRTH + 60, values={Metric.DECODE: 1.0})}),
+        notices=(Notice(level=Level.WARNING, code="x", text="A foreign container holds the GPU."),),
+        problems=("x.yaml:1: wrong.",),
+    )
+    assert "          Out of memory. Take less." in told
+    assert "(40s old)" in told
+    assert "warning   A foreign container holds the GPU." in told
+    assert "profiles  1 with problems; see `sparkdash profiles check`" in told
+
+
+def test_watching_prints_every_change_until_the_daemon_goes(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """One line of JSON per state; when the daemon goes away it ends with 7 and says so."""
+
+    def live() -> None:
+        daemon.until_listeners(1)
+        daemon.publish(Notice(level=Level.INFO, code="x", text="hello"))
+        daemon.be_gone()
+
+    thread = threading.Thread(target=live)
+    thread.start()
+    done = sparkdash("status", "--watch", "--json")
+    thread.join()
+    *states, error = done.out.split("\n", 2)
+    assert [Snapshot.model_validate_json(state).seq for state in states] == [0, 1]
+    assert '"code": "daemon_hung_up"' in error
+    assert done.code == 7
+    assert "The daemon went away." in done.err
+
+
+def test_summaries_do_not_leak_into_the_report(daemon: FakeDaemon) -> None:
+    """A catalog without problems needs no line."""
+    assert "profiles" not in text(daemon, profiles=(summary("a"),))

@@ -1,0 +1,106 @@
+"""The command line on a real terminal: panels, colours, the line drawn over, and the question."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fake_daemon import FakeDaemon, engine
+
+Terminal = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def terminal() -> Terminal:
+    """Runs `sparkdash ARGV` on a pseudo-terminal of 100 columns; (exit code, all that was shown)."""
+
+    def run(*argv: str, typed: str = "", **env: str) -> tuple[int, str]:
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sparkdash", *argv], stdin=theirs, stdout=theirs, stderr=theirs,
+            env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **env}, start_new_session=True,
+        )  # fmt: skip
+        os.close(theirs)
+        os.write(ours, typed.encode())
+        shown = b""
+        while chunk := _read(ours):
+            shown += chunk
+        os.close(ours)
+        return process.wait(timeout=60), shown.decode().replace("\r\n", "\n")
+
+    return run
+
+
+def _read(fd: int) -> bytes:
+    try:
+        return os.read(fd, 65536)
+    except OSError:  # Linux says EIO when the other side has closed
+        return b""
+
+
+def test_an_error_is_a_panel(terminal: Terminal, nobody: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code as title, message, hint; within 100 columns."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    code, shown = terminal("status")
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+    assert code == 7
+    assert "\x1b[" in shown
+    assert "╭─ daemon_unreachable ─" in plain
+    assert "│ No sparkdash daemon answers at http://127.0.0.1:" in plain
+    assert "│ Start it with `sparkdash serve`." in plain
+    assert max(map(len, plain.splitlines())) <= 100
+
+
+def test_no_color_is_respected(terminal: Terminal, nobody: None) -> None:
+    """Plain text on a terminal that asks for it."""
+    _, shown = terminal("status", NO_COLOR="1")
+    assert "\x1b" not in shown
+    assert shown.startswith("Error: No sparkdash daemon answers")
+
+
+def test_a_swap_is_one_line_drawn_over(terminal: Terminal, daemon: FakeDaemon) -> None:
+    """The seven phases with the present one marked, taken away at the end."""
+    code, shown = terminal("use", "new")
+    assert code == 0
+    assert "\r\x1b[K[drain] stop reclaim preflight create load warm" in shown
+    assert "drain stop reclaim preflight create [load weights 63 %] warm" in shown
+    assert shown.endswith("\r\x1b[Knew is ready at http://127.0.0.1:8484/v1 after 43s.\n")
+
+
+@pytest.mark.parametrize(("typed", "code", "used"), [("n\n", 1, False), ("y\n", 0, True)])
+def test_what_stops_something_is_asked_for(
+    terminal: Terminal, daemon: FakeDaemon, typed: str, code: int, used: bool
+) -> None:
+    """It names what leaves; no means that nothing happens."""
+    daemon.set(engines={"old": engine("old")})
+    ended, shown = terminal("use", "new", typed=typed)
+    assert ended == code
+    assert "new replaces old.\nGo on? [y/N]: " in shown
+    assert any(path == "/api/use" for _, path, _ in daemon.calls) is used
+
+
+def test_yes_and_an_empty_box_are_not_asked(terminal: Terminal, daemon: FakeDaemon) -> None:
+    """Nothing is stopped, or the person has said yes."""
+    assert "Go on?" not in terminal("use", "new")[1]
+    assert "Go on?" not in terminal("use", "newer", "--yes")[1]
+
+
+def test_watching_draws_over(terminal: Terminal, daemon: FakeDaemon) -> None:
+    """The report is drawn in place until the daemon goes."""
+    daemon.be_gone_soon_after_a_listener()
+    code, shown = terminal("status", "--watch")
+    assert code == 7
+    assert "sparkdash 0.1.0 on spark-1" in shown
+    assert "daemon_hung_up" in shown
+
+
+def test_the_script_is_installed() -> None:
+    """`sparkdash` is on the path of its environment."""
+    done = subprocess.run(
+        [Path(sys.executable).parent / "sparkdash", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("sparkdash ")

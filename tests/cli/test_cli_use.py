@@ -1,0 +1,219 @@
+"""`sparkdash use`, `stop` and `cancel` to their ends."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fake_daemon import BIRTH, GIB, FakeDaemon, engine, sample, summary, swap
+
+from sparkdash.cli.progress import steps
+from sparkdash.domain.engine import EngineState, LoadProgress
+from sparkdash.domain.event import EngineChanged, Fact, SampleTaken, SwapChanged
+from sparkdash.domain.swap import Plan, SwapOutcome, SwapPhase
+
+Run = Callable[..., Any]
+
+
+def test_it_says_what_leaves_waits_and_tells_where(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """Plan and phases on stderr, the result on stdout."""
+    daemon.set(engines={"old": engine("old", in_flight=2)})
+    daemon.plans["new"] = Plan(
+        profile="new", evict=("old",), needs_bytes=79 * GIB, available_bytes=101 * GIB, fits=True, expected_s=220
+    )
+    done = sparkdash("use", "new")
+    assert done.code == 0
+    assert done.out == "new is ready at http://127.0.0.1:8484/v1 after 43s.\n"
+    assert done.err.splitlines() == [
+        "new replaces old, which works on 2 request(s).",
+        "It needs 79.0 GiB; 101.0 GiB will be available.",
+        "It takes about 3m40s.",
+        "drain",
+        "load weights",
+    ]
+
+
+def test_json_holds_plan_engine_and_url(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """Pure JSON on stdout, whatever is drawn on stderr."""
+    daemon.set(engines={"old": engine("old")})
+    told = sparkdash("use", "new", "--json", "--yes").json()
+    assert (told["profile"], told["ready"], told["plan"]["evict"]) == ("new", True, ["old"])
+    assert (told["engine"]["state"], told["url"]) == ("ready", "http://127.0.0.1:8484/v1")
+
+
+def test_one_that_runs_already_is_done_at_once(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """No event has to come."""
+    daemon.set(engines={"a": engine("a")})
+    daemon.on_use = lambda name: []
+    assert sparkdash("use", "a-alias").out == "a is ready at http://127.0.0.1:8484/v1.\n"
+
+
+def test_no_wait_returns_before_the_swap(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """The answer to the request is all that it waits for."""
+    daemon.set(engines={"old": engine("old")})
+    daemon.on_use = lambda name: []
+    assert "new is coming up, replacing old." in sparkdash("use", "new", "--no-wait").out
+    told = sparkdash("use", "new", "--no-wait", "--json").json()
+    assert (told["ready"], told["plan"]["evict"]) == (False, ["old"])
+
+
+def test_a_failed_start_ends_with_its_reason_and_last_lines(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """Exit code 4, what to do, and what the engine last said."""
+    daemon.on_use = daemon.breaks
+    done = sparkdash("use", "new")
+    assert done.code == 4
+    assert done.out == ""
+    assert done.err.endswith("""\
+Error: new did not come up: CUDA out of memory.
+last log lines:
+  loading weights
+  torch.OutOfMemoryError: CUDA out of memory
+Hint: Lower gpu-memory-utilization.
+""")
+    error = sparkdash("use", "new", "--json").json()["error"]
+    assert (error["code"], error["phase"], error["exit_code"]) == ("out_of_memory", "load", 1)
+
+
+def test_a_swap_that_failed_before_is_not_ours(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """The history of the profile does not count against this try."""
+    past = swap("new", id="past", ended_at=BIRTH, outcome=SwapOutcome.FAILED)
+    daemon.set(swaps=(past,), engines={"new": engine("new", EngineState.FAILED, since=BIRTH - 100)})
+    assert sparkdash("use", "new").code == 0
+
+
+def test_a_cancelled_swap_is_an_end(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """Exit code 3."""
+    began = swap("new")
+    ended = began.model_copy(update={"ended_at": BIRTH + 90, "outcome": SwapOutcome.CANCELLED})
+    daemon.on_use = lambda name: [SwapChanged(swap=began), SwapChanged(swap=ended)]
+    done = sparkdash("use", "new")
+    assert (done.code, done.err.splitlines()[-1]) == (3, "Error: The swap to new was cancelled.")
+
+
+def test_it_waits_behind_another_swap(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """The other's phases are told as waiting, and its end is not ours."""
+    other = swap("other", SwapPhase.LOAD)
+    daemon.set(swap=other)
+    over = SwapChanged(swap=other.model_copy(update={"ended_at": BIRTH + 80, "outcome": SwapOutcome.FAILED}))
+    daemon.on_use = lambda name: [over, *daemon.comes_up(name)]
+    done = sparkdash("use", "new")
+    assert done.code == 0
+    assert "new waits for the swap to other\n" in done.err
+
+
+def test_a_swap_that_nobody_does_is_given_up(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """A daemon that forgot must not hang a script: by its own clock nothing moved for half a minute."""
+    daemon.on_use = lambda name: [SampleTaken(sample=sample()) for _ in range(40)]
+    done = sparkdash("use", "new")
+    assert done.code == 3
+    assert "Nothing has moved for 30 s" in done.err
+
+
+def test_a_daemon_that_goes_away_ends_the_wait(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """Exit code 7 instead of waiting for ever."""
+
+    def goes(name: str) -> list[Fact]:
+        daemon.be_gone_soon()
+        return [SwapChanged(swap=swap(name))]
+
+    daemon.on_use = goes
+    done = sparkdash("use", "new")
+    assert (done.code, "The daemon went away." in done.err) == (7, True)
+
+
+def test_an_unknown_profile_is_refused_with_the_nearest(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """The daemon's own words, message and hint apart, and exit code 3."""
+    daemon.errors["/api/plan/gpt-os"] = (
+        404,
+        {
+            "message": "No profile or alias is called 'gpt-os'.",
+            "code": "model_not_found",
+            "hint": "Did you mean gpt-oss?",
+        },
+    )
+    done = sparkdash("use", "gpt-os")
+    assert done.code == 3
+    assert done.err == "Error: No profile or alias is called 'gpt-os'.\nHint: Did you mean gpt-oss?\n"
+
+
+def test_the_pair_is_marked_and_flipped(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """`--a --b` marks without swapping; `--toggle` uses the one that does not run."""
+    daemon.set(engines={"x": engine("x")})
+    assert sparkdash("use", "--toggle").code == 3
+    assert sparkdash("use", "--a", "x", "--b", "y", "--json").json() == {"a": "x", "b": "y", "active": "x"}
+    assert sparkdash("use", "--toggle").out.startswith("y is ready")
+    assert sparkdash("use", "--toggle").out.startswith("x is ready")
+    assert [body for _, path, body in daemon.calls if path == "/api/toggle"] == [
+        {"a": "x", "b": "y", "flip": False}, {"flip": True}, {"flip": True},
+    ]  # fmt: skip
+
+
+def test_without_a_pair_toggle_says_how_to_mark_one(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """The hint is a command that works."""
+    assert "Hint: Mark them: `sparkdash use --a PROFILE --b PROFILE`." in sparkdash("use", "--toggle").err
+
+
+def test_the_line_of_phases_marks_the_present_one() -> None:
+    """Seven words, one in brackets with its share, and the time against what is expected."""
+    now = swap("a", SwapPhase.LOAD, progress=LoadProgress(stage="weights", fraction=0.63), expected_s=220)
+    assert steps(now, BIRTH + 103) == "drain stop reclaim preflight create [load weights 63 %] warm  43s of ~3m40s"
+    assert steps(swap("a"), BIRTH + 61) == "[drain] stop reclaim preflight create load warm  1.0s"
+
+
+@pytest.mark.parametrize(("argv", "asked"), [
+    ((), "a"), (("a",), "a"), (("a-alias",), "a"), (("--all",), None),
+], ids=str)  # fmt: skip
+def test_stop_waits_until_the_engine_has_gone(sparkdash: Run, daemon: FakeDaemon, argv: Any, asked: Any) -> None:
+    """By name, by alias, the only one, or all."""
+    daemon.set(engines={"a": engine("a")}, profiles=(summary("a"),))
+    done = sparkdash("stop", *argv)
+    assert (done.code, done.out) == (0, "a has stopped.\n")
+    assert ("POST", "/api/stop", {"profile": asked}) in daemon.calls
+
+
+def test_stop_asks_which_when_several_run(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """Nothing is stopped by guessing."""
+    daemon.set(engines={"a": engine("a"), "b": engine("b")})
+    done = sparkdash("stop")
+    assert done.code == 3
+    assert "2 engines run: a, b." in done.err
+    assert not [call for call in daemon.calls if call[0] == "POST"]
+    assert sparkdash("stop", "--all", "--json").json() == {"stopped": ["a", "b"], "waited": True}
+
+
+def test_stop_where_nothing_runs_is_no_error(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """It is stopped already."""
+    assert sparkdash("stop").out == "No engine runs.\n"
+
+
+def test_no_wait_stops_without_waiting(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """The engine may still be draining."""
+    daemon.set(engines={"a": engine("a")})
+    daemon.on_stop = lambda name: []
+    assert sparkdash("stop", "--no-wait").out == "a is stopping.\n"
+
+
+@pytest.mark.parametrize(("argv", "engines", "kept"), [((), "keep", ["a"]), (("--all",), "stop", [])], ids=str)
+def test_stopping_the_daemon_keeps_the_engines_unless_told(
+    sparkdash: Run, daemon: FakeDaemon, argv: tuple[str, ...], engines: str, kept: list[str]
+) -> None:
+    """Serving engines outlive their daemon."""
+    daemon.set(engines={"a": engine("a")})
+    done = sparkdash("stop", "--daemon", *argv, "--json")
+    assert done.json() == {"daemon": "stopped", "engines_kept": kept}
+    assert ("POST", "/api/shutdown", {"engines": engines}) in daemon.calls
+
+
+def test_cancel_names_what_it_cancelled(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """And says so when there is nothing to cancel."""
+    assert sparkdash("cancel").out == "No swap is under way.\n"
+    daemon.set(swap=swap("b"))
+    assert sparkdash("cancel").out == "Cancelled the swap to b.\n"
+    assert sparkdash("cancel", "--json").json()["cancelled"]["target"] == "b"
+
+
+def test_an_engine_that_died_loading_ends_the_wait(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """Also when no swap reports it."""
+    dead = engine("new", EngineState.FAILED, since=BIRTH + 500)
+    daemon.on_use = lambda name: [EngineChanged(engine=dead)]
+    done = sparkdash("use", "new")
+    assert (done.code, "new did not come up." in done.err) == (4, True)
