@@ -140,7 +140,6 @@ def _build(parts: Parts, bus: Bus, profiles: Catalog, upstream: Upstream, store:
         upstream=upstream,
         catalog=lambda: supervisor.catalog,
         settings=parts.settings,
-        runtime=parts.runtime,
         reload=lambda: _reload(holder[0]),
         shutdown=lambda stop: _shutdown(holder[0], stop),
         traffic=parts.traffic,

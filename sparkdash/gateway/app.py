@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sparkdash import __version__
+from sparkdash.domain.profile import AUTO
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway import control, guard, models, passthrough, problems
 from sparkdash.gateway.deps import Deps
@@ -91,7 +92,7 @@ def _model_path(exchange: Exchange) -> str | None:
 
 def _model(deps: Deps, name: str) -> dict[str, object]:
     snapshot = deps.bus.snapshot
-    if name == models.AUTO:
+    if name == AUTO:
         return models.auto(snapshot)
     found = deps.catalog().find(name).name
     summary = snapshot.profile(found)

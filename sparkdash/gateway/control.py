@@ -118,8 +118,8 @@ class _FeedResponse(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, deps: Deps, encode: feed.Encode, since: int | None) -> None:
-        super().__init__()
+    def __init__(self, deps: Deps, encode: feed.Encode, since: int | None, status_code: int = 200) -> None:
+        super().__init__(status_code=status_code)
         self._deps, self._encode, self._since = deps, encode, since
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -176,8 +176,8 @@ def _reading(api: APIRouter, deps: Deps) -> None:
         tail: Annotated[int | None, Query(ge=0, description="Only the last so many lines")] = None,
         follow: Annotated[bool, Query(description="Go on while the engine lives")] = False,
     ) -> StreamingResponse:
-        lines = _log(deps, deps.catalog().find(name).name, tail=tail, follow=follow)
-        return StreamingResponse(lines, media_type="text/plain; charset=utf-8")
+        lines = deps.supervisor.logs(name, tail=tail, follow=follow)
+        return StreamingResponse(_encoded(lines), media_type="text/plain; charset=utf-8")
 
 
 def _switching(api: APIRouter, deps: Deps) -> None:
@@ -203,8 +203,8 @@ def _switching(api: APIRouter, deps: Deps) -> None:
 def _housekeeping(api: APIRouter, deps: Deps) -> None:
     @api.post("/pull", summary="Fetch a profile's image", response_class=StreamingResponse, responses=STREAM)
     async def pull(body: UseBody) -> StreamingResponse:
-        profile = deps.catalog().find(body.profile)
-        return StreamingResponse(_pull_frames(deps, profile), media_type="text/event-stream")
+        deps.catalog().find(body.profile)
+        return StreamingResponse(_pulled(deps.supervisor.pull(body.profile)), media_type="text/event-stream")
 
     @api.post("/reload", summary="Read the profiles again")
     async def reload(_body: NoBody) -> ProfileList:
@@ -260,25 +260,6 @@ def _other(a: str | None, b: str | None, active: str | None) -> str:
     return b if active == a else a
 
 
-def _log(deps: Deps, profile: str, *, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
-    engine = deps.bus.snapshot.engines.get(profile)
-    if engine is not None and engine.container is not None:
-        return _encoded(deps.runtime.logs(engine.container, follow=follow, tail=tail))
-    if engine is not None and engine.failure is not None:
-        return _encoded(_last(engine.failure.log_tail, tail))
-    raise AdmissionError(
-        f"Profile {profile!r} does not run, so there is no log.",
-        code="no_log",
-        status=404,
-        hint="A container's log goes with it; what failed keeps its last lines.",
-    )
-
-
-async def _last(lines: tuple[str, ...], tail: int | None) -> AsyncIterator[str]:
-    for line in lines if tail is None else lines[len(lines) - min(tail, len(lines)) :]:
-        yield line
-
-
 async def _encoded(lines: AsyncIterator[str]) -> AsyncIterator[bytes]:
     """Once the first line is out there is no status left to tell a failure with: it becomes the last line."""
     try:
@@ -288,11 +269,9 @@ async def _encoded(lines: AsyncIterator[str]) -> AsyncIterator[bytes]:
         yield f"sparkdash: {error.text()}\n".encode()
 
 
-async def _pull_frames(deps: Deps, profile: Profile) -> AsyncIterator[bytes]:
+async def _pulled(steps: AsyncIterator[PullProgress]) -> AsyncIterator[bytes]:
     try:
-        if profile.image is None:
-            raise AdmissionError(f"Profile {profile.name!r} has no image to fetch.", code="no_image")
-        async for step in deps.runtime.pull(profile.image):
-            yield event("progress", PullProgress.model_dump(step, mode="json"))
+        async for step in steps:
+            yield event("progress", step.model_dump(mode="json"))
     except SparkdashError as error:
         yield event("error", problems.envelope(error))

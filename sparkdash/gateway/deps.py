@@ -5,19 +5,21 @@ The protocols name only what the gateway uses, so that its tests can hand it som
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
 from sparkdash.bus import Bus
+from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.lease import Request
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import Plan, SwapCause
-from sparkdash.host.runtime import Runtime
+from sparkdash.errors import SparkdashError
 from sparkdash.settings import Settings
 from sparkdash.upstream import Upstream
 
@@ -46,6 +48,11 @@ class Lease(Protocol):
         ...
 
     @property
+    def lost(self) -> asyncio.Future[SparkdashError]:
+        """Done when the engine died or the lease was cut; its result says why."""
+        ...
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Model names that the engine accepts; the first replaces any other. Empty: it takes whatever the client wrote."""
         ...
@@ -55,9 +62,9 @@ class Supervisor(Protocol):
     """What the gateway asks of the supervisor."""
 
     def lease(
-        self, name: str, *, request_id: str, on_wait: Callable[[int], None]
+        self, name: str, *, request_id: str, on_wait: Callable[[int], object]
     ) -> AbstractAsyncContextManager[Lease]:
-        """Wait for an engine. An UpstreamError that leaves the context tells the supervisor that the engine is not well."""
+        """Wait for an engine. An UpstreamError that leaves the context has the engine looked at, so that a second try finds a living one."""
         ...
 
     async def use(self, name: str, *, cause: SwapCause) -> Plan:
@@ -74,6 +81,14 @@ class Supervisor(Protocol):
 
     async def cancel(self) -> None:
         """Give the swap under way up."""
+        ...
+
+    def logs(self, name: str, *, tail: int | None = None, follow: bool = False) -> AsyncIterator[str]:
+        """Lines of the engine's log, also of one that has ended. Raises AdmissionError."""
+        ...
+
+    def pull(self, name: str) -> AsyncIterator[PullProgress]:
+        """Fetch a profile's image."""
         ...
 
 
@@ -108,8 +123,6 @@ class Deps:
     upstream: Upstream
     catalog: Callable[[], Catalog]
     settings: Settings
-    runtime: Runtime
-    """For logs and pulls."""
     reload: Callable[[], Awaitable[object]]
     """Read the profiles again; publishes ProfilesChanged."""
     shutdown: Callable[[bool], Awaitable[None]]

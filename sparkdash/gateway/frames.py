@@ -47,7 +47,7 @@ class Waiting:
         self._said += 1
         match self._dialect:
             case Dialect.CHAT:
-                return data(self._chunk(first))
+                return data(self._chunk())
             case Dialect.COMPLETIONS:
                 return data(self._text())
             case Dialect.MESSAGES:
@@ -55,9 +55,9 @@ class Waiting:
             case _:
                 return COMMENT
 
-    def _chunk(self, first: bool) -> dict[str, Any]:
-        delta = {"role": "assistant", "content": ""} if first else {}
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
+    def _chunk(self) -> dict[str, Any]:
+        """No role: the engine's first chunk brings it, and openai-python's helper would join the two into one word."""
+        choice = {"index": 0, "delta": {"content": ""}, "logprobs": None, "finish_reason": None}
         return self._openai("chatcmpl", "chat.completion.chunk") | {"choices": [choice]}
 
     def _text(self) -> dict[str, Any]:

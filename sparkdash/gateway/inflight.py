@@ -62,8 +62,9 @@ class InFlight:
         self._publish()
 
     def waits(self, position: int) -> None:
-        """Its place in the queue changed; 1 is next."""
-        self._change(state=RequestState.WAITING, position=position)
+        """Its place in the queue changed; 1 is next. Late news of a wait that is over is passed by."""
+        if self.request.state is RequestState.WAITING:
+            self._change(position=position)
 
     def requeued(self) -> None:
         """Its engine died before it answered; it waits once more."""

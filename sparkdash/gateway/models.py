@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from sparkdash.domain.engine import Engine, EngineState
-from sparkdash.domain.profile import ProfileSummary
+from sparkdash.domain.profile import AUTO, ProfileSummary
 from sparkdash.domain.state import Snapshot
 
-AUTO = "auto"
 _STATUS = {
     EngineState.READY: "loaded",
     EngineState.DRAINING: "loaded",

@@ -17,6 +17,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 import structlog
 
 from sparkdash.domain.lease import RequestState
+from sparkdash.domain.profile import AUTO
 from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
 from sparkdash.gateway import frames
 from sparkdash.gateway.deps import Deps, Lease
@@ -31,12 +32,8 @@ from sparkdash.gateway.tap import Tap, error_code
 from sparkdash.upstream import Answer, engine_words
 
 LOG = structlog.get_logger("sparkdash.gateway")
-AUTO = "auto"
-"""Whatever runs now; never swaps."""
 KEEP_ALIVE_S = 5.0
 """Between keep-alives: the most impatient client measured gives up after 60 s without a byte."""
-REQUEUE_PAUSE_S = 1.0
-"""Before a request whose engine died queues again: the supervisor must see the death first."""
 EVENT_STREAM = "text/event-stream"
 ERROR_LIMIT = 64 * 1024
 NAME_SHOWN = 64
@@ -133,7 +130,6 @@ class _Relay:
             if self._answering:
                 raise
             self._row.requeued()
-            await asyncio.sleep(REQUEUE_PAUSE_S)
             await self._attempt(group)
 
     async def _attempt(self, group: asyncio.TaskGroup) -> None:
@@ -143,7 +139,8 @@ class _Relay:
             async with lease as right:
                 await granted()
                 self._row.granted(right.profile.name)
-                await self._ask(right)
+                async with _unless_lost(right):
+                    await self._ask(right)
 
     @asynccontextmanager
     async def _kept_alive(self, group: asyncio.TaskGroup) -> AsyncIterator[Callable[[], Awaitable[None]]]:
@@ -253,6 +250,38 @@ class _Relay:
             "decode_tok_s": self._tap.decode_tok_s(usage.completion),
             "finish_reason": self._tap.finish_reason,
         }
+
+
+@asynccontextmanager
+async def _unless_lost(lease: Lease) -> AsyncIterator[None]:
+    """Break off what is inside when the lease is lost, with the reason.
+
+    Raises:
+        UpstreamError: the engine died.
+        EngineError: code `cut`, the lease outlived the drain.
+    """
+    task, lost = asyncio.current_task(), lease.lost
+    assert task is not None  # noqa: S101 - a coroutine runs in one
+    before = task.cancelling()
+
+    def break_off(_lost: object) -> None:
+        task.cancel()
+
+    lost.add_done_callback(break_off)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not lost.done() or task.uncancel() > before:
+            raise
+        raise _why_lost(lost.result()) from None
+    finally:
+        lost.remove_done_callback(break_off)
+
+
+def _why_lost(error: SparkdashError) -> SparkdashError:
+    if error.code == "cut":
+        return error
+    return UpstreamError(error.message, code=error.code, hint=error.hint)
 
 
 def _shown(deps: Deps, name: str) -> str:

@@ -1,0 +1,168 @@
+"""The bus's three rules, for any order of publishing and reading."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparkdash.bus import JOURNAL, QUEUE, Bus
+from sparkdash.domain.event import Event, Fact, Level, Notice, SampleTaken
+from sparkdash.domain.metric import Sample
+from sparkdash.domain.state import DaemonInfo, Snapshot, apply
+
+INFO = DaemonInfo(version="0", host="h", pid=1, started_at=0, runtime="none", url="u")
+
+
+def new_bus(seq: int = 0) -> Bus:
+    return Bus(Snapshot(seq=seq, at=0, daemon=INFO), lambda: 5.0)
+
+
+def notice(text: str = "n") -> Fact:
+    return Notice(level=Level.INFO, code="c", text=text)
+
+
+def sample(at: float = 1.0) -> Fact:
+    return SampleTaken(sample=Sample(at=at))
+
+
+class Reader:
+    """A listener that folds what it gets; it reads only when told to, as a slow client would."""
+
+    def __init__(self, bus: Bus, since: int | None = None, world: Snapshot | None = None) -> None:
+        self.subscription = bus.subscribe(since)
+        self.items = self.subscription.__aiter__()
+        self.world = world
+        self.got: list[Event | Snapshot] = []
+
+    async def read(self) -> None:
+        """Take one item. Folding raises where an event is missing."""
+        item = await asyncio.wait_for(anext(self.items), 5)
+        self.got.append(item)
+        self.world = item if isinstance(item, Snapshot) else apply(self.world or pytest.fail("no world"), item)
+
+
+def test_publish_numbers_and_dates_every_fact() -> None:
+    """The event carries the next number and the clock's time, and the snapshot has moved on."""
+    bus = new_bus(seq=41)
+    event = bus.publish(notice())
+    assert (event.seq, event.at, bus.snapshot.seq, bus.snapshot.notices) == (42, 5.0, 42, (event.fact,))
+
+
+async def test_a_newcomer_starts_with_the_present() -> None:
+    """Facts published between subscribing and reading are in the snapshot and are not sent again."""
+    bus = new_bus()
+    reader = Reader(bus)
+    bus.publish(notice("early"))
+    await reader.read()
+    bus.publish(notice("late"))
+    await reader.read()
+    assert [type(item) for item in reader.got] == [Snapshot, Event]
+    assert reader.world == bus.snapshot
+
+
+async def test_an_overflow_is_a_resync_not_a_gap() -> None:
+    """A reader that is more than QUEUE facts behind gets one snapshot and goes on from there."""
+    bus = new_bus()
+    reader = Reader(bus)
+    await reader.read()
+    for _ in range(QUEUE + 1):
+        bus.publish(notice())
+    await reader.read()
+    assert isinstance(reader.got[-1], Snapshot)
+    bus.publish(notice())
+    await reader.read()
+    assert reader.world == bus.snapshot
+
+
+async def test_an_overflow_while_an_item_is_in_hand() -> None:
+    """The reader holds an event that it took before the overflow: what follows it is the snapshot."""
+    bus = new_bus()
+    reader = Reader(bus)
+    await reader.read()
+    bus.publish(notice())
+    await reader.read()
+    for _ in range(3 * QUEUE):
+        bus.publish(notice())
+    await reader.read()
+    assert isinstance(reader.got[-1], Snapshot)
+    assert reader.world == bus.snapshot
+
+
+async def test_of_samples_only_the_newest_waits() -> None:
+    """A listener that is behind never gets two samples in a row out of its queue."""
+    bus = new_bus()
+    reader = Reader(bus)
+    await reader.read()
+    for at in range(3 * QUEUE):
+        bus.publish(sample(float(at)))
+    await reader.read()
+    event = reader.got[-1]
+    assert isinstance(event, Event)
+    assert isinstance(event.fact, SampleTaken)
+    assert event.fact.sample.at == 3 * QUEUE - 1
+
+
+@pytest.mark.parametrize(("since", "first"), [(0, Snapshot), (JOURNAL, Event), (None, Snapshot), (10**9, Snapshot)])
+async def test_since(since: int | None, first: type) -> None:
+    """The journal is replayed as far as it goes; beyond it, and for numbers of another life, there is a snapshot."""
+    bus = new_bus()
+    for _ in range(JOURNAL + 5):
+        bus.publish(notice())
+    reader = Reader(bus, since, world=bus.snapshot.model_copy(update={"seq": since}))
+    await reader.read()
+    assert isinstance(reader.got[0], first)
+
+
+def test_an_empty_journal_knows_nothing_of_the_past() -> None:
+    """A daemon that starts at a number other than 0 does not pretend to have what came before."""
+    bus = new_bus(seq=1000)
+    assert bus._missed(999) is None
+    assert bus._missed(1000) == []
+
+
+async def test_nobody_reading_costs_nobody_anything() -> None:
+    """Publishing never waits; a listener that left gets nothing more."""
+    bus = new_bus()
+    gone, stays = Reader(bus), Reader(bus)
+    assert bus.listeners == 2
+    bus.unsubscribe(gone.subscription)
+    bus.unsubscribe(gone.subscription)
+    for _ in range(10 * QUEUE):
+        bus.publish(notice())
+    assert bus.listeners == 1
+    await stays.read()
+    assert stays.world == bus.snapshot
+
+
+STEPS: Any = st.lists(st.sampled_from(["fact", "sample", "read", "burst"]), max_size=60)
+
+
+@given(STEPS)
+@settings(max_examples=100, deadline=None)
+def test_what_is_read_always_adds_up(steps: list[str]) -> None:
+    """In any order of publishing and reading there is no gap, and in the end the reader's world is the bus's."""
+    asyncio.run(_adds_up(steps))
+
+
+async def _adds_up(steps: list[str]) -> None:
+    bus = new_bus()
+    reader = Reader(bus)
+    await reader.read()
+    for step in steps:
+        match step:
+            case "fact":
+                bus.publish(notice())
+            case "sample":
+                bus.publish(sample())
+            case "burst":
+                for _ in range(QUEUE):
+                    bus.publish(notice())
+            case "read" if reader.world != bus.snapshot:
+                await reader.read()
+    while reader.world != bus.snapshot:
+        await reader.read()
+    assert reader.world == bus.snapshot

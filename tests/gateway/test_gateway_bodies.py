@@ -1,0 +1,183 @@
+"""The pure parts: what is read from a body, what is changed in it, what a path and a header mean."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparkdash.errors import AdmissionError, EngineError, SparkdashError, UpstreamError
+from sparkdash.gateway.headers import to_client, to_engine
+from sparkdash.gateway.inflight import client_name
+from sparkdash.gateway.peek import Peeked, peek
+from sparkdash.gateway.problems import envelope, in_stream, is_permanent
+from sparkdash.gateway.rewrite import rewrite
+from sparkdash.gateway.route import Dialect, understand
+
+JSON = "application/json"
+VALUES: Any = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=12,
+)
+OBJECTS: Any = st.dictionaries(st.text(max_size=8), VALUES, max_size=6)
+
+
+@given(OBJECTS, st.text(min_size=1, max_size=30), st.booleans(), st.sampled_from([None, 1]), st.booleans())
+def test_peek_and_rewrite_agree_with_a_json_parser(
+    rest: dict[str, Any], model: str, stream: bool, indent: int | None, ascii_only: bool
+) -> None:
+    """Any object, any spelling: the model is found, its replacement changes that value and no other."""
+    value = {**rest, "model": model, "stream": stream}
+    body = json.dumps(value, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+    asked = peek(body, JSON)
+    assert (asked.model, asked.stream) == (model, stream)
+    changed = rewrite(body, asked, ("engine/name",), {"temperature": 0.5, "model": "never"})
+    expected = {**value, "model": "engine/name" if model != "engine/name" else model}
+    assert json.loads(changed) == {"temperature": 0.5, **expected}
+    assert rewrite(body, asked, (model,), {}) is body
+    assert rewrite(body, asked, (), {}) is body
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"model":"m","stream":true,"messages":["\\ud83d"]}',
+        b'\xef\xbb\xbf{"model":"m","stream":true}',
+        b'  {"model":"m","stream":true}\r\n',
+        b'{"model":"x","stream":true,"model":"m"}',
+    ],
+)
+def test_odd_bodies_that_engines_take_are_read(body: bytes) -> None:
+    """A cut emoji, a byte order mark, white space, a key twice (the last counts)."""
+    assert peek(body, JSON + "; charset=utf-8") == Peeked("m", stream=True)
+    assert json.loads(rewrite(body, peek(body, JSON), ("n",), {"k": 1}).decode("utf-8-sig"))["model"] == "n"
+
+
+@pytest.mark.parametrize("stream", ["1", "null", '"true"', "[]"])
+def test_only_true_streams(stream: str) -> None:
+    """What is not a JSON true is for the engine to judge."""
+    assert not peek(b'{"model":"m","stream":%b}' % stream.encode(), JSON).stream
+
+
+@pytest.mark.parametrize("kind", ["application/octet-stream", "audio/wav", "application/x-www-form-urlencoded"])
+def test_other_kinds_of_bodies_are_not_looked_into(kind: str) -> None:
+    """They name no model; a route that needs one says so."""
+    assert peek(b"{broken", kind) == Peeked()
+
+
+def form(*parts: tuple[str, bytes], boundary: str = "b0") -> bytes:
+    """A multipart body; the first of a pair is the part's disposition."""
+    pieces = [
+        f"--{boundary}\r\nContent-Disposition: form-data; {name}\r\n\r\n".encode() + content + b"\r\n"
+        for name, content in parts
+    ]
+    return b"".join(pieces) + f"--{boundary}--\r\n".encode()
+
+
+def test_a_form_is_walked_part_by_part() -> None:
+    """Fields after files, quoted boundaries, a file whose content looks like a field."""
+    body = form(
+        ('name="file"; filename="a.wav"', b'x\r\n\r\nContent-Disposition: form-data; name="model"\r\n\r\nno'),
+        ('name="model"', b"whisper"),
+        ('name="stream"', b"true"),
+    )
+    asked = peek(body, 'multipart/form-data; boundary="b0"')
+    assert (asked.model, asked.stream) == ("whisper", True)
+    assert rewrite(body, asked, ("w2",), {"t": 1}) == body.replace(b"\r\nwhisper\r\n", b"\r\nw2\r\n")
+
+
+@pytest.mark.parametrize("body", [b"", b"--b0", b"--b0\r\nno headers end", b"--b0--\r\n", b"rubbish" * 1000])
+def test_a_broken_form_names_no_model(body: bytes) -> None:
+    """It is never an exception."""
+    assert peek(body, "multipart/form-data; boundary=b0").model is None
+
+
+def test_a_form_without_a_boundary_is_refused() -> None:
+    """It cannot be read by anyone."""
+    with pytest.raises(AdmissionError) as caught:
+        peek(b"x", "multipart/form-data")
+    assert caught.value.code == "invalid_form"
+
+
+@given(st.binary(max_size=200), st.sampled_from([JSON, "", "multipart/form-data; boundary=b0", "text/plain"]))
+def test_no_body_breaks_the_gateway(body: bytes, kind: str) -> None:
+    """Any bytes are read, or refused as the caller's mistake."""
+    try:
+        peek(body, kind)
+    except AdmissionError as error:
+        assert error.status == 400  # noqa: PT017 - either way is right
+
+
+@pytest.mark.parametrize(
+    ("path", "dialect", "generates"),
+    [
+        ("/v1/chat/completions", Dialect.CHAT, True),
+        ("/v1/completions", Dialect.COMPLETIONS, True),
+        ("/v1/responses", Dialect.RESPONSES, True),
+        ("/v1/messages", Dialect.MESSAGES, True),
+        ("/v1/messages/count_tokens", Dialect.MESSAGES, False),
+        ("/v1/responses/resp_1/cancel", Dialect.OTHER, False),
+        ("/v1/audio/speech", Dialect.OTHER, False),
+    ],
+)
+def test_dialects(path: str, dialect: Dialect, generates: bool) -> None:
+    """Each path streams in its own words; defaults apply where text is generated."""
+    route = understand(path)
+    assert route is not None
+    assert (route.dialect, route.generates) == (dialect, generates)
+
+
+@pytest.mark.parametrize("path", ["/sleep", "/metrics", "/v1", "/v1/a/../../sleep", "/v1/%2e%2e/x", "/v1/a\\b", ""])
+def test_no_route(path: str) -> None:
+    """Engines' admin paths and every trick to reach them."""
+    assert understand(path) is None
+
+
+def test_headers_named_by_connection_do_not_cross() -> None:
+    """In both directions; duplicates of others do."""
+    sent = [(b"Connection", b"close, X-Mine"), (b"x-mine", b"1"), (b"x-a", b"1"), (b"x-a", b"2"), (b"Host", b"h")]
+    assert to_engine(sent, {"X-A": "own"}) == [("X-A", "own")]
+    assert to_engine(sent, {}) == [("x-a", "1"), ("x-a", "2")]
+    assert to_client(sent, stream=False) == [(b"x-a", b"1"), (b"x-a", b"2"), (b"host", b"h")]
+
+
+@pytest.mark.parametrize(
+    ("agent", "name"),
+    [
+        ("AsyncOpenAI/Python 3.52.0", "openai-python"),
+        ("OpenAI/JS 6.49.0", "openai-js"),
+        ("claude-cli/2.1.329 (external, sdk-cli)", "claude-code"),
+        ("codex_exec/0.169.0 (Debian 12.0.0; x86_64)", "codex"),
+        ("opencode/1.18.33 ai-sdk/provider-utils/4.0.23 runtime/bun/1.3.14", "opencode"),
+        ("ai-sdk/openai-compatible/3.0.37 runtime/bun/1.3.13", "ai-sdk"),
+        ("Python/3.12 aiohttp/3.14.5", "aiohttp"),
+        ("curl/8.5.0", "curl"),
+        ("", "unknown"),
+        ("\x1b[31m192.168.0.7", "unknown"),
+    ],
+)
+def test_client_names(agent: str, name: str) -> None:
+    """Short, known, and never an address or a control character."""
+    assert client_name(agent).removesuffix("/8.5.0") == name
+
+
+@pytest.mark.parametrize(
+    ("error", "permanent"),
+    [
+        (EngineError("x", retry_after=60), True),
+        (AdmissionError("x"), True),
+        (AdmissionError("x", retry_after=3), False),
+        (UpstreamError("x"), False),
+        (SparkdashError("x"), False),
+    ],
+)
+def test_only_what_would_fail_again_tells_agents_to_stop(error: SparkdashError, permanent: bool) -> None:
+    """A failed load is posted again 5 to 20 times by agents unless it says invalid_request_error."""
+    assert is_permanent(error) is permanent
+    told = in_stream(error, Dialect.CHAT)["error"]
+    assert (told["code"] == "invalid_request_error") is permanent
+    assert envelope(error)["error"]["code"] == error.code

@@ -1,0 +1,159 @@
+"""The control API: typed answers, honest refusals, and a description that does not change by accident."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.event import SwapChanged
+from sparkdash.domain.state import Snapshot
+from sparkdash.domain.swap import Plan, Swap, SwapCause, SwapPhase
+
+OPENAPI = Path(__file__).parent / "openapi.json"
+
+
+def test_the_description_of_the_api_is_as_agreed(house: Any) -> None:
+    """Clients are written against it. Run with SPARKDASH_WRITE_OPENAPI=1 to agree on a new one."""
+    now = json.dumps(house.app.control.openapi() | {"info": {}}, indent=1, sort_keys=True) + "\n"
+    if os.environ.get("SPARKDASH_WRITE_OPENAPI"):
+        OPENAPI.write_text(now)
+    assert OPENAPI.read_text() == now
+
+
+async def test_every_route_of_the_map_is_described(house: Any) -> None:
+    """ARCHITECTURE section 4 names them."""
+    paths = (await house.client.get("/api/openapi.json")).json()["paths"]
+    routes = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
+    assert routes == {
+        "GET /api/state",
+        "GET /api/events",
+        "GET /api/profiles",
+        "GET /api/profiles/{name}",
+        "GET /api/plan/{name}",
+        "GET /api/logs/{name}",
+        "POST /api/use",
+        "POST /api/stop",
+        "POST /api/cancel",
+        "POST /api/toggle",
+        "POST /api/pull",
+        "POST /api/reload",
+        "POST /api/traffic",
+        "POST /api/shutdown",
+    }
+
+
+async def test_state_is_the_snapshot(house: Any) -> None:
+    """All of it, as a client's own types read it."""
+    reply = await house.client.get("/api/state")
+    assert Snapshot.model_validate_json(reply.content) == house.bus.snapshot
+
+
+async def test_profiles(house: Any) -> None:
+    """Summaries and problems; one whole profile by name, by alias, with slashes."""
+    listed = (await house.client.get("/api/profiles")).json()
+    assert [p["name"] for p in listed["profiles"]] == ["alpha", "beta/fast", "huge"]
+    assert listed["problems"] == ["broken.yaml:3: arg: unknown key"]
+    assert (await house.client.get("/api/profiles/coder")).json()["image"] == "img:1"
+    assert (await house.client.get("/api/profiles/beta/fast")).json()["request"] == {"temperature": 0.1, "top_k": 5}
+    missing = await house.client.get("/api/profiles/nope")
+    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")
+
+
+async def test_use_answers_with_the_plan_before_the_swap(house: Any) -> None:
+    """202, and the supervisor was told that a person wants it."""
+    reply = await house.client.post("/api/use", json={"profile": "coder"})
+    assert reply.status_code == 202
+    assert Plan.model_validate_json(reply.content).evict == ("beta/fast",)
+    assert house.supervisor.calls == [("use", ("coder", SwapCause.USER))]
+    assert (await house.client.get("/api/plan/beta/fast")).json()["fits"] is True
+
+
+async def test_stop_cancel_reload(house: Any) -> None:
+    """Each is handed on."""
+    for path, body in (("stop", {"profile": "alpha"}), ("stop", {"profile": None}), ("cancel", {}), ("reload", {})):
+        assert (await house.client.post(f"/api/{path}", json=body)).status_code == 200
+    assert house.supervisor.calls == [("stop", "alpha"), ("stop", None), ("cancel", None)]
+    assert house.done == [("reload", None)]
+
+
+async def test_toggle_marks_and_flips(house: Any) -> None:
+    """Marks stay, aliases are resolved, flip uses the one that does not run, a swap under way counts as running."""
+
+    async def toggle(**body: Any) -> Any:
+        return (await house.client.post("/api/toggle", json=body)).json()
+
+    assert (await toggle(flip=True))["error"]["code"] == "toggle_unset"
+    assert await toggle(a="coder") == {"a": "alpha", "b": None, "active": "alpha"}
+    assert await toggle(b="beta/fast") == {"a": "alpha", "b": "beta/fast", "active": "alpha"}
+    assert (house.bus.snapshot.toggle_a, house.bus.snapshot.toggle_b) == ("alpha", "beta/fast")
+    assert (await toggle(flip=True))["active"] == "beta/fast"
+    swap = Swap(
+        id="s",
+        target="beta/fast",
+        evict=("alpha",),
+        cause=SwapCause.USER,
+        phase=SwapPhase.LOAD,
+        started_at=1,
+        phase_at=1,
+    )
+    house.bus.publish(SwapChanged(swap=swap))
+    assert (await toggle(flip=True))["active"] == "alpha"
+    assert [call[1][0] for call in house.supervisor.calls] == ["beta/fast", "alpha"]
+
+
+async def test_a_pull_streams_its_progress(house: Any) -> None:
+    """Events as they come; a failure is the last of them."""
+    reply = await house.client.post("/api/pull", json={"profile": "alpha"})
+    frames = reply.text.removesuffix("\n\n").split("\n\n")
+    assert [f.splitlines()[0] for f in frames] == ["event: progress"] * 2
+    assert json.loads(frames[-1].split("data: ")[1])["done"] is True
+    none = await house.client.post("/api/pull", json={"profile": "beta/fast"})
+    assert none.text.startswith("event: error\n")
+    assert '"code":"image_missing"' in none.text
+    assert (await house.client.post("/api/pull", json={"profile": "nope"})).status_code == 404
+
+
+async def test_logs(house: Any) -> None:
+    """Lines as text, by name or alias; a runtime's failure is the last line, since the status has gone out."""
+    reply = await house.client.get("/api/logs/coder?tail=1")
+    assert (reply.text, reply.headers["content-type"]) == ("follow False\n", "text/plain; charset=utf-8")
+    assert (await house.client.get("/api/logs/alpha?follow=1")).text == "loading alpha\nfollow True\n"
+    assert (await house.client.get("/api/logs/beta/fast")).text == "sparkdash: podman does not answer\n"
+    assert (await house.client.get("/api/logs/nope")).status_code == 404
+
+
+async def test_traffic_and_shutdown(house: Any) -> None:
+    """No traffic outside the demo; shutdown is answered before it begins."""
+    assert (await house.client.post("/api/traffic", json={"on": True})).status_code == 404
+    reply = await house.client.post("/api/shutdown", json={"engines": "stop"})
+    assert (reply.status_code, house.done) == (202, [("shutdown", True)])
+
+
+@pytest.mark.parametrize(
+    ("content_type", "status"), [("text/plain", 415), ("", 415), ("application/x-www-form-urlencoded", 415)]
+)
+async def test_a_form_of_a_web_page_changes_nothing(house: Any, content_type: str, status: int) -> None:
+    """Only JSON is taken, which no page of another site can send without asking first."""
+    reply = await house.client.post("/api/stop", content=b"{}", headers={"content-type": content_type})
+    assert (reply.status_code, house.supervisor.calls) == (status, [])
+
+
+async def test_mistakes_are_told_in_one_shape(house: Any) -> None:
+    """A wrong key, a wrong type, a wrong method, a path that is not there: all have code, message and hint."""
+    replies = [
+        await house.client.post("/api/use", json={"profil": "x"}),
+        await house.client.post("/api/traffic", json={"on": "maybe"}),
+        await house.client.post("/api/use", content=b"{", headers={"content-type": "application/json"}),
+        await house.client.get("/api/use"),
+        await house.client.get("/api/nope"),
+        await house.client.get("/api/events?since=x"),
+    ]
+    assert [r.status_code for r in replies] == [400, 400, 400, 405, 404, 400]
+    for reply in replies:
+        error = reply.json()["error"]
+        assert {"message", "type", "param", "code", "hint", "src"} <= error.keys()
+    assert "profile: Field required" in replies[0].json()["error"]["message"]

@@ -1,0 +1,60 @@
+"""What clients see of the catalog."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparkdash.domain.engine import EngineState, Failure
+from sparkdash.domain.event import EngineChanged
+
+
+async def test_an_item_satisfies_every_kind_of_client(house: Any) -> None:
+    """vLLM's, OpenRouter's and llama.cpp's keys all tell the configured context; status is llama.cpp's word."""
+    item = (await house.client.get("/v1/models/alpha")).json()
+    assert (item["id"], item["object"], item["owned_by"], item["root"]) == ("alpha", "model", "sparkdash", "alpha")
+    assert item["max_model_len"] == item["context_length"] == item["meta"]["n_ctx"] == 32768
+    assert item["architecture"]["input_modalities"] == ["text"]
+    assert item["status"] == {"value": "loaded"}
+    assert item["created"] == 1000
+
+
+async def test_profiles_that_are_not_loaded_are_listed_too(house: Any) -> None:
+    """The running one first, aliases after their profile, `auto` last; what cannot run is left out; unknown is absent."""
+    listing = (await house.client.get("/v1/models?limit=1000")).json()
+    items = {item["id"]: item for item in listing["data"]}
+    assert (listing["object"], list(items)) == ("list", ["alpha", "coder", "beta/fast", "auto"])
+    assert items["coder"]["root"] == "alpha"
+    assert items["beta/fast"]["status"] == {"value": "unloaded"}
+    assert not {"max_model_len", "context_length", "meta"} & items["beta/fast"].keys()
+    assert (items["auto"]["root"], items["auto"]["max_model_len"]) == ("alpha", 32768)
+
+
+async def test_status_follows_the_engine(house: Any, tools: Any) -> None:
+    """Loading, then failed: unloaded with an exit code, as llama.cpp's router says it."""
+    said = []
+    for state in (EngineState.CREATING, EngineState.WARMING, EngineState.STOPPING, EngineState.FAILED):
+        engine = tools.ready("beta/fast", state)
+        failure = Failure(code="out_of_memory", message="m", exit_code=137)
+        house.bus.publish(EngineChanged(engine=engine.model_copy(update={"failure": failure})))
+        said.append((await house.client.get("/v1/models/beta/fast")).json()["status"])
+    failed = {"value": "unloaded", "failed": True, "exit_code": 137}
+    assert said == [{"value": "loading"}, {"value": "loading"}, {"value": "unloaded"}, failed]
+
+
+async def test_auto_without_an_engine(house: Any, tools: Any) -> None:
+    """It exists, unloaded, with no context to tell."""
+    house.bus.publish(EngineChanged(engine=tools.ready("alpha", EngineState.ABSENT)))
+    item = (await house.client.get("/v1/models/auto")).json()
+    assert (item["status"], item["root"], "meta" in item) == ({"value": "unloaded"}, "auto", False)
+
+
+async def test_spellings_and_refusals(house: Any) -> None:
+    """Slashes in ids, escaped or not, and without /v1; unknown and unrunnable are 404s; only reading is allowed."""
+    for path in ("/v1/models/beta/fast", "/v1/models/beta%2Ffast", "/models/beta/fast", "/v1/models/"):
+        assert (await house.client.get(path)).status_code == 200
+    missing = await house.client.get("/v1/models/nope")
+    huge = await house.client.get("/v1/models/huge")
+    assert [missing.status_code, huge.status_code] == [404, 404]
+    assert "needs two boxes" in huge.json()["error"]["message"]
+    assert (await house.client.delete("/v1/models/alpha")).status_code == 405
+    assert house.supervisor.leases == []

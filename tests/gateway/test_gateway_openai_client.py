@@ -1,0 +1,148 @@
+"""The official client, unmodified, through the gateway."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from sparkdash.errors import EngineError
+from sparkdash.gateway import passthrough
+from sparkdash.settings import Settings
+
+
+@pytest.fixture
+async def client(house: Any) -> AsyncIterator[openai.AsyncOpenAI]:
+    made = openai.AsyncOpenAI(
+        base_url=house.base + "/v1",
+        api_key="sk-local",
+        max_retries=1,
+        http_client=httpx.AsyncClient(verify=False),
+    )
+    async with made:
+        yield made
+
+
+def replaying(body: bytes) -> Any:
+    """A script that streams a recorded body in pieces of 100 bytes."""
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        for at in range(0, len(body), 100):
+            await wire.chunk(body[at : at + 100])
+        await wire.end()
+
+    return script
+
+
+async def test_a_chat_streams(house: Any, client: Any, recorded_body: Any) -> None:
+    """Text, reasoning and usage of a real vLLM's stream, read by the client's own types."""
+    house.engine.script = replaying(recorded_body("vllm-0.32.0-base-chat-stream-usage"))
+    stream = await client.chat.completions.create(model="alpha", messages=[], stream=True)
+    chunks = [chunk async for chunk in stream]
+    assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices).endswith("quiet engine")
+    assert chunks[-1].usage.completion_tokens == 80
+    assert (await house.ended()).client == "openai-python"
+
+
+async def test_tools_stream(house: Any, client: Any, recorded_body: Any) -> None:
+    """A tool call assembled by the client's accumulator."""
+    house.engine.script = replaying(recorded_body("vllm-0.32.0-base-chat-tool-stream"))
+    async with client.chat.completions.stream(model="alpha", messages=[]) as stream:
+        final = await stream.get_final_completion()
+    call = final.choices[0].message.tool_calls[0]
+    assert (call.function.name, json.loads(call.function.arguments)) == ("get_weather", {"city": "Paris"})
+
+
+async def test_models_are_listed_and_fetched(house: Any, client: Any) -> None:
+    """Ids with slashes included."""
+    ids = [model.id async for model in client.models.list()]
+    assert ids == ["alpha", "coder", "beta/fast", "auto"]
+    assert (await client.models.retrieve("beta/fast")).owned_by == "sparkdash"
+    assert house.supervisor.leases == []
+
+
+async def test_errors_are_the_clients_own(house: Any, client: Any) -> None:
+    """Unknown model: NotFoundError. Bad request: BadRequestError. No engine: an APIStatusError, tried once more at most."""
+    with pytest.raises(openai.NotFoundError) as missing:
+        await client.chat.completions.create(model="nope", messages=[])
+    assert (missing.value.code, missing.value.param) == ("model_not_found", "model")
+    with pytest.raises(openai.NotFoundError):
+        await client.models.retrieve("nope")
+    with pytest.raises(openai.BadRequestError) as bad:
+        await client.chat.completions.create(model="", messages=[])
+    assert bad.value.code == "model_missing"
+
+
+async def test_a_failed_load_is_not_posted_again(house: Any, client: Any) -> None:
+    """The client obeys x-should-retry: one post."""
+    house.supervisor.error = EngineError("alpha did not come up.", code="out_of_memory")
+    with pytest.raises(openai.InternalServerError, match="did not come up"):
+        await client.chat.completions.create(model="alpha", messages=[], stream=True)
+    assert house.supervisor.leases == ["alpha"]
+
+
+async def test_a_death_in_the_stream_is_an_error_with_its_words(house: Any, client: Any) -> None:
+    """The client raises APIError and shows what happened."""
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        await wire.chunk(b'data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"m","choices":[]}\n\n')
+        wire.abort()
+
+    house.engine.script = script
+    stream = await client.chat.completions.create(model="alpha", messages=[], stream=True)
+    with pytest.raises(openai.APIError, match="broke off in the middle"):
+        [chunk async for chunk in stream]
+
+
+class TestWaiting:
+    """Headers at once, many keep-alives."""
+
+    @pytest.fixture
+    def settings(self) -> Settings:
+        return Settings(hold_headers_s=0)
+
+    @pytest.fixture(autouse=True)
+    def often(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(passthrough, "KEEP_ALIVE_S", 0.01)
+
+    async def test_a_chat_waits_and_streams(self, house: Any, client: Any, recorded_body: Any) -> None:
+        """Keep-alives are chunks like others to the accumulating helper."""
+        house.engine.script = replaying(recorded_body("vllm-0.32.0-base-chat-stream-usage"))
+        house.supervisor.gate.clear()
+        async with client.chat.completions.stream(model="alpha", messages=[]) as stream:
+            events = aiter(stream)
+            await anext(events)
+            house.supervisor.gate.set()
+            [event async for event in events]
+            message = stream.current_completion_snapshot.choices[0].message
+        assert (message.role, message.content.endswith("quiet engine")) == ("assistant", True)
+
+    async def test_responses_wait_and_stream(self, house: Any, client: Any, recorded_body: Any) -> None:
+        """The helper refuses a stream that does not begin with response.created, or whose id changes: neither happens."""
+        house.engine.script = replaying(recorded_body("vllm-0.32.0-base-responses-stream"))
+        house.supervisor.gate.clear()
+        async with client.responses.stream(model="alpha", input="x") as stream:
+            events = aiter(stream)
+            first = await anext(events)
+            house.supervisor.gate.set()
+            [event async for event in events]
+            final = await stream.get_final_response()
+        assert first.type == "response.created"
+        assert final.id == first.response.id
+        assert final.output_text.endswith("quiet engine")
+
+    async def test_a_failed_load_reaches_the_client(self, house: Any, client: Any) -> None:
+        """In the stream, as an APIError with the reason."""
+        house.supervisor.gate.clear()
+        stream = await client.chat.completions.create(model="alpha", messages=[], stream=True)
+        house.supervisor.error = EngineError("alpha did not come up.", code="out_of_memory")
+        house.supervisor.gate.set()
+        with pytest.raises(openai.APIError, match="did not come up") as caught:
+            [chunk async for chunk in stream]
+        assert caught.value.code == "invalid_request_error"

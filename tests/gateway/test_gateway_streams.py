@@ -1,0 +1,334 @@
+"""Streams pass unbuffered and unchanged, and every way in which one can break off is told to the right party."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from typing import Any
+
+import httpx
+import pytest
+
+from sparkdash.domain.lease import RequestState
+from sparkdash.errors import EngineError, UpstreamError
+
+ROUTES = {
+    "chat": "/v1/chat/completions",
+    "completions": "/v1/completions",
+    "messages": "/v1/messages",
+    "responses": "/v1/responses",
+}
+COUNTS = {  # file: (prompt, cached, completion), as its last frames say
+    "llama.cpp-0c1e57098-base-chat-stream": (23, 22, 80),
+    "llama.cpp-0c1e57098-base-chat-stream-timings": (23, 22, 40),
+    "llama.cpp-0c1e57098-base-chat-tool-stream": (116, 115, 20),
+    "llama.cpp-0c1e57098-base-completions-stream": (3, 2, 40),
+    "llama.cpp-0c1e57098-base-messages-stream": (23, 22, 80),
+    "llama.cpp-0c1e57098-base-responses-stream": (23, 22, 80),
+    "vllm-0.32.0-base-chat-stream-contusage": (17, None, 12),
+    "vllm-0.32.0-base-chat-stream-logprobs": (20, None, 10),
+    "vllm-0.32.0-base-chat-stream-usage": (17, None, 80),
+    "vllm-0.32.0-base-chat-tool-stream": (110, None, 33),
+    "vllm-0.32.0-base-completions-stream": (3, None, 40),
+    "vllm-0.32.0-base-messages-stream": (17, None, 80),
+    "vllm-0.32.0-base-messages-tool-stream": (110, None, 33),
+    "vllm-0.32.0-base-responses-stream": (17, 0, 80),
+    "vllm-0.32.0-base-responses-tool-stream": (110, 0, 33),
+    "vllm-0.32.0-draft-chat-stream-usage": (17, None, 80),
+}
+
+
+def split(data: bytes, seed: int) -> list[bytes]:
+    """The same bytes in random pieces, most of them small."""
+    dice, at, pieces = random.Random(seed), 0, []
+    while at < len(data):
+        size = dice.choice((1, 7, 40, 300, 5000))
+        pieces.append(data[at : at + size])
+        at += size
+    return pieces
+
+
+def replay(pieces: list[bytes], then: Any = None) -> Any:
+    """A script that streams these pieces."""
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        for piece in pieces:
+            await wire.chunk(piece)
+        await (then(wire) if then else wire.end())
+
+    return script
+
+
+@pytest.mark.parametrize("name", sorted(COUNTS))
+async def test_a_recorded_stream_passes_unchanged(house: Any, recorded_body: Any, name: str) -> None:
+    """Split anywhere, every byte of a real engine's stream arrives, and its own counts are read from it."""
+    recorded = recorded_body(name)
+    route = next(path for word, path in ROUTES.items() if f"-{word}-" in name)
+    house.engine.script = replay(split(recorded, seed=len(name)))
+    async with house.client.stream("POST", route, json={"model": "alpha", "stream": True}) as reply:
+        got = b"".join([chunk async for chunk in reply.aiter_raw()])
+    assert got == recorded
+    assert reply.headers["content-type"] == "text/event-stream"
+    assert reply.headers["x-accel-buffering"] == "no"
+    row = await house.ended()
+    assert row.state is RequestState.DONE
+    assert (row.prompt_tokens, row.cached_tokens, row.completion_tokens) == COUNTS[name]
+    assert row.ttft_s is not None
+    assert row.ttft_s > 0
+    assert row.finish_reason in ("length", "tool_calls", "max_tokens", "tool_use", None)
+
+
+def test_every_recorded_stream_has_its_counts(streams: list[str]) -> None:
+    """The table above names every recorded stream but the one that breaks off."""
+    assert set(streams) == COUNTS.keys()
+
+
+async def test_a_frame_arrives_before_the_next_is_made(house: Any) -> None:
+    """Nothing is held back: the engine writes its second frame only once the client has read the first."""
+    read = asyncio.Event()
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        await wire.chunk(b'data: {"choices":[{"delta":{"content":"one"}}]}\n\n')
+        await read.wait()
+        await wire.chunk(b"data: [DONE]\n\n")
+        await wire.end()
+
+    house.engine.script = script
+    async with house.client.stream("POST", "/v1/chat/completions", json={"model": "alpha", "stream": True}) as reply:
+        chunks = reply.aiter_raw()
+        assert b"one" in await anext(chunks)
+        row = await house.in_state(RequestState.STREAMING)
+        assert row.ttft_s is not None
+        read.set()
+        assert await anext(chunks) == b"data: [DONE]\n\n"
+    await house.ended()
+
+
+async def test_a_client_that_leaves_stops_the_engine(house: Any) -> None:
+    """Closing the client's connection closes the engine's, ends the lease, and the row says gone."""
+    left = asyncio.Event()
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        await wire.chunk(b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n')
+        await wire.client_left()
+        left.set()
+
+    house.engine.script = script
+    async with house.client.stream("POST", "/v1/chat/completions", json={"model": "alpha", "stream": True}) as reply:
+        await anext(reply.aiter_raw())
+    await asyncio.wait_for(left.wait(), 5)
+    await house.supervisor.left.wait()
+    assert house.supervisor.open == 0
+    assert (await house.ended()).state is RequestState.GONE
+
+
+async def test_a_client_that_leaves_before_the_answer_stops_the_engine(house: Any) -> None:
+    """The same during prefill, when the engine has not said a word."""
+    asked, left = asyncio.Event(), asyncio.Event()
+
+    async def script(_seen: Any, wire: Any) -> None:
+        asked.set()
+        await wire.client_left()
+        left.set()
+
+    house.engine.script = script
+    call = asyncio.create_task(house.chat())
+    await asked.wait()
+    call.cancel()
+    await asyncio.wait_for(left.wait(), 5)
+    assert (await house.ended()).state is RequestState.GONE
+
+
+async def test_an_engine_that_dies_mid_stream_is_told_in_the_stream(house: Any) -> None:
+    """Chat: an error object, then [DONE]; a frame that was cut is ended first; nothing is sent twice."""
+
+    async def die(wire: Any) -> None:
+        wire.abort()
+
+    first = b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n'
+    house.engine.script = replay([first], then=die)
+    reply = await house.chat(stream=True)
+    assert reply.status_code == 200
+    before, error, done = reply.content.removesuffix(b"\n\n").split(b"\n\n")
+    assert (before + b"\n\n", done) == (first, b"data: [DONE]")
+    told = json.loads(error.removeprefix(b"data: "))["error"]
+    assert (told["code"], told["type"], told["src"]) == ("engine_died", "server_error", "sparkdash")
+    row = await house.ended()
+    assert (row.state, row.error, len(house.engine.seen)) == (RequestState.FAILED, "engine_died", 1)
+    assert isinstance(house.supervisor.unwell[0], UpstreamError)
+
+
+async def test_a_cut_frame_is_ended_before_the_error(house: Any) -> None:
+    """Half a line must not swallow the error that follows it."""
+
+    async def die(wire: Any) -> None:
+        wire.abort()
+
+    house.engine.script = replay([b'data: {"choices":[{"delta":{"content":"x"}}]}\n\ndata: {"cho'], then=die)
+    content = (await house.chat(stream=True)).content
+    assert b'data: {"cho\n\ndata: {"error":' in content
+
+
+@pytest.mark.parametrize(
+    ("route", "frame", "ends"),
+    [
+        ("/v1/messages", b'event: message_start\ndata: {"type":"message_start"}\n\n', b"event: error\n"),
+        (
+            "/v1/responses",
+            b'event: response.created\ndata: {"response":{"id":"resp_9"},"sequence_number":0}\n\n',
+            b"event: response.failed\n",
+        ),
+    ],
+)
+async def test_other_protocols_hear_of_it_in_their_own_words(house: Any, route: str, frame: bytes, ends: bytes) -> None:
+    """Messages gets `event: error`, responses `response.failed` with the engine's id and the next number."""
+
+    async def die(wire: Any) -> None:
+        wire.abort()
+
+    house.engine.script = replay([frame], then=die)
+    reply = await house.client.post(route, json={"model": "alpha", "stream": True})
+    last = reply.content.removesuffix(b"\n\n").split(b"\n\n")[-1]
+    assert last.startswith(ends)
+    body = json.loads(last.split(b"data: ", 1)[1])
+    if route == "/v1/responses":
+        assert (body["response"]["id"], body["sequence_number"]) == ("resp_9", 1)
+        assert (body["response"]["status"], body["response"]["error"]["code"]) == ("failed", "server_error")
+    else:
+        assert body["error"]["type"] == "api_error"
+
+
+async def test_an_engine_that_tells_of_its_own_death_is_relayed(house: Any, recorded_body: Any) -> None:
+    """vLLM's crash frame passes unchanged, and the row says failed."""
+    recorded = recorded_body("vllm-0.32.0-ray-nodedeath-midstream")
+    house.engine.script = replay([recorded])
+    reply = await house.chat(stream=True)
+    assert reply.content == recorded
+    row = await house.ended()
+    assert (row.state, row.error, row.status) == (RequestState.FAILED, "engine_error", 200)
+
+
+async def test_a_plain_answer_that_breaks_off_is_cut(house: Any) -> None:
+    """Half a JSON is never passed off as a whole one."""
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.raw(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+        wire.abort()
+
+    house.engine.script = script
+    with pytest.raises(httpx.RemoteProtocolError):
+        await house.chat()
+    assert (await house.ended()).error == "engine_died"
+
+
+async def test_a_request_whose_engine_dies_unanswered_is_queued_once_more(house: Any, tools: Any) -> None:
+    """The client never learns of it: the second engine answers."""
+
+    async def die(_seen: Any, wire: Any) -> None:
+        wire.abort()
+
+    async with tools.engine_on_a_socket(die) as dying:
+        house.supervisor.urls = [dying.url]
+        reply = await house.chat()
+    assert (reply.status_code, len(dying.seen), len(house.engine.seen)) == (200, 1, 1)
+    assert [error.code for error in house.supervisor.unwell] == ["engine_died"]
+    assert (await house.ended()).state is RequestState.DONE
+
+
+async def test_it_is_queued_once_only(house: Any) -> None:
+    """When the second engine does not answer either, the client gets a 502."""
+    house.supervisor.url = "http://127.0.0.1:1"
+    reply = await house.chat()
+    assert (reply.status_code, reply.json()["error"]["code"]) == (502, "engine_unreachable")
+    assert house.supervisor.leases == ["alpha"] * 2
+
+
+async def hang(_seen: Any, wire: Any) -> None:
+    """An engine that takes the request and never answers."""
+    await wire.client_left()
+
+
+async def test_a_lost_engine_ends_the_wait_for_its_answer(house: Any) -> None:
+    """The supervisor sees the death before the socket does: the request goes to the next engine at once."""
+    asked = asyncio.Event()
+
+    async def hang_once(_seen: Any, wire: Any) -> None:
+        if asked.is_set():
+            await wire.answer(b"{}")
+        else:
+            asked.set()
+            await wire.client_left()
+
+    house.engine.script = hang_once
+    call = asyncio.create_task(house.chat())
+    await asked.wait()
+    house.supervisor.lost.set_result(EngineError("killed by the kernel.", code="out_of_memory"))
+    assert (await call).status_code == 200
+    assert [error.code for error in house.supervisor.unwell] == ["out_of_memory"]
+    assert len(house.engine.seen) == 2
+
+
+async def test_a_request_that_is_cut_is_told_so(house: Any) -> None:
+    """After the drain limit: it is not queued again, since that would swap back."""
+    house.engine.script = hang
+    call = asyncio.create_task(house.chat(stream=True))
+    await house.in_state(RequestState.PREFILL)
+    house.supervisor.lost.set_result(EngineError("cut to make room.", code="cut"))
+    reply = await call
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "cut")
+    assert house.supervisor.leases == ["alpha"]
+    assert (await house.ended()).error == "cut"
+
+
+async def test_a_stream_that_is_cut_ends_with_the_reason(house: Any) -> None:
+    """In the stream, and the engine's connection is closed."""
+
+    async def begin_and_hang(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        await wire.chunk(b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n')
+        await wire.client_left()
+
+    house.engine.script = begin_and_hang
+    call = asyncio.create_task(house.chat(stream=True))
+    await house.in_state(RequestState.STREAMING)
+    house.supervisor.lost.set_result(EngineError("cut to make room.", code="cut"))
+    assert b'"reason":"cut"' in (await call).content
+
+
+async def test_a_slow_client_holds_the_engine_back(house: Any) -> None:
+    """Backpressure: while the client reads nothing, the gateway takes in no more than its buffers hold."""
+    stuck, written = asyncio.Event(), 0
+    piece = b"data: " + b"x" * 65_528 + b"\n\n"
+
+    async def script(_seen: Any, wire: Any) -> None:
+        nonlocal written
+        await wire.head()
+        for _ in range(1600):  # 100 MiB in all
+            writing = asyncio.create_task(wire.chunk(piece))
+            done, _ = await asyncio.wait({writing}, timeout=1.0)
+            if not done:
+                stuck.set()
+            await writing
+            written += len(piece)
+        await wire.end()
+
+    house.engine.script = script
+    async with house.client.stream("POST", "/v1/chat/completions", json={"model": "alpha", "stream": True}) as reply:
+        chunks = reply.aiter_raw()
+        await anext(chunks)
+        await asyncio.wait_for(stuck.wait(), 20)
+        assert written < 40 * 1024 * 1024  # both directions' socket buffers, not the stream
+    await house.ended()
+
+
+async def test_many_streams_at_once(house: Any, recorded_body: Any) -> None:
+    """Forty clients each get their own bytes, over as many connections as it takes."""
+    recorded = recorded_body("vllm-0.32.0-base-chat-stream-usage")
+    house.engine.script = replay(split(recorded, seed=1)[:200])
+    replies = await asyncio.gather(*(house.chat(stream=True) for _ in range(40)))
+    assert {reply.content for reply in replies} == {b"".join(split(recorded, seed=1)[:200])}
+    assert house.supervisor.open == 0

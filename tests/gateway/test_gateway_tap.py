@@ -1,0 +1,160 @@
+"""What is read from an answer that passes by: times from text, counts from the engine."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sparkdash.gateway.route import Dialect
+from sparkdash.gateway.tap import TAIL, Tap, Usage, error_code
+
+DIALECTS = {
+    "chat": Dialect.CHAT,
+    "completions": Dialect.COMPLETIONS,
+    "messages": Dialect.MESSAGES,
+    "responses": Dialect.RESPONSES,
+}
+
+
+def dialect_of(name: str) -> Dialect:
+    return next(dialect for word, dialect in DIALECTS.items() if f"-{word}-" in name)
+
+
+def fed(name: str, body: bytes, cuts: list[int]) -> Tap:
+    """A tap that got `body` cut at these places; the clock ticks once per piece."""
+    tap, edges = Tap(dialect_of(name)), sorted({0, len(body), *(cut % len(body) for cut in cuts)})
+    for tick, (start, end) in enumerate(pairwise(edges)):
+        tap.feed(body[start:end], float(tick))
+    return tap
+
+
+def bears_text(event: dict[str, Any]) -> bool:
+    """The definition, the slow way: does this event carry text, reasoning or a tool call?"""
+    if event.get("type") == "content_block_start":
+        return event["content_block"]["type"] == "tool_use"
+    delta = event.get("delta")
+    if isinstance(delta, str):
+        return bool(delta)
+    deltas = [delta] if delta else [c.get("delta") or {"content": c.get("text")} for c in event.get("choices", ())]
+    keys = ("content", "reasoning", "reasoning_content", "tool_calls", "text", "thinking", "partial_json")
+    return any(d.get(key) for d in deltas for key in keys)
+
+
+def test_the_first_and_the_last_text_are_found_in_every_dialect(recorded_body: Any, streams: list[str]) -> None:
+    """Fed event by event, first and last are those events that a JSON parser finds."""
+    for name in streams:
+        body = recorded_body(name)
+        events = [frame + b"\n\n" for frame in body.split(b"\n\n") if frame]
+        tap = Tap(dialect_of(name))
+        bearing = []
+        for tick, event in enumerate(events):
+            tap.feed(event, float(tick))
+            data = event[event.index(b"data:") + 5 :].strip()
+            if data != b"[DONE]" and bears_text(json.loads(data)):
+                bearing.append(float(tick))
+        assert (tap.first, tap.last) == (bearing[0], bearing[-1]), name
+
+
+@given(cuts=st.lists(st.integers(min_value=0, max_value=10**6), max_size=60), which=st.integers(0, 10**6))
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_counts_do_not_depend_on_where_the_stream_is_cut(
+    recorded_body: Any, streams: list[str], cuts: list[int], which: int
+) -> None:
+    """Wherever frames are split, usage, finish reason and the presence of text are the same."""
+    name = streams[which % len(streams)]
+    body = recorded_body(name)
+    whole, cut = fed(name, body, []), fed(name, body, cuts)
+    assert cut.usage() == whole.usage()
+    assert (cut.finish_reason, cut.failed, cut.between_frames) == (whole.finish_reason, whole.failed, True)
+    assert cut.first is not None
+
+
+def test_a_pattern_that_is_cut_in_two_is_found() -> None:
+    """The first text is seen when its second half comes, not one event later."""
+    tap = Tap(Dialect.CHAT)
+    tap.feed(b'data: {"choices":[{"delta":{"conte', 1.0)
+    tap.feed(b'nt":"x"}}]}\r\n\r\n', 2.0)
+    assert (tap.first, tap.last) == (2.0, 2.0)
+
+
+def test_a_text_that_looks_like_json_is_no_usage() -> None:
+    """Inside a string every quote is escaped, so a model that talks about usage changes no count."""
+    body = json.dumps({"choices": [{"delta": {"content": '"usage":{"completion_tokens":9}'}}]})
+    tap = Tap(Dialect.CHAT)
+    tap.feed(b"data: " + body.encode() + b"\n\n", 1.0)
+    assert tap.usage() == Usage()
+
+
+def test_several_events_in_one_chunk_and_spaces_after_colons() -> None:
+    """A chunk is not a token; other serialisers put spaces."""
+    tap = Tap(Dialect.CHAT)
+    tap.feed(b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n' * 5, 1.0)
+    tap.feed(b'data: {"choices": [{"delta": {"content": "b"}}]}\n\n', 3.0)
+    tap.feed(b'data: {"choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": 11}}\n\ndata: [DONE]\n\n', 4.0)
+    usage = tap.usage()
+    assert usage == Usage(prompt=4, cached=None, completion=11)
+    assert tap.decode_tok_s(usage.completion) == (11 - 1) / (3.0 - 1.0)
+
+
+@pytest.mark.parametrize("completion", [None, 0, 1])
+def test_no_rate_without_counts(completion: int | None) -> None:
+    """Chunks are never counted in place of tokens."""
+    tap = Tap(Dialect.CHAT)
+    tap.feed(b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n', 1.0)
+    tap.feed(b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n', 2.0)
+    assert tap.decode_tok_s(completion) is None
+
+
+def test_the_tail_is_bounded() -> None:
+    """A long answer costs no more memory than a short one."""
+    tap = Tap(Dialect.CHAT)
+    for tick in range(2000):
+        tap.feed(b"data: " + b"x" * 500 + b"\n\n", float(tick))
+    assert TAIL <= len(tap.tail()) <= TAIL + 600
+    assert tap.size == 2000 * 508
+
+
+def test_a_plain_answer_has_counts_but_no_times(recorded_body: Any) -> None:
+    """When its text was made is not known."""
+    for name, counts in {
+        "vllm-0.32.0-base-chat": Usage(17, None, 80),
+        "vllm-0.32.0-base-messages": Usage(17, None, 80),
+        "vllm-0.32.0-base-responses": Usage(17, 0, 80),
+    }.items():
+        tap = Tap(dialect_of(name + "-"), stream=False)
+        tap.feed(recorded_body(name), 1.0)
+        assert (tap.usage(), tap.first) == (counts, None)
+
+
+def test_timings_of_an_old_llama_server() -> None:
+    """Without usage llama.cpp's timings count; builds that do not tell cached tokens leave the prompt unknown."""
+    tap = Tap(Dialect.CHAT)
+    tap.feed(b'data: {"choices":[],"timings":{"prompt_n":7,"predicted_n":5}}\n\n', 1.0)
+    assert tap.usage() == Usage(prompt=None, cached=None, completion=5)
+
+
+def test_cached_tokens_of_messages_are_part_of_the_prompt() -> None:
+    """Anthropic's input_tokens leave them out; null says nothing and replaces nothing."""
+    tap = Tap(Dialect.MESSAGES)
+    tap.feed(b'data: {"message":{"usage":{"input_tokens":3,"cache_read_input_tokens":20,"output_tokens":0}}}\n\n', 1.0)
+    tap.feed(b'data: {"type":"message_delta","usage":{"input_tokens":null,"output_tokens":9}}\n\n', 2.0)
+    assert tap.usage() == Usage(prompt=23, cached=20, completion=9)
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b'{"error":{"code":"context_length_exceeded","type":"t"}}', "context_length_exceeded"),
+        (b'{"error":{"code":404,"type":"NotFoundError"}}', "NotFoundError"),
+        (b'{"error":"Unauthorized"}', None),
+        (b"not json", None),
+    ],
+)
+def test_error_code(body: bytes, code: str | None) -> None:
+    """The engine's word, never its number and never a text."""
+    assert error_code(body) == code

@@ -1,0 +1,189 @@
+"""The client towards engines: raw answers, honest errors, one retry where a pooled connection was stale."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from sparkdash.errors import UpstreamError
+from sparkdash.upstream import Upstream, engine_words
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[Upstream]:
+    async with Upstream() as made:
+        yield made
+
+
+def chat(*deltas: str) -> Any:
+    """A script that streams these deltas."""
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        for delta in deltas:
+            await wire.chunk(b'data: {"choices":[{"delta":%b}]}\n\n' % delta.encode())
+        await wire.chunk(b"data: [DONE]\n\n")
+        await wire.end()
+
+    return script
+
+
+async def test_get_gives_status_type_and_body(upstream: Upstream, engine: Any) -> None:
+    """An error status is an answer too."""
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.answer(b"# HELP x", status=404, content_type="text/plain; version=0.0.4")
+
+    engine.script = script
+    reply = await upstream.get(engine.url + "/metrics", timeout_s=5, headers=[("X-A", "b")])
+    assert reply == (404, "text/plain", b"# HELP x")
+    assert engine.seen[0].headers["x-a"] == "b"
+
+
+async def test_get_has_a_limit(upstream: Upstream, engine: Any) -> None:
+    """A silent engine is an error after the caller's own time."""
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.client_left()
+
+    engine.script = script
+    with pytest.raises(UpstreamError) as caught:
+        await upstream.get(engine.url + "/health", timeout_s=0.05)
+    assert caught.value.code == "engine_timeout"
+
+
+async def test_nothing_listening_is_unreachable(upstream: Upstream) -> None:
+    """A refused connection says so, with the address."""
+    with pytest.raises(UpstreamError, match=r"127\.0\.0\.1:1 ") as caught:
+        await upstream.get("http://127.0.0.1:1/health", timeout_s=5)
+    assert caught.value.code == "engine_unreachable"
+
+
+async def test_a_stale_pooled_connection_is_retried_once(upstream: Upstream, engine: Any) -> None:
+    """llama-server hangs up after an answer although it promised to keep the connection: the next POST goes out again."""
+    hang_up = asyncio.Event()
+
+    async def script(seen: Any, wire: Any) -> None:
+        if seen.body == b"second" and engine.connections == 1:
+            hang_up.set()
+            wire.abort()
+        else:
+            await wire.answer(seen.body)
+
+    engine.script = script
+    bodies = []
+    for body in (b"first", b"second"):
+        async with upstream.open("POST", engine.url + "/x", (), body) as answer:
+            bodies.append(await answer.read())
+    assert hang_up.is_set()
+    assert bodies == [b"first", b"second"]
+    assert engine.connections == 2
+
+
+async def test_a_fresh_connection_that_is_closed_is_not_retried(upstream: Upstream, engine: Any) -> None:
+    """A request that kills its engine must not be sent to the next one unseen."""
+
+    async def script(_seen: Any, wire: Any) -> None:
+        wire.abort()
+
+    engine.script = script
+    with pytest.raises(UpstreamError) as caught:
+        async with upstream.open("POST", engine.url + "/x", (), b"y"):
+            pass
+    assert (caught.value.code, len(engine.seen)) == ("engine_died", 1)
+
+
+async def test_leaving_an_answer_early_closes_the_connection(upstream: Upstream, engine: Any) -> None:
+    """This is how an engine learns to stop generating."""
+    left = asyncio.Event()
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        await wire.chunk(b"x")
+        await wire.client_left()
+        left.set()
+
+    engine.script = script
+    async with upstream.open("GET", engine.url + "/x") as answer:
+        assert await anext(answer.chunks()) == b"x"
+    await asyncio.wait_for(left.wait(), 5)
+
+
+async def test_a_finished_answer_leaves_its_connection_for_the_next(upstream: Upstream, engine: Any) -> None:
+    """Scrapes at one per second do not connect anew each time."""
+    for _ in range(3):
+        await upstream.get(engine.url + "/x", timeout_s=5)
+    assert engine.connections == 1
+
+
+async def test_compressed_bytes_stay_compressed(upstream: Upstream, engine: Any) -> None:
+    """What crosses is the engine's body, not our reading of it."""
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.answer(b"\x1f\x8b not really gzip", Content_Encoding="gzip")
+
+    engine.script = script
+    assert (await upstream.get(engine.url + "/x", timeout_s=5)).body == b"\x1f\x8b not really gzip"
+
+
+async def test_generate_gives_all_text(upstream: Upstream, engine: Any) -> None:
+    """Reasoning under either name and content, in the order they came."""
+    engine.script = chat(
+        '{"role":"assistant","content":""}', '{"reasoning":"a"}', '{"reasoning_content":"b"}', '{"content":"c"}'
+    )
+    assert await upstream.generate(engine.url, "m", timeout_s=5) == "abc"
+    assert engine.seen[0].target == "/v1/chat/completions"
+    assert b'"model": "m"' in engine.seen[0].body
+
+
+async def test_generate_raises_the_engines_own_words(upstream: Upstream, engine: Any) -> None:
+    """An HTTP error and an error inside the stream both end the warm-up."""
+
+    async def refuse(_seen: Any, wire: Any) -> None:
+        await wire.answer(b'{"error":{"message":"no chat template"}}', status=400)
+
+    async def crash(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        await wire.chunk(b'data: {"error": {"message": "EngineCore died", "code": 500}}\n\n')
+        await wire.end()
+
+    engine.script = refuse
+    with pytest.raises(UpstreamError, match="answered 400: no chat template"):
+        await upstream.generate(engine.url, "m", timeout_s=5)
+    engine.script = crash
+    with pytest.raises(UpstreamError, match="EngineCore died") as caught:
+        await upstream.generate(engine.url + "/v1/chat/completions", "m", timeout_s=5)
+    assert caught.value.code == "engine_refused"
+
+
+async def test_generate_has_a_limit(upstream: Upstream, engine: Any) -> None:
+    """vLLM asleep answers /health and hangs on requests."""
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        await wire.client_left()
+
+    engine.script = script
+    with pytest.raises(UpstreamError) as caught:
+        await upstream.generate(engine.url, "m", timeout_s=0.05)
+    assert caught.value.code == "engine_timeout"
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"error":{"message":"m","code":500}}', "m"),
+        (b'{"error":"Unauthorized"}', "Unauthorized"),
+        (b'{"object":"error","message":"m"}', "m"),
+        (b'{"detail":"Not Found"}', "Not Found"),
+        (b"<h1>Bad</h1>", "<h1>Bad</h1>"),
+        (b"", "nothing"),
+        (b"[1]", "[1]"),
+    ],
+)
+def test_engine_words(body: bytes, words: str) -> None:
+    """Every place where an engine puts its reason is read; anything else is shown as it is."""
+    assert engine_words(body) == words

@@ -1,0 +1,217 @@
+"""Waiting for an engine: a true status while that is possible, keep-alives after it, and failure in the stream's own words."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.lease import RequestState
+from sparkdash.errors import AdmissionError, EngineError
+from sparkdash.gateway import passthrough
+from sparkdash.settings import Settings
+
+FRAME = b'data: {"choices":[{"delta":{"content":"hi"}}]}\n\ndata: [DONE]\n\n'
+BROKEN = EngineError("alpha did not come up: out of memory.", code="out_of_memory", phase="load", log_tail=("oom",))
+
+
+async def stream(_seen: Any, wire: Any) -> None:
+    await wire.head()
+    await wire.chunk(FRAME)
+    await wire.end()
+
+
+@pytest.fixture
+async def waiting(house: Any) -> AsyncIterator[Any]:
+    """A house whose supervisor holds every request back."""
+    house.engine.script = stream
+    house.supervisor.gate.clear()
+    yield house
+    house.supervisor.gate.set()
+
+
+async def frames_of(reply: Any) -> tuple[list[bytes], AsyncIterator[bytes]]:
+    """The first whole frames of a stream, and the rest of it."""
+    chunks = reply.aiter_raw()
+    data = await anext(chunks)
+    while not data.endswith(b"\n\n"):
+        data += await anext(chunks)
+    return data.removesuffix(b"\n\n").split(b"\n\n"), chunks
+
+
+class TestImpatient:
+    """Headers go out at once."""
+
+    @pytest.fixture
+    def settings(self) -> Settings:
+        return Settings(hold_headers_s=0)
+
+    @pytest.fixture(autouse=True)
+    def often(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(passthrough, "KEEP_ALIVE_S", 0.02)
+
+    async def test_a_waiting_chat_gets_whole_empty_chunks(self, waiting: Any) -> None:
+        """Empty deltas without a role (helpers add roles up), then the engine's stream unchanged."""
+        async with waiting.client.stream(
+            "POST", "/v1/chat/completions", json={"model": "alpha", "stream": True}
+        ) as reply:
+            assert reply.status_code == 200
+            assert reply.headers["content-type"].startswith("text/event-stream")
+            (first, *_), rest = await frames_of(reply)
+            chunk = json.loads(first.removeprefix(b"data: "))
+            assert chunk["object"] == "chat.completion.chunk"
+            assert (chunk["model"], chunk["choices"][0]["index"]) == ("alpha", 0)
+            assert chunk["choices"][0]["delta"] == {"content": ""}
+            assert await anext(rest) == first + b"\n\n"
+            waiting.supervisor.gate.set()
+            assert (b"".join([c async for c in rest])).endswith(FRAME)
+        assert (await waiting.ended()).state is RequestState.DONE
+
+    @pytest.mark.parametrize(
+        ("path", "start"),
+        [
+            ("/v1/completions", b'data: {"id":"cmpl-'),
+            ("/v1/messages", b'event: ping\ndata: {"type":"ping"}'),
+            ("/v1/responses", b'event: response.created\ndata: {"type":"response.created","sequence_number":0,'),
+            ("/v1/audio/speech", b":"),
+        ],
+    )
+    async def test_each_protocol_waits_in_its_own_words(self, waiting: Any, path: str, start: bytes) -> None:
+        """The first frame is one that the protocol's clients accept before any other."""
+        async with waiting.client.stream("POST", path, json={"model": "alpha", "stream": True}) as reply:
+            (first, *_), _ = await frames_of(reply)
+            assert first.startswith(start)
+            waiting.supervisor.gate.set()
+
+    async def test_a_responses_stream_keeps_the_id_it_was_given(self, waiting: Any, recorded_body: Any) -> None:
+        """created and in_progress come under our id, and the engine's stream goes on under it, cut anywhere."""
+        recorded = recorded_body("vllm-0.32.0-base-responses-stream")
+
+        async def script(_seen: Any, wire: Any) -> None:
+            await wire.head()
+            for at in range(0, len(recorded), 997):
+                await wire.chunk(recorded[at : at + 997])
+            await wire.end()
+
+        waiting.engine.script = script
+        async with waiting.client.stream("POST", "/v1/responses", json={"model": "alpha", "stream": True}) as reply:
+            (created, *_), rest = await frames_of(reply)
+            waiting.supervisor.gate.set()
+            content = b"".join([c async for c in rest])
+        ours = json.loads(created.split(b"data: ")[1])["response"]["id"]
+        theirs = b"resp_8da77ed401051342"
+        assert theirs in recorded
+        assert content.endswith(recorded.replace(theirs, ours.encode()))
+        assert (await waiting.ended()).completion_tokens == 80
+
+    async def test_a_load_that_fails_is_told_once_and_for_all(self, waiting: Any) -> None:
+        """Chat: the words on which agents stop posting, the reason for programs, then [DONE]."""
+        waiting.supervisor.error = BROKEN
+        async with waiting.client.stream(
+            "POST", "/v1/chat/completions", json={"model": "alpha", "stream": True}
+        ) as reply:
+            _, rest = await frames_of(reply)
+            waiting.supervisor.gate.set()
+            *_, error, done = b"".join([c async for c in rest]).removesuffix(b"\n\n").split(b"\n\n")
+        told = json.loads(error.removeprefix(b"data: "))["error"]
+        assert (told["type"], told["code"], told["reason"]) == (
+            "invalid_request_error",
+            "invalid_request_error",
+            "out_of_memory",
+        )
+        assert "did not come up" in told["message"]
+        assert done == b"data: [DONE]"
+        assert (await waiting.ended()).error == "out_of_memory"
+
+    async def test_a_failed_load_ends_responses_and_messages_in_their_own_way(self, waiting: Any) -> None:
+        """response.failed with `invalid_prompt`, numbered on; `event: error` for messages; then the end."""
+        waiting.supervisor.error = BROKEN
+        contents = []
+        for path in ("/v1/responses", "/v1/messages"):
+            waiting.supervisor.gate.clear()
+            async with waiting.client.stream("POST", path, json={"model": "alpha", "stream": True}) as reply:
+                first, rest = await frames_of(reply)
+                waiting.supervisor.gate.set()
+                contents.append(b"\n\n".join(first) + b"\n\n" + b"".join([c async for c in rest]))
+        events = [json.loads(f.split(b"data: ")[1]) for f in contents[0].removesuffix(b"\n\n").split(b"\n\n")]
+        assert [e["sequence_number"] for e in events] == list(range(len(events)))
+        assert len({e["response"]["id"] for e in events}) == 1
+        assert (events[-1]["type"], events[-1]["response"]["error"]["code"]) == ("response.failed", "invalid_prompt")
+        assert contents[1].rpartition(b"event: error\n")[2].startswith(b'data: {"type":"error"')
+
+    async def test_a_refusal_of_the_engine_goes_into_the_stream(self, waiting: Any) -> None:
+        """200 has gone out, so the engine's 400 is told by its words."""
+
+        async def refuse(_seen: Any, wire: Any) -> None:
+            await wire.answer(b'{"error":{"message":"context is full","code":"context_length_exceeded"}}', status=400)
+
+        waiting.engine.script = refuse
+        async with waiting.client.stream(
+            "POST", "/v1/chat/completions", json={"model": "alpha", "stream": True}
+        ) as reply:
+            _, rest = await frames_of(reply)
+            waiting.supervisor.gate.set()
+            content = b"".join([c async for c in rest])
+        assert b'"message":"context is full"' in content
+        assert b'"reason":"context_length_exceeded"' in content
+        assert (await waiting.ended()).status == 400
+
+    async def test_a_plain_request_is_held_without_a_byte(self, waiting: Any) -> None:
+        """No keep-alive fits into a JSON answer; the client's own time-out decides."""
+        call = asyncio.create_task(waiting.chat())
+        await waiting.supervisor.arrived.wait()
+        assert (await waiting.in_state(RequestState.WAITING)).position == 1
+        waiting.supervisor.error = BROKEN
+        waiting.supervisor.gate.set()
+        reply = await call
+        assert reply.status_code == 503
+        assert reply.json()["error"]["log_tail"] == ["oom"]
+
+    async def test_a_waiting_client_that_leaves_gives_its_place_up(self, waiting: Any) -> None:
+        """The ticket ends, and the engine never hears of the request."""
+        async with waiting.client.stream(
+            "POST", "/v1/chat/completions", json={"model": "alpha", "stream": True}
+        ) as reply:
+            await frames_of(reply)
+        await asyncio.wait_for(waiting.supervisor.left.wait(), 5)
+        assert (waiting.supervisor.open, waiting.engine.seen) == (0, [])
+        assert (await waiting.ended()).state is RequestState.GONE
+
+
+class TestPatient:
+    """The default: a true status for the first seconds."""
+
+    async def test_a_failure_within_the_first_seconds_has_its_true_status(self, waiting: Any) -> None:
+        """SDKs are told not to retry a load that failed; agents read the reason in `message`."""
+        call = asyncio.create_task(waiting.chat(stream=True))
+        await waiting.supervisor.arrived.wait()
+        waiting.supervisor.error = BROKEN
+        waiting.supervisor.gate.set()
+        reply = await call
+        assert reply.status_code == 503
+        assert reply.headers["x-should-retry"] == "false"
+        assert reply.json()["error"]["code"] == "out_of_memory"
+
+    async def test_a_full_queue_says_when_to_come_back(self, waiting: Any) -> None:
+        """Retry-After is obeyed to the second by every SDK."""
+        waiting.supervisor.error = AdmissionError("full.", code="queue_full", status=503, retry_after=9.2)
+        waiting.supervisor.gate.set()
+        chat = await waiting.chat(stream=True)
+        messages = await waiting.client.post("/v1/messages", json={"model": "alpha", "stream": True})
+        assert (chat.status_code, chat.headers["retry-after"]) == (503, "10")
+        assert "x-should-retry" not in chat.headers
+        assert chat.json()["error"]["type"] == "server_error"
+        assert messages.json()["error"]["type"] == "overloaded_error"
+
+    async def test_a_short_wait_leaves_no_trace(self, waiting: Any) -> None:
+        """When the engine comes within the time, the stream is the engine's from the first byte."""
+        call = asyncio.create_task(waiting.chat(stream=True))
+        await waiting.supervisor.arrived.wait()
+        waiting.supervisor.gate.set()
+        assert (await call).content == FRAME
+        row = await waiting.ended()
+        assert row.granted_at is not None
+        assert row.position is None
