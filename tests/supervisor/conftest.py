@@ -322,6 +322,8 @@ class House:
         self.reader = FakeReader(self.runtime)
         self.upstream = upstream
         self.facts: list[Fact] = []
+        self.on_fact: Callable[[Fact], object] = lambda _: None
+        """Called within the supervisor's own step, before anyone else runs."""
         self.supervisor: Supervisor
         self._running: asyncio.Task[None] | None = None
         self._ids = count(1)
@@ -335,7 +337,7 @@ class House:
             runtime=self.runtime,
             upstream=self.upstream,
             reader=self.reader,
-            publish=self.facts.append,
+            publish=self._publish,
             settings=Settings(**given),
             owner=OWNER,
             store=store,
@@ -344,6 +346,10 @@ class House:
         self._running = asyncio.create_task(self.supervisor.run())
         await self.clock.drive(self.supervisor.adopted())
         return self.supervisor
+
+    def _publish(self, fact: Fact) -> None:
+        self.facts.append(fact)
+        self.on_fact(fact)
 
     async def close(self) -> None:
         """End the actor; engines stay."""
@@ -363,6 +369,12 @@ class House:
         lease = await self.clock.drive(asking.granted())
         await asking.leave()
         return lease
+
+    async def loads(self, name: str) -> None:
+        """Let time pass until the engine of this profile is being loaded."""
+        while self.state(name) is not EngineState.LOADING:
+            self.clock.step()
+            await self.clock.rest()
 
     async def settled(self) -> None:
         await self.clock.drive(self.supervisor.settled())

@@ -1,0 +1,237 @@
+"""What a person, a request with a wrong name, and a daemon that ends ask of the supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.engine import EngineState
+from sparkdash.domain.swap import SwapCause, SwapOutcome
+from sparkdash.errors import AdmissionError, DaemonError, HostError
+
+
+async def test_use_returns_the_plan_at_once_and_the_swap_goes_on_by_itself(house: Any, make_profile: Any) -> None:
+    """The plan names who leaves; the cause is kept."""
+    await house.open(make_profile("a"), make_profile("b"))
+    await house.supervisor.use("a", cause=SwapCause.USER)
+    await house.settled()
+    plan = await house.supervisor.use("b", cause=SwapCause.BENCH)
+    assert (plan.profile, plan.evict, plan.needs_bytes) == ("b", ("a",), 40 * 2**30)
+    await house.settled()
+    assert [swap.cause for swap in house.swaps()] == [SwapCause.USER, SwapCause.BENCH]
+    assert house.runtime.running() == ["b"]
+
+
+async def test_use_of_another_profile_gives_up_a_load_that_no_request_waits_for(house: Any, make_profile: Any) -> None:
+    """A person who changes their mind does not wait ten minutes for what they no longer want."""
+    await house.open(make_profile("a"), make_profile("b"))
+    await house.supervisor.use("a", cause=SwapCause.USER)
+    await house.loads("a")
+    await house.supervisor.use("b", cause=SwapCause.USER)
+    await house.settled()
+    assert [(s.target, s.outcome) for s in house.swaps()] == [("a", SwapOutcome.CANCELLED), ("b", SwapOutcome.DONE)]
+    assert house.runtime.running() == ["b"]
+
+
+async def test_cancel_removes_the_half_made_engine_and_refuses_those_who_waited(house: Any, make_profile: Any) -> None:
+    """In the middle of a load: container gone, outcome cancelled, waiters told; the next request may try again."""
+    await house.open(make_profile("a"))
+    waiting = house.ask("a")
+    await house.loads("a")
+    assert house.runtime.running() == ["a"]
+    await house.clock.drive(house.supervisor.cancel())
+    (error,) = await asyncio.gather(waiting.granted(), return_exceptions=True)
+    assert isinstance(error, AdmissionError)
+    assert error.code == "cancelled"
+    assert house.runtime.here == {}
+    assert house.state("a") is None
+    assert house.swaps()[-1].outcome is SwapOutcome.CANCELLED
+    await house.leased("a")
+
+
+async def test_cancel_without_a_swap_does_nothing(house: Any, make_profile: Any) -> None:
+    """It returns at once."""
+    await house.open(make_profile("a"))
+    await house.leased("a")
+    await house.clock.drive(house.supervisor.cancel())
+    assert house.state("a") is EngineState.READY
+
+
+async def test_stop_returns_when_the_engine_is_gone(house: Any, make_profile: Any) -> None:
+    """All of them, drained first; requests that wait are refused, and a later one starts it again."""
+    await house.open(make_profile("a"), make_profile("b"))
+    holder = house.ask("a")
+    await house.clock.drive(holder.granted())
+    waiting = house.ask("b")
+    await house.clock.rest()
+    stopping = asyncio.create_task(house.supervisor.stop(None))
+    await house.clock.rest()
+    assert not stopping.done()
+    (error,) = await asyncio.gather(waiting.granted(), return_exceptions=True)
+    assert error.code == "stopped"
+    await holder.leave()
+    await house.clock.drive(stopping)
+    assert house.runtime.here == {}
+    assert house.supervisor.engines == {}
+    await house.leased("a")
+
+
+async def test_stop_of_a_profile_that_loads_ends_the_load(house: Any, make_profile: Any) -> None:
+    """The container is gone when `stop` returns."""
+    await house.open(make_profile("a"))
+    await house.supervisor.use("a", cause=SwapCause.USER)
+    await house.loads("a")
+    await house.clock.drive(house.supervisor.stop("a"))
+    assert house.runtime.here == {}
+    assert house.swaps()[-1].outcome is SwapOutcome.CANCELLED
+
+
+async def test_stop_with_nothing_running_returns_and_of_a_stranger_says_so(house: Any, make_profile: Any) -> None:
+    """Idempotent for what is known, 404 for what is not."""
+    await house.open(make_profile("a"))
+    await house.clock.drive(house.supervisor.stop(None))
+    await house.clock.drive(house.supervisor.stop("a"))
+    with pytest.raises(AdmissionError, match="'x'"):
+        await house.supervisor.stop("x")
+
+
+async def test_a_stop_that_fails_tells_the_person(house: Any, make_profile: Any, behaviour: Any) -> None:
+    """The runtime's reason, not silence."""
+    house.runtime.zoo["rock"] = behaviour(wont_stop=True)
+    await house.open(make_profile("rock"))
+    await house.leased("rock")
+    with pytest.raises(HostError, match="does not end"):
+        await house.clock.drive(house.supervisor.stop("rock"))
+    house.runtime.of("rock").behaviour.wont_stop = False
+
+
+async def test_auto_is_whatever_runs_and_never_starts_anything(house: Any, make_profile: Any) -> None:
+    """Nothing there: 503 with a hint. Loading: it joins. Running: it is granted."""
+    await house.open(make_profile("a"), make_profile("b"))
+    (error,) = await asyncio.gather(house.ask("auto").granted(), return_exceptions=True)
+    assert (error.code, error.status) == ("no_engine", 503)
+    assert "sparkdash use" in error.hint
+    assert house.swaps() == []
+    await house.supervisor.use("b", cause=SwapCause.USER)
+    await house.loads("b")
+    assert (await house.leased("auto")).profile.name == "b"
+    assert (await house.leased("auto")).profile.name == "b"
+    assert len(house.swaps()) == 1
+
+
+async def test_auto_follows_the_fall_back(house: Any, make_profile: Any, behaviour: Any) -> None:
+    """It asked for whatever runs; when what loaded fails, that is what comes back."""
+    house.runtime.zoo["dies"] = behaviour(dies_after_s=2)
+    await house.open(make_profile("good"), make_profile("dies"))
+    await house.leased("good")
+    await house.supervisor.use("dies", cause=SwapCause.USER)
+    await house.clock.rest()
+    assert (await house.leased("auto")).profile.name == "good"
+
+
+async def test_unknown_and_impossible_profiles_are_refused_with_what_to_use_instead(
+    house: Any, make_profile: Any
+) -> None:
+    """404 with the nearest name; 400 with the reason and the alternative; neither starts anything."""
+    await house.open(make_profile("good"), make_profile("mtp", cannot_run="no MTP head in this model", nearest="good"))
+    unknown, impossible = await asyncio.gather(
+        house.ask("goood").granted(), house.ask("mtp").granted(), return_exceptions=True
+    )
+    assert (unknown.code, unknown.status) == ("model_not_found", 404)
+    assert "good" in unknown.hint
+    assert (impossible.code, impossible.status) == ("cannot_run", 400)
+    assert "no MTP head" in impossible.message
+    assert "good" in impossible.hint
+    with pytest.raises(AdmissionError, match="no MTP head"):
+        await house.supervisor.use("mtp", cause=SwapCause.USER)
+    assert house.runtime.calls == []
+
+
+async def test_a_full_queue_asks_to_come_back(house: Any, make_profile: Any) -> None:
+    """The one too many gets 503 and Retry-After; those who wait are served."""
+    await house.open(make_profile("a"), queue_limit=2)
+    first, second, third = house.ask("a"), house.ask("a"), house.ask("a")
+    (error,) = await asyncio.gather(third.granted(), return_exceptions=True)
+    assert (error.code, error.status) == ("queue_full", 503)
+    assert error.retry_after > 0
+    for asking in (first, second):
+        await house.clock.drive(asking.granted())
+        await asking.leave()
+
+
+async def test_reading_the_profiles_again_stops_nothing(house: Any, make_profile: Any, make_catalog: Any) -> None:
+    """A running engine serves on when its file changed or went; `use` starts the new version."""
+    await house.open(make_profile("a"))
+    old = (await house.leased("a")).engine.fingerprint
+    changed = make_profile("a", args={"max-model-len": 4096})
+    house.supervisor.replace_catalog(make_catalog(changed))
+    assert (await house.leased("a")).engine.fingerprint == old
+    assert house.runtime.calls == [("start", "a")]
+    await house.supervisor.use("a", cause=SwapCause.USER)
+    await house.settled()
+    assert house.supervisor.engines["a"].fingerprint == changed.fingerprint
+    house.supervisor.replace_catalog(make_catalog())
+    await house.settled()
+    assert house.state("a") is EngineState.READY
+
+
+async def test_a_waiter_whose_profile_was_removed_is_told(house: Any, make_profile: Any, make_catalog: Any) -> None:
+    """It would wait for ever."""
+    await house.open(make_profile("a"), make_profile("b"))
+    holder = house.ask("a")
+    await house.clock.drive(holder.granted())
+    waiting = house.ask("b")
+    await house.clock.rest()
+    house.supervisor.replace_catalog(make_catalog(make_profile("a")))
+    await house.clock.rest()
+    (error,) = await asyncio.gather(waiting.granted(), return_exceptions=True)
+    assert error.code == "model_not_found"
+    await holder.leave()
+
+
+async def test_logs_come_from_the_engine_and_stay_when_it_is_gone(house: Any, make_profile: Any) -> None:
+    """While it runs its container tells; afterwards its last lines are kept."""
+    await house.open(make_profile("a"))
+    assert [line async for line in house.supervisor.logs("a")] == []
+    await house.leased("a")
+    house.runtime.of("a").say("last words")
+    assert [line async for line in house.supervisor.logs("a", tail=1)] == ["last words"]
+    await house.clock.drive(house.supervisor.stop("a"))
+    assert [line async for line in house.supervisor.logs("a", tail=2)][-1] == "last words"
+    with pytest.raises(AdmissionError):
+        house.supervisor.logs("x")
+
+
+async def test_pids_are_the_engines_own(house: Any, make_profile: Any) -> None:
+    """For the memory's share; an engine that does not run has none."""
+    await house.open(make_profile("a"))
+    assert await house.supervisor.pids("a") == set()
+    await house.leased("a")
+    assert await house.supervisor.pids("a") == {42}
+
+
+async def test_engines_outlive_the_supervisor_unless_told_otherwise(house: Any, make_profile: Any) -> None:
+    """The next daemon adopts them; the demo takes them down."""
+    await house.open(make_profile("a"))
+    await house.leased("a")
+    await house.close()
+    await house.supervisor.close(stop_engines=False)
+    assert house.runtime.running() == ["a"]
+    await house.supervisor.close(stop_engines=True)
+    assert house.runtime.here == {}
+
+
+async def test_the_end_refuses_those_who_wait_and_removes_what_was_half_made(house: Any, make_profile: Any) -> None:
+    """Nobody hangs, nothing is left loading, and a late comer is told."""
+    await house.open(make_profile("a"))
+    waiting = house.ask("a")
+    await house.loads("a")
+    await house.close()
+    (error,) = await asyncio.gather(waiting.granted(), return_exceptions=True)
+    assert isinstance(error, DaemonError)
+    assert house.runtime.here == {}
+    with pytest.raises(DaemonError):
+        async with house.supervisor.lease("a", request_id="r", on_wait=lambda _: None):
+            pass

@@ -1,0 +1,317 @@
+"""Engines, boxes and clients that misbehave: each gets its clear reason, and the service goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+from sparkdash.domain.engine import EngineState
+from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase
+from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError, UpstreamError
+from sparkdash.units import GIB
+
+
+async def refused(house: Any, name: str) -> SparkdashError:
+    """What a request for `name` is refused with."""
+    asking = house.ask(name)
+    (result,) = await house.clock.drive(asyncio.gather(asking.granted(), return_exceptions=True))
+    assert isinstance(result, SparkdashError), result
+    await house.settled()
+    return result
+
+
+async def test_never_ready_is_given_up_for_standing_still(house: Any, make_profile: Any, behaviour: Any) -> None:
+    """No line and no memory for `no_progress_s`: the load fails with its last lines, and nothing is left over."""
+    house.runtime.zoo["stuck"] = behaviour(never_ready=True)
+    await house.open(make_profile("stuck"), no_progress_s=20)
+    error = await refused(house, "stuck")
+    assert isinstance(error, EngineError)
+    assert (error.code, error.phase) == ("no_progress", "load")
+    assert any("50% Completed" in line for line in error.log_tail)
+    assert house.runtime.here == {}
+    assert house.swaps()[-1].failure.code == "no_progress"
+
+
+async def test_a_line_that_only_repeats_is_no_progress(house: Any, make_profile: Any, behaviour: Any) -> None:
+    """A hung engine that says once a second that it waits is given up like a silent one."""
+    house.runtime.zoo["stuck"] = behaviour(never_ready=True, heartbeat=True)
+    await house.open(make_profile("stuck"), no_progress_s=20)
+    began = house.clock.time
+    assert (await refused(house, "stuck")).code == "no_progress"
+    assert house.clock.time - began < 40
+
+
+async def test_a_slow_load_that_takes_memory_is_let_go_on(house: Any, make_profile: Any, behaviour: Any) -> None:
+    """Ten times `no_progress_s` pass in silence while memory fills: that is progress."""
+    house.runtime.zoo["slow"] = behaviour(load_s=200, lines=())
+    await house.open(make_profile("slow"), no_progress_s=20)
+    asking = house.ask("slow")
+    taken = house.reader.memory
+
+    def filling() -> Any:
+        memory = taken()
+        return memory.model_copy(update={"available": memory.available - int(house.clock.time % 10_000) * GIB // 50})
+
+    house.reader.memory = filling
+    lease = await house.clock.drive(asking.granted())
+    assert lease.engine.load_s >= 200
+    await asking.leave()
+
+
+async def test_dies_loading_tells_the_cause_and_falls_back_once(house: Any, make_profile: Any, behaviour: Any) -> None:
+    """The request gets the classified reason and the last lines; the profile that ran before comes back."""
+    house.runtime.zoo["dies"] = behaviour(dies_after_s=2)
+    await house.open(make_profile("good"), make_profile("dies"))
+    await house.leased("good")
+    error = await refused(house, "dies")
+    assert (error.code, error.status) == ("out_of_memory", 503)
+    assert isinstance(error, EngineError)
+    assert error.container_exit == 1
+    assert "CUDA out of memory" in error.log_tail[-1]
+    assert house.state("good") is EngineState.READY
+    assert house.state("dies") is EngineState.FAILED
+    assert [(s.target, s.cause, s.outcome) for s in house.swaps()[1:]] == [
+        ("dies", SwapCause.REQUEST, SwapOutcome.FAILED),
+        ("good", SwapCause.FALLBACK, SwapOutcome.DONE),
+    ]
+    assert [n.code for n in house.notices()] == ["out_of_memory"]
+
+
+async def test_a_failure_is_remembered_for_a_minute_and_released_by_a_person(
+    house: Any, make_profile: Any, behaviour: Any
+) -> None:
+    """Retries are refused at once with the cached reason and no swap; `use` tries again; so does time."""
+    house.runtime.zoo["dies"] = behaviour(dies_after_s=2)
+    await house.open(make_profile("dies"))
+    await refused(house, "dies")
+    again = await refused(house, "dies")
+    assert again.code == "out_of_memory"
+    assert 0 < again.retry_after <= 60
+    assert len(house.swaps()) == 1
+    house.runtime.zoo["dies"] = behaviour()
+    await house.supervisor.use("dies", cause=SwapCause.USER)
+    await house.settled()
+    assert house.state("dies") is EngineState.READY
+
+
+async def test_a_fall_back_that_fails_too_is_the_end_of_it(house: Any, make_profile: Any, behaviour: Any) -> None:
+    """One fall back, not a chain of them."""
+    house.runtime.zoo["dies"] = behaviour(dies_after_s=2)
+    await house.open(make_profile("good"), make_profile("dies"))
+    await house.leased("good")
+    house.runtime.zoo["good"] = behaviour(dies_after_s=1)
+    await refused(house, "dies")
+    assert [s.cause for s in house.swaps()[1:]] == [SwapCause.REQUEST, SwapCause.FALLBACK]
+    assert house.runtime.here == {}
+
+
+async def test_dies_after_ready_is_seen_told_and_started_again(house: Any, make_profile: Any) -> None:
+    """The holder learns it, the snapshot shows the last words, the next request starts it anew."""
+    await house.open(make_profile("a"))
+    asking = house.ask("a")
+    lease = await house.clock.drive(asking.granted())
+    await house.runtime.kill("a", "RuntimeError: Worker failed with error 'shape is invalid'")
+    await house.clock.rest()
+    assert lease.lost.result().code == "engine_crash"
+    engine = house.supervisor.engines["a"]
+    assert engine.state is EngineState.FAILED
+    assert "shape is invalid" in engine.failure.log_tail[-1]
+    assert engine.in_flight == 0
+    assert house.runtime.here == {}
+    await asking.leave()
+    await house.leased("a")
+    assert house.state("a") is EngineState.READY
+
+
+async def test_an_engine_that_keeps_dying_is_not_started_for_ever(house: Any, make_profile: Any) -> None:
+    """The second death within five minutes is remembered: restart loops have wedged whole boxes."""
+    await house.open(make_profile("a"))
+    for _ in range(2):
+        await house.leased("a")
+        await house.runtime.kill("a", "Segmentation fault")
+        await house.clock.rest()
+    assert (await refused(house, "a")).code == "engine_crash"
+    assert len(house.swaps()) == 2
+
+
+async def test_trouble_with_a_dead_engine_is_known_before_the_second_try(house: Any, make_profile: Any) -> None:
+    """An UpstreamError that leaves the lease is let through only once the death is in the books."""
+    await house.open(make_profile("a"))
+
+    async def client() -> None:
+        async with house.supervisor.lease("a", request_id="r", on_wait=lambda _: None) as lease:
+            await house.runtime.kill("a")
+            await house.upstream.generate(lease.url, "a", timeout_s=5)
+
+    (error,) = await house.clock.drive(asyncio.gather(client(), return_exceptions=True))
+    assert isinstance(error, UpstreamError)
+    await house.settled()
+    assert house.state("a") is EngineState.FAILED
+
+
+async def test_lies_about_health_is_caught_by_a_real_generation(house: Any, make_profile: Any, behaviour: Any) -> None:
+    """200 on every probe and nothing said: not ready, and gone again."""
+    house.runtime.zoo["liar"] = behaviour(empty_answers=True)
+    await house.open(make_profile("liar"))
+    error = await refused(house, "liar")
+    assert error.code == "bad_answer"
+    assert house.swaps()[-1].failure.phase == "warm"
+    assert house.runtime.here == {}
+
+
+async def test_wont_stop_fails_the_swap_and_is_tried_again_by_the_next(
+    house: Any, make_profile: Any, behaviour: Any
+) -> None:
+    """What cannot be stopped is still in the way: no second engine beside it, and it serves nobody."""
+    house.runtime.zoo["rock"] = behaviour(wont_stop=True)
+    await house.open(make_profile("rock"), make_profile("b"))
+    await house.leased("rock")
+    error = await refused(house, "b")
+    assert (error.code, house.swaps()[-1].failure.phase) == ("unkillable", "stop")
+    assert house.state("rock") is EngineState.FAILED
+    assert house.runtime.running() == ["rock"]
+    house.runtime.of("rock").behaviour.wont_stop = False
+    await house.supervisor.use("b", cause=SwapCause.USER)
+    await house.settled()
+    assert house.runtime.running() == ["b"]
+
+
+async def test_leaks_memory_means_the_next_one_is_not_started(house: Any, make_profile: Any) -> None:
+    """What the box does not give back is waited for and then told with all figures; it is not gambled with."""
+    await house.open(make_profile("leaky", gib=60), make_profile("big", gib=100), reclaim_s=30)
+    await house.leased("leaky")
+    house.reader.leaked = 50 * GIB
+    began = house.clock.time
+    error = await refused(house, "big")
+    assert house.clock.time - began >= 30
+    assert isinstance(error, AdmissionError)
+    assert error.code == "does_not_fit"
+    for figure in ("100.0 GiB", "10.0 GiB", "70.0 GiB", "leaky"):
+        assert figure in error.message
+    assert ("start", "big") not in house.runtime.calls
+
+
+async def test_memory_that_comes_back_late_is_waited_for(house: Any, make_profile: Any) -> None:
+    """The next engine is created only when enough is available and it has stopped moving."""
+    await house.open(make_profile("a", gib=60), make_profile("big", gib=100), reclaim_s=300)
+    await house.leased("a")
+    house.reader.leaked = 50 * GIB
+    asking = house.ask("big")
+
+    async def release() -> None:
+        await house.clock.sleep(100)
+        house.reader.leaked = 0
+
+    releasing = asyncio.create_task(release())
+    await house.clock.drive(asking.granted())
+    await releasing
+    assert house.swaps()[-1].stage_s[SwapPhase.RECLAIM] >= 100
+    await asking.leave()
+
+
+async def test_a_missing_image_evicts_nobody(house: Any, make_profile: Any) -> None:
+    """What can be known to fail is looked at first: the running engine serves on, and the hint says what to do."""
+    await house.open(make_profile("a"), make_profile("b", image="localhost/none:0"))
+    await house.leased("a")
+    error = await refused(house, "b")
+    assert isinstance(error, HostError)
+    assert error.code == "image_missing"
+    assert "sparkdash pull b" in error.hint
+    assert house.swaps()[-1].failure.phase == "preflight"
+    assert house.state("a") is EngineState.READY
+    assert house.runtime.calls == [("start", "a")]
+    await house.leased("a")
+
+
+async def test_what_can_never_fit_evicts_nobody(house: Any, make_profile: Any) -> None:
+    """More than the whole box: refused at once, with the figures."""
+    await house.open(make_profile("a"), make_profile("whale", gib=125))
+    await house.leased("a")
+    assert (await house.supervisor.plan("whale")).fits is False
+    error = await refused(house, "whale")
+    assert error.code == "does_not_fit"
+    assert "128.0 GiB in all" in error.message
+    assert house.runtime.running() == ["a"]
+
+
+async def test_pulling_the_image_mends_it_at_once(house: Any, make_profile: Any) -> None:
+    """The remembered failure does not outlive its cause."""
+    await house.open(make_profile("b", image="new"))
+    assert (await refused(house, "b")).code == "image_missing"
+    steps = [step async for step in house.supervisor.pull("b")]
+    assert steps[-1].done
+    await house.leased("b")
+    assert house.state("b") is EngineState.READY
+
+
+async def test_a_taken_port_is_passed_over_and_a_full_range_is_told(house: Any, make_profile: Any) -> None:
+    """Another program's port is never handed to an engine; when none is left, the range is named."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        await house.open(make_profile("a"), engine_ports=(port, port))
+        error = await refused(house, "a")
+    assert error.code == "port_in_use"
+    assert str(port) in error.message
+    assert house.runtime.here == {}
+
+
+async def test_without_a_runtime_the_service_goes_on(house: Any, make_profile: Any) -> None:
+    """Podman absent: said once at the start, and to each request; when it is there again, so are engines."""
+    house.runtime.missing = True
+    await house.open(make_profile("a"))
+    assert [n.code for n in house.notices()] == ["runtime_missing"]
+    assert (await refused(house, "a")).code == "runtime_missing"
+    house.runtime.missing = False
+    await house.supervisor.use("a", cause=SwapCause.USER)
+    await house.settled()
+    assert house.state("a") is EngineState.READY
+
+
+async def test_a_client_that_leaves_during_the_drain_spares_the_running_engine(house: Any, make_profile: Any) -> None:
+    """Nothing was stopped yet and nobody wants the other: the swap is called off."""
+    await house.open(make_profile("a"), make_profile("b"))
+    holder = house.ask("a")
+    await house.clock.drive(holder.granted())
+    waiting, younger = house.ask("b"), house.ask("a")
+    await house.clock.rest()
+    await waiting.vanish()
+    await house.clock.rest()
+    assert younger.has_lease
+    assert house.state("a") is EngineState.READY
+    assert house.swaps()[-1].outcome is SwapOutcome.CANCELLED
+    assert house.runtime.calls == [("start", "a")]
+    await holder.leave()
+    await younger.leave()
+
+
+async def test_a_client_that_leaves_during_the_load_does_not_end_it(house: Any, make_profile: Any) -> None:
+    """Its retry is coming: the load goes on, and the retry joins it."""
+    await house.open(make_profile("a"))
+    waiting = house.ask("a")
+    await house.loads("a")
+    await waiting.vanish()
+    await house.leased("a")
+    assert len(house.swaps()) == 1
+    assert house.runtime.calls == [("start", "a")]
+
+
+async def test_a_client_that_leaves_as_it_is_granted_leaves_nothing_behind(house: Any, make_profile: Any) -> None:
+    """Cancelled between the grant and its first use: the lease ends all the same."""
+    await house.open(make_profile("a"), make_profile("b"))
+    await house.leased("a")
+    asking = house.ask("a")
+    granted: list[bool] = []
+
+    def hang_up(fact: Any) -> None:
+        if fact.kind == "engine" and fact.engine.in_flight == 1:
+            granted.append(asking.has_lease)
+            asking.task.cancel()
+
+    house.on_fact = hang_up
+    await house.clock.rest()
+    assert granted == [False]
+    assert asking.task.cancelled()
+    assert house.supervisor.engines["a"].in_flight == 0
+    await house.leased("b")
+    assert house.runtime.running() == ["b"]
