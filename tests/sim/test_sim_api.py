@@ -1,0 +1,268 @@
+"""The routes over real HTTP: the official client, the other protocols, errors, and what the metrics say of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from sparkdash.domain.profile import Profile
+from sparkdash.engines import registry
+from sparkdash.sim.app import App
+from sparkdash.sim.process import serving
+
+Site = tuple[App, str]
+
+
+@pytest.fixture
+async def site(make_profile: Callable[..., Profile]) -> AsyncIterator[Site]:
+    """A speculating engine, two hundred times as fast as it says."""
+    async with serving(make_profile(acceptance=(0.8, 0.6), time_scale=200)) as served:
+        yield served
+
+
+@pytest.fixture
+async def http(site: Site) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of it."""
+    async with httpx.AsyncClient(base_url=site[1], timeout=30) as client:
+        yield client
+
+
+@pytest.fixture
+async def client(site: Site) -> AsyncIterator[openai.AsyncOpenAI]:
+    """The official client."""
+    async with openai.AsyncOpenAI(base_url=f"{site[1]}/v1", api_key="none", max_retries=0) as official:
+        yield official
+
+
+def chat(**more: Any) -> dict[str, Any]:
+    """A chat's body."""
+    return {"model": "rehearsal", "messages": [{"role": "user", "content": "Tell me of blocks."}], **more}
+
+
+async def test_official_client_streams_a_chat(client: openai.AsyncOpenAI) -> None:
+    """The openai client gets a role, text in several chunks, a reason to end, and usage in a chunk without choices."""
+    stream = await client.chat.completions.create(
+        **chat(max_tokens=50), stream=True, stream_options={"include_usage": True}
+    )
+    chunks = [chunk async for chunk in stream]
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert text.startswith("This is a simulated answer")
+    assert chunks[-2].choices[0].finish_reason == "length"
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens == 50
+    assert len(chunks) < 50, "speculation puts several tokens into a chunk"
+
+
+async def test_streamed_and_whole_answers_are_the_same(client: openai.AsyncOpenAI) -> None:
+    """One prompt gives one text, streamed or not, and an end by itself says stop."""
+    stream = await client.chat.completions.create(**chat(), stream=True)
+    text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices])
+    whole = await client.chat.completions.create(**chat())
+    assert whole.choices[0].message.content == text
+    assert whole.choices[0].finish_reason == "stop"
+
+
+async def test_usage_and_metrics_agree_to_the_token(client: openai.AsyncOpenAI, site: Site, read_metrics: Any) -> None:
+    """Over a conversation, prompt, cached and generated tokens of all usages are what the counters moved by."""
+    messages: list[Any] = [{"role": "system", "content": "Be brief. " * 40}]
+    prompt = cached = generated = 0
+    for question in ("What is a block?", "And a page?", "And a queue?"):
+        messages.append({"role": "user", "content": question})
+        answer = await client.chat.completions.create(model="alias", messages=messages)
+        messages.append({"role": "assistant", "content": answer.choices[0].message.content})
+        assert answer.usage is not None
+        assert answer.usage.prompt_tokens_details is not None
+        prompt += answer.usage.prompt_tokens
+        cached += answer.usage.prompt_tokens_details.cached_tokens or 0
+        generated += answer.usage.completion_tokens
+    seen = await read_metrics(site[1])
+    total = {name: seen.total(f"vllm:{name}_total") for name in (
+        "prompt_tokens", "prefix_cache_queries", "prefix_cache_hits", "prompt_tokens_cached", "generation_tokens",
+        "spec_decode_num_drafts", "spec_decode_num_draft_tokens", "spec_decode_num_accepted_tokens",
+    )}  # fmt: skip
+    assert total["prompt_tokens"] == total["prefix_cache_queries"] == prompt
+    assert total["prefix_cache_hits"] == total["prompt_tokens_cached"] == cached > 0
+    assert total["generation_tokens"] == generated
+    by_source = seen.by("vllm:prompt_tokens_by_source_total", "source")
+    assert by_source["local_compute"] == prompt - cached
+    at = seen.by("vllm:spec_decode_num_accepted_tokens_per_pos_total", "position")
+    assert sum(at.values()) == total["spec_decode_num_accepted_tokens"]
+    assert total["spec_decode_num_draft_tokens"] == 2 * total["spec_decode_num_drafts"]
+    assert at["1"] <= at["0"] <= total["spec_decode_num_drafts"]
+    assert seen.by("vllm:request_success_total", "finished_reason")["stop"] == 3
+    assert seen.total("vllm:time_to_first_token_seconds_count") == 3
+
+
+async def test_the_adapter_finds_every_name_that_it_looks_for(
+    http: httpx.AsyncClient, site: Site, read_metrics: Any
+) -> None:
+    """All metric names of the simulated engine's adapter are on the page, and the KV capacity is the profile's."""
+    await http.post("/v1/chat/completions", json=chat(max_tokens=5))
+    names = registry.adapter(site[0].profile.engine).metrics
+    seen = await read_metrics(site[1])
+    for candidates in (
+        names.generated, names.prefilled, names.prefix_hits, names.prefix_queries, names.kv_used, names.kv_info,
+        names.running, names.waiting, names.drafts, names.draft_tokens, names.accepted, names.accepted_at,
+        tuple(f"{name}_bucket" for name in names.ttft), names.preemptions, names.started,
+    ):  # fmt: skip
+        assert seen.first(candidates), candidates
+    assert seen.info("vllm:cache_config_info")[0]["kv_cache_size_tokens"] == "262144"
+
+
+async def test_no_speculation_no_series(make_profile: Callable[..., Profile], read_metrics: Any) -> None:
+    """An engine that does not speculate has no spec_decode series: absent, not zero."""
+    async with serving(make_profile()) as (_, url):
+        assert not [name for name in (await read_metrics(url)).samples if "spec_decode" in name]
+
+
+async def test_continuous_usage_grows_to_the_final_one(http: httpx.AsyncClient) -> None:
+    """With continuous_usage_stats every chunk carries the count so far, the role's chunk zero."""
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    reply = await http.post("/v1/chat/completions", json=chat(max_tokens=30, stream=True, stream_options=options))
+    lines = [line for line in reply.text.splitlines() if line]
+    counts = [json.loads(line[6:])["usage"]["completion_tokens"] for line in lines[:-1]]
+    assert lines[-1] == "data: [DONE]"
+    assert counts[0] == 0
+    assert counts == sorted(counts)
+    assert counts[-1] == 30
+
+
+async def test_stop_strings_and_ignore_eos(client: openai.AsyncOpenAI) -> None:
+    """A stop string cuts the text before it; ignore_eos lets an answer run to its limit."""
+    cut = await client.chat.completions.create(**chat(stop=["; no model"]))
+    assert cut.choices[0].message.content == "This is a simulated answer in the name of rehearsal"
+    assert cut.choices[0].finish_reason == "stop"
+    long = await client.chat.completions.create(**chat(max_completion_tokens=900), extra_body={"ignore_eos": True})
+    assert long.usage is not None
+    assert long.usage.completion_tokens == 900
+
+
+async def test_closing_the_connection_frees_the_engine(make_profile: Callable[..., Profile], read_metrics: Any) -> None:
+    """A client that leaves, in prefill or in a stream, is out of the engine as soon as its connection is closed."""
+    async with serving(make_profile(context=200_000)) as (app, url), httpx.AsyncClient(base_url=url) as http:
+        async with http.stream("POST", "/v1/chat/completions", json=chat(max_tokens=5000, stream=True)) as reply:
+            async for _ in reply.aiter_lines():
+                break
+        waiting = asyncio.create_task(http.post("/v1/completions", json={"prompt": "word " * 100_000, "max_tokens": 5}))
+        while not (await read_metrics(url)).total("vllm:num_requests_running"):
+            assert not waiting.done()
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        while (await read_metrics(url)).total("vllm:num_requests_running"):
+            assert not app.engine.waiting
+        seen = await read_metrics(url)
+        assert seen.total("vllm:num_requests_running") == 0
+        assert seen.total("vllm:kv_cache_usage_perc") == 0
+        assert seen.by("vllm:request_success_total", "finished_reason")["abort"] == 2
+
+
+async def test_official_client_streams_a_response(client: openai.AsyncOpenAI) -> None:
+    """The Responses stream is one the official client accepts: numbered, from created to completed with usage."""
+    stream = await client.responses.create(model="rehearsal", input="Tell me.", max_output_tokens=40, stream=True)
+    events = [event async for event in stream]
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert (events[0].type, events[-1].type) == ("response.created", "response.completed")
+    final = events[-1].response
+    assert final.status == "incomplete"
+    assert final.usage.output_tokens == 40
+    assert final.output_text == "".join(event.delta for event in events if event.type == "response.output_text.delta")
+
+
+async def test_messages_stream_in_their_legal_order(http: httpx.AsyncClient) -> None:
+    """/v1/messages goes from message_start over one text block to message_stop, with the output counted."""
+    body = {"model": "rehearsal", "max_tokens": 20, "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+    reply = await http.post("/v1/messages", json=body)
+    events = [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: ")]
+    kinds = [event["type"] for event in events if event["type"] != "content_block_delta"]
+    assert kinds == ["message_start", "content_block_start", "content_block_stop", "message_delta", "message_stop"]
+    assert events[-2]["usage"]["output_tokens"] == 20
+    assert events[-2]["delta"]["stop_reason"] == "max_tokens"
+    whole = (await http.post("/v1/messages", json=body | {"stream": False})).json()
+    assert whole["content"][0]["text"] == "".join(
+        e["delta"]["text"] for e in events if e["type"] == "content_block_delta"
+    )
+
+
+async def test_embeddings_depend_on_the_text_alone(client: openai.AsyncOpenAI) -> None:
+    """Equal texts have equal unit vectors, through the official client's base64."""
+    answer = await client.embeddings.create(model="rehearsal", input=["one", "two", "one"])
+    one, two, again = (item.embedding for item in answer.data)
+    assert one == again != two
+    assert sum(value * value for value in one) == pytest.approx(1, abs=1e-5)
+
+
+async def test_small_routes_answer_as_vllm(http: httpx.AsyncClient) -> None:
+    """Health is empty, the list names owner and context, the tokenizer's ids turn back into text, the version says sim."""
+    assert (await http.get("/health")).content == b""
+    assert (await http.post("/ping")).status_code == 200
+    assert (await http.get("/load")).json() == {"server_load": 0}
+    assert (await http.get("/version")).json()["version"].endswith("+sim")
+    cards = (await http.get("/v1/models")).json()["data"]
+    assert [card["id"] for card in cards] == ["rehearsal", "alias", "auto"]
+    assert {(card["owned_by"], card["max_model_len"]) for card in cards} == {("sparkdash-sim", 8192)}
+    tokens = (await http.post("/tokenize", json={"prompt": "Grüße, world"})).json()
+    assert (await http.post("/detokenize", json={"tokens": tokens["tokens"]})).json() == {"prompt": "Grüße, world"}
+    assert tokens["count"] == len(tokens["tokens"])
+    counted = await http.post("/v1/messages/count_tokens", json={"messages": [{"role": "user", "content": "hi"}]})
+    assert counted.json()["input_tokens"] > 0
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "says"),
+    [
+        ("/v1/chat/completions", chat(model="nope"), 404, "The model `nope` does not exist"),
+        ("/v1/chat/completions", chat(max_tokens=9000), 400, "max_tokens=9000 cannot be greater than max_model_len=8192"),
+        ("/v1/chat/completions", chat(max_tokens=8190), 400, "This model's maximum context length is 8192 tokens. However, you requested"),
+        ("/v1/completions", {"prompt": "word " * 9000}, 400, "maximum context length is 8192"),
+        ("/v1/chat/completions", {"model": "rehearsal"}, 400, "messages: Field required"),
+        ("/v1/chat/completions", chat(n=2), 400, "one choice"),
+        ("/v1/chat/completions", chat(max_tokens=0.5), 400, "at least 1"),
+        ("/v1/messages", chat(), 400, "max_tokens: Field required"),
+        ("/detokenize", {"tokens": [3]}, 400, "no token id"),
+        ("/v1/embeddings", {"input": [1, 2]}, 400, "string"),
+    ],
+)  # fmt: skip
+async def test_mistakes_get_the_engines_error_object(
+    http: httpx.AsyncClient, path: str, body: Any, status: int, says: str
+) -> None:
+    """A client's mistake has vLLM's status and an error object with message, type, param and code."""
+    reply = await http.post(path, json=body)
+    error = reply.json()["error"]
+    assert (reply.status_code, error["code"]) == (status, status)
+    assert says in error["message"]
+    assert error.keys() == {"message", "type", "param", "code"}
+
+
+async def test_broken_json_and_unknown_places(http: httpx.AsyncClient) -> None:
+    """Broken JSON is 400 with its position, an unknown path 404, a wrong method 405; the connection lives on."""
+    broken = await http.post("/v1/chat/completions", content=b'{"model":')
+    assert (broken.status_code, broken.json()["error"]["param"]) == (400, "body.9")
+    assert (await http.post("/v1/rerank", json={})).json() == {"detail": "Not Found"}
+    assert (await http.get("/v1/chat/completions")).status_code == 405
+    assert (await http.get("/health")).status_code == 200
+
+
+async def test_the_wire_is_read_as_it_comes(site: Site) -> None:
+    """Nonsense instead of HTTP closes the connection, and a request in two parts with a chunked body is understood."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(site[1].rsplit(":", 1)[1]))
+    writer.write(b"nonsense\r\n\r\n")
+    assert await reader.read() == b""
+    writer.close()
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(site[1].rsplit(":", 1)[1]))
+    writer.write(
+        b'POST /tokenize HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n8\r\n{"prompt\r\n'
+    )
+    await writer.drain()
+    writer.write(b'6\r\n":"a"}\r\n0\r\n\r\n')
+    answer = await reader.read()
+    assert b'"count":1' in answer
+    assert b"connection: close" in answer
+    writer.close()

@@ -1,0 +1,192 @@
+"""The scheduler on a clock that does not wait: durations are exact, in simulated seconds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.profile import SimSpec, SimSpeed
+from sparkdash.sim import prose
+from sparkdash.sim.engine import Engine, Run
+from sparkdash.sim.pace import Clock, Pace, expected_accepted
+from sparkdash.sim.prefix_cache import PrefixCache
+from sparkdash.sim.tokens import tokenize
+
+SPEEDS = (SimSpeed(context=0, decode_tok_s=50, prefill_tok_s=1000),)
+
+
+@asynccontextmanager
+async def engine_of(clock: Clock, *, kv_tokens: int = 65536, seats: int = 16, **spec: Any) -> AsyncIterator[Engine]:
+    """A running engine."""
+    engine = Engine(Pace(SimSpec(speeds=SPEEDS, **spec)), PrefixCache(kv_tokens), clock, seats=seats)
+    stepping = asyncio.create_task(engine.run())
+    try:
+        yield engine
+    finally:
+        stepping.cancel()
+        await asyncio.gather(stepping, return_exceptions=True)
+
+
+def ask(engine: Engine, text: str, answer: int, seed: str = "s") -> Run:
+    """Queue a prompt whose answer has exactly `answer` tokens."""
+    words = prose.script(prose.tokens("m", seed), limit=answer, natural=None)
+    return engine.submit(tokenize(text), words, limit=answer, seed=seed)
+
+
+async def ended(engine: Engine, *runs: Run) -> None:
+    """Read answers to their ends."""
+    for run in runs:
+        async for _ in engine.stream(run):
+            pass
+
+
+def text_of_tokens(count: int, seed: str = "long") -> str:
+    """Prose of that many tokens."""
+    text = prose.paragraph(prose.seeded(seed), count)
+    return b"".join(tokenize(text)[:count]).decode()
+
+
+async def test_ttft_is_the_prompt_over_the_prefill_speed(virtual_clock: Any) -> None:
+    """Alone, 3000 prompt tokens at 1000 tok/s give the first token after three seconds."""
+    async with engine_of(virtual_clock) as engine:
+        run = ask(engine, text_of_tokens(3000), 1)
+        await ended(engine, run)
+        assert run.prompt == 3000
+        assert run.last == pytest.approx(3.0)
+
+
+async def test_cached_prompt_tokens_cost_no_time(virtual_clock: Any) -> None:
+    """A prompt that was seen before pays only for what is new, and the counters say what was found."""
+    async with engine_of(virtual_clock) as engine:
+        text = text_of_tokens(3200)
+        await ended(engine, ask(engine, text, 1))
+        begun = virtual_clock.now()
+        again = ask(engine, text + " and now?", 1)
+        await ended(engine, again)
+        assert again.cached == 3200
+        assert again.last - begun == pytest.approx((again.prompt - again.cached) / 1000)
+        assert (engine.counters.queries, engine.counters.hits) == (3200 + again.prompt, 3200)
+
+
+async def test_decode_runs_at_the_published_speed(virtual_clock: Any) -> None:
+    """Without speculation 101 tokens at 50 tok/s take two seconds after the first."""
+    async with engine_of(virtual_clock) as engine:
+        run = ask(engine, "hello", 101)
+        await ended(engine, run)
+        assert run.first is not None
+        assert run.last - run.first == pytest.approx(2.0)
+
+
+async def test_speculation_keeps_the_net_speed_and_accepts_as_told(virtual_clock: Any) -> None:
+    """With acceptance 0.8, 0.5 the net speed is still 50 tok/s, and each position is accepted as often as its chances say."""
+    async with engine_of(virtual_clock, acceptance=(0.8, 0.5)) as engine:
+        run = ask(engine, "hello", 20_001)
+        await ended(engine, run)
+        assert run.first is not None
+        assert 20_000 / (run.last - run.first) == pytest.approx(50, rel=0.02)
+        shares = [count / engine.counters.drafts for count in engine.counters.accepted_at]
+        assert shares == pytest.approx([0.8, 0.4], abs=0.015)
+        assert engine.counters.generated == 20_001
+
+
+async def test_streams_share_sublinearly(virtual_clock: Any) -> None:
+    """Four streams together make 4 ** 0.55 times one stream's speed."""
+    async with engine_of(virtual_clock) as engine:
+        runs = [ask(engine, "hello", 201, seed=str(number)) for number in range(4)]
+        await ended(engine, *runs)
+        assert runs[0].first is not None
+        assert 4 * 200 / (runs[0].last - runs[0].first) == pytest.approx(50 * 4**0.55, rel=0.01)
+
+
+async def test_speed_falls_with_context_as_told(virtual_clock: Any) -> None:
+    """Between two given contexts the speed is on the straight line between them; beyond them it is flat."""
+    pace = Pace(
+        SimSpec(
+            speeds=(
+                SimSpeed(context=1000, decode_tok_s=60, prefill_tok_s=2000),
+                SimSpeed(context=3000, decode_tok_s=40, prefill_tok_s=1000),
+            )
+        )
+    )
+    assert [1 / pace.step_s([context]) for context in (0, 1000, 2000, 3000, 9000)] == pytest.approx(
+        [60, 60, 50, 40, 40]
+    )
+    assert pace.prefill_s(1500, 2000) == pytest.approx(1.0)
+
+
+def test_expected_acceptance_multiplies_along_the_positions() -> None:
+    """The third draft only counts when the first two were accepted."""
+    assert expected_accepted((0.8, 0.5, 0.5)) == pytest.approx(0.8 + 0.4 + 0.2)
+    assert expected_accepted(()) == 0
+
+
+async def test_time_scale_speeds_everything_up(virtual_clock: Any) -> None:
+    """At time_scale 10 the same request takes a tenth of the time."""
+    async with engine_of(virtual_clock, time_scale=10) as engine:
+        run = ask(engine, text_of_tokens(3000), 101)
+        await ended(engine, run)
+        assert run.last == pytest.approx((3.0 + 2.0) / 10, rel=0.01)
+
+
+async def test_requests_beyond_the_seats_wait(virtual_clock: Any) -> None:
+    """With two seats the third request waits, runs when a seat is free, and its wait is counted as queue time."""
+    async with engine_of(virtual_clock, seats=2) as engine:
+        runs = [ask(engine, "hello", 51, seed=str(number)) for number in range(3)]
+        async for _ in engine.stream(runs[0]):
+            if engine.running:
+                assert [len(engine.running), len(engine.waiting)] == [2, 1]
+                break
+        await ended(engine, *runs)
+        assert runs[2].admitted == pytest.approx(runs[0].last)
+        assert engine.counters.queue.total == pytest.approx(runs[2].admitted)
+
+
+async def test_abort_takes_effect_at_once(virtual_clock: Any) -> None:
+    """An aborted request is out of the batch and of the cache in the same moment, and counted as aborted once."""
+    async with engine_of(virtual_clock) as engine:
+        run = ask(engine, text_of_tokens(500), 1000)
+        async for _ in engine.stream(run):
+            break
+        engine.abort(run)
+        engine.abort(run)
+        assert (engine.running, engine.cache.in_use) == ([], 0)
+        assert engine.counters.finished["abort"] == 1
+
+
+async def test_a_full_cache_preempts_the_last_one_and_loses_nothing(virtual_clock: Any) -> None:
+    """Two answers that do not fit together both end with all their tokens; the later one was thrown out on the way."""
+    async with engine_of(virtual_clock, kv_tokens=512) as engine:
+        runs = [ask(engine, "hello", 400, seed=str(number)) for number in range(2)]
+        await ended(engine, *runs)
+        assert engine.counters.preemptions >= 1
+        assert [run.produced for run in runs] == [400, 400]
+        assert engine.counters.generated == 800
+        assert engine.counters.prompt == 2 * runs[0].prompt
+        assert engine.cache.in_use == 0
+
+
+async def test_a_request_as_large_as_the_cache_still_ends(virtual_clock: Any) -> None:
+    """Prompt and answer that fill the pool to its last token, with drafts that would reach beyond it, come to an end."""
+    async with engine_of(virtual_clock, kv_tokens=512, acceptance=(1.0, 1.0)) as engine:
+        run = ask(engine, text_of_tokens(112), 400)
+        await asyncio.wait_for(ended(engine, run), 5)
+        assert run.produced == 400
+
+
+async def test_the_same_request_gives_the_same_chunks(virtual_clock: Any) -> None:
+    """Draws come from the request's seed, so a run can be repeated, batch mates or not."""
+
+    async def sizes(engine: Engine, run: Run) -> list[int]:
+        return [piece.tokens async for piece in engine.stream(run)]
+
+    async with engine_of(virtual_clock, acceptance=(0.7, 0.6)) as engine:
+        alone = await sizes(engine, ask(engine, "hello", 100))
+        mate = ask(engine, "other", 100, seed="mate")
+        together = await sizes(engine, ask(engine, "hello", 100))
+        await ended(engine, mate)
+    assert alone == together
+    assert max(alone) == 3

@@ -1,0 +1,220 @@
+"""The engine as a process: its log, its port, its signals, its claim on memory, and every animal of the zoo."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.engines import registry
+from sparkdash.sim import faults
+from sparkdash.sim.claims import claims
+from sparkdash.units import GIB
+
+READY = "Application startup complete."
+Start = Callable[[Profile], Awaitable[Any]]
+MakeProfile = Callable[..., Profile]
+Eventually = Callable[[Callable[[], bool]], Awaitable[None]]
+
+
+def chat(**more: Any) -> dict[str, Any]:
+    """A chat's body."""
+    return {"messages": [{"role": "user", "content": "hello"}], **more}
+
+
+async def test_the_log_is_read_as_vllms(start: Start, make_profile: MakeProfile) -> None:
+    """The adapter sees every stage of the load in vLLM's order, weights and graphs with growing fractions, and ready last."""
+    child = await start(make_profile(load_s=0.5, acceptance=(0.7,)))
+    await child.until(READY)
+    adapter = registry.adapter(EngineKind.SIM)
+    seen = [progress for line in child.lines if (progress := adapter.read_log(line))]
+    assert list(dict.fromkeys(p.stage for p in seen)) == [
+        "weights",
+        "compile",
+        "kv",
+        "graphs",
+        "warmup",
+        "http",
+        "ready",
+    ]
+    shards = [p.fraction for p in seen if "checkpoint shards" in p.detail]
+    assert shards == sorted(shards)
+    assert (shards[0], shards[-1]) == (0, 1)
+    assert any("SIMULATED" in line for line in child.lines)
+
+
+async def test_clients_are_refused_until_it_is_ready(start: Start, make_profile: MakeProfile) -> None:
+    """While it loads nobody can connect; the moment it says ready it answers; SIGTERM ends it with 0 and frees the port."""
+    child = await start(make_profile(load_s=1))
+    await child.until("Completed |")
+    async with httpx.AsyncClient(base_url=child.url) as http:
+        with pytest.raises(httpx.ConnectError):
+            await http.get("/health")
+        await child.until(READY)
+        assert (await http.get("/health")).status_code == 200
+    child.process.send_signal(signal.SIGTERM)
+    assert await child.rest() == 0
+    with socket.create_server(("127.0.0.1", child.port)):
+        pass
+
+
+async def test_memory_is_claimed_as_it_loads_and_given_back(
+    start: Start, make_profile: MakeProfile, eventually: Eventually
+) -> None:
+    """The claim grows with the weights, is whole when ready, and is gone with the process."""
+    child = await start(make_profile(load_s=1.5, memory_gib=64))
+    await child.until("100% Completed")
+    early = claims(child.folder)
+    await child.until(READY)
+    await eventually(lambda: [claim.memory for claim in claims(child.folder)] == [64 * GIB])
+    assert [(claim.profile, claim.memory < 64 * GIB) for claim in early] == [("rehearsal", True)]
+    child.process.terminate()
+    await child.rest()
+    assert list(child.folder.iterdir()) == []
+
+
+async def test_a_killed_process_claims_nothing(start: Start, make_profile: MakeProfile) -> None:
+    """After SIGKILL its file is still there, and does not count."""
+    child = await start(make_profile(load_s=0))
+    await child.until(READY)
+    child.process.kill()
+    await child.rest()
+    assert list(child.folder.glob("*.json"))
+    assert claims(child.folder) == []
+
+
+async def test_it_starts_with_little_cpu(start: Start, make_profile: MakeProfile) -> None:
+    """From exec to exit it takes less than 0.4 s of CPU."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    child = await start(make_profile(load_s=0))
+    await child.until(READY)
+    child.process.terminate()
+    await child.rest()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.4
+
+
+async def test_a_taken_port_ends_it_with_vllms_words(
+    start: Start, make_profile: MakeProfile, unused_tcp_port: int
+) -> None:
+    """Its port in use, or said to be, ends it at once with exit code 1 and a line that the adapter knows."""
+    with socket.create_server(("127.0.0.1", unused_tcp_port)):
+        taken = await start(make_profile())
+        assert await taken.rest() == 1
+    pretended = await start(make_profile(fault="port-taken"))
+    assert await pretended.rest() == 1
+    for child in (taken, pretended):
+        assert registry.adapter(EngineKind.SIM).classify(child.lines, 1).code == "port_in_use"
+
+
+async def test_dies_loading(start: Start, make_profile: MakeProfile) -> None:
+    """It runs out of memory in the middle of its load, with exit code 1, and never listens."""
+    child = await start(make_profile(load_s=0.3, fault="dies-loading"))
+    assert await child.rest() == 1
+    assert registry.adapter(EngineKind.SIM).classify(child.lines, 1).code == "out_of_memory"
+    assert not any(READY in line for line in child.lines)
+
+
+async def test_never_ready(start: Start, make_profile: MakeProfile) -> None:
+    """It stops in the middle of the weights, says nothing more, and still obeys SIGTERM."""
+    child = await start(make_profile(load_s=0.3, fault="never-ready"))
+    await child.until("33% Completed")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(child.until("50%"), 0.7)
+    child.process.terminate()
+    assert await child.rest() == 0
+
+
+async def test_dies_mid_stream(start: Start, make_profile: MakeProfile) -> None:
+    """A short answer is whole; a long one breaks off with the process, whose last line is a fatal error."""
+    child = await start(make_profile(load_s=0, time_scale=20, fault="dies-mid-stream"))
+    await child.until(READY)
+    async with httpx.AsyncClient(base_url=child.url) as http:
+        short = await http.post("/v1/chat/completions", json=chat(max_tokens=16))
+        assert short.json()["usage"]["completion_tokens"] == 16
+        got: list[str] = []
+        with pytest.raises(httpx.HTTPError):
+            async with http.stream("POST", "/v1/chat/completions", json=chat(max_tokens=400, stream=True)) as reply:
+                got += [line async for line in reply.aiter_lines()]
+    assert await child.rest() == 1
+    assert any("EngineCore encountered a fatal error" in line for line in child.lines)
+
+
+async def test_wont_stop(start: Start, make_profile: MakeProfile) -> None:
+    """SIGTERM is noted and ignored: it goes on answering until SIGKILL."""
+    child = await start(make_profile(load_s=0, fault="wont-stop"))
+    await child.until(READY)
+    child.process.terminate()
+    await child.until("signal ignored")
+    async with httpx.AsyncClient() as http:
+        assert (await http.get(f"{child.url}/health")).status_code == 200
+    child.process.kill()
+    assert await child.rest() == -signal.SIGKILL
+
+
+async def test_forks_orphans(start: Start, make_profile: MakeProfile, eventually: Eventually) -> None:
+    """Its memory belongs to a child of its process group that outlives it, and goes when the group is killed."""
+    child = await start(make_profile(load_s=0, memory_gib=10, fault="forks-orphans"))
+    await child.until(READY)
+    child.process.terminate()
+    assert await child.rest() == 0
+    (orphan,) = claims(child.folder)
+    assert orphan.pid != child.process.pid
+    assert os.getpgid(orphan.pid) == child.process.pid
+    os.killpg(child.process.pid, signal.SIGKILL)
+    await eventually(lambda: claims(child.folder) == [])
+
+
+async def test_leaks_memory(start: Start, make_profile: MakeProfile, eventually: Eventually) -> None:
+    """Its claim grows beyond what it should need, and goes on growing."""
+    child = await start(make_profile(load_s=0, memory_gib=1, fault="leaks-memory"))
+    await child.until(READY)
+    sizes: set[int] = set()
+
+    def grown() -> bool:
+        sizes.update(claim.memory for claim in claims(child.folder))
+        return len([size for size in sizes if size > GIB]) >= 2
+
+    await eventually(grown)
+    assert max(sizes) > GIB
+
+
+@pytest.mark.parametrize(
+    ("argument", "says"),
+    [
+        ('{"name": "x", "engine": "sim", "sim": {"fault": "purple"}}', "no fault 'purple'. Faults: slow, never-ready"),
+        ('{"name": "x", "engine": "abacus"}', "--profile-json is no profile: engine"),
+        ("{", "--profile-json is no profile"),
+    ],
+)
+async def test_a_wrong_call_is_told_shortly(argument: str, says: str) -> None:
+    """A profile that cannot be used ends the program with 2 and one line, no stack trace."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "sparkdash.sim", "--port", "0", "--profile-json", argument),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, error = await process.communicate()
+    assert process.returncode == 2
+    assert says in error.decode()
+    assert len(error.decode().splitlines()) == 1
+
+
+def test_the_documented_zoo_is_the_zoo() -> None:
+    """Every animal is described in the module's text, and the profile's JSON can carry its name."""
+    described = [
+        line.split()[0]
+        for line in (faults.__doc__ or "").splitlines()
+        if line.split()[:1] and line.split()[0] in faults.ZOO
+    ]
+    assert described == list(faults.ZOO)
+    assert json.loads(Profile(name="x", engine=EngineKind.SIM).model_dump_json())["sim"] is None

@@ -1,0 +1,123 @@
+"""The demo's traffic: who asks, what it asks, and that it can be switched off."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from sparkdash.domain.profile import Profile
+from sparkdash.sim.http import Request, Response, listen
+from sparkdash.sim.process import serving
+from sparkdash.sim.prose import seeded
+from sparkdash.sim.traffic import HABITS, Habit, Talk, Traffic
+
+Eventually = Callable[[Callable[[], bool]], Awaitable[None]]
+QUICK = Habit("codex", system=50, ask=(5, 10), think=(0, 0), answer=(5, 10), turns=3)
+
+
+class Gateway:
+    """Notes every request and answers it as told."""
+
+    def __init__(self) -> None:
+        self.requests: asyncio.Queue[Request] = asyncio.Queue()
+        self.status = 200
+
+    async def handle(self, request: Request) -> Response:
+        self.requests.put_nowait(request)
+        return Response(b'data: {"choices":[{"delta":{"content":"Yes."}}]}\n\ndata: [DONE]\n\n', self.status)
+
+
+@pytest.fixture
+async def gateway() -> AsyncIterator[tuple[Gateway, str]]:
+    """One that answers at once."""
+    fake = Gateway()
+    sock = socket.create_server(("127.0.0.1", 0))
+    site = await listen(fake.handle, sock)
+    yield fake, f"http://127.0.0.1:{sock.getsockname()[1]}/v1"
+    site.close()
+
+
+@asynccontextmanager
+async def talking(traffic: Traffic) -> AsyncIterator[None]:
+    """Traffic that runs meanwhile."""
+    task = asyncio.create_task(traffic.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_pretend_clients_ask_auto_and_say_who_they_are(gateway: tuple[Gateway, str]) -> None:
+    """Each client streams chats with usage to `auto`, and its User-Agent begins with sparkdash-demo/."""
+    fake, url = gateway
+    async with talking(Traffic(url)):
+        first = [await fake.requests.get() for _ in HABITS]
+    assert {r.headers["user-agent"] for r in first} == {f"sparkdash-demo/{habit.client}" for habit in HABITS}
+    for request in first:
+        body = json.loads(request.body)
+        assert (request.path, body["model"], body["stream"]) == ("/v1/chat/completions", "auto", True)
+        assert body["stream_options"] == {"include_usage": True}
+
+
+async def test_switched_off_it_is_silent_and_on_again_it_goes_on(gateway: tuple[Gateway, str]) -> None:
+    """Off means that nothing is asked; on begins at once."""
+    fake, url = gateway
+    traffic = Traffic(url, on=False, habits=(QUICK,))
+    async with talking(traffic):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(fake.requests.get(), 0.2)
+        assert not traffic.on
+        traffic.switch(on=True)
+        assert (await fake.requests.get()).method == "POST"
+        assert traffic.on
+
+
+async def test_refusals_are_met_with_patience(gateway: tuple[Gateway, str], eventually: Eventually) -> None:
+    """After an error, or with nobody there, it waits and asks the same thing again."""
+    fake, url = gateway
+    fake.status = 503
+    pauses: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        fake.status = 200
+        await asyncio.sleep(0)
+
+    async with talking(Traffic(url, habits=(QUICK,), sleep=pause)):
+        first, second, third = [json.loads((await fake.requests.get()).body)["messages"] for _ in range(3)]
+    assert pauses[0] == 3
+    assert len(first) == len(second) == 2
+    assert [m["role"] for m in third] == ["system", "user", "assistant", "user"]
+    gone = Traffic("http://127.0.0.1:9/v1", habits=(QUICK,), sleep=pause)
+    pauses.clear()
+    async with talking(gone):
+        await eventually(lambda: bool(pauses))
+    assert pauses[0] == 3
+
+
+async def test_its_conversations_use_the_prefix_cache(
+    make_profile: Callable[..., Profile], eventually: Eventually
+) -> None:
+    """Against a simulated engine most of a growing conversation is found in the cache."""
+    async with serving(make_profile(time_scale=500, context=32768)) as (app, url):
+        habit = Habit("aider", system=800, ask=(5, 20), think=(0, 0), answer=(20, 40), turns=8)
+        async with talking(Traffic(f"{url}/v1", habits=(habit,))):
+            await eventually(lambda: app.engine.counters.finished["length"] >= 6)
+        assert app.engine.counters.hits / app.engine.counters.queries > 0.6
+
+
+def test_a_talk_begins_anew_after_its_turns() -> None:
+    """A conversation grows turn by turn and starts over with another session when it is long enough."""
+    talk = Talk(QUICK, seeded("x"))
+    lengths = []
+    for _ in range(5):
+        talk.next()
+        lengths.append(len(talk.messages))
+        talk.answered("Yes.")
+    assert lengths == [2, 4, 6, 2, 4]
