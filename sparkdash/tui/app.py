@@ -48,6 +48,7 @@ class SparkdashApp(App[None]):
     TITLE = "sparkdash"
     ALLOW_SELECT = False
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (80, "-normal"), (160, "-wide")]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (40, "-tall")]
     MODES = {
         "dashboard": DashboardPage,
         "profiles": ProfilesPage,

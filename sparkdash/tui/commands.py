@@ -99,4 +99,6 @@ def _of_profiles(app: Actions) -> Iterator[SystemCommand]:
     )
     for profile in app.view.snapshot.profiles if app.view.snapshot else ():
         for title, about, action in verbs:
-            yield SystemCommand(title.format(profile.name), about, partial(action, profile.name))
+            yield SystemCommand(
+                title.format(profile.name), about, partial(action, profile.name), discover=title is verbs[0][0]
+            )

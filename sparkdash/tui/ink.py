@@ -27,6 +27,8 @@ class Ink(StrEnum):
     """Frames and empty parts of bars."""
     GOOD = "good"
     """Ours and healthy: the one accent."""
+    TRACE = "trace"
+    """The past of what is healthy: sparklines, quieter than the figure they belong to."""
     WARN = "warn"
     """Needs a look."""
     BAD = "bad"

@@ -21,12 +21,12 @@ _COLOURS: dict[str, dict[str, str]] = {
     DARK: {
         "background": "#0f1317", "lit": "#22303a",
         "plain": "#cbd3da", "strong": "#f3f6f8", "dim": "#85919c", "faint": "#3b454e",
-        "good": "#86c06c", "warn": "#e2ab45", "bad": "#ec6a63",
+        "good": "#86c06c", "trace": "#557f47", "warn": "#e2ab45", "bad": "#ec6a63",
     },
     LIGHT: {
         "background": "#fbfbf8", "lit": "#e2eadc",
         "plain": "#2c333a", "strong": "#0b0f13", "dim": "#66707a", "faint": "#c6ccd0",
-        "good": "#367a1c", "warn": "#945c00", "bad": "#b3261e",
+        "good": "#367a1c", "trace": "#8fb67d", "warn": "#945c00", "bad": "#b3261e",
     },
 }  # fmt: skip
 
@@ -38,6 +38,7 @@ _WITHOUT_COLOUR: dict[Ink, Style] = {
     Ink.DIM: Style(dim=True),
     Ink.FAINT: Style(dim=True),
     Ink.GOOD: Style(),
+    Ink.TRACE: Style(),
     Ink.WARN: Style(bold=True),
     Ink.BAD: Style(bold=True, underline=True),
 }
@@ -49,7 +50,7 @@ Looks = Mapping[tuple[Ink, bool], Style]
 def _coloured(colours: dict[str, str]) -> dict[tuple[Ink, bool], Style]:
     looks: dict[tuple[Ink, bool], Style] = {}
     for ink in Ink:
-        look = Style(color=colours[ink], bold=ink in _BOLD or None)
+        look = Style(color=colours[ink], bgcolor=colours["background"], bold=ink in _BOLD or None)
         looks[ink, False] = look
         looks[ink, True] = look + Style(bgcolor=colours["lit"])
     return looks

@@ -91,7 +91,9 @@ def request(ident: str, state: RequestState = RequestState.STREAMING, **changes:
 REQUESTS = (
     request("r1", prompt_tokens=18204, cached_tokens=17920, completion_tokens=312, ttft_s=0.38, decode_tok_s=57.1),
     request("r2", client="open-webui", prompt_tokens=1033, cached_tokens=896, ttft_s=0.09),
-    request("r3", RequestState.WAITING, client="aider", profile=CODER, granted_at=None, position=1, started_at=NOW - 62),
+    request(
+        "r3", RequestState.WAITING, client="aider", profile=CODER, granted_at=None, position=1, started_at=NOW - 62
+    ),
 )
 ENDED = (
     request("r0", RequestState.DONE, client="curl", prompt_tokens=12, cached_tokens=0, completion_tokens=64, ttft_s=0.21,
@@ -154,7 +156,9 @@ def swapping(**changes: Any) -> Snapshot:
     """The same box in the middle of a swap."""
     coming = engine(CODER, EngineState.LOADING, since=NOW - 60, ready_at=None, load_s=None, version=None)
     box = sample(engines={CODER: 17 * GIB}, free=60 * GIB)
-    return world(**({"engines": {CODER: coming}, "swap": swap(), "requests": {"r3": REQUESTS[2]}, "sample": box} | changes))
+    return world(
+        **({"engines": {CODER: coming}, "swap": swap(), "requests": {"r3": REQUESTS[2]}, "sample": box} | changes)
+    )
 
 
 class ScriptedLink:

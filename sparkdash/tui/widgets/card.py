@@ -12,7 +12,7 @@ from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.widgets import figures, words
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
 from sparkdash.tui.widgets.progress import swap_rows, swap_title
-from sparkdash.units import duration, number, tokens
+from sparkdash.units import duration, number
 
 DOTS = say(" · ", Ink.FAINT)
 RULE = say(" ── ", Ink.FAINT)
@@ -51,7 +51,7 @@ def failure_rows(failure: Failure, width: int, log_lines: int = 3) -> list[Line]
 
 def _title(view: View, engine: Engine) -> Line:
     profile = view.snapshot.profile(engine.profile) if view.snapshot else None
-    context = say(tokens(profile.context), Ink.PLAIN) if profile and profile.context else EMPTY
+    context = say(words.context(profile.context), Ink.PLAIN) if profile and profile.context else EMPTY
     about = join([say(words.kind(profile, engine), Ink.PLAIN), context], DOTS)
     return join([say(engine.profile, Ink.STRONG), about], RULE)
 
@@ -102,7 +102,7 @@ def _nothing(view: View, width: int) -> list[Line]:
             "Press 2 for the profiles and ⏎ to start one,",
             "or send a request: the model it names is brought up by itself.",
         )
-        return [say("Memory is free, nothing is loaded."), EMPTY, *(say(line, Ink.STRONG) for line in advice)]
+        return [say("No engine is loaded."), EMPTY, *(say(line, Ink.STRONG) for line in advice)]
     rows = [say("There are no profiles, so there is nothing to run yet.")]
     rows += wrap(
         "→ Put a YAML file into ~/.config/sparkdash/profiles (`sparkdash profiles --help`), then press r.",
@@ -124,4 +124,4 @@ class EngineCard(Panel):
 
     def _tall(self) -> int:
         rows = self.app.size.height
-        return 1 if rows < 32 else 2 if rows < 48 else 4
+        return 1 if rows < 36 else 2 if rows < 52 else 3

@@ -17,7 +17,7 @@ from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
 from sparkdash.tui.widgets.spark import spark
 from sparkdash.units import DASH, duration, number, percent
 
-LABEL = 18
+LABEL, RATIO = 17, 8
 LEAST = 70
 """Cells below which A stands above B."""
 
@@ -51,7 +51,7 @@ def rows(view: View, width: int) -> list[Line]:
     a, b = snapshot.toggle_a, snapshot.toggle_b
     if width < LEAST:
         return [*_single(view, snapshot, "A", a, width), EMPTY, *_single(view, snapshot, "B", b, width)]
-    cells = (width - LABEL - 12) // 2
+    cells = (width - LABEL - RATIO) // 2
     lines = [_heads(a, b, cells), _states(snapshot, a, b, view.now, cells)]
     lines += [_row(figure, _seen(snapshot, a), _seen(snapshot, b), cells) for figure in FIGURES]
     lines.append(_rates(snapshot, a, b, cells))
@@ -77,8 +77,11 @@ def _seen(snapshot: Snapshot, name: str) -> Figures:
 
 
 def _heads(a: str, b: str, cells: int) -> Line:
-    names = [right(say(f"{side}  ", Ink.GOOD) + say(name, Ink.STRONG), cells) for side, name in (("A", a), ("B", b))]
-    return say(" " * LABEL) + names[0] + names[1] + right(say("B to A", Ink.DIM), 12)
+    names = [
+        say(" ") + right(say(f"{side}  ", Ink.GOOD) + say(name, Ink.STRONG), cells - 1)
+        for side, name in (("A", a), ("B", b))
+    ]
+    return say(" " * LABEL) + names[0] + names[1] + right(say("B to A", Ink.DIM), RATIO)
 
 
 def _states(snapshot: Snapshot, a: str, b: str, now: float, cells: int) -> Line:
@@ -100,7 +103,7 @@ def _row(figure: Figure, a: Figures, b: Figures, cells: int) -> Line:
     for value in values:
         told = figure.text(value)
         line += right(say(told, Ink.DIM if told == DASH else Ink.PLAIN), cells)
-    return line + right(_ratio(*values) if figure.ratio else EMPTY, 12)
+    return line + right(_ratio(*values) if figure.ratio else EMPTY, RATIO)
 
 
 def _ratio(a: float | None, b: float | None) -> Line:
@@ -113,7 +116,7 @@ def _rates(snapshot: Snapshot, a: str, b: str, cells: int) -> Line:
     """The last requests' decode rates of both, to one scale."""
     both = [_seen(snapshot, name).rates for name in (a, b)]
     top = max((*both[0], *both[1]), default=0.0)
-    bars = [right(say(spark(rates, top)[0] or DASH, Ink.GOOD if rates else Ink.DIM), cells) for rates in both]
+    bars = [right(say(spark(rates, top)[0] or DASH, Ink.TRACE if rates else Ink.DIM), cells) for rates in both]
     return pad(say("last requests", Ink.DIM), LABEL) + bars[0] + bars[1]
 
 

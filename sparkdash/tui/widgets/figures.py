@@ -18,7 +18,8 @@ from sparkdash.units import DASH, number, percent, tokens
 
 LABEL, FIGURE, UNIT, REMARK = 9, 6, 6, 24
 """Cells of the columns; the sparkline takes the rest."""
-LEAST_SPARK = 12
+LEAST_WITH_REMARKS = 64
+"""Cells below which the remarks give way to the sparklines."""
 DOTS = say(" · ", Ink.DIM)
 
 
@@ -37,11 +38,12 @@ def rows(view: View, engine: Engine, width: int, tall: int) -> list[Line]:
     """Four figures with sparklines of `tall` rows, and the acceptance of drafts."""
     sample = view.engine_sample(engine.profile) or EngineSample(at=0.0)
     seen = (view.snapshot.figures.get(engine.profile) if view.snapshot else None) or Figures()
+    remarks = width >= LEAST_WITH_REMARKS
+    cells = max(width - LABEL - FIGURE - UNIT - 2 - (REMARK + 3 if remarks else 0), 0)
     lines: list[Line] = []
     for row in _figures(view, engine, sample, seen):
-        cells = max(width - LABEL - FIGURE - UNIT - REMARK - 5, LEAST_SPARK)
         values = view.history.last(engine.profile, row.metric, cells, view.now)
-        lines += _drawn(row, values, tall)
+        lines += [*_drawn(row if remarks else row._replace(remark=EMPTY), values, tall), *([EMPTY] if tall > 1 else [])]
     lines.append(_acceptance(view, engine, sample, width))
     if view.engine_age_s(engine.profile) is not None:
         lines = [dimmed(line) for line in lines]
@@ -70,8 +72,8 @@ def _drawn(row: Row, values: Sequence[float | None], tall: int) -> list[Line]:
     head += pad(say(f" {row.unit}", Ink.DIM), UNIT) + say("  ")
     blank = say(" " * length(head))
     # the figure stands beside the sparkline's foot, where one row's height would put it
-    lines = [blank + say(bar, Ink.GOOD) for bar in bars[:-1]]
-    return [*lines, head + say(bars[-1], Ink.GOOD) + say("   ") + row.remark]
+    lines = [blank + say(bar, Ink.TRACE) for bar in bars[:-1]]
+    return [*lines, head + say(bars[-1], Ink.TRACE) + (say("   ") + row.remark if row.remark else EMPTY)]
 
 
 def _pair(name: str, value: str) -> Line:

@@ -11,6 +11,7 @@ from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.units import DASH, gib, number, percent
 
+ROOMY = 76
 PRESSURE_LOOK = 0.05
 PRESSURE_ACT = 0.20
 """Shares of time in which everything stood still for memory (PSI full). Anything above a few percent is felt; at a fifth the box thrashes."""
@@ -48,7 +49,8 @@ def row(view: View, width: int) -> Line:
     gpu = view.sample.gpu if view.sample else None
     memory = view.sample.memory if view.sample else None
     left = join(_gpu(gpu or Gpu()), say("  "))
-    line = say(" ") + left + say("     ") + join(_memory(memory), say("     "))
+    between = say("     " if width >= ROOMY else "  ")
+    line = say(" ") + join([left, *_memory(memory)], between)
     if view.sample is not None and view.sample_age_s is not None:
         line = dimmed(line)
     return clip(line, width)

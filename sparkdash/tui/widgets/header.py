@@ -43,7 +43,8 @@ class TitleBar(Panel):
         simulated = say("SIMULATED", Ink.WARN) if view.simulated else EMPTY
         left = say(" ") + join([say("sparkdash", Ink.GOOD), host, simulated, _runs(view)], GAP)
         clock = say(time.strftime("%H:%M ", time.localtime(view.here)), Ink.DIM)
-        return [ends(left, _far(view) + clock, width)]
+        far = _far(view)
+        return [ends(clip(left, width - length(far) - length(clock) - 2), far + clock, width)]
 
 
 def _runs(view: View) -> Line:
@@ -58,7 +59,7 @@ def _runs(view: View) -> Line:
 def _far(view: View) -> Line:
     since = words.age(view.here - view.link_since)
     if view.link is LinkState.LOST:
-        return say(f"✗ link lost {since}, reconnecting  ", Ink.BAD)
+        return say(f"✗ link lost {since}, retrying  ", Ink.BAD)
     if view.link is LinkState.REFUSED:
         return say("✗ no link  ", Ink.BAD)
     if view.snapshot is None:
@@ -118,9 +119,14 @@ class Footer(Panel):
         """See Panel."""
         names = [_page_name(f"{i} ", title, name == self._page) for i, (name, title) in enumerate(PAGES.items(), 1)]
         left = say(" ") + join(names, say(" "))
-        keys = join([_key(pair) for pair in self._keys.split("  ")], GAP) + say(" ")
-        room = width - length(left) - 2
-        return [ends(left, keys if length(keys) <= room else _key("? help") + say(" "), width)]
+        return [ends(left, self._fitting(width - length(left) - 2), width)]
+
+    def _fitting(self, room: int) -> Line:
+        """As many of the keys as there is room for; the last one, help, is always among them."""
+        *first, last = (_key(pair) for pair in self._keys.split("  "))
+        while first and length(join([*first, last], GAP)) >= room:
+            first.pop()
+        return join([*first, last], GAP) + say(" ")
 
     def on_click(self, event: events.Click) -> None:
         """A click on a page's name opens it."""

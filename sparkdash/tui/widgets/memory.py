@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sparkdash.domain.metric import Memory
-from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, Span, clip, frame, join, say
+from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, Span, clip, frame, join, length, say
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.words import age
@@ -42,7 +42,7 @@ def parts(memory: Memory) -> list[Part]:
         *engines,
         Part("engines + other" if guess else "other", OTHER, rest, Ink.PLAIN),
         Part("cache", CACHE, memory.page_cache, Ink.DIM),
-        Part("free", FREE, memory.free, Ink.FAINT),
+        Part("free", FREE, memory.free, Ink.DIM),
     ]
 
 
@@ -72,16 +72,23 @@ def _beyond(span: Span) -> Span:
 
 
 def legend(memory: Memory, width: int) -> Line:
-    """Glyph, name and GiB of every stretch; those with nothing in them keep their place."""
-    marks = [_mark(part.glyph, part.name, part.bytes, part.ink) for part in parts(memory)]
-    marks.append(_mark(MARK, "reserve", memory.reserve or None, Ink.PLAIN))
-    wide = join(marks, say("   "))
-    return clip(wide if sum(len(s.text) for s in wide) <= width else join(marks, say("  ")), width)
+    """Glyph, name and GiB of every stretch; those with nothing in them keep their place, long names of engines give way."""
+    for between, name in (("   ", 40), ("  ", 40), ("  ", 20), ("  ", 12), ("  ", 6)):
+        line = join(_marks(memory, name), say(between))
+        if length(line) <= width:
+            return line
+    return clip(line, width)
 
 
-def _mark(glyph: str, name: str, held: int | None, ink: Ink) -> Line:
+def _marks(memory: Memory, longest: int) -> list[Line]:
+    stretches = [*parts(memory), Part("reserve", MARK, memory.reserve or None, Ink.PLAIN)]
+    return [_mark(part, longest) for part in stretches]
+
+
+def _mark(part: Part, longest: int) -> Line:
+    held = part.bytes
     figure = say(f" {held / GIB:.1f}", Ink.STRONG) if held is not None else say(f" {DASH}", Ink.DIM)
-    return say(glyph, ink) + say(f" {name}", Ink.DIM) + figure
+    return say(part.glyph, part.ink) + say(" ") + clip(say(part.name, Ink.DIM), longest) + figure
 
 
 class MemoryBar(Panel):

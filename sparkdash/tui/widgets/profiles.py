@@ -11,12 +11,12 @@ from sparkdash.domain.engine import EngineState
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
-from sparkdash.tui.ink import EMPTY, Ink, Line, clip, join, pad, right, say, wrap
+from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, frame, join, pad, right, say, wrap
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets import words
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.table import Row, Table
-from sparkdash.units import DASH, GIB, duration, gib, number, tokens
+from sparkdash.units import DASH, GIB, duration, gib, number
 
 ENGINE, NEEDS, RATE, STATE = 15, 8, 7, 12
 COLUMNS = 3 + ENGINE + NEEDS + 2 * RATE + 2 + STATE
@@ -121,11 +121,13 @@ class ProfileDetail(Panel):
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         """See Panel."""
         profile = view.snapshot.profile(self.chosen) if view.snapshot and self.chosen else None
-        if profile is None or view.snapshot is None:
-            return [EMPTY] * height
-        plan = self.plan if self.plan and self.plan.profile == profile.name else None
-        lines = [_about(profile), _serves(profile), *_verdict(profile, view.snapshot, plan, width - 2)]
-        return [clip(say(" ") + line, width) for line in lines][:height]
+        lines: list[Line] = []
+        if profile is not None and view.snapshot is not None:
+            plan = self.plan if self.plan and self.plan.profile == profile.name else None
+            lines = [_about(profile), _serves(profile), *_verdict(profile, view.snapshot, plan, width - 4)]
+        lines = [clip(line, width - 4) for line in lines[: height - 2]]
+        title = say(profile.name, Ink.STRONG) if profile else say("no profile")
+        return frame([*lines, *[EMPTY] * (height - 2 - len(lines))], width, Ends(title))
 
 
 def _about(profile: ProfileSummary) -> Line:
@@ -135,7 +137,7 @@ def _about(profile: ProfileSummary) -> Line:
 
 def _serves(profile: ProfileSummary) -> Line:
     names = ", ".join((profile.name, *profile.serves))
-    facts = [f"model: {names}", f"context {tokens(profile.context)}"]
+    facts = [f"model: {names}", f"context {words.context(profile.context)}"]
     if profile.image:
         facts.append(profile.image)
     return say(" · ".join(facts), Ink.DIM)

@@ -5,22 +5,48 @@ Owns: the columns. Rule: what the engine's usage has not told yet is "-"; nothin
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
 from sparkdash.domain.lease import Request
 from sparkdash.domain.state import OPEN
-from sparkdash.tui.ink import EMPTY, Ink, Line, clip, dimmed, pad, right, say
+from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, dimmed, frame, pad, right, say
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets import words
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.table import Row, Table
 from sparkdash.units import DASH, duration, number
 
-CLIENT, FIGURES, STATE = 12, (7, 7, 6, 7, 7), 16
-NAMES = ("prompt", "cached", "out", "ttft", "tok/s")
-LEAST_PROFILE = 12
+CLIENT, STATE, LEAST_PROFILE = 12, 16, 12
 
 
-def _profile_cells(width: int) -> int:
-    return max(width - 2 - CLIENT - sum(FIGURES) - STATE - 2, LEAST_PROFILE)
+class Column(NamedTuple):
+    """A figure's column. Where the terminal is narrow, the columns with the highest `gives_way` go first."""
+
+    name: str
+    cells: int
+    gives_way: int
+    text: Callable[[Request], str]
+
+
+COLUMNS = (
+    Column("prompt", 7, 2, lambda r: number(r.prompt_tokens)),
+    Column("cached", 7, 3, lambda r: number(r.cached_tokens)),
+    Column("out", 6, 1, lambda r: number(r.completion_tokens)),
+    Column("ttft", 7, 1, lambda r: number(r.ttft_s, 2)),
+    Column("tok/s", 7, 0, lambda r: number(r.decode_tok_s, 1)),
+)
+
+
+def _columns(width: int) -> list[Column]:
+    columns = list(COLUMNS)
+    while columns and _profile_cells(width, columns) < LEAST_PROFILE:
+        columns.remove(max(columns, key=lambda column: column.gives_way))
+    return columns
+
+
+def _profile_cells(width: int, columns: Sequence[Column]) -> int:
+    return width - 4 - CLIENT - STATE - sum(column.cells for column in columns)
 
 
 class RequestTable(Table):
@@ -41,8 +67,9 @@ class RequestTable(Table):
 
     def head(self, width: int) -> Line:
         """See Table."""
-        figures = "".join(f"{name:>{cells}}" for name, cells in zip(NAMES, FIGURES, strict=True))
-        return say(f" {'client':<{CLIENT}} {'profile':<{_profile_cells(width)}}{figures}  state", Ink.DIM)
+        columns = _columns(width)
+        figures = "".join(f"{column.name:>{column.cells}}" for column in columns)
+        return say(f" {'client':<{CLIENT}} {'profile':<{_profile_cells(width, columns)}}{figures}  state", Ink.DIM)
 
     def rows(self, view: View, width: int) -> list[Row]:
         """See Table."""
@@ -50,16 +77,12 @@ class RequestTable(Table):
 
 
 def _line(request: Request, view: View, width: int) -> Line:
-    figures = (
-        number(request.prompt_tokens),
-        number(request.cached_tokens),
-        number(request.completion_tokens),
-        number(request.ttft_s, 2),
-        number(request.decode_tok_s, 1),
-    )
-    line = say(" ") + pad(say(request.client), CLIENT) + say(" ") + pad(say(request.profile), _profile_cells(width))
-    for figure, cells in zip(figures, FIGURES, strict=True):
-        line += right(say(figure, Ink.DIM if figure == DASH else Ink.PLAIN), cells)
+    columns = _columns(width)
+    cells = _profile_cells(width, columns)
+    line = say(" ") + pad(say(request.client), CLIENT) + say(" ") + pad(say(request.profile), cells)
+    for column in columns:
+        told = column.text(request)
+        line += right(say(told, Ink.DIM if told == DASH else Ink.PLAIN), column.cells)
     if request.state not in OPEN:
         line = dimmed(line)
     return line + say("  ") + words.request_state(request, view)
@@ -77,9 +100,9 @@ class RequestDetail(Panel):
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         """See Panel."""
         request = next((r for r in view.requests if r.id == self.chosen), None)
-        if request is None:
-            return [EMPTY] * height
-        return [clip(line, width) for line in _detail(request, view)][:height]
+        lines = [clip(line, width - 4) for line in _detail(request, view)] if request else []
+        title = say(f"{request.client} · {request.id}") if request else say("no request")
+        return frame([*lines, *[EMPTY] * (height - 2 - len(lines))], width, Ends(title))
 
 
 def _detail(request: Request, view: View) -> list[Line]:
@@ -88,7 +111,6 @@ def _detail(request: Request, view: View) -> list[Line]:
     ) - request.started_at
     whole = (request.finished_at or view.now) - request.started_at
     parts = [
-        f"id {request.id}",
         f"{request.route}{' stream' if request.stream else ''}",
         f"status {number(request.status)}",
         f"ended by {request.finish_reason or DASH}",
@@ -98,6 +120,6 @@ def _detail(request: Request, view: View) -> list[Line]:
         f"ttft {number(request.ttft_s, 3, ' s')}",
         f"in all {duration(max(whole, 0.0))}",
     ]
-    error = say(f" error {request.error}", Ink.BAD) if request.error else EMPTY
-    made = say(" made by sparkdash itself (warm-up or demo traffic)", Ink.DIM) if request.internal else EMPTY
-    return [say(" " + " · ".join(parts), Ink.PLAIN), say(" " + " · ".join(times), Ink.PLAIN), error or made]
+    error = say(f"error {request.error}", Ink.BAD) if request.error else EMPTY
+    made = say("made by sparkdash itself (warm-up or demo traffic)", Ink.DIM) if request.internal else EMPTY
+    return [say(" · ".join(parts), Ink.PLAIN), say(" · ".join(times), Ink.PLAIN), error or made]

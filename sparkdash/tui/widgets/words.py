@@ -12,7 +12,7 @@ from sparkdash.domain.profile import EngineKind, ProfileSummary
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome
 from sparkdash.tui.ink import Ink, Line, say
 from sparkdash.tui.mirror import View
-from sparkdash.units import DASH, duration
+from sparkdash.units import DASH, duration, tokens
 
 KINDS: dict[EngineKind, str] = {
     EngineKind.VLLM: "vLLM",
@@ -80,7 +80,7 @@ def request_state(request: Request, view: View) -> Line:
     if request.state is RequestState.WAITING:
         return say(word + _wait(request, view), ink)
     if request.state is RequestState.FAILED:
-        return say(f"{word} {request.error or request.status or ''}".rstrip(), ink)
+        return say(f"✗ {request.error or request.status or 'failed'}", ink)
     return say(word, ink)
 
 
@@ -98,6 +98,11 @@ def _wait(request: Request, view: View) -> str:
         left = remaining_s(swap, view.now)
         return f" ~{age(left)}" if left is not None else ": swap"
     return f" #{request.position}" if request.position else ""
+
+
+def context(count: int | None) -> str:
+    """A context length as its owners say it: 128K where it is a power's multiple, else as tokens."""
+    return f"{count // 1024}K" if count and count % 1024 == 0 else tokens(count)
 
 
 def age(seconds: float) -> str:
