@@ -66,7 +66,7 @@ def _since(then: float | None, world: Snapshot) -> str:
 
 def _engines(world: Snapshot) -> Iterator[str]:
     if not world.engines:
-        yield _row("engine", f"{DASH}  none runs; `sparkdash use PROFILE` starts one")
+        yield _row("engine", DASH if world.swap else f"{DASH}  none runs; `sparkdash use PROFILE` starts one")
     for engine in world.engines.values():
         yield _row("engine", _engine(engine, world))
         if engine.failure:

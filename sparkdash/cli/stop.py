@@ -69,8 +69,8 @@ def _stop_daemon(engines: Literal["keep", "stop"], *, wait: bool, as_json: bool)
     with Client() as client:
         kept = sorted(client.state().engines) if engines == "keep" else []
         client.shutdown(engines)
-        if wait and not client.address.given:
-            launch.wait_ended()
+        if wait:
+            launch.wait_ended(client)
     if as_json:
         emit({"daemon": "stopped" if wait else "stopping", "engines_kept": kept})
     else:

@@ -45,14 +45,15 @@ def ensure(*, command: Sequence[str] = COMMAND, deadline_s: float = 30.0) -> sub
     return _start(command, deadline_s)
 
 
-def wait_ended(*, deadline_s: float = 300.0) -> None:
-    """Return once this user's daemon has let go of its lock: then the next one can start.
+def wait_ended(client: Client, *, deadline_s: float = 300.0) -> None:
+    """Return once the daemon does not answer any more and, on this box, the next one can start (its lock is free).
 
     Raises:
-        DaemonError: it has not within the deadline; draining and stopping engines may take minutes.
+        DaemonError: it has not ended within the deadline; draining and stopping engines may take minutes.
     """
     limit = time.monotonic() + deadline_s
-    while _locked(paths.runtime_dir() / LOCK_NAME):
+    lock = paths.runtime_dir() / LOCK_NAME
+    while client.health() or (not client.address.given and _locked(lock)):
         if time.monotonic() > limit:
             raise DaemonError(
                 f"The daemon has not ended within {deadline_s:.0f} s.",

@@ -2,16 +2,17 @@
 
 import fcntl
 import os
+import socket
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 from fake_daemon import FakeDaemon
 
 from sparkdash import paths
 from sparkdash.client import launch
+from sparkdash.client.client import Client
 from sparkdash.errors import DaemonError
 
 SERVES = """
@@ -31,8 +32,6 @@ server.serve_forever()
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> int:
     """A free port, in the settings."""
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as free:
         number = free.getsockname()[1]
     monkeypatch.setenv("SPARKDASH_PORT", str(number))
@@ -96,18 +95,32 @@ def test_a_long_log_is_moved_aside(monkeypatch: pytest.MonkeyPatch, port: int) -
     assert launch.log_file().with_suffix(".log.old").read_text() == "more than ten bytes\n"
 
 
+@pytest.mark.usefixtures("port")
 def test_the_end_is_when_the_lock_is_free() -> None:
     """`wait_ended` returns when the next daemon could start, and gives up with an error at its deadline."""
-    launch.wait_ended(deadline_s=0)
-    lock = paths.runtime_dir() / launch.LOCK_NAME
-    with lock.open("a") as held:
+    with Client() as client, (paths.runtime_dir() / launch.LOCK_NAME).open("a") as held:
+        launch.wait_ended(client, deadline_s=0)
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(DaemonError, match="has not ended") as caught:
-            launch.wait_ended(deadline_s=0)
-        assert caught.value.code == "daemon_lingers"
+            launch.wait_ended(client, deadline_s=0)
         threading.Timer(0.1, fcntl.flock, (held, fcntl.LOCK_UN)).start()
-        launch.wait_ended(deadline_s=20)
-    assert Path(lock).exists()
-    assert isinstance(launch.COMMAND, tuple)
+        launch.wait_ended(client, deadline_s=20)
+        assert not client.health()
+    assert caught.value.code == "daemon_lingers"
+
+
+def test_a_daemon_elsewhere_has_ended_when_it_is_silent(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This box's lock says nothing about another's daemon."""
+    monkeypatch.setenv("SPARKDASH_URL", daemon.url)
+    with Client() as client:
+        with pytest.raises(DaemonError, match="has not ended"):
+            launch.wait_ended(client, deadline_s=0)
+        daemon.be_gone()
+        launch.wait_ended(client, deadline_s=20)
+        assert not client.health()
+
+
+def test_what_is_started_is_this_very_installation() -> None:
+    """The command is sparkdash's own `serve`, whatever is on the path."""
     done = subprocess.run([*launch.COMMAND, "--help"], capture_output=True, text=True, check=True, timeout=60)
     assert "Run the daemon" in done.stdout
