@@ -220,8 +220,10 @@ def _housekeeping(api: APIRouter, deps: Deps) -> None:
 
     @api.post("/shutdown", status_code=202, summary="End the daemon")
     async def shutdown(body: ShutdownBody) -> Response:
-        work = BackgroundTask(deps.shutdown, body.engines == "stop")
-        return Response(Done().model_dump_json(), 202, media_type="application/json", background=work)
+        async def end() -> None:  # a plain callable that returns an awaitable would be run in a thread, never awaited
+            await deps.shutdown(body.engines == "stop")
+
+        return Response(Done().model_dump_json(), 202, media_type="application/json", background=BackgroundTask(end))
 
 
 def _profiles(deps: Deps) -> ProfileList:
@@ -255,7 +257,7 @@ def _other(a: str | None, b: str | None, active: str | None) -> str:
             "There is nothing to flip between: two profiles must be marked.",
             code="toggle_unset",
             status=409,
-            hint="Mark them with A and B in the dashboard, or `sparkdash use --toggle A B`.",
+            hint="Mark them with A and B in the dashboard, or `sparkdash use --a PROFILE --b PROFILE`.",
         )
     return b if active == a else a
 
