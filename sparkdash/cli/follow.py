@@ -113,8 +113,9 @@ def failed(name: str, failure: Failure | None) -> EngineError:
     """What the engine's failure is as an error."""
     if failure is None:
         return EngineError(f"{name} did not come up.", hint=f"See `sparkdash logs {name}`.")
+    named = failure.message.startswith(name)
     return EngineError(
-        f"{name} did not come up: {failure.message}",
+        failure.message if named else f"{name} did not come up: {failure.message}",
         code=failure.code,
         hint=failure.hint,
         phase=failure.phase,

@@ -6,6 +6,7 @@ Rule: unknown is "-", invented is marked SIMULATED, and every line stays within 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from textwrap import fill
 
 from sparkdash.cli.screen import table
 from sparkdash.domain.engine import Engine
@@ -17,6 +18,7 @@ from sparkdash.units import DASH, duration, gib, number, percent, tokens
 
 LABEL = 10
 """Width of the first column."""
+COLUMNS = 80
 STALE_S = 5.0
 """A figure older than this is shown with its age."""
 
@@ -29,7 +31,7 @@ def lines(world: Snapshot) -> Iterator[str]:
     yield _row("swap", swap_line(world.swap, world.at) if world.swap else DASH)
     yield from _requests(world)
     for notice in world.notices[:3]:
-        yield _row(notice.level, notice.text)
+        yield from _told(notice.level, notice.text)
     if world.problems:
         yield _row("profiles", f"{len(world.problems)} with problems; see `sparkdash profiles check`")
 
@@ -53,6 +55,13 @@ def _row(label: str, text: str) -> str:
     return f"{label:<{LABEL}}{text}"
 
 
+def _told(label: str, text: str) -> Iterator[str]:
+    """Somebody's sentences, broken at COLUMNS."""
+    yield from fill(
+        text, COLUMNS, initial_indent=f"{label:<{LABEL}}", subsequent_indent=" " * LABEL, break_long_words=False
+    ).splitlines()
+
+
 def _daemon(world: Snapshot) -> Iterator[str]:
     daemon = world.daemon
     mark = "  SIMULATED" if daemon.simulated else ""
@@ -70,7 +79,7 @@ def _engines(world: Snapshot) -> Iterator[str]:
     for engine in world.engines.values():
         yield _row("engine", _engine(engine, world))
         if engine.failure:
-            yield _row("", f"{engine.failure.message} {engine.failure.hint or ''}".rstrip())
+            yield from _told("", f"{engine.failure.message} {engine.failure.hint or ''}")
         sample = world.sample.engines.get(engine.profile) if world.sample else None
         if sample:
             yield from _figures(sample, world)
