@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from itertools import groupby
 from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
@@ -123,6 +124,12 @@ def ends(left: Line, far: Line, width: int, fill: Span = BLANK) -> Line:
 def dimmed(line: Line, ink: Ink = Ink.DIM) -> Line:
     """The same in one quieter ink."""
     return tuple(span._replace(ink=ink) for span in line)
+
+
+def merged(cells: Iterable[Span]) -> Line:
+    """The same with neighbours of one look in one span: a terminal is told of each span."""
+    runs = groupby(cells, key=lambda span: span[1:])
+    return tuple(Span("".join(span.text for span in run), *look) for look, run in runs)
 
 
 def lit(line: Line) -> Line:

@@ -16,6 +16,7 @@ from sparkdash.errors import EngineError, ProfileError, SparkdashError
 from sparkdash.tui.ink import EMPTY, Ink, Line, join, say, wrap
 from sparkdash.tui.link import Link
 from sparkdash.tui.mirror import View
+from sparkdash.tui.widgets import words
 from sparkdash.units import duration, gib
 
 WIDTH = 68
@@ -54,10 +55,14 @@ def question(plan: Plan, snapshot: Snapshot) -> list[Line]:
     lines.append(EMPTY)
     fits = {True: say("yes", Ink.GOOD), False: say("no", Ink.BAD), None: say("not known", Ink.WARN)}[plan.fits]
     memory = say(f", needs {gib(plan.needs_bytes, 0)}, {gib(plan.available_bytes, 0)} available then", Ink.DIM)
-    took = f"about {duration(plan.expected_s)}" if plan.expected_s is not None else "not known: it never ran here"
     lines.append(say("fits   ", Ink.DIM) + fits + memory)
-    lines.append(say("reload ", Ink.DIM) + say(took, Ink.STRONG) + say("; requests wait that long", Ink.DIM))
-    return lines
+    return [*lines, say("reload ", Ink.DIM) + _reload(plan)]
+
+
+def _reload(plan: Plan) -> Line:
+    if plan.expected_s is None:
+        return say("not known yet: it never ran here", Ink.STRONG)
+    return say(f"about {duration(plan.expected_s)}", Ink.STRONG) + say("; requests wait that long", Ink.DIM)
 
 
 def _stops(name: str, snapshot: Snapshot) -> Line:
@@ -66,7 +71,7 @@ def _stops(name: str, snapshot: Snapshot) -> Line:
     held = memory.engines.get(name) if memory else None
     facts = [
         f"frees {gib(held)}" if held is not None else "",
-        f"{len(open_ones)} requests in flight end first" if open_ones else "",
+        f"{words.count(len(open_ones), 'request')} in flight may finish" if open_ones else "",
     ]
     about = ", ".join(fact for fact in facts if fact)
     return say("stops  ", Ink.DIM) + join([say(name, Ink.STRONG), say(about, Ink.PLAIN)], say(": ", Ink.DIM))
@@ -208,7 +213,7 @@ class Orders:
         what = swap.target or "the stop"
         lines = [say("stops  ", Ink.DIM) + say(f"the start of {what}", Ink.STRONG)]
         if swap.waiting:
-            lines.append(say(f"       {swap.waiting} requests that wait for it are refused", Ink.WARN))
+            lines.append(say(f"       {words.count(swap.waiting, 'request')} waiting for it: refused", Ink.WARN))
         if await self._clerk.ask("give up this swap?", lines, yes="give up", again="x"):
             await self._clerk.link.cancel()
             self._clerk.say("The swap is given up.")

@@ -49,8 +49,8 @@ class TitleBar(Panel):
 
 def _runs(view: View) -> Line:
     if view.swap:
-        what = f"swap to {view.swap.target}" if view.swap.target else "stopping"
-        return say(f"{what}: {view.swap.phase}", Ink.STRONG)
+        what = view.swap.target or f"nothing, {', '.join(view.swap.evict)} leaves"
+        return say(f"{view.swap.phase} → ", Ink.PLAIN) + say(what, Ink.STRONG)
     if view.engine:
         return say(f"{view.engine.profile} ", Ink.STRONG) + words.engine_state(view.engine, view.now)
     return say("nothing runs", Ink.DIM) if view.snapshot else EMPTY

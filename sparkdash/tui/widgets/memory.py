@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sparkdash.domain.metric import Memory
-from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, Span, clip, frame, join, length, say
+from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, Span, clip, frame, join, length, merged, say
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.words import age
@@ -55,7 +55,7 @@ def bar(memory: Memory, width: int) -> Line:
         end = min(round(filled / memory.total * width), width)
         cells.extend([Span(part.glyph, part.ink)] * (end - len(cells)))
     cells.extend([Span(FREE, Ink.DIM)] * (width - len(cells)))
-    return tuple(_marked(cells, memory, width) if memory.reserve else cells)
+    return merged(_marked(cells, memory, width) if memory.reserve else cells)
 
 
 def _marked(cells: list[Span], memory: Memory, width: int) -> list[Span]:

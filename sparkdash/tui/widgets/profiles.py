@@ -72,7 +72,9 @@ def _mark(snapshot: Snapshot, profile: ProfileSummary) -> Line:
 def _line(snapshot: Snapshot, profile: ProfileSummary, branch: str, width: int) -> Line:
     short = profile.name.partition("/")[2] if branch else profile.name
     method = say(f"  {profile.speculation}", Ink.DIM) if profile.speculation else EMPTY
-    name = pad(say(branch, Ink.FAINT) + say(short, _name_ink(snapshot, profile)) + method, _name_cells(width))
+    name = pad(
+        say(branch, Ink.FAINT) + say(short, _name_ink(snapshot, profile)) + method, _name_cells(width) - 1
+    ) + say(" ")
     head = _mark(snapshot, profile) + name
     if profile.cannot_run:
         return (
@@ -150,13 +152,13 @@ def _verdict(profile: ProfileSummary, snapshot: Snapshot, plan: Plan | None, wid
     engine = snapshot.engines.get(profile.name)
     if engine and engine.state is EngineState.FAILED and engine.failure:
         return wrap(f"✗ {engine.failure.message} {engine.failure.hint or ''}", width, Ink.BAD, limit=2)
-    return [fits(plan)] if plan else [say("fits now: -", Ink.DIM)]
+    return fits(plan) if plan else [say("fits now: -", Ink.DIM)]
 
 
-def fits(plan: Plan) -> Line:
-    """The plan in one line: does it fit, what leaves, how long it takes."""
+def fits(plan: Plan) -> list[Line]:
+    """The plan in two lines: does it fit; what leaves and how long it takes."""
     if plan.expected_s == 0 and not plan.evict:
-        return say("runs now", Ink.GOOD)
+        return [say("runs now", Ink.GOOD)]
     verdict = {
         True: say("fits: yes", Ink.GOOD),
         False: say("fits: no", Ink.BAD),
@@ -169,4 +171,5 @@ def fits(plan: Plan) -> Line:
     again = say(
         f"load ~{duration(plan.expected_s)}" if plan.expected_s is not None else "load time not known yet", Ink.DIM
     )
-    return join([verdict, need, leaves, again], say(" · ", Ink.FAINT))
+    dots = say(" · ", Ink.FAINT)
+    return [join([verdict, need], dots), join([leaves, again], dots)]

@@ -5,7 +5,6 @@ Owns: those rows. Rule: an estimate is only shown where such a swap was seen bef
 
 from __future__ import annotations
 
-from sparkdash.domain.lease import RequestState
 from sparkdash.domain.swap import Swap, SwapOutcome, SwapPhase
 from sparkdash.tui.ink import EMPTY, Ink, Line, clip, ends, join, say
 from sparkdash.tui.mirror import View
@@ -100,7 +99,7 @@ def _waiting(swap: Swap, view: View, width: int) -> Line:
     names = [
         f"{request.client} {words.age(view.now - request.started_at)}"
         for request in requests
-        if request.state is RequestState.WAITING and request.profile == swap.target
+        if words.waits_for(request, swap)
     ]
     count = max(swap.waiting, len(names))
     who = (

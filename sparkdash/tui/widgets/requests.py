@@ -17,7 +17,7 @@ from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.table import Row, Table
 from sparkdash.units import DASH, duration, number
 
-CLIENT, STATE, LEAST_PROFILE = 12, 16, 12
+CLIENT, STATE, LEAST_PROFILE = 14, 16, 12
 
 
 class Column(NamedTuple):

@@ -17,6 +17,7 @@ from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.table import Row, Table
 from sparkdash.units import DASH, duration
 
+PHASES = tuple(SwapPhase)
 WHEN, TOOK, OUTCOME = 9, 8, 14
 
 
@@ -80,9 +81,9 @@ def _detail(swap: Swap, width: int, height: int) -> list[Line]:
         f"{words.CAUSES[swap.cause]}, {swap.waiting} waited for it" if swap.waiting else words.CAUSES[swap.cause],
         Ink.PLAIN,
     )
-    stages = join((_stage(swap, phase) for phase in SwapPhase), say("  "))
-    failure = failure_rows(swap.failure, width, log_lines=max(height - 8, 3)) if swap.failure else []
-    return [cause, stages, *failure]
+    stages = [join((_stage(swap, phase) for phase in phases), say("  ")) for phases in (PHASES[:4], PHASES[4:])]
+    failure = failure_rows(swap.failure, width, log_lines=max(height - 9, 2)) if swap.failure else []
+    return [cause, *stages, *failure]
 
 
 def _stage(swap: Swap, phase: SwapPhase) -> Line:

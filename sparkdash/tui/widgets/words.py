@@ -14,13 +14,16 @@ from sparkdash.tui.ink import Ink, Line, say
 from sparkdash.tui.mirror import View
 from sparkdash.units import DASH, duration, tokens
 
+AUTO = "auto"
+"""What a client names that takes whatever runs."""
+
 KINDS: dict[EngineKind, str] = {
     EngineKind.VLLM: "vLLM",
     EngineKind.SGLANG: "SGLang",
     EngineKind.LLAMACPP: "llama.cpp",
     EngineKind.TRTLLM: "TensorRT-LLM",
     EngineKind.OPENAI: "OpenAI API",
-    EngineKind.SIM: "simulator",
+    EngineKind.SIM: "sim",
 }
 
 ENGINE: dict[EngineState, tuple[str, Ink]] = {
@@ -84,6 +87,11 @@ def request_state(request: Request, view: View) -> Line:
     return say(word, ink)
 
 
+def waits_for(request: Request, swap: Swap) -> bool:
+    """Is it this swap that the request waits for? `auto` takes what comes."""
+    return request.state is RequestState.WAITING and request.profile in (swap.target, AUTO)
+
+
 def remaining_s(swap: Swap, now: float) -> float | None:
     """Seconds that the swap should still take; None when no such swap was seen before, or when it takes longer than it ever did."""
     if swap.expected_s is None:
@@ -94,15 +102,20 @@ def remaining_s(swap: Swap, now: float) -> float | None:
 
 def _wait(request: Request, view: View) -> str:
     swap = view.swap
-    if swap and swap.target == request.profile:
+    if swap and waits_for(request, swap):
         left = remaining_s(swap, view.now)
         return f" ~{age(left)}" if left is not None else ": swap"
     return f" #{request.position}" if request.position else ""
 
 
-def context(count: int | None) -> str:
+def count(number: int, noun: str) -> str:
+    """1 request, 2 requests."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def context(length: int | None) -> str:
     """A context length as its owners say it: 128K where it is a power's multiple, else as tokens."""
-    return f"{count // 1024}K" if count and count % 1024 == 0 else tokens(count)
+    return f"{length // 1024}K" if length and length % 1024 == 0 else tokens(length)
 
 
 def age(seconds: float) -> str:
