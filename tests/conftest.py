@@ -77,7 +77,8 @@ class Daemon:
                 break
         assert self.url, "".join(seen)
         # what else it says goes to a file, so that its pipe never fills
-        subprocess.Popen(["cat"], stdin=self.process.stderr, stdout=self.log.open("a"))
+        with self.process.stderr as rest, self.log.open("a") as file:
+            self._drain = subprocess.Popen(["cat"], stdin=rest, stdout=file)
         return self
 
     def kill(self) -> None:
@@ -85,6 +86,7 @@ class Daemon:
         assert self.process is not None
         self.process.kill()
         self.process.wait()
+        self._drain.wait()
 
     def end(self, *, engines: bool = True) -> int:
         """Stop its engines and then the daemon; its exit code."""
@@ -92,7 +94,9 @@ class Daemon:
         if engines and self.process.poll() is None:
             self.post("/api/stop", {"profile": None}, timeout=120)
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=60)
+        code = self.process.wait(timeout=60)
+        self._drain.wait()
+        return code
 
     def call(self, method: str, path: str, body: Any = None, timeout: float = 60) -> tuple[int, Any]:
         """Status and JSON of one API call."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from tempfile import TemporaryFile
+from typing import IO
 
 from sparkdash.host.lines import LineSplitter
 
@@ -33,19 +35,29 @@ class Done:
 async def call(argv: Sequence[str], *, deadline_s: float | None) -> Done:
     """Run to the end; `deadline_s` None waits for ever.
 
+    Its output goes through files: the end of a pipe would come only when everything that it left behind has ended
+    too, and `podman run -d` leaves the container's monitor behind.
+
     Raises:
         TimeoutError: the deadline passed; the child has been killed.
         OSError: the program cannot be run (FileNotFoundError: there is none).
     """
-    async with asyncio.timeout(deadline_s), running(argv) as process:
-        out, err = await process.communicate()
-        code = process.returncode
-    return Done(-1 if code is None else code, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
+    with TemporaryFile() as out, TemporaryFile() as err:
+        async with asyncio.timeout(deadline_s), running(argv, stdout=out, stderr=err) as process:
+            code = await process.wait()
+        return Done(code, _written(out), _written(err))
+
+
+def _written(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode("utf-8", "replace")
 
 
 @asynccontextmanager
-async def running(argv: Sequence[str], *, merged: bool = False) -> AsyncIterator[Process]:
-    """A child for the length of the block; `merged` sends its stderr where its stdout goes. Killed if it still runs at the end.
+async def running(
+    argv: Sequence[str], *, stdout: int | IO[bytes] = PIPE, stderr: int | IO[bytes] = PIPE
+) -> AsyncIterator[Process]:
+    """A child for the length of the block. Killed if it still runs at the end.
 
     Raises:
         OSError: as `call`.
@@ -53,8 +65,8 @@ async def running(argv: Sequence[str], *, merged: bool = False) -> AsyncIterator
     process = await asyncio.create_subprocess_exec(
         *argv,
         stdin=DEVNULL,
-        stdout=PIPE,
-        stderr=STDOUT if merged else PIPE,
+        stdout=stdout,
+        stderr=stderr,
         start_new_session=True,  # Ctrl-C in the daemon's terminal must not cut a stop in half
     )
     try:

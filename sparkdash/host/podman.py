@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from asyncio.subprocess import STDOUT
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -59,7 +60,7 @@ class Podman:
         """Fetch an image. Off a terminal neither program says how much has come: `fraction` stays None."""
         said: deque[str] = deque(maxlen=5)
         try:
-            async with running(argv.pull(self.name, image), merged=True) as process:
+            async with running(argv.pull(self.name, image), stderr=STDOUT) as process:
                 async for line in lines(process, silence_s=PULL_SILENCE_S):
                     said.append(line)
                     yield PullProgress(image=image, detail=line)
@@ -132,7 +133,7 @@ class Podman:
         if await self.inspect(name) is None:
             raise HostError(f"There is no container {name}.", code="no_such_container")
         command = argv.logs(self.name, name, follow=follow, tail=tail)
-        async with running(command, merged=True) as process:
+        async with running(command, stderr=STDOUT) as process:
             async for line in lines(process):
                 yield line
             await process.wait()

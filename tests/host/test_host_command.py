@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+from asyncio.subprocess import STDOUT
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from sparkdash.host.command import call, lines, running
 
@@ -47,7 +50,7 @@ async def test_cancelling_the_caller_kills_the_child(tmp_path: Path) -> None:
 
 async def test_a_reader_that_stops_kills_a_child_that_never_stops_writing() -> None:
     """Unread output, more than a pipe holds, keeps neither the child nor its pipe alive."""
-    async with running(["sh", "-c", "echo $$; exec yes"], merged=True) as process:
+    async with running(["sh", "-c", "echo $$; exec yes"], stderr=STDOUT) as process:
         async for line in lines(process):
             pid = int(line)
             break
@@ -57,8 +60,15 @@ async def test_a_reader_that_stops_kills_a_child_that_never_stops_writing() -> N
 
 async def test_silence_has_a_limit() -> None:
     """A child that says nothing for too long raises, after what it did say."""
-    async with running(["sh", "-c", "echo a; exec sleep 60"], merged=True) as process:
+    async with running(["sh", "-c", "echo a; exec sleep 60"], stderr=STDOUT) as process:
         said = lines(process, silence_s=0.3)
         assert await anext(said) == "a"
         with pytest.raises(TimeoutError):
             await anext(said)
+
+
+def test_what_a_command_leaves_behind_does_not_hold_it_up() -> None:
+    """`podman run -d` leaves a monitor that keeps the output open; the call ends with podman, on the daemon's own loop."""
+    done = uvloop.run(call(["sh", "-c", "sleep 60 & echo $!"], deadline_s=10))
+    os.kill(int(done.out), signal.SIGKILL)
+    assert done.code == 0
