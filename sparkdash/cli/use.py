@@ -36,6 +36,8 @@ def use(
     Says first what will leave, and asks when that stops something (never in a script). Requests that run are let
     finish. Ctrl-C stops the waiting, not the swap: `sparkdash cancel` does that.
 
+    With --json: {profile, ready, plan}, and engine and url once it is ready; an error as {error: {code, message, ...}}.
+
     \b
     Examples:
       sparkdash use gpt-oss-120b
@@ -101,7 +103,7 @@ def _other(world: Snapshot) -> str:
     if world.toggle_a is None or world.toggle_b is None:
         raise AdmissionError(
             "No two profiles are marked, so there is nothing to flip between.",
-            code="no_pair",
+            code="toggle_unset",
             hint="Mark them: `sparkdash use --a PROFILE --b PROFILE`.",
         )
     return world.toggle_b if world.active and world.active.profile == world.toggle_a else world.toggle_a

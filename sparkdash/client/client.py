@@ -29,6 +29,8 @@ T = TypeVar("T")
 
 ANSWER = httpx.Timeout(30.0, connect=3.0)
 """The slowest plain call asks podman something; the daemon gives podman less than this."""
+HEALTH = httpx.Timeout(5.0, connect=3.0)
+"""A daemon's loop answers at once; another program that holds its port may never."""
 STREAM = httpx.Timeout(30.0, connect=3.0, read=None)
 """A log or a pull may be silent for as long as it likes."""
 FEED = httpx.Timeout(30.0, connect=3.0, read=45.0)
@@ -70,7 +72,7 @@ class AsyncClient:
     def __init__(self, url: str | None = None, *, uds: Path | None = None) -> None:
         self.address = _address(url, uds)
         transport = httpx.AsyncHTTPTransport(**_door(self.address))
-        self._http = httpx.AsyncClient(base_url=self.address.url, transport=transport, timeout=ANSWER)
+        self._http = httpx.AsyncClient(base_url=self.address.url, transport=transport)
 
     async def __aenter__(self) -> Self:
         return self
@@ -129,7 +131,7 @@ class AsyncClient:
     async def health(self) -> bool:
         """Does a daemon answer? Never raises for one that does not."""
         try:
-            await self._ask(Ask("/health", bool))
+            await self._ask(Ask("/health", bool), HEALTH)
         except SparkdashError:
             return False
         return True
@@ -157,9 +159,9 @@ class AsyncClient:
                 if item := _item(frame, self.address):
                     yield item
 
-    async def _ask(self, ask: Ask[T]) -> T:
+    async def _ask(self, ask: Ask[T], limits: httpx.Timeout = ANSWER) -> T:
         with speaking_to(self.address):
-            reply = await self._http.request(ask.method, ask.path, json=ask.body)
+            reply = await self._http.request(ask.method, ask.path, json=ask.body, timeout=limits)
             if reply.is_error:
                 raise error_of(reply.status_code, reply.content, self.address)
             return ask.read(reply.content)
@@ -188,7 +190,7 @@ class Client:
     def __init__(self, url: str | None = None, *, uds: Path | None = None) -> None:
         self.address = _address(url, uds)
         transport = httpx.HTTPTransport(**_door(self.address))
-        self._http = httpx.Client(base_url=self.address.url, transport=transport, timeout=ANSWER)
+        self._http = httpx.Client(base_url=self.address.url, transport=transport)
 
     def __enter__(self) -> Self:
         return self
@@ -247,7 +249,7 @@ class Client:
     def health(self) -> bool:
         """Does a daemon answer? Never raises for one that does not."""
         try:
-            self._ask(Ask("/health", bool))
+            self._ask(Ask("/health", bool), HEALTH)
         except SparkdashError:
             return False
         return True
@@ -266,9 +268,9 @@ class Client:
             for frame in frames.feed(chunk):
                 yield _pulled(frame, self.address)
 
-    def _ask(self, ask: Ask[T]) -> T:
+    def _ask(self, ask: Ask[T], limits: httpx.Timeout = ANSWER) -> T:
         with speaking_to(self.address):
-            reply = self._http.request(ask.method, ask.path, json=ask.body)
+            reply = self._http.request(ask.method, ask.path, json=ask.body, timeout=limits)
             if reply.is_error:
                 raise error_of(reply.status_code, reply.content, self.address)
             return ask.read(reply.content)

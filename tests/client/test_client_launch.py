@@ -7,11 +7,12 @@ import subprocess
 import sys
 import threading
 
+import httpx
 import pytest
 from fake_daemon import FakeDaemon
 
 from sparkdash import paths
-from sparkdash.client import launch
+from sparkdash.client import client, launch
 from sparkdash.client.client import Client
 from sparkdash.errors import DaemonError
 
@@ -124,3 +125,13 @@ def test_what_is_started_is_this_very_installation() -> None:
     """The command is sparkdash's own `serve`, whatever is on the path."""
     done = subprocess.run([*launch.COMMAND, "--help"], capture_output=True, text=True, check=True, timeout=60)
     assert "Run the daemon" in done.stdout
+
+
+def test_another_program_on_the_port_does_not_hold_it_up(
+    daemon: FakeDaemon, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What takes the call and never answers is no daemon; ours then says why it cannot start."""
+    monkeypatch.setattr(client, "HEALTH", httpx.Timeout(0.2))
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(launch.DaemonStartError) as caught:
+        launch.ensure()
+    assert "port_in_use" in caught.value.log_tail[0] or "cannot listen" in caught.value.log_tail[0]
