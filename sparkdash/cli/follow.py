@@ -5,7 +5,7 @@ Owns: when a change is over and how it ended, judged by the daemon's own times. 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 
 from sparkdash.client.client import AsyncClient
@@ -45,8 +45,8 @@ async def _unbroken(client: AsyncClient) -> AsyncGenerator[Snapshot, None]:
             yield world
 
 
-async def until_ready(client: AsyncClient, begin: Callable[[], Awaitable[str]], show: Show) -> Snapshot:
-    """Call `begin`, which asks for a profile and returns its name, and wait until that profile answers.
+async def until_ready(client: AsyncClient, name: str, show: Show) -> Snapshot:
+    """Use a profile, by its exact name, and wait until it answers.
 
     Raises:
         EngineError: it did not come up; with the classified reason and the last log lines.
@@ -55,7 +55,7 @@ async def until_ready(client: AsyncClient, begin: Callable[[], Awaitable[str]], 
     """
     async with worlds(client) as changes:
         start = await anext(changes)
-        name = await begin()
+        await client.use(name)
         if _ready(start, name) and _ready(world := await client.state(), name):
             return world  # it ran and still does: no event will come
         show(start)

@@ -61,52 +61,52 @@ async def _use(
         pair = await client.toggle(a, b) if a or b else None
         if pair:
             tell(f"A is {pair.a or DASH}, B is {pair.b or DASH}.")
-        if profile or toggle:
-            await change(client, profile, wait=wait, ask=ask, as_json=as_json)
+        name = _other(await client.state()) if toggle else profile
+        if name:
+            await change(client, name, wait=wait, ask=ask, as_json=as_json)
         elif as_json:
             emit(pair)
 
 
-async def change(client: AsyncClient, profile: str | None, *, wait: bool, ask: bool, as_json: bool) -> None:
-    """Bring `profile` up, or (None) the one of A and B that does not run: plan, ask, swap, wait, report."""
-    from sparkdash.cli.follow import until_ready
-    from sparkdash.cli.progress import Progress
-
+async def change(client: AsyncClient, name: str, *, wait: bool, ask: bool, as_json: bool) -> None:
+    """Bring a profile up: say what leaves, ask, swap, wait, report."""
     world = await client.state()
-    plan = await client.plan(profile or _other(world))
+    plan = await client.plan(name)
     _announce(plan, world)
     if ask and plan.evict and interactive():
         typer.confirm("Go on?", abort=True, err=True)
+    if wait:
+        return _done(plan, await _up(client, plan.profile), as_json=as_json)
+    plan = await client.use(plan.profile)
+    return _begun(plan, as_json=as_json)
 
-    async def begin() -> str:
-        if profile is None:
-            return (await client.toggle(flip=True)).active or plan.profile
-        return (await client.use(profile)).profile
 
-    if not wait:
-        name = await begin()
-        return _begun(name, plan) if not as_json else emit({"profile": name, "ready": False, "plan": plan})
-    progress = Progress(plan.profile)
+async def _up(client: AsyncClient, name: str) -> Snapshot:
+    """Swap and wait, drawing how it goes."""
+    from sparkdash.cli.follow import until_ready
+    from sparkdash.cli.progress import Progress
+
+    progress = Progress(name)
     try:
-        world = await until_ready(client, begin, progress.show)
+        return await until_ready(client, name, progress.show)
     except asyncio.CancelledError:
         progress.clear()
         tell("Not waiting any longer; the swap goes on. `sparkdash cancel` ends it.")
         raise
     finally:
         progress.clear()
-    return _done(plan, world, as_json=as_json)
 
 
 def _other(world: Snapshot) -> str:
-    """The one of A and B that does not run."""
+    """The one of A and B that neither runs nor comes up."""
     if world.toggle_a is None or world.toggle_b is None:
         raise AdmissionError(
             "No two profiles are marked, so there is nothing to flip between.",
             code="toggle_unset",
             hint="Mark them: `sparkdash use --a PROFILE --b PROFILE`.",
         )
-    return world.toggle_b if world.active and world.active.profile == world.toggle_a else world.toggle_a
+    present = (world.swap and world.swap.target) or (world.active and world.active.profile)
+    return world.toggle_b if present == world.toggle_a else world.toggle_a
 
 
 def _announce(plan: Plan, world: Snapshot) -> None:
@@ -122,9 +122,12 @@ def _announce(plan: Plan, world: Snapshot) -> None:
         tell(f"It takes about {duration(plan.expected_s)}.")
 
 
-def _begun(name: str, plan: Plan) -> None:
+def _begun(plan: Plan, *, as_json: bool) -> None:
+    if as_json:
+        return emit({"profile": plan.profile, "ready": False, "plan": plan})
     left = f", replacing {', '.join(plan.evict)}" if plan.evict else ""
-    typer.echo(f"{name} is coming up{left}. `sparkdash status --watch` shows how it goes.")
+    typer.echo(f"{plan.profile} is coming up{left}. `sparkdash status --watch` shows how it goes.")
+    return None
 
 
 def _done(plan: Plan, world: Snapshot, *, as_json: bool) -> None:

@@ -1,5 +1,8 @@
 """`sparkdash use`, `stop` and `cancel` to their ends."""
 
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -142,9 +145,8 @@ def test_the_pair_is_marked_and_flipped(sparkdash: Run, daemon: FakeDaemon) -> N
     assert sparkdash("use", "--a", "x", "--b", "y", "--json").json() == {"a": "x", "b": "y", "active": "x"}
     assert sparkdash("use", "--toggle").out.startswith("y is ready")
     assert sparkdash("use", "--toggle").out.startswith("x is ready")
-    assert [body for _, path, body in daemon.calls if path == "/api/toggle"] == [
-        {"a": "x", "b": "y", "flip": False}, {"flip": True}, {"flip": True},
-    ]  # fmt: skip
+    daemon.set(swap=swap("y"))
+    assert sparkdash("use", "--toggle", "--no-wait").out.startswith("x is coming up")
 
 
 def test_without_a_pair_toggle_says_how_to_mark_one(sparkdash: Run, daemon: FakeDaemon) -> None:
@@ -217,3 +219,17 @@ def test_an_engine_that_died_loading_ends_the_wait(sparkdash: Run, daemon: FakeD
     daemon.on_use = lambda name: [EngineChanged(engine=dead)]
     done = sparkdash("use", "new")
     assert (done.code, "new did not come up." in done.err) == (4, True)
+
+
+def test_ctrl_c_stops_the_waiting_and_not_the_swap(daemon: FakeDaemon) -> None:
+    """It says how to stop the swap itself, and ends with 130."""
+    daemon.on_use = lambda name: [SwapChanged(swap=swap(name))]
+    argv = [sys.executable, "-m", "sparkdash", "use", "new"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "drain\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, out) == (130, "")
+    assert err == "Not waiting any longer; the swap goes on. `sparkdash cancel` ends it.\n"
+    assert not any(path == "/api/cancel" for _, path, _ in daemon.calls)
