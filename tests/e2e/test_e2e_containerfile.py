@@ -1,0 +1,70 @@
+"""The Containerfile, built on a base made on the spot, serves the demo."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.podman, pytest.mark.timeout(400)]
+
+ROOT = Path(__file__).parents[2]
+BASE, IMAGE = "localhost/sparkdash-test-base:1", "localhost/sparkdash-test:1"
+NAME = "sparkdash-test-demo"
+
+
+def podman(*argv: str) -> str:
+    """Run podman; its output. What it says on failure goes into the assertion."""
+    done = subprocess.run(["podman", *argv], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def image(hostfs: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """The built image, and the volumes that its empty base needs."""
+    python = Path(os.path.realpath(sys.executable)).parent
+    base = tmp_path_factory.mktemp("base")
+    (base / "Containerfile").write_text(f"FROM {hostfs.image}\nENV PATH={python}:/usr/sbin:/usr/bin:/sbin:/bin\n")
+    podman("build", "--quiet", "--tag", BASE, str(base))
+    places = [mount["source"] for mount in hostfs.mounts()]
+    # where this machine's pip finds packages is the machine's business: its settings come along
+    places += [place for place in os.environ.get("PIP_FIND_LINKS", "").split() if Path(place).is_dir()]
+    volumes = [flag for place in places for flag in ("--volume", f"{place}:{place}:ro")]
+    settings = [f"--env={k}={v}" for k, v in os.environ.items() if k.startswith("PIP_")]
+    podman(
+        "build", "--quiet", "--network", "host", "--build-arg", f"BASE={BASE}", *volumes, *settings,
+        "--file", str(ROOT / "Containerfile"), "--tag", IMAGE, str(ROOT),
+    )  # fmt: skip
+    yield volumes
+    podman("rmi", "--force", IMAGE, BASE)
+
+
+def test_the_image_serves_the_demo_and_ends_cleanly(image: list[str]) -> None:
+    """It prints its address, answers as simulated, and SIGTERM ends it with its engines."""
+    argv = ["podman", "run", "--rm", "--name", NAME, "--network", "host", *image, IMAGE, "demo", "--headless"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        line = next(text for text in child.stdout if "serves" in text)
+        url = re.search(r"(http://\S+)/v1", line)
+        assert url is not None
+        with urllib.request.urlopen(f"{url[1]}/api/state", timeout=10) as answer:
+            state = json.load(answer)
+        assert state["daemon"]["simulated"] is True
+        assert {p["name"] for p in state["profiles"]} >= {"gpt-oss-120b", "qwen3-coder-30b-nvfp4/eagle3"}
+        podman("stop", "--time", "20", NAME)
+        assert child.wait(timeout=30) == 0
+
+
+def test_the_image_says_what_the_daemon_loses_in_it() -> None:
+    """The first thing lost is GPU memory per process; whoever opens the file reads it."""
+    text = (ROOT / "Containerfile").read_text()
+    assert text.index("GPU memory per process") < text.index("FROM ")
