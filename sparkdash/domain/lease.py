@@ -48,4 +48,4 @@ class Request(Frozen):
     error: str | None = None
     """The error's code, never the prompt."""
     internal: bool = False
-    """Made by sparkdash itself: a warm-up or the demo's traffic."""
+    """Made by sparkdash itself: the demo's traffic."""

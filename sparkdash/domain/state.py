@@ -173,7 +173,7 @@ def _request(snapshot: Snapshot, request: Request) -> dict[str, object]:
         return {"requests": requests}
     requests.pop(request.id, None)
     changes: dict[str, object] = {"requests": requests, "recent": (request, *snapshot.recent)[:RECENT_REQUESTS]}
-    if request.state is RequestState.DONE and not request.internal:
+    if request.state is RequestState.DONE:
         changes["figures"] = _counted(snapshot, request)
     return changes
 

@@ -13,7 +13,7 @@ from sparkdash.domain.event import RequestChanged
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.gateway.deps import Deps
 
-INTERNAL = "sparkdash"
+INTERNAL = "sparkdash-demo/"
 """How the User-Agent of requests begins that sparkdash itself makes (the demo's traffic)."""
 _CLIENTS = (
     (re.compile(r"claude-(cli|code)/"), "claude-code"),
@@ -36,6 +36,7 @@ UNKNOWN_CLIENT = "unknown"
 
 def client_name(user_agent: str) -> str:
     """A short name for who asks: the User-Agent's product, never an address or a key."""
+    user_agent = user_agent.removeprefix(INTERNAL)
     for pattern, name in _CLIENTS:
         if pattern.search(user_agent):
             return name

@@ -68,11 +68,11 @@ def test_figures_are_medians_of_finished_requests_and_outlive_the_engine() -> No
     assert (figures.decode_tok_s, figures.best, figures.requests, figures.ttft_s) == (30.0, 50.0, 3, 0.5)
 
 
-def test_failed_and_internal_requests_do_not_count() -> None:
-    """Warm-ups and broken streams say nothing about the profile's speed."""
+def test_failed_requests_do_not_count() -> None:
+    """A broken stream says nothing about the profile's speed."""
     snapshot = after(
         RequestChanged(request=request(1, RequestState.FAILED, decode_tok_s=1)),
-        RequestChanged(request=request(2, RequestState.DONE, decode_tok_s=1, internal=True)),
+        RequestChanged(request=request(2, RequestState.GONE, decode_tok_s=1)),
     )
     assert snapshot.figures == {}
     assert len(snapshot.recent) == 2

@@ -121,5 +121,5 @@ def _detail(request: Request, view: View) -> list[Line]:
         f"in all {duration(max(whole, 0.0))}",
     ]
     error = say(f"error {request.error}", Ink.BAD) if request.error else EMPTY
-    made = say("made by sparkdash itself (warm-up or demo traffic)", Ink.DIM) if request.internal else EMPTY
+    made = say("made by sparkdash itself: the demo's traffic", Ink.DIM) if request.internal else EMPTY
     return [say(" · ".join(parts), Ink.PLAIN), say(" · ".join(times), Ink.PLAIN), error or made]
