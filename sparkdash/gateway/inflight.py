@@ -49,10 +49,9 @@ class InFlight:
 
     def __init__(self, deps: Deps, *, user_agent: str, profile: str, route: str, stream: bool) -> None:
         self._deps = deps
-        client = client_name(user_agent)
         self.request = Request(
             id=deps.new_id(),
-            client=client,
+            client=client_name(user_agent.removeprefix(INTERNAL)),
             profile=profile,
             route=route,
             state=RequestState.WAITING,

@@ -19,6 +19,8 @@ NAME_LIMIT = 512
 """Longest model name that is believed, in bytes."""
 PART_HEADERS_LIMIT = 8192
 SHOWN = 120
+_MAY_BE_JSON = frozenset({"", "text/plain", "application/x-www-form-urlencoded"})
+"""What programs send that say nothing of the body's kind; the last is `curl -d`."""
 
 
 class _Asked(BaseModel):
@@ -49,7 +51,7 @@ def peek(body: bytes, content_type: str) -> Peeked:
     kind = content_type.partition(";")[0].strip().lower()
     if kind == "multipart/form-data":
         return _form(body, _boundary(content_type))
-    if not body.strip() or not (kind in ("", "text/plain") or kind.endswith("json")):
+    if not body.strip() or not (kind in _MAY_BE_JSON or kind.endswith("json")):
         return Peeked()
     asked = _asked(body)
     return Peeked(_name(asked.model), asked.stream is True)

@@ -57,13 +57,18 @@ def test_odd_bodies_that_engines_take_are_read(body: bytes) -> None:
     assert json.loads(rewrite(body, peek(body, JSON), ("n",), {"k": 1}).decode("utf-8-sig"))["model"] == "n"
 
 
+def test_curl_need_not_say_that_it_sends_json() -> None:
+    """`curl -d` calls everything a form."""
+    assert peek(b'{"model":"m"}', "application/x-www-form-urlencoded").model == "m"
+
+
 @pytest.mark.parametrize("stream", ["1", "null", '"true"', "[]"])
 def test_only_true_streams(stream: str) -> None:
     """What is not a JSON true is for the engine to judge."""
     assert not peek(b'{"model":"m","stream":%b}' % stream.encode(), JSON).stream
 
 
-@pytest.mark.parametrize("kind", ["application/octet-stream", "audio/wav", "application/x-www-form-urlencoded"])
+@pytest.mark.parametrize("kind", ["application/octet-stream", "audio/wav", "image/png"])
 def test_other_kinds_of_bodies_are_not_looked_into(kind: str) -> None:
     """They name no model; a route that needs one says so."""
     assert peek(b"{broken", kind) == Peeked()

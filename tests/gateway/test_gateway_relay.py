@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from sparkdash import listen
 from sparkdash.domain.lease import RequestState
 from sparkdash.settings import Settings
 
@@ -310,3 +313,24 @@ async def test_a_row_tells_the_requests_life(house: Any, recorded_body: Any) -> 
     assert (row.prompt_tokens, row.completion_tokens) == (17, 80)
     assert (row.ttft_s, row.decode_tok_s, row.internal) == (None, None, False)
     assert house.recorded == [row]
+
+
+async def test_the_demos_own_traffic_is_marked(house: Any) -> None:
+    """It shows as the client that it plays, and is kept out of the figures."""
+    await house.client.post(
+        "/v1/chat/completions", json={"model": "alpha"}, headers={"user-agent": "sparkdash-demo/codex"}
+    )
+    row = await house.ended()
+    assert (row.client, row.internal) == ("codex", True)
+
+
+async def test_the_unix_socket_takes_any_host(house: Any, tmp_path: Path) -> None:
+    """No web page can open it, and its clients invent a host name."""
+    server, sock = listen.Server(house.app), listen.bind_unix(tmp_path)
+    serving = asyncio.create_task(server.serve(sockets=[sock]))
+    transport = httpx.AsyncHTTPTransport(uds=str(tmp_path / listen.SOCKET_NAME), verify=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://sparkdash") as client:
+        reply = await client.get("/v1/models")
+    server.stop()
+    await serving
+    assert reply.status_code == 200
