@@ -231,7 +231,8 @@ def _first_snapshot(parts: Parts, url: str) -> Snapshot:
         url=f"{url}/v1",
         simulated=parts.simulated,
     )
-    return Snapshot(seq=0, at=now, daemon=info, traffic=parts.traffic_on)
+    # Numbers begin at this life's own millisecond: a reader of an earlier daemon must not take ours for what follows.
+    return Snapshot(seq=int(now * 1000), at=now, daemon=info, traffic=parts.traffic_on)
 
 
 def told_why(error: BaseException) -> SparkdashError | None:

@@ -35,6 +35,7 @@ class Server(uvicorn.Server):
                 lifespan="off",
                 log_config=None,
                 access_log=False,
+                proxy_headers=False,
                 date_header=False,
                 server_header=False,
                 timeout_graceful_shutdown=3,
