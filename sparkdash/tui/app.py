@@ -71,8 +71,9 @@ class SparkdashApp(App[None]):
         Binding("colon", "command_palette", "palette", show=False),
         Binding("ctrl+p", "command_palette", "palette", show=False, priority=True),
         Binding("question_mark", "help", "help", show=False),
-        Binding("ctrl+s", "save_screen", "screenshot", show=False),
-        Binding("q,ctrl+c", "quit", "leave", show=False),
+        Binding("ctrl+s", "save_screen", "screenshot", show=False, priority=True),
+        Binding("q", "quit", "leave", show=False),
+        Binding("ctrl+c", "quit", "leave", show=False, priority=True),
     ]
 
     def __init__(

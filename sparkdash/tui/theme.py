@@ -15,7 +15,8 @@ from sparkdash.tui.ink import Ink
 
 DARK = "sparkdash-dark"
 LIGHT = "sparkdash-light"
-PLAIN = "sparkdash-plain"
+PLAIN = "ansi-dark"
+"""Textual's theme in the terminal's own colours: what it draws itself (the palette) then fits our inks without any."""
 
 _COLOURS: dict[str, dict[str, str]] = {
     DARK: {
@@ -88,13 +89,5 @@ def _theme(name: str) -> Theme:
 
 
 def themes() -> list[Theme]:
-    """The themes to register."""
-    return [_theme(DARK), _theme(LIGHT), _ansi()]
-
-
-def _ansi() -> Theme:
-    own = "ansi_default"
-    return Theme(
-        name=PLAIN, ansi=True, primary=own, accent=own, success=own, warning=own, error=own,
-        foreground=own, background=own, surface=own, panel=own, boost=own,
-    )  # fmt: skip
+    """The themes to register; the one without colour is Textual's own."""
+    return [_theme(DARK), _theme(LIGHT)]

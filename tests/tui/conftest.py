@@ -278,6 +278,11 @@ class Stage:
         return ["".join(segment.text for segment in strip) for strip in strips]
 
     @property
+    def rows(self) -> list[str]:
+        """The same without frames and with single spaces."""
+        return [" ".join(line.strip("│ ").split()) for line in self.lines]
+
+    @property
     def text(self) -> str:
         """The screen as one text."""
         return "\n".join(line.rstrip() for line in self.lines)

@@ -64,7 +64,7 @@ class Dialog(ModalScreen[bool]):
         both = f"⏎ {again}" if again else "⏎"
         keys = [(both, yes), ("esc", "leave it")] if yes else [("esc", "close")]
         self._words = Words(title, lines, keys)
-        self._wide = max((length(line) for line in lines), default=0)
+        self._wide = max(length(line) for line in (*lines, say(f"{title}    ")))
 
     def compose(self) -> ComposeResult:
         """See Textual."""

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from textual.widget import Widget
 
 from sparkdash.tui.messages import RowMoved
-from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.widgets.compare import ComparePanel
 from sparkdash.tui.widgets.log import LogPanel
@@ -25,11 +24,6 @@ class RequestsPage(Page):
         """See Page."""
         yield RequestTable()
         yield RequestDetail()
-
-    def show(self, view: View) -> None:
-        """See Page."""
-        self.query_one(RequestDetail).chosen = self.query_one(RequestTable).cursor
-        super().show(view)
 
     def on_row_moved(self, message: RowMoved) -> None:
         """Tell of the request under the cursor."""
@@ -49,11 +43,6 @@ class HistoryPage(Page):
         yield SwapTable()
         yield SwapDetail()
         yield NoticeList()
-
-    def show(self, view: View) -> None:
-        """See Page."""
-        self.query_one(SwapDetail).chosen = self.query_one(SwapTable).cursor
-        super().show(view)
 
     def on_row_moved(self, message: RowMoved) -> None:
         """Tell of the swap under the cursor."""

@@ -42,7 +42,8 @@ class ProfilesPage(Page):
     def show(self, view: View) -> None:
         """See Page; the plan is asked for again when the residents changed."""
         super().show(view)
-        self._look(self.query_one(ProfileTable).cursor, view)
+        for table in self.query(ProfileTable):
+            self._look(table.cursor, view)
 
     def on_row_moved(self, message: RowMoved) -> None:
         """Tell of the profile under the cursor."""

@@ -50,6 +50,8 @@ class LogPanel(Panel, can_focus=True):
         self.search = ""
         self.chosen: str | None = None
         self._source: tuple[str, str | None] | None = None
+        """Profile and container of what is read; None when nothing is."""
+        self._name = "no engine"
         self._top: int | None = None
         """First line on the screen; None follows the end."""
         self._left = 0
@@ -68,8 +70,9 @@ class LogPanel(Panel, can_focus=True):
         shown = list(self.lines)[begin : begin + room]
         body = [self._inked(line, width - 4) for line in shown] or [say(self._silence(), Ink.DIM)]
         body += [EMPTY] * (room - len(body))
-        name = self._source[0] if self._source else "no engine"
-        return frame(body, width, Ends(say("log ") + say(name, Ink.STRONG), self._mode(begin, room)), self._foot())
+        return frame(
+            body, width, Ends(say("log ") + say(self._name, Ink.STRONG), self._mode(begin, room)), self._foot()
+        )
 
     def find(self, text: str) -> None:
         """Mark `text` wherever it stands and go to its last place; "" ends the search."""
@@ -121,7 +124,7 @@ class LogPanel(Panel, can_focus=True):
         snapshot = self.desk.view.snapshot
         names = sorted(snapshot.engines) if snapshot else []
         if names:
-            at = names.index(self._source[0]) if self._source and self._source[0] in names else -way
+            at = names.index(self._name) if self._name in names else -way
             self.chosen = names[(at + way) % len(names)]
             self.redraw()
 
@@ -151,9 +154,12 @@ class LogPanel(Panel, can_focus=True):
         return (engine.profile, engine.container) if engine else None
 
     def _turn_to(self, source: tuple[str, str | None] | None) -> None:
+        if source is None and self._ended:
+            # the engine has left and said its last: should it come back under the same name, its log is a new one
+            self._source = None
         if source is None or source == self._source:
             return
-        self._source = source
+        self._source, self._name = source, source[0]
         self.lines.clear()
         self._top, self._left, self._ended = None, 0, None
         self.run_worker(self._read(source[0]), group="log", exclusive=True)

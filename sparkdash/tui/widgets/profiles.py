@@ -147,8 +147,8 @@ def _serves(profile: ProfileSummary) -> Line:
 
 def _verdict(profile: ProfileSummary, snapshot: Snapshot, plan: Plan | None, width: int) -> list[Line]:
     if profile.cannot_run:
-        nearest = f" Nearest that runs: {profile.nearest}." if profile.nearest else ""
-        return wrap(f"✗ cannot run as published: {profile.cannot_run}{nearest}", width, Ink.WARN, limit=2)
+        nearest = f". Nearest that runs: {profile.nearest}" if profile.nearest else ""
+        return wrap(f"✗ cannot run as published: {profile.cannot_run.rstrip('.')}{nearest}", width, Ink.WARN, limit=2)
     engine = snapshot.engines.get(profile.name)
     if engine and engine.state is EngineState.FAILED and engine.failure:
         return wrap(f"✗ {engine.failure.message} {engine.failure.hint or ''}", width, Ink.BAD, limit=2)

@@ -75,6 +75,13 @@ class Table(Panel, can_focus=True):
         """The row under the cursor."""
         return next((row for row in self._rows if row.key == self.cursor), None)
 
+    def show(self, view: View) -> None:
+        """See Panel; also tells when the row under the cursor has gone or a first one has come."""
+        before = self.cursor
+        super().show(view)
+        if self.cursor != before:
+            self.post_message(RowMoved(self.cursor))
+
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         """See Panel."""
         inner = width - 4 if self.framed else width
@@ -100,7 +107,6 @@ class Table(Panel, can_focus=True):
         """Show only the rows that hold `text`; "" shows all."""
         self.filter = text
         self.redraw()
-        self.post_message(RowMoved(self.cursor))
 
     def action_move(self, by: int) -> None:
         """Walk `by` rows."""

@@ -1,0 +1,241 @@
+"""The dashboard as text: a box at work, a swap, a failure, nothing, and no daemon."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.engine import EngineState
+from sparkdash.domain.event import EngineChanged, Level, Notice, RequestChanged, SwapChanged
+from sparkdash.domain.lease import RequestState
+from sparkdash.domain.swap import SwapOutcome
+from sparkdash.errors import DaemonError
+
+PAGES = "1 Dash 2 Profiles 3 Requests 4 A/B 5 Logs 6 History"
+
+
+async def test_a_box_at_work_fits_80x24(stage: Any, box: Any) -> None:
+    """Every panel is there, nothing is cut, and the figures are the sample's."""
+    async with stage(box.snapshot()) as on:
+        assert [len(line) for line in on.lines] == [80] * 24
+        assert on.rows[0] == "sparkdash spark-1 gpt-oss-120b ● ready 2h14m 3 in flight 13:47"
+        assert on.lines[1].startswith("╭ gpt-oss-120b ── vLLM 0.19.0 · 128K ─")
+        assert on.lines[1].endswith("─ best 59.1 tok/s ─╮")
+        assert "decode     57.9 tok/s" in on.lines[2]
+        assert "median 57.6 · pub 57.0" in on.lines[2]
+        assert "ttft 0.41 s · p95 1.9 s" in on.lines[3]
+        assert "76 %" in on.lines[4]
+        assert "209.9k of 512k tokens" in on.lines[5]
+        assert "0.81 0.62 · length 2.43" in on.lines[6]
+        assert "available 37.4 GiB of 121.7 GiB" in on.lines[8]
+        assert "█ gpt-oss-120b 78.2  ▓ other 6.1  ▒ cache 21.0  ░ free 16.4  ┊ reserve 10.0" in on.lines[10]
+        assert on.lines[12].startswith(" gpu  96 %  2.41 GHz  71 °C   62 W     pressure 0.0 %     swap 0")
+        assert on.rows[14] == "codex gpt-oss-120b 18204 17920 312 0.38 57.1 ▶ streams"
+        assert PAGES in on.lines[23]
+        assert "…" not in "".join(line for line in on.lines if "qwen3-coder" not in line)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 60), (120, 40), (60, 24), (100, 30)])
+async def test_no_size_breaks_the_frames(stage: Any, box: Any, size: tuple[int, int]) -> None:
+    """At every size each frame that opens closes in the same column, during a swap too."""
+    async with stage(box.swapping(), size=size) as on:
+        assert {len(line) for line in on.lines} == {size[0]}
+        opened = [line.index("╭") for line in on.lines if line.startswith("╭")]
+        closed = [line.index("╰") for line in on.lines if line.startswith("╰")]
+        assert len(opened) == len(closed) >= 2
+        assert PAGES in on.lines[-1]
+
+
+async def test_a_wide_terminal_shows_requests_and_log_beside_the_dashboard(stage: Any, box: Any, link: Any) -> None:
+    """At 200x60 the comparison, the swaps and the log need no other page."""
+    link.log[box.gpt] = ["first line of the log", "last line of the log"]
+    async with stage(box.snapshot(), size=(200, 60)) as on:
+        for heading in ("╭ requests ", "╭ log gpt-oss-120b ", "╭ A | B ", "╭ swaps ", "╭ unified memory "):
+            assert heading in on.text
+        assert "last line of the log" in on.text
+
+
+async def test_a_narrow_terminal_drops_columns_not_figures(stage: Any, box: Any) -> None:
+    """At 60 columns the rate and the state are still there."""
+    async with stage(box.snapshot(), size=(60, 24)) as on:
+        assert "codex gpt-oss-120b 0.38 57.1 ▶ streams" in on.rows
+
+
+async def test_the_card_becomes_the_swap(stage: Any, box: Any) -> None:
+    """Seven phases with the present one lit, time, estimate, the log's last line, who waits and how to cancel."""
+    async with stage(box.swapping()) as on:
+        assert "load → qwen3-coder-30b-nvfp4" in on.lines[0]
+        assert "swap to qwen3-coder-30b-nvfp4 after gpt-oss-120b" in on.lines[1]
+        assert "✓ drain  ✓ stop  ✓ reclaim  ✓ preflight  ✓ create  ▶ load 63 %  · warm" in on.lines[2]
+        assert " 33 %  weights" in on.lines[3]
+        assert "elapsed 1m12s   left ~2m28s   usually 3m40s" in on.lines[4]
+        assert "log Loading safetensors checkpoint shards: 63% 5/8" in on.lines[5]
+        assert "1 waits: aider 1m02s" in on.lines[6]
+        assert "x cancels" in on.lines[6]
+        assert "waits ~2m28s" in on.text
+
+
+async def test_a_first_swap_has_no_estimate(stage: Any, box: Any) -> None:
+    """Nothing is invented where no such swap was seen."""
+    async with stage(box.swapping(swap=box.swap(expected_s=None, progress=None, waiting=0), requests={})) as on:
+        assert "no estimate yet" in on.lines[3]
+        assert "first time here: no estimate" in on.lines[4]
+        assert "nobody waits" in on.lines[6]
+
+
+async def test_a_swap_that_takes_longer_than_it_ever_did_says_so(stage: Any, box: Any) -> None:
+    """The time left is not counted below zero."""
+    async with stage(box.swapping(swap=box.swap(expected_s=30.0))) as on:
+        assert "99 %" in on.lines[3]
+        assert "longer than usual" in on.lines[4]
+
+
+async def test_the_spread_of_earlier_swaps_is_told(stage: Any, box: Any) -> None:
+    """From two of the same kind on."""
+    async with stage(box.swapping(swaps=(box.ended("a", took=200.0), box.ended("b", took=240.0)))) as on:
+        assert "(3m20s to 4m00s, n 2)" in on.lines[4]
+
+
+async def test_a_swap_moves_on_before_ones_eyes(stage: Any, box: Any) -> None:
+    """Facts over the feed become the next phase, and then the new engine."""
+    async with stage(box.swapping()) as on:
+        await on.happen(SwapChanged(swap=box.swap(phase="warm", progress=None)))
+        assert "▶ warm" in on.lines[2]
+        ready = box.engine(box.coder, since=box.now, ready_at=box.now, load_s=95.0)
+        await on.happen(
+            EngineChanged(engine=ready),
+            SwapChanged(swap=box.swap(phase="warm", ended_at=box.now, outcome=SwapOutcome.DONE)),
+        )
+        assert "qwen3-coder-30b-nvfp4 ● ready 0s" in on.lines[0]
+        assert "loaded in 1m35s" in on.lines[7]
+
+
+async def test_a_failed_engine_shows_message_hint_and_last_words(stage: Any, box: Any) -> None:
+    """With nothing else running the failure is the card."""
+    failed = box.engine(box.coder, EngineState.FAILED, failure=box.failure, ready_at=None, load_s=None)
+    async with stage(box.snapshot(engines={box.coder: failed}, requests={})) as on:
+        assert "qwen3-coder-30b-nvfp4 ✗ failed" in on.lines[0]
+        for words in ("out_of_memory (exit 1)", "→ Lower gpu-memory-utilization", "ERROR engine core died"):
+            assert words in on.text
+
+
+async def test_a_failed_swap_is_told_while_the_one_before_runs(stage: Any, box: Any) -> None:
+    """After a fall back the notice row says what failed."""
+    failed = box.ended("s9", SwapOutcome.FAILED, ended_at=box.now - 20, failure=box.failure)
+    async with stage(box.snapshot(swaps=(failed,))) as on:
+        assert on.lines[22].startswith(" ✗ qwen3-coder-30b-nvfp4 failed, out_of_memory:")
+        assert "gpt-oss-120b ● ready" in on.lines[0]
+
+
+async def test_a_warning_stays_on_the_notice_row_for_a_while(stage: Any, box: Any) -> None:
+    """And leaves it after ten minutes."""
+    async with stage(box.snapshot()) as on:
+        await on.happen(Notice(level=Level.WARNING, code="foreign", text="A foreign container holds port 18002."))
+        assert on.lines[22].startswith(" ⚠ A foreign container holds port 18002.")
+        await on.later(700)
+        assert not on.lines[22].strip()
+
+
+async def test_nothing_running_says_what_to_do(stage: Any, box: Any) -> None:
+    """The panels keep their places."""
+    async with stage(box.snapshot(engines={}, requests={}, recent=(), sample=None, swaps=())) as on:
+        assert "nothing runs" in on.lines[0]
+        assert "Press 2 for the profiles" in on.text
+        assert "No request yet." in on.text
+        assert on.lines[8].startswith("╭ unified memory")
+        assert on.rows[12] == "gpu - - - - pressure - swap -"
+
+
+async def test_no_profiles_says_where_they_go_and_what_was_wrong(stage: Any, box: Any) -> None:
+    """A first start is not a dead end."""
+    problem = "my.yaml:7: unknown key 'imge'; did you mean 'image'?"
+    async with stage(box.snapshot(profiles=(), engines={}, problems=(problem,))) as on:
+        assert "~/.config/sparkdash/profiles" in on.text
+        assert problem in on.text
+
+
+async def test_simulated_figures_say_so_in_the_title_and_on_the_card(stage: Any, box: Any) -> None:
+    """Nobody takes the demo for a measurement."""
+    world = box.snapshot()
+    async with stage(world.model_copy(update={"daemon": world.daemon.model_copy(update={"simulated": True})})) as on:
+        assert "SIMULATED" in on.lines[0]
+        assert "SIMULATED" in on.lines[1]
+
+
+async def test_a_simulated_engine_on_a_real_box_is_marked_on_its_card(stage: Any, box: Any) -> None:
+    """Even where the daemon itself is not the demo's."""
+    async with stage(box.snapshot(engines={box.gpt: box.engine(simulated=True)})) as on:
+        assert "SIMULATED" in on.lines[1]
+
+
+async def test_old_figures_tell_their_age(stage: Any, box: Any) -> None:
+    """The engine has been silent for 20 s."""
+    async with stage(box.snapshot()) as on:
+        await on.later(20)
+        assert "20s old" in on.lines[1]
+        assert "20s old" in on.lines[8]
+        assert "57.9 tok/s" in on.lines[2]
+
+
+async def test_a_lost_link_is_shown_and_mended(stage: Any, box: Any) -> None:
+    """The header tells since when; the next item brings it back."""
+    async with stage(box.snapshot()) as on:
+        await on.tell(box.lost)
+        await on.later(12)
+        assert "✗ link lost 12s, retrying  13:47" in on.lines[0]
+        await on.tell(box.snapshot(seq=200))
+        assert "3 in flight" in on.lines[0]
+
+
+async def test_no_daemon_says_how_to_start_one(stage: Any) -> None:
+    """The screen waits for it without an error."""
+    async with stage(None) as on:
+        assert "Looking for the daemon at unix:/run/sparkdash.sock" in on.text
+        await on.later(5)
+        assert "sparkdash serve" in on.text
+
+
+async def test_a_daemon_of_another_version_is_told(stage: Any) -> None:
+    """With what to do about it."""
+    async with stage(None) as on:
+        await on.tell(DaemonError("The daemon is of another version.", code="daemon_version", hint="Restart it."))
+        assert "✗ no link" in on.lines[0]
+        assert "→ Restart it." in on.text
+
+
+async def test_a_lost_event_makes_the_feed_begin_anew(stage: Any, box: Any) -> None:
+    """The next snapshot is the world."""
+    async with stage(box.snapshot()) as on:
+        on.link.seq = 140
+        await on.happen(box.tick(box.now), EngineChanged(engine=box.engine(state=EngineState.DRAINING)))
+        on.link.seq = 300
+        await on.happen(RequestChanged(request=box.request("r7")))
+        await on.tell(box.snapshot(seq=400, requests={}))
+        assert "0 in flight" in on.lines[0]
+
+
+async def test_engines_beside_the_first_have_a_row_each(stage: Any, box: Any) -> None:
+    """Several residents are all seen."""
+    beside = box.engine(box.coder, ready_at=box.now - 9000, since=box.now - 9000)
+    async with stage(box.snapshot(engines={box.gpt: box.engine(), box.coder: beside})) as on:
+        assert on.lines[8].startswith(" + qwen3-coder-30b-nvfp4 ● ready 2h30m")
+        assert PAGES in on.lines[23]
+
+
+async def test_unknown_figures_are_dashes(stage: Any, box: Any) -> None:
+    """An engine that tells nothing keeps its rows."""
+    quiet = box.sample().model_copy(update={"engines": {}, "gpu": None})
+    async with stage(box.snapshot(sample=quiet, figures={})) as on:
+        assert "decode        - tok/s" in on.lines[2]
+        assert "median - · pub 57.0" in on.lines[2]
+        assert "no speculation" in on.lines[6]
+
+
+async def test_a_request_that_failed_shows_its_code(stage: Any, box: Any) -> None:
+    """And one whose client left says so."""
+    gone = box.request("r8", RequestState.GONE, finished_at=box.now)
+    async with stage(box.snapshot()) as on:
+        await on.happen(RequestChanged(request=gone))
+        assert "✗ engine_crash" in on.text
+        assert "⊘ left" in on.text

@@ -1,0 +1,104 @@
+"""Lines, frames, sparklines and the memory bar: pure text."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparkdash.domain.metric import Memory
+from sparkdash.tui import ink
+from sparkdash.tui.ink import Ends, Ink, say
+from sparkdash.tui.widgets.memory import bar, legend, parts
+from sparkdash.tui.widgets.spark import meter, spark
+from sparkdash.units import GIB
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("plain", "plain"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07text", "text"),
+        ("a\tb", "a   b"),
+        ("bell\x07 null\x00", "bell null"),
+        ("c1\x9bcsi", "c1csi"),
+    ],
+)
+def test_foreign_text_cannot_steer_the_terminal(raw: str, shown: str) -> None:
+    """Escape sequences and control characters are taken out of what others wrote."""
+    assert ink.clean(raw) == shown
+
+
+@given(st.text(), st.integers(0, 40), st.text(max_size=20))
+def test_whatever_is_laid_out_keeps_its_width(left: str, width: int, far: str) -> None:
+    """Padding, clipping and both ends give exactly the cells asked for, wide characters included."""
+    line = say(left)
+    assert ink.length(ink.pad(line, width)) == width
+    assert ink.length(ink.right(line, width)) == width
+    assert ink.length(ink.clip(line, width)) <= width
+    assert ink.length(ink.ends(line, say(far), width)) == width
+
+
+@given(st.text(max_size=60), st.text(max_size=60), st.integers(8, 60))
+def test_every_row_of_a_frame_is_as_wide_as_the_frame(title: str, note: str, width: int) -> None:
+    """Long words in an edge are clipped or left out; the frame keeps its corners."""
+    rows = ink.frame([say(title)], width, Ends(say(title), say(note)), Ends(say(note)))
+    assert {ink.length(row) for row in rows} == {width}
+    assert (ink.text(rows[0])[0], ink.text(rows[-1])[-1]) == ("╭", "╯")
+
+
+def test_wrapping_keeps_every_word_until_the_limit() -> None:
+    """Prose is broken at spaces; a limit clips the last line."""
+    assert [ink.text(row) for row in ink.wrap("one two three four", 9)] == ["one two", "three", "four"]
+    assert [ink.text(row) for row in ink.wrap("one two three four", 9, limit=2)] == ["one two", "three fo…"]
+
+
+def test_unknown_is_blank_and_zero_is_the_lowest_bar() -> None:
+    """A sparkline tells a measured zero from no measurement."""
+    assert spark([None, 0.0, 5.0, 10.0], 10.0) == [" ▁▄█"]
+    assert spark([0.0, 10.0, 20.0], 20.0, rows=2) == ["  █", "▁██"]
+    assert spark([0.0, None], 0.0) == ["▁ "]
+
+
+@given(st.floats(-1, 2), st.integers(1, 60))
+def test_a_meter_is_always_as_wide_as_it_should_be(share: float, width: int) -> None:
+    """Shares outside 0..1 are held at the ends."""
+    done, rest = meter(share, width)
+    assert len(done) + len(rest) == width
+
+
+def memory(**changes: object) -> Memory:
+    """121.7 GiB, of which one engine holds 78.2."""
+    values: dict[str, object] = {
+        "total": int(121.7 * GIB), "free": int(16.4 * GIB), "page_cache": 21 * GIB, "available": int(37.4 * GIB),
+        "engines": {"gpt-oss-120b": int(78.2 * GIB)}, "reserve": 10 * GIB,
+    }  # fmt: skip
+    return Memory.model_validate(values | changes)
+
+
+def test_the_stretches_of_the_memory_bar_add_up_to_the_box() -> None:
+    """Engines, others, cache and free are all of it."""
+    assert sum(part.bytes or 0 for part in parts(memory())) == memory().total
+    assert ink.length(bar(memory(), 76)) == 76
+
+
+def test_what_stands_beyond_the_reserve_is_red() -> None:
+    """Memory in use that admission would have kept free calls for action."""
+    full = memory(engines={"big": 118 * GIB}, free=1 * GIB, page_cache=1 * GIB, available=2 * GIB)
+    assert bar(full, 76)[-2].ink is Ink.BAD
+    assert all(span.ink is not Ink.BAD for span in bar(memory(), 76))
+
+
+def test_an_engine_of_unknown_size_is_not_guessed() -> None:
+    """Its legend says "-", and what is used counts as one."""
+    told = ink.text(legend(memory(engines={"gpt-oss-120b": None}), 100))
+    assert "gpt-oss-120b -" in told
+    assert "engines + other 84.3" in told
+
+
+def test_long_names_give_way_before_figures_do() -> None:
+    """The legend of a long-named engine still ends with the reserve."""
+    told = ink.text(legend(memory(engines={"a-very-long-name-of-an-engine/variant": GIB}), 76))
+    assert told.endswith("reserve 10.0")
+    assert "…" in told

@@ -1,0 +1,125 @@
+"""The mirror: the feed folded, histories, staleness, and the daemon's clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.event import Event, Level, Notice
+from sparkdash.domain.metric import Metric
+from sparkdash.errors import DaemonError
+from sparkdash.tui.history import KEPT, STEP_S, Ring
+from sparkdash.tui.link import Disconnected
+from sparkdash.tui.mirror import SAID_S, LinkState, Mirror
+
+
+@pytest.fixture
+def now(box: Any) -> list[float]:
+    """The clock's hand."""
+    return [box.now]
+
+
+@pytest.fixture
+def mirror(now: list[float]) -> Mirror:
+    """A mirror whose clock the test moves."""
+    return Mirror(lambda: now[0])
+
+
+def test_a_missing_event_asks_for_a_snapshot(mirror: Mirror, box: Any) -> None:
+    """Events that do not follow are refused and change nothing."""
+    mirror.take(box.snapshot())
+    before = mirror.view().snapshot
+    assert mirror.take(Event(seq=150, at=box.now, fact=Notice(level=Level.INFO, code="x", text="x"))) is False
+    assert mirror.view().snapshot is before
+
+
+def test_an_event_before_any_snapshot_is_refused(mirror: Mirror, box: Any) -> None:
+    """There is nothing to apply it to."""
+    assert mirror.take(Event(seq=1, at=box.now, fact=box.tick(box.now))) is False
+
+
+def test_a_lost_link_is_a_state_with_its_time(mirror: Mirror, box: Any, now: list[float]) -> None:
+    """What was known stays, and is old; the next item says that the link is back."""
+    mirror.take(box.snapshot())
+    now[0] += 2
+    mirror.take(Disconnected())
+    now[0] += 5
+    view = mirror.view()
+    assert (view.link, view.here - view.link_since, view.sample_age_s) == (LinkState.LOST, 5.0, 7.0)
+    mirror.take(Event(seq=101, at=now[0], fact=box.tick(now[0])))
+    assert (mirror.view().link, mirror.view().sample_age_s) == (LinkState.LIVE, None)
+
+
+def test_a_link_that_never_was_is_not_lost(mirror: Mirror) -> None:
+    """Before the first snapshot it is still being looked for."""
+    mirror.take(Disconnected())
+    assert mirror.view().link is LinkState.CONNECTING
+
+
+def test_a_refusal_keeps_its_reason(mirror: Mirror) -> None:
+    """A daemon of another version is told, with its hint."""
+    mirror.refuse(DaemonError("another version", hint="restart it"))
+    assert mirror.view().refusal is not None
+    assert mirror.view().link is LinkState.REFUSED
+
+
+def test_a_sample_is_stale_after_three_seconds(mirror: Mirror, box: Any, now: list[float]) -> None:
+    """Up to then it is live; after that its age is told."""
+    mirror.take(box.snapshot())
+    now[0] += 3.0
+    assert mirror.view().sample_age_s is None
+    now[0] += 1.0
+    assert mirror.view().sample_age_s == 4.0
+    assert mirror.view().engine_age_s(box.gpt) == 4.0
+
+
+def test_a_daemon_with_another_clock_is_not_stale(mirror: Mirror, box: Any) -> None:
+    """Over ssh the daemon's own time counts: its newest event is now."""
+    ahead = 3600.0
+    mirror.take(box.snapshot())
+    mirror.take(Event(seq=101, at=box.now + ahead, fact=box.tick(box.now + ahead)))
+    view = mirror.view()
+    assert (view.now - view.here, view.sample_age_s) == (ahead, None)
+
+
+def test_an_answer_goes_after_a_few_seconds(mirror: Mirror, now: list[float]) -> None:
+    """The notice row is free again."""
+    mirror.say("copied")
+    assert mirror.view().said is not None
+    now[0] += SAID_S
+    assert mirror.view().said is None
+
+
+def test_notices_keep_the_time_they_came_over_a_new_snapshot(mirror: Mirror, box: Any) -> None:
+    """Those that were there before us have none."""
+    old, new = (Notice(level=Level.WARNING, code=code, text=code) for code in ("old", "new"))
+    mirror.take(box.snapshot(notices=(old,)))
+    mirror.take(Event(seq=101, at=box.now + 1, fact=new))
+    mirror.take(box.snapshot(notices=(new, old)))
+    assert mirror.view().notices == ((box.now + 1, new), (None, old))
+
+
+def test_bars_stand_still_once_the_next_one_began() -> None:
+    """A bucket is the mean of its seconds; buckets without a measurement are None."""
+    ring = Ring()
+    for at, value in ((100.0, 10.0), (101.0, 20.0), (106.0, 30.0)):
+        ring.add(at, value)
+    assert ring.last(4, 106.5) == [15.0, None, None, 30.0]
+    assert ring.last(4, 108.5) == [None, None, 30.0, None]
+
+
+def test_a_ring_forgets_the_oldest() -> None:
+    """It holds what the widest card can show."""
+    ring = Ring()
+    for i in range(KEPT + 10):
+        ring.add(i * STEP_S, 1.0)
+    assert sum(value is not None for value in ring.last(KEPT + 10, (KEPT + 9) * STEP_S)) == KEPT
+
+
+def test_a_silent_engine_adds_nothing_to_its_history(mirror: Mirror, box: Any) -> None:
+    """The same answer seen twice is one measurement."""
+    mirror.take(box.snapshot())
+    mirror.take(Event(seq=101, at=box.now + 4, fact=box.tick(box.now)))
+    bars = mirror.view().history.last(box.gpt, Metric.DECODE, 4, box.now + 4)
+    assert [value is None for value in bars] == [True, False, True, True]

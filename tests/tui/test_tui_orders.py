@@ -1,0 +1,187 @@
+"""What keys order, what is asked first, and what the question names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparkdash.domain.swap import Plan
+from sparkdash.errors import AdmissionError, EngineError, ProfileError
+from sparkdash.units import GIB
+
+
+async def test_switching_names_what_stops_and_waits_for_a_yes(stage: Any, box: Any) -> None:
+    """Enter on a profile asks; enter again switches."""
+    async with stage(box.snapshot()) as on:
+        await on.press("2", "j", "enter")
+        assert "switch to qwen3-coder-30b-nvfp4?" in on.text
+        assert "stops  gpt-oss-120b: frees 78.2 GiB, 2 requests in flight" in on.text
+        assert "fits   yes, needs 27 GiB, 95 GiB available then" in on.text
+        assert "reload about 3m40s" in on.text
+        assert on.link.asked == []
+        await on.press("enter")
+        assert on.link.asked == [("use", box.coder)]
+        assert "qwen3-coder-30b-nvfp4 is coming up." in on.text
+
+
+async def test_escape_leaves_everything_as_it_is(stage: Any, box: Any) -> None:
+    """No is the easy answer."""
+    async with stage(box.snapshot()) as on:
+        await on.press("2", "j", "s", "escape")
+        assert on.link.asked == []
+        assert "switch to" not in on.text
+
+
+async def test_nothing_stopped_is_nothing_asked(stage: Any, box: Any) -> None:
+    """A profile that fits beside what runs comes up at once."""
+    async with stage(box.snapshot()) as on:
+        on.link.plans[box.coder] = Plan(profile=box.coder, needs_bytes=GIB, available_bytes=9 * GIB, fits=True)
+        await on.press("2", "j", "enter")
+        assert on.link.asked == [("use", box.coder)]
+
+
+async def test_what_does_not_fit_is_told_and_not_offered(stage: Any, box: Any) -> None:
+    """There is no yes to press."""
+    async with stage(box.snapshot()) as on:
+        on.link.plans[box.coder] = Plan(
+            profile=box.coder, evict=(box.gpt,), needs_bytes=130 * GIB, available_bytes=111 * GIB, fits=False
+        )
+        await on.press("2", "j", "enter")
+        assert "fits   no, needs 130 GiB, 111 GiB available then" in on.text
+        await on.press("enter")
+        assert on.link.asked == []
+
+
+async def test_what_runs_already_is_said(stage: Any, box: Any) -> None:
+    """And not asked for again."""
+    async with stage(box.snapshot()) as on:
+        on.link.plans[box.gpt] = Plan(profile=box.gpt, fits=True, expected_s=0.0)
+        await on.press("2", "enter")
+        assert "gpt-oss-120b runs already." in on.text
+        assert on.link.asked == []
+
+
+async def test_a_system_that_cannot_run_says_why(stage: Any, box: Any) -> None:
+    """With the nearest one that does."""
+    async with stage(box.snapshot()) as on:
+        await on.press("2", "j", "j", "j", "w")
+        assert "mtp cannot run as published" in on.text
+        assert "no MTP head in this model" in on.text
+        assert "qwen3-coder-30b-nvfp4/eagle3" in on.text
+        await on.press("enter", "enter")
+        assert on.link.asked == []
+
+
+async def test_flipping_asks_once_and_the_same_key_says_yes(stage: Any, box: Any) -> None:
+    """t twice flips; the question names what leaves."""
+    async with stage(box.snapshot()) as on:
+        await on.press("t")
+        assert "flip to qwen3-coder-30b-nvfp4?" in on.text
+        assert "stops  gpt-oss-120b" in on.text
+        await on.press("t")
+        assert on.link.asked == [("toggle", None, None, True)]
+
+
+async def test_flipping_without_a_pair_says_how_to_make_one(stage: Any, box: Any) -> None:
+    """Two profiles have to be marked first."""
+    async with stage(box.snapshot(toggle_b=None)) as on:
+        await on.press("t")
+        assert "Mark two profiles first" in on.text
+        assert on.link.asked == []
+
+
+async def test_marking_sets_one_side(stage: Any, box: Any) -> None:
+    """a and b mark; space fills the free side; a profile is never both."""
+    async with stage(box.snapshot(toggle_a=None, toggle_b=None)) as on:
+        await on.press("2", "a")
+        assert on.link.asked == [("toggle", box.gpt, None, False)]
+        assert "gpt-oss-120b is A; mark the other one." in on.text
+    async with stage(box.snapshot(seq=500, toggle_b=None)) as on:
+        on.link.asked.clear()
+        await on.press("2", "b")
+        assert "gpt-oss-120b is A already" in on.text
+        await on.press("j", "space")
+        assert on.link.asked == [("toggle", None, box.coder, False)]
+
+
+async def test_cancelling_says_who_is_refused(stage: Any, box: Any) -> None:
+    """x asks, x again gives up."""
+    async with stage(box.swapping()) as on:
+        await on.press("x")
+        assert "stops  the start of qwen3-coder-30b-nvfp4" in on.text
+        assert "1 request waiting for it: refused" in on.text
+        await on.press("x")
+        assert on.link.asked == [("cancel",)]
+
+
+async def test_cancelling_nothing_is_said(stage: Any, box: Any) -> None:
+    """No question where there is nothing to stop."""
+    async with stage(box.snapshot()) as on:
+        await on.press("x")
+        assert "No swap is under way." in on.text
+
+
+async def test_stopping_names_the_engine(stage: Any, box: Any) -> None:
+    """S asks first."""
+    async with stage(box.snapshot()) as on:
+        await on.press("S")
+        assert "stop gpt-oss-120b?" in on.text
+        await on.press("enter")
+        assert on.link.asked == [("stop", box.gpt)]
+
+
+async def test_a_refusal_of_the_daemon_is_shown_whole(stage: Any, box: Any) -> None:
+    """Message, hint and last log lines, in a dialog; the app goes on."""
+    async with stage(box.snapshot()) as on:
+        on.link.refuses = EngineError("The image is not there.", hint="Pull it.", log_tail=("no such image",))
+        await on.press("2", "j", "enter", "enter")
+        for words in ("that did not work", "The image is not there.", "→ Pull it.", "no such image"):
+            assert words in on.text
+        await on.press("escape", "1")
+        assert "unified memory" in on.text
+
+
+async def test_every_problem_of_a_reload_is_shown(stage: Any, box: Any) -> None:
+    """Each with its file and line."""
+    async with stage(box.snapshot()) as on:
+        on.link.refuses = ProfileError("2 profiles are not valid.", problems=("a.yaml:3: x", "b.yaml:9: y"))
+        await on.press("2", "r")
+        assert "a.yaml:3: x" in on.text
+        assert "b.yaml:9: y" in on.text
+
+
+async def test_a_plan_that_fails_leaves_the_detail_unknown(stage: Any, box: Any) -> None:
+    """The list is not disturbed by it."""
+    async with stage(box.snapshot()) as on:
+
+        async def plan(_name: str) -> Plan:
+            raise AdmissionError("no")
+
+        on.link.plan = plan
+        await on.press("2")
+        assert "fits now: -" in on.text
+
+
+async def test_pulling_tells_how_it_goes(stage: Any, box: Any) -> None:
+    """The notice row ends with the image being there."""
+    async with stage(box.snapshot()) as on:
+        await on.press("2", "p")
+        assert on.link.asked == [("pull", box.gpt)]
+        assert "localhost/vllm:1: there" in on.text
+
+
+async def test_the_demos_traffic_can_be_switched(stage: Any, box: Any) -> None:
+    """Elsewhere there is none to switch."""
+    async with stage(box.snapshot(traffic=True)) as on:
+        await on.press("T")
+        assert on.link.asked == [("traffic", False)]
+    async with stage(box.snapshot(seq=500)) as on:
+        await on.press("T")
+        assert "Only the demo has traffic of its own." in on.text
+
+
+async def test_the_plan_of_the_profile_under_the_cursor_is_told(stage: Any, box: Any) -> None:
+    """Before anything is asked: does it fit, what leaves, how long."""
+    async with stage(box.snapshot()) as on:
+        await on.press("2", "j")
+        assert "fits: yes · needs 27 GiB of 95 GiB" in on.text
+        assert "after gpt-oss-120b leaves · load ~3m40s" in on.text

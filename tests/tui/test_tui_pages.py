@@ -1,0 +1,275 @@
+"""The other pages, and the keys that work everywhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from sparkdash.domain.event import RequestChanged
+from sparkdash.domain.swap import SwapOutcome
+from sparkdash.tui.screens.dialog import Dialog
+
+
+async def test_the_profiles_are_a_tree_with_its_columns(stage: Any, box: Any) -> None:
+    """Variants hang under their family; A and B are marked; states are words."""
+    async with stage(box.snapshot()) as on:
+        await on.press("2")
+        assert "A gpt-oss-120b vLLM 0.19.0 79 GiB 59.1 57.0 ● ready" in on.rows
+        assert "B qwen3-coder-30b-nvfp4 vLLM 0.19.0 27 GiB 67.2 68.0 off" in on.rows
+        assert "├ eagle3 eagle3 k=1 vLLM 0.19.0 28 GiB - 73.9 off" in on.rows
+        assert "└ mtp ✗ cannot run: no MTP head in this model (w why)" in on.rows
+        assert {len(line) for line in on.lines} == {80}
+
+
+async def test_walking_and_finding(stage: Any, box: Any) -> None:
+    """j, k, g, G walk; / narrows; enter keeps it; escape shows all."""
+    async with stage(box.snapshot()) as on:
+        await on.press("2", "G")
+        assert "╭ qwen3.5-122b ─" in on.text
+        await on.press("k", "g")
+        assert "╭ gpt-oss-120b ─" in on.text
+        await on.press("slash", *"eagle", "enter")
+        assert "68.0" not in on.text
+        assert "╭ qwen3-coder-30b-nvfp4/eagle3 ─" in on.text
+        await on.press("escape")
+        assert "68.0" in on.text
+
+
+async def test_finding_nothing_says_so(stage: Any, box: Any) -> None:
+    """And how to get everything back."""
+    async with stage(box.snapshot()) as on:
+        await on.press("3", "slash", *"zzz")
+        assert "nothing holds “zzz”; esc shows all" in on.text
+
+
+async def test_digits_typed_while_finding_are_text(stage: Any, box: Any) -> None:
+    """They open no page."""
+    async with stage(box.snapshot()) as on:
+        await on.press("2", "slash", "1", "2", "2")
+        assert "qwen3.5-122b" in on.text
+        assert "57.0" not in on.text
+
+
+async def test_the_cursor_stays_on_its_row_while_rows_come(stage: Any, box: Any) -> None:
+    """A new request does not move the place one reads."""
+    async with stage(box.snapshot()) as on:
+        await on.press("3", "G")
+        assert "╭ curl · r9 ─" in on.text
+        await on.happen(RequestChanged(request=box.request("r50")))
+        assert "╭ curl · r9 ─" in on.text
+
+
+async def test_y_copies_the_row(stage: Any, box: Any) -> None:
+    """A profile's name; a request as JSON; on the dashboard there is no row until one walks."""
+    async with stage(box.snapshot()) as on:
+        await on.press("y")
+        assert "no row to copy" in on.text
+        await on.press("2", "j", "y")
+        assert on.app.clipboard == box.coder
+        await on.press("3", "y")
+        assert '"id":"r1"' in on.app.clipboard
+
+
+async def test_the_comparison_keeps_both_sets_of_figures(stage: Any, box: Any) -> None:
+    """Side by side with B's ratio to A, and without a verdict."""
+    async with stage(box.snapshot()) as on:
+        await on.press("4")
+        assert "median decode 57.6 tok/s 66.6 tok/s +16 %" in on.rows
+        assert "acceptance 72 % -" in on.rows
+        assert "load time 3m40s 1m35s -57 %" in on.rows
+        assert "requests 20 7" in on.rows
+        assert "no verdict" in on.text
+
+
+async def test_the_comparison_stacks_under_80_columns(stage: Any, box: Any) -> None:
+    """A above B, each with all its figures."""
+    async with stage(box.snapshot(), size=(60, 30)) as on:
+        await on.press("4")
+        assert on.text.count("median decode") == 2
+
+
+async def test_the_log_follows_holds_and_finds(stage: Any, box: Any) -> None:
+    """The end is shown; space holds; / goes to the place, n and N to the others."""
+    lines = [f"INFO line {i}" for i in range(100)]
+    lines[20] = "ERROR the needle \x1b[31mred\x1b[0m"
+    async with stage(box.snapshot()) as on:
+        on.link.log[box.gpt] = lines
+        await on.press("5")
+        assert "INFO line 99" in on.text
+        assert "follows" in on.lines[1]
+        await on.press("slash", *"needle", "enter")
+        assert "ERROR the needle red" in on.lines[2]
+        assert "held at 21-" in on.lines[1]
+        assert "“needle” 1 lines" in on.text
+        await on.press("G")
+        assert "follows" in on.lines[1]
+        await on.press("space", "k")
+        assert "held at" in on.lines[1]
+
+
+async def test_the_log_turns_to_the_engine_that_comes_up(stage: Any, box: Any) -> None:
+    """During a swap it is the target's."""
+    async with stage(box.swapping()) as on:
+        on.link.log[box.coder] = ["loading the coder"]
+        await on.press("5")
+        assert "log qwen3-coder-30b-nvfp4" in on.lines[1]
+        assert "loading the coder" in on.text
+
+
+async def test_the_history_shows_stages_and_last_words(stage: Any, box: Any) -> None:
+    """A failed swap is told with its hint and the engine's log."""
+    failed = box.ended("s9", SwapOutcome.FAILED, failure=box.failure)
+    async with stage(box.snapshot(swaps=(failed, box.ended("s8")))) as on:
+        await on.press("6")
+        assert "✗ failed" in on.lines[2]
+        assert "load 3m10s  warm 9.8s" in on.text
+        assert "→ Lower gpu-memory-utilization" in on.text
+        assert "ERROR engine core died" in on.text
+        await on.press("j")
+        assert "→ Lower gpu-memory-utilization" not in on.text
+
+
+@pytest.mark.parametrize("page", ["1", "2", "3", "4", "5", "6"])
+@pytest.mark.parametrize("known", [True, False])
+async def test_every_page_opens_with_and_without_a_daemon(stage: Any, box: Any, page: str, known: bool) -> None:
+    """No page is dead, and none overflows."""
+    async with stage(box.snapshot() if known else None) as on:
+        await on.press(page)
+        assert [len(line) for line in on.lines] == [80] * 24
+        assert on.lines[23].startswith(" 1 Dash 2 Profiles")
+
+
+async def test_help_names_every_key(stage: Any, box: Any) -> None:
+    """? opens it, escape closes it."""
+    async with stage(box.snapshot(), size=(100, 50)) as on:
+        await on.press("question_mark")
+        for words in ("flip between A and B", "the daemon goes on serving", "accepted draft tokens / drafted tokens"):
+            assert words in on.text
+        await on.press("escape")
+        assert not isinstance(on.app.screen, Dialog)
+
+
+async def test_the_palette_knows_every_action(stage: Any, box: Any) -> None:
+    """: opens it, and a command does what its key does."""
+    async with stage(box.snapshot(traffic=True)) as on:
+        titles = [command.title for command in on.app.get_system_commands(on.app.screen)]
+        for title in ("Switch to qwen3.5-122b", "Mark gpt-oss-120b as A", "Flip A/B", "Stop gpt-oss-120b",
+                      "Reload profiles", "Demo traffic on or off", "Screenshot", "Help", "Quit", "Theme: light"):  # fmt: skip
+            assert title in titles
+        await on.press("colon", *"reload pro")
+        while "Reload profiles" not in on.text:
+            await on.pilot.pause()
+        await on.press("enter")
+        assert on.link.asked == [("reload",)]
+
+
+async def test_a_screenshot_tells_its_path(
+    stage: Any, box: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ctrl+s writes an SVG where one stands."""
+    monkeypatch.chdir(tmp_path)
+    async with stage(box.snapshot(), size=(160, 40)) as on:
+        await on.press("ctrl+s")
+        told = on.text
+    saved = re.search(rf"saved ({re.escape(str(tmp_path))}/sparkdash-\S+\.svg)", told)
+    assert saved is not None
+    assert ElementTree.parse(saved[1]).getroot().tag.endswith("svg")
+
+
+async def test_a_folder_that_cannot_be_written_is_told(
+    stage: Any, box: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The app goes on without the picture."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    async with stage(box.snapshot()) as on:
+        monkeypatch.setattr("sparkdash.tui.app.SparkdashApp.save_screenshot", _no_room)
+        await on.press("ctrl+s")
+        assert "The screen could not be saved: No space left" in on.text
+
+
+def _no_room(*_: object) -> str:
+    raise OSError(28, "No space left on device")
+
+
+async def test_q_leaves_and_orders_nothing(stage: Any, box: Any) -> None:
+    """Serving goes on."""
+    async with stage(box.snapshot()) as on:
+        await on.pilot.press("q")
+        assert on.link.asked == []
+    assert on.app.return_code == 0
+
+
+async def test_the_mouse_opens_pages_and_picks_rows(stage: Any, box: Any) -> None:
+    """A click in the footer, a click on a row, two to choose it."""
+    async with stage(box.snapshot()) as on:
+        await on.pilot.click(offset=(10, 23))
+        await on.settle()
+        assert "publ." in on.text
+        await on.pilot.click(offset=(10, 3))
+        await on.settle()
+        assert "╭ qwen3-coder-30b-nvfp4 ─" in on.text
+        await on.pilot.click(offset=(10, 3), times=2)
+        await on.settle()
+        assert "switch to qwen3-coder-30b-nvfp4?" in on.text
+
+
+async def test_no_colour_means_no_colour(stage: Any, box: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With NO_COLOR set every cell has the terminal's own colours, and states are still words."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with stage(box.snapshot()) as on:
+        await on.press("2")
+        strips = on.app.screen._compositor.render_strips()
+        colours = {
+            colour.name
+            for strip in strips
+            for segment in strip
+            if segment.style
+            for colour in (segment.style.color, segment.style.bgcolor)
+            if colour
+        }
+        assert colours <= {"default"}
+        assert "● ready" in on.text
+
+
+async def test_both_themes_colour_states_differently_from_text(stage: Any, box: Any) -> None:
+    """The accent, amber and red are three colours in the dark and in the light theme."""
+    async with stage(box.snapshot()) as on:
+        for theme in ("sparkdash-dark", "sparkdash-light"):
+            on.app.action_look(theme)
+            await on.settle()
+            inks = {
+                segment.text.strip(): segment.style.color
+                for strip in on.app.screen._compositor.render_strips()
+                for segment in strip
+                if segment.style
+            }
+            assert len({inks[words] for words in ("▶ streams", "◌ waits #1", "✗ engine_crash", "codex")}) == 4
+
+
+async def test_at_most_four_paints_a_second(stage: Any, box: Any) -> None:
+    """A burst of events is one paint, and it shows the last of them."""
+    async with stage(box.snapshot(), paint_every_s=60.0) as on:
+        before = on.app.paints
+        await on.happen(*(RequestChanged(request=box.request(f"b{i}")) for i in range(200)))
+        assert on.app.paints - before <= 1
+        assert on.app.mirror.view().snapshot is not None
+        assert len(on.app.mirror.view().snapshot.requests) == 203
+
+
+async def test_nothing_new_repaints_nothing(stage: Any, box: Any) -> None:
+    """A paint of the same moment asks no widget to render a row."""
+    async with stage(box.snapshot()) as on:
+        rendered: list[object] = []
+        for panel in on.app.screen.query("Panel"):
+            real = panel.render_line
+            panel.render_line = lambda y, real=real: rendered.append(y) or real(y)  # type: ignore[method-assign]
+        await on.later(0)
+        assert rendered == []
+        await on.happen(RequestChanged(request=box.request("new")))
+        assert 0 < len(rendered) < 12
