@@ -11,7 +11,7 @@ if [ ! -f "$dir/.done" ]; then
   echo "Making a real vLLM for the tests in $dir …"
   rm -rf "$dir"; mkdir -p "$dir"
   "$python" -m venv "$dir/venv"
-  pip="$dir/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps"
+  pip="$dir/venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps"
   # Without --no-deps pip brings CUDA builds that this engine cannot import. torch is not hashed: it is the
   # machine's CPU build where there is one.
   $pip torch==2.13.0
@@ -20,7 +20,7 @@ if [ ! -f "$dir/.done" ]; then
   site=$("$dir/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
   mkdir -p "$site/vllm-0.32.0+cpu.dist-info"
   printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n' > "$site/vllm-0.32.0+cpu.dist-info/METADATA"
-  "$dir/venv/bin/python" "$here/models.py" "$dir/tiny-qwen3"
+  TQDM_DISABLE=1 "$dir/venv/bin/python" "$here/models.py" "$dir/tiny-qwen3"
   # The second import is four times faster with the byte code there, and containers mount it read-only.
   "$dir/venv/bin/python" -m compileall -q -j 2 "$site/vllm" "$site/torch" "$site/transformers" >/dev/null 2>&1 || true
   touch "$dir/.done"
