@@ -121,9 +121,10 @@ def ends(left: Line, far: Line, width: int, fill: Span = BLANK) -> Line:
     return left + say(fill.text * gap, fill.ink) + far
 
 
-def dimmed(line: Line, ink: Ink = Ink.DIM) -> Line:
-    """The same in one quieter ink."""
-    return tuple(span._replace(ink=ink) for span in line)
+def dimmed(line: Line) -> Line:
+    """The same as something old or unknown; what was quiet already stays quieter than its figures."""
+    quiet = (Ink.FAINT, Ink.TRACE)
+    return tuple(span._replace(ink=Ink.FAINT if span.ink in quiet else Ink.DIM) for span in line)
 
 
 def merged(cells: Iterable[Span]) -> Line:

@@ -215,6 +215,16 @@ async def test_a_lost_event_makes_the_feed_begin_anew(stage: Any, box: Any) -> N
         assert "0 in flight" in on.lines[0]
 
 
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+async def test_a_swap_leaves_the_panels_where_they_are(stage: Any, box: Any, size: tuple[int, int]) -> None:
+    """The memory bar does not move when the card becomes a swap."""
+    async with stage(box.snapshot(), size=size) as on:
+        before = [line.startswith("╭ unified memory") for line in on.lines]
+        await on.tell(box.swapping(seq=200))
+        assert "▶ load" in on.text
+        assert [line.startswith("╭ unified memory") for line in on.lines] == before
+
+
 async def test_engines_beside_the_first_have_a_row_each(stage: Any, box: Any) -> None:
     """Several residents are all seen."""
     beside = box.engine(box.coder, ready_at=box.now - 9000, since=box.now - 9000)

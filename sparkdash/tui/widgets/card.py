@@ -16,8 +16,6 @@ from sparkdash.units import duration, number
 
 DOTS = say(" · ", Ink.FAINT)
 RULE = say(" ── ", Ink.FAINT)
-FEW_ROWS = 5
-"""Of the card's body at 24 lines; every face has at least these, so that what stands below keeps its place."""
 SIMULATED = "SIMULATED"
 
 
@@ -27,7 +25,8 @@ def face(view: View, width: int, tall: int) -> tuple[list[Line], Ends, Ends]:
         return _no_daemon(view, width), Ends(say("no daemon yet")), Ends()
     engine = view.engine
     if view.swap:
-        return swap_rows(view, view.swap, width), Ends(swap_title(view.swap), _marks(view)), _foot(engine, view)
+        rows = swap_rows(view, view.swap, width)
+        return rows if tall == 1 else _spaced(rows), Ends(swap_title(view.swap), _marks(view)), _foot(engine, view)
     if engine is None:
         return _nothing(view, width), Ends(say("no engine runs"), _marks(view)), Ends(EMPTY, _url(view))
     if engine.state is EngineState.FAILED and engine.failure:
@@ -74,7 +73,7 @@ def _foot(engine: Engine | None, view: View) -> Ends:
     adopted = say("adopted", Ink.DIM) if engine.adopted else EMPTY
     loaded = say(f"loaded in {duration(engine.load_s)}", Ink.DIM) if engine.load_s is not None else adopted
     name = say(f"{engine.profile} ", Ink.STRONG) if view.swap else EMPTY
-    return Ends(join([name + words.engine_state(engine, view.now), loaded], DOTS), _url(view))
+    return Ends(join([name + words.engine_state(engine, view), loaded], DOTS), _url(view))
 
 
 def _url(view: View) -> Line:
@@ -112,13 +111,18 @@ def _nothing(view: View, width: int) -> list[Line]:
     return rows + [line for problem in snapshot.problems[:2] for line in wrap(f"✗ {problem}", width, Ink.BAD, limit=2)]
 
 
+def _spaced(rows: list[Line]) -> list[Line]:
+    return [line for row in rows for line in (row, EMPTY)]
+
+
 class EngineCard(Panel):
-    """The framed card. Its sparklines grow with the terminal."""
+    """The framed card. Its sparklines grow with the terminal; every face is as tall, so that what stands below keeps its place."""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         """See Panel."""
-        body, head, foot = face(view, width - 4, self._tall())
-        least = FEW_ROWS if height == AS_TALL_AS_NEEDED else height - 2
+        tall = self._tall()
+        body, head, foot = face(view, width - 4, tall)
+        least = figures.height(tall) if height == AS_TALL_AS_NEEDED else height - 2
         body += [EMPTY] * (least - len(body))
         return frame(body, width, head, foot)
 

@@ -52,7 +52,7 @@ def rows(view: View, width: int) -> list[Line]:
     if width < LEAST:
         return [*_single(view, snapshot, "A", a, width), EMPTY, *_single(view, snapshot, "B", b, width)]
     cells = (width - LABEL - RATIO) // 2
-    lines = [_heads(a, b, cells), _states(snapshot, a, b, view.now, cells)]
+    lines = [_heads(a, b, cells), _states(view, snapshot, a, b, cells)]
     lines += [_row(figure, _seen(snapshot, a), _seen(snapshot, b), cells) for figure in FIGURES]
     lines.append(_rates(snapshot, a, b, cells))
     note = wrap("Seen in passing, each with whatever it was asked: no verdict.", width, Ink.DIM)
@@ -84,17 +84,17 @@ def _heads(a: str, b: str, cells: int) -> Line:
     return say(" " * LABEL) + names[0] + names[1] + right(say("B to A", Ink.DIM), RATIO)
 
 
-def _states(snapshot: Snapshot, a: str, b: str, now: float, cells: int) -> Line:
+def _states(view: View, snapshot: Snapshot, a: str, b: str, cells: int) -> Line:
     return (
         pad(say("state", Ink.DIM), LABEL)
-        + right(_state(snapshot, a, now), cells)
-        + right(_state(snapshot, b, now), cells)
+        + right(_state(view, snapshot, a), cells)
+        + right(_state(view, snapshot, b), cells)
     )
 
 
-def _state(snapshot: Snapshot, name: str, now: float) -> Line:
+def _state(view: View, snapshot: Snapshot, name: str) -> Line:
     engine = snapshot.engines.get(name)
-    return words.engine_state(engine, now) if engine else say("off", Ink.DIM)
+    return words.engine_state(engine, view) if engine else say("off", Ink.DIM)
 
 
 def _row(figure: Figure, a: Figures, b: Figures, cells: int) -> Line:
@@ -122,7 +122,7 @@ def _rates(snapshot: Snapshot, a: str, b: str, cells: int) -> Line:
 
 def _single(view: View, snapshot: Snapshot, side: str, name: str, width: int) -> list[Line]:
     seen = _seen(snapshot, name)
-    head = join([say(side, Ink.GOOD), say(name, Ink.STRONG), _state(snapshot, name, view.now)], say("  "))
+    head = join([say(side, Ink.GOOD), say(name, Ink.STRONG), _state(view, snapshot, name)], say("  "))
     told = [pad(say(figure.label, Ink.DIM), LABEL) + say(figure.text(figure.of(seen))) for figure in FIGURES]
     return [clip(line, width) for line in (head, *told)]
 

@@ -50,6 +50,11 @@ def rows(view: View, engine: Engine, width: int, tall: int) -> list[Line]:
     return [clip(line, width) for line in lines]
 
 
+def height(tall: int) -> int:
+    """How many lines `rows` gives."""
+    return 4 * (tall + (tall > 1)) + 1
+
+
 def _figures(view: View, engine: Engine, sample: EngineSample, seen: Figures) -> list[Row]:
     return [
         Row(Metric.DECODE, "decode", number(sample.get(Metric.DECODE), 1), "tok/s", _rates(view, engine, seen), None),

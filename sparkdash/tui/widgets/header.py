@@ -9,6 +9,7 @@ import time
 
 from textual import events
 
+from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.swap import SwapOutcome
 from sparkdash.tui.ink import EMPTY, Ink, Line, clip, ends, join, length, say
@@ -52,7 +53,7 @@ def _runs(view: View) -> Line:
         what = view.swap.target or f"nothing, {', '.join(view.swap.evict)} leaves"
         return say(f"{view.swap.phase} → ", Ink.PLAIN) + say(what, Ink.STRONG)
     if view.engine:
-        return say(f"{view.engine.profile} ", Ink.STRONG) + words.engine_state(view.engine, view.now)
+        return say(f"{view.engine.profile} ", Ink.STRONG) + words.engine_state(view.engine, view)
     return say("nothing runs", Ink.DIM) if view.snapshot else EMPTY
 
 
@@ -85,6 +86,8 @@ def _failed(view: View) -> Line:
     last = view.snapshot.swaps[0] if view.snapshot and view.snapshot.swaps else None
     if last is None or last.outcome is not SwapOutcome.FAILED or view.now - (last.ended_at or 0) > RECENT_S:
         return EMPTY
+    if view.engine and view.engine.state is EngineState.FAILED and view.engine.profile == last.target:
+        return EMPTY  # the card tells it, and more of it
     why = f"{last.failure.code}: {last.failure.message}" if last.failure else "no reason given"
     return say(f"✗ {last.target or 'stop'} failed, {why}", Ink.BAD)
 

@@ -51,7 +51,7 @@ class LogPanel(Panel, can_focus=True):
         self.chosen: str | None = None
         self._source: tuple[str, str | None] | None = None
         """Profile and container of what is read; None when nothing is."""
-        self._name = "no engine"
+        self._whose = "no engine"
         self._top: int | None = None
         """First line on the screen; None follows the end."""
         self._left = 0
@@ -71,7 +71,7 @@ class LogPanel(Panel, can_focus=True):
         body = [self._inked(line, width - 4) for line in shown] or [say(self._silence(), Ink.DIM)]
         body += [EMPTY] * (room - len(body))
         return frame(
-            body, width, Ends(say("log ") + say(self._name, Ink.STRONG), self._mode(begin, room)), self._foot()
+            body, width, Ends(say("log ") + say(self._whose, Ink.STRONG), self._mode(begin, room)), self._foot()
         )
 
     def find(self, text: str) -> None:
@@ -124,7 +124,7 @@ class LogPanel(Panel, can_focus=True):
         snapshot = self.desk.view.snapshot
         names = sorted(snapshot.engines) if snapshot else []
         if names:
-            at = names.index(self._name) if self._name in names else -way
+            at = names.index(self._whose) if self._whose in names else -way
             self.chosen = names[(at + way) % len(names)]
             self.redraw()
 
@@ -159,7 +159,7 @@ class LogPanel(Panel, can_focus=True):
             self._source = None
         if source is None or source == self._source:
             return
-        self._source, self._name = source, source[0]
+        self._source, self._whose = source, source[0]
         self.lines.clear()
         self._top, self._left, self._ended = None, 0, None
         self.run_worker(self._read(source[0]), group="log", exclusive=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sparkdash.domain.metric import Memory
-from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, Span, clip, frame, join, length, merged, say
+from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, Span, clip, dimmed, frame, join, length, merged, say
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.words import age
@@ -107,4 +107,5 @@ class MemoryBar(Panel):
             join([say("unified memory"), old], say(" ── ", Ink.FAINT)),
             join([left, say(gib(memory.total), Ink.STRONG)], say(" of ", Ink.DIM)),
         )
-        return frame([bar(memory, width - 4), legend(memory, width - 4)], width, head)
+        body = [bar(memory, width - 4), legend(memory, width - 4)]
+        return frame(body if stale is None else [dimmed(line) for line in body], width, head)

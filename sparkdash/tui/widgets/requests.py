@@ -11,7 +11,7 @@ from typing import NamedTuple
 from sparkdash.domain.lease import Request
 from sparkdash.domain.state import OPEN
 from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, dimmed, frame, pad, right, say
-from sparkdash.tui.mirror import View
+from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.widgets import words
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.table import Row, Table
@@ -85,7 +85,8 @@ def _line(request: Request, view: View, width: int) -> Line:
         line += right(say(told, Ink.DIM if told == DASH else Ink.PLAIN), column.cells)
     if request.state not in OPEN:
         line = dimmed(line)
-    return line + say("  ") + words.request_state(request, view)
+    line += say("  ") + words.request_state(request, view)
+    return line if view.link is LinkState.LIVE else dimmed(line)
 
 
 def _copy(request: Request) -> str:

@@ -30,7 +30,7 @@ def _is_coming(engine: Engine, view: View) -> bool:
 
 
 def _row(engine: Engine, view: View) -> Line:
-    head = say(" + ", Ink.FAINT) + say(f"{engine.profile} ", Ink.STRONG) + words.engine_state(engine, view.now)
+    head = say(" + ", Ink.FAINT) + say(f"{engine.profile} ", Ink.STRONG) + words.engine_state(engine, view)
     if engine.state is EngineState.FAILED and engine.failure:
         return head + say(f"  {engine.failure.message}", Ink.BAD)
     sample = view.engine_sample(engine.profile) or EngineSample(at=0.0)

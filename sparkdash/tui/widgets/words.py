@@ -10,8 +10,8 @@ from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.profile import EngineKind, ProfileSummary
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome
-from sparkdash.tui.ink import Ink, Line, say
-from sparkdash.tui.mirror import View
+from sparkdash.tui.ink import Ink, Line, dimmed, say
+from sparkdash.tui.mirror import LinkState, View
 from sparkdash.units import DASH, duration, tokens
 
 AUTO = "auto"
@@ -70,11 +70,12 @@ def kind(profile: ProfileSummary | None, engine: Engine | None = None) -> str:
     return f"{KINDS[of]} {version}" if version else KINDS[of]
 
 
-def engine_state(engine: Engine, now: float) -> Line:
-    """Glyph, word and how long: "● ready 2h14m"."""
+def engine_state(engine: Engine, view: View) -> Line:
+    """Glyph, word and how long: "● ready 2h14m"; dimmed while the link is not there to confirm it."""
     glyph, ink = ENGINE[engine.state]
     since = engine.ready_at if engine.state is EngineState.READY and engine.ready_at else engine.since
-    return say(f"{glyph} {engine.state}", ink) + say(f" {age(now - since)}", Ink.PLAIN)
+    line = say(f"{glyph} {engine.state}", ink) + say(f" {age(view.now - since)}", Ink.PLAIN)
+    return line if view.link is LinkState.LIVE else dimmed(line)
 
 
 def request_state(request: Request, view: View) -> Line:
