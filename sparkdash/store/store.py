@@ -128,9 +128,13 @@ class Store:
         self._publish(Notice(level=Level.WARNING, code="store_unusable", text=text))
 
     async def _close(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._database is not None:
+            # behind all writes in the thread, and its callback behind theirs on the loop
+            await loop.run_in_executor(self._thread, _execute, self._database, "SELECT 1", ())
         if self._database is not None:
             self._thread.submit(self._database.close)
-        await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
+        await asyncio.to_thread(self._thread.shutdown)
 
 
 def _connect(path: Path) -> tuple[sqlite3.Connection, list[tuple[str, float]]]:

@@ -188,6 +188,8 @@ class Scheduler:
     def _stop(self, profile: str | None) -> list[Effect]:
         self._stops |= {name for name in self.residents if profile in (None, name)}
         self._fallback = None
+        if profile in (None, self._previous):
+            self._previous = None
         refused = self._refuse(
             [t for t in self.queue.values() if profile in (None, t.profile)], refusals.stopped(profile)
         )
@@ -260,9 +262,9 @@ class Scheduler:
         if swap is None or swap.target is None:
             return []
         self._failures.note(swap.target, move.error, move.now)
-        if swap.cause is not SwapCause.FALLBACK:
-            self._fallback = self._previous if self._may_return(swap.target, move.now) else None
-        self._previous = None
+        if self._previous == swap.target:
+            self._previous = None
+        self._fallback = self._previous if self._may_return(move.now) else None
         waiting = [t for t in self.queue.values() if t.profile == swap.target]
         instead = self._whatever_runs() or self._fallback
         moved = [t for t in waiting if t.follows and instead]
@@ -270,9 +272,9 @@ class Scheduler:
             self.queue[ticket.id] = replace(ticket, profile=instead or "")
         return self._refuse([t for t in waiting if t not in moved], move.error)
 
-    def _may_return(self, failed: str, now: float) -> bool:
+    def _may_return(self, now: float) -> bool:
         name = self._previous
-        if name is None or name == failed or name in self._stops:
+        if name is None or name in self._stops:
             return False
         return not refusals.of(name, self.profiles.get(name)) and not self._failures.of(name, now)
 
@@ -338,7 +340,7 @@ class Scheduler:
         known = self.profiles.get(target) if target else None
         self.swap = Change(target, evict, cause, known.fingerprint if known else None)
         if cause is SwapCause.FALLBACK:
-            self._fallback = None
+            self._fallback = self._previous = None
         return [BeginSwap(target, evict, cause)]
 
     def _evict(self) -> list[Effect]:

@@ -46,6 +46,7 @@ PROFILES = {
     "broken": Known("fx", cannot_run="no such head"),
 }
 NAMES = st.sampled_from(sorted(PROFILES))
+WANTED = st.sampled_from(["a", "b", "c", "a", "b", "c", "remote", "remote", "broken", None])
 ERROR = EngineError("It died.", code="engine_crash")
 LIMIT = 6
 
@@ -134,20 +135,29 @@ class Machine(RuleBasedStateMachine):
 
     # What clients, people and engines do.
 
-    @rule(profile=st.one_of(NAMES, st.none()), wait=st.floats(0, 40))
-    def arrive(self, profile: str | None, wait: float) -> None:
+    @rule(wanted=st.lists(WANTED, min_size=1, max_size=4), wait=st.sampled_from([0, 1, 40]))
+    def arrive(self, wanted: list[str | None], wait: float) -> None:
         self.now += wait
-        self.count += 1
-        self.waiting[str(self.count)] = profile
-        self.send(Arrive(str(self.count), profile, self.now))
+        for profile in wanted:
+            self.count += 1
+            self.waiting[str(self.count)] = profile
+            self.send(Arrive(str(self.count), profile, self.now))
 
-    @precondition(lambda self: self.waiting or self.leased)
+    @precondition(lambda self: self.leased)
     @rule(data=st.data())
-    def leave(self, data: st.DataObject) -> None:
-        id_ = data.draw(st.sampled_from([*self.waiting, *self.leased]))
-        self.waiting.pop(id_, None)
-        self.leased.pop(id_, None)
+    def finish(self, data: st.DataObject) -> None:
+        id_ = data.draw(st.sampled_from([*self.leased]))
+        del self.leased[id_]
         self.send(Leave(id_))
+
+    @precondition(lambda self: self.waiting)
+    @rule(data=st.data(), all_of_them=st.booleans())
+    def hang_up(self, data: st.DataObject, all_of_them: bool) -> None:
+        gone = [*self.waiting] if all_of_them else [data.draw(st.sampled_from([*self.waiting]))]
+        for id_ in gone:
+            self.waiting.pop(id_, None)
+            self.leased.pop(id_, None)  # granted because another hung up
+            self.send(Leave(id_))
 
     @rule(profile=NAMES, cause=st.sampled_from([SwapCause.USER, SwapCause.BENCH]))
     def use(self, profile: str, cause: SwapCause) -> None:
@@ -243,6 +253,15 @@ class Machine(RuleBasedStateMachine):
         assert not self.waiting or self.swap, "who waits, waits for a swap"
 
     @invariant()
+    def a_drain_is_for_somebody(self) -> None:
+        swap = self.swap
+        if swap and not self.may_stop and not self.cancelling and swap.cause is not SwapCause.FALLBACK:
+            wanted = {*self.waiting.values(), self.wished}
+            assert swap.target is None or swap.target in wanted or None in self.waiting.values(), (
+                "nobody wants it any more"
+            )
+
+    @invariant()
     def the_queue_is_bounded(self) -> None:
         assert len(self.waiting) <= LIMIT
 
@@ -262,5 +281,5 @@ class Machine(RuleBasedStateMachine):
         assert not self.waiting, "no ticket waits for ever"
 
 
-Machine.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None, database=None)
+Machine.TestCase.settings = settings(max_examples=120, stateful_step_count=50, deadline=None, database=None)
 TestScheduler = Machine.TestCase

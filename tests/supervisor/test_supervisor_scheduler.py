@@ -1,0 +1,296 @@
+"""The decision table, row by row: moves in, effects out; no loop, no clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparkdash.domain.swap import SwapCause
+from sparkdash.errors import EngineError
+from sparkdash.supervisor.moves import (
+    Adopted,
+    Arrive,
+    BeginSwap,
+    CancelSwap,
+    CatalogRead,
+    Cut,
+    DrainOver,
+    Effect,
+    EngineDied,
+    Evict,
+    Evicted,
+    Forgive,
+    Grant,
+    Known,
+    Leave,
+    Move,
+    Refuse,
+    Stop,
+    SwapCancelled,
+    SwapDone,
+    SwapFailed,
+    Use,
+    Wait,
+)
+from sparkdash.supervisor.scheduler import Scheduler
+
+REQUEST = SwapCause.REQUEST
+ERROR = EngineError("It died.", code="engine_crash")
+
+
+def new(*, limit: int = 100) -> Scheduler:
+    """Three managed profiles, one that is elsewhere, nothing running."""
+    profiles = {name: Known(f"f-{name}") for name in "abc"}
+    return Scheduler({**profiles, "far": Known("f-far", managed=False)}, queue_limit=limit)
+
+
+def with_a(*, limit: int = 100) -> Scheduler:
+    """`a` runs."""
+    scheduler = new(limit=limit)
+    scheduler.handle(Adopted("a", "f-a"))
+    return scheduler
+
+
+def arrive(id_: str, profile: str | None, now: float = 0.0) -> Arrive:
+    return Arrive(id_, profile, now)
+
+
+def feed(scheduler: Scheduler, *moves: Move) -> list[Effect]:
+    """The effects of all of them, places left out."""
+    effects = [effect for move in moves for effect in scheduler.handle(move)]
+    return [effect for effect in effects if not isinstance(effect, Wait)]
+
+
+def test_a_hit_is_granted_at_once() -> None:
+    """The engine runs and nobody older waits for another."""
+    assert with_a().handle(arrive("1", "a")) == [Grant("1", "a")]
+
+
+def test_a_miss_begins_a_swap_and_may_stop_at_once_what_nobody_holds() -> None:
+    """The order and the leave to evict come together; the place is told."""
+    assert with_a().handle(arrive("1", "b")) == [BeginSwap("b", ("a",), REQUEST), Evict(("a",)), Wait("1", 1)]
+
+
+def test_a_miss_joins_the_swap_in_flight_for_the_same_target() -> None:
+    """One load for all."""
+    scheduler = with_a()
+    scheduler.handle(arrive("1", "b"))
+    assert scheduler.handle(arrive("2", "b")) == [Wait("2", 2)]
+    scheduler.handle(Evicted("a"))
+    assert scheduler.handle(SwapDone()) == [Grant("1", "b"), Grant("2", "b")]
+
+
+def test_a_leased_engine_is_evicted_only_when_its_last_lease_left() -> None:
+    """Two leases, two leaves, one Evict."""
+    scheduler = with_a()
+    assert feed(scheduler, arrive("1", "a"), arrive("2", "a"), arrive("3", "b"))[-1] == BeginSwap("b", ("a",), REQUEST)
+    assert feed(scheduler, Leave("1")) == []
+    assert feed(scheduler, Leave("2")) == [Evict(("a",))]
+
+
+def test_an_older_miss_blocks_younger_hits_of_the_evicted_side() -> None:
+    """Otherwise a busy profile would keep every other out for ever."""
+    scheduler = with_a()
+    feed(scheduler, arrive("1", "a"), arrive("2", "b"))
+    assert feed(scheduler, arrive("3", "a")) == []
+
+
+def test_those_who_wait_when_a_swap_is_done_go_together_and_then_the_oldest_miss_has_its_turn() -> None:
+    """The batch is what arrived before the engine was ready; whoever comes later waits."""
+    scheduler = with_a()
+    feed(scheduler, arrive("1", "b"), arrive("2", "a"), arrive("3", "b"), Evicted("a"))
+    done = feed(scheduler, SwapDone())
+    assert done == [Grant("1", "b"), Grant("3", "b"), BeginSwap("a", ("b",), REQUEST)]
+    assert feed(scheduler, arrive("4", "b"), Leave("1")) == []
+    assert feed(scheduler, Leave("3")) == [Evict(("b",))]
+
+
+def test_an_engine_elsewhere_blocks_nobody() -> None:
+    """It evicts nothing, so hits of the resident engine pass while it is probed."""
+    scheduler = with_a()
+    assert feed(scheduler, arrive("1", "far")) == [BeginSwap("far", (), REQUEST), Evict(())]
+    assert feed(scheduler, arrive("2", "a")) == [Grant("2", "a")]
+    assert feed(scheduler, SwapDone(), arrive("3", "a")) == [Grant("1", "far"), Grant("3", "a")]
+
+
+def test_a_miss_that_waits_behind_another_swap_still_blocks_younger_hits() -> None:
+    """Its turn comes next, and it will evict what they want."""
+    scheduler = with_a()
+    feed(scheduler, arrive("1", "far"), arrive("2", "b"))
+    assert feed(scheduler, arrive("3", "a")) == []
+    assert feed(scheduler, SwapDone()) == [Grant("1", "far"), BeginSwap("b", ("a",), REQUEST), Evict(("a",))]
+
+
+def test_no_swap_for_nobody() -> None:
+    """Its only ticket left during the drain: called off, and the hits that it blocked go on."""
+    scheduler = with_a()
+    feed(scheduler, arrive("1", "a"), arrive("2", "b"), arrive("3", "a"))
+    assert feed(scheduler, Leave("2")) == [CancelSwap()]
+    assert feed(scheduler, SwapCancelled()) == [Grant("3", "a")]
+
+
+def test_a_load_goes_on_when_its_client_left() -> None:
+    """The retry is coming; the old engine is gone anyway."""
+    scheduler = with_a()
+    feed(scheduler, arrive("1", "b"))
+    assert feed(scheduler, Leave("1"), Evicted("a"), SwapDone()) == []
+    assert feed(scheduler, arrive("2", "b")) == [Grant("2", "b")]
+
+
+def test_after_the_drain_limit_leases_are_cut_and_the_eviction_goes_on() -> None:
+    """Only those on the evicted side; a limit that comes too late does nothing."""
+    scheduler = with_a()
+    feed(scheduler, arrive("1", "a"), arrive("2", "b"))
+    cut, evict = feed(scheduler, DrainOver())
+    assert isinstance(cut, Cut)
+    assert cut.ids == ("1",)
+    assert evict == Evict(("a",))
+    assert feed(scheduler, DrainOver(), Leave("1")) == []
+
+
+def test_a_failed_swap_refuses_all_of_its_target_and_falls_back_once() -> None:
+    """Then the one that ran before, with cause FALLBACK; if that fails too, nothing."""
+    scheduler = with_a()
+    feed(scheduler, arrive("1", "b"), arrive("2", "b"), Evicted("a"))
+    effects = feed(scheduler, SwapFailed(ERROR, 0.0))
+    assert effects[:2] == [Refuse("1", ERROR), Refuse("2", ERROR)]
+    assert effects[2:] == [BeginSwap("a", (), SwapCause.FALLBACK), Evict(())]
+    assert feed(scheduler, SwapFailed(ERROR, 1.0)) == []
+
+
+def test_no_fall_back_when_nothing_was_evicted() -> None:
+    """The old engine never left: it serves on."""
+    scheduler = with_a()
+    feed(scheduler, arrive("1", "b"))
+    assert feed(scheduler, SwapFailed(ERROR, 0.0)) == [Refuse("1", ERROR)]
+    assert feed(scheduler, arrive("2", "a")) == [Grant("2", "a")]
+
+
+def test_who_waits_for_a_third_profile_goes_before_the_fall_back() -> None:
+    """Bringing the old one up only to evict it again would cost a swap."""
+    scheduler = with_a()
+    feed(scheduler, arrive("1", "b"), arrive("2", "c"), Evicted("a"))
+    assert feed(scheduler, SwapFailed(ERROR, 0.0))[1:] == [BeginSwap("c", (), REQUEST), Evict(())]
+    assert feed(scheduler, SwapFailed(ERROR, 0.0))[1:] == [BeginSwap("a", (), SwapCause.FALLBACK), Evict(())]
+
+
+@pytest.mark.parametrize(
+    ("release", "now"),
+    [
+        (Use("b", SwapCause.USER), 1.0),
+        (Forgive("b"), 1.0),
+        (CatalogRead({"b": Known("f-b")}), 1.0),
+        (Leave("x"), 60.0),
+    ],
+)
+def test_a_failure_is_remembered_until_a_person_a_repair_a_catalog_or_a_minute(release: Move, now: float) -> None:
+    """Before that a retry is refused with the cached reason and the seconds that are left."""
+    scheduler = new()
+    feed(scheduler, arrive("1", "b"), SwapFailed(ERROR, 0.0))
+    (refused,) = feed(scheduler, arrive("2", "b", 20.0))
+    assert isinstance(refused, Refuse)
+    assert (refused.error.code, refused.error.retry_after) == ("engine_crash", 40.0)
+    feed(scheduler, release, arrive("3", "b", now))
+    assert scheduler.swap is not None
+    assert "3" in scheduler.queue
+
+
+def test_a_newer_wish_replaces_an_older_one() -> None:
+    """B then C before anything was stopped: only C comes."""
+    scheduler = with_a()
+    feed(scheduler, arrive("1", "a"), Use("b", SwapCause.USER))
+    assert feed(scheduler, Use("c", SwapCause.USER)) == [CancelSwap()]
+    assert feed(scheduler, SwapCancelled()) == [BeginSwap("c", ("a",), SwapCause.USER)]
+
+
+def test_a_wish_does_not_end_a_load_that_a_request_waits_for() -> None:
+    """The person's turn comes after it."""
+    scheduler = new()
+    feed(scheduler, arrive("1", "b"))
+    assert feed(scheduler, Use("c", SwapCause.USER)) == []
+    assert feed(scheduler, SwapDone()) == [Grant("1", "b"), BeginSwap("c", ("b",), SwapCause.USER)]
+
+
+def test_a_wish_for_what_runs_is_fulfilled() -> None:
+    """Unless it runs from an older version of its file: then it is started again."""
+    scheduler = with_a()
+    assert feed(scheduler, Use("a", SwapCause.USER)) == []
+    feed(scheduler, CatalogRead({"a": Known("newer")}))
+    assert feed(scheduler, arrive("1", "a"), Leave("1")) == [Grant("1", "a")]
+    assert feed(scheduler, Use("a", SwapCause.USER)) == [BeginSwap("a", ("a",), SwapCause.USER), Evict(("a",))]
+
+
+def test_auto_never_swaps() -> None:
+    """Refused when nothing is there; joins what loads; takes what became ready last."""
+    scheduler = new()
+    (refused,) = feed(scheduler, arrive("1", None))
+    assert isinstance(refused, Refuse)
+    assert refused.error.code == "no_engine"
+    feed(scheduler, arrive("2", "a"))
+    assert feed(scheduler, arrive("3", None)) == []
+    assert feed(scheduler, SwapDone()) == [Grant("2", "a"), Grant("3", "a")]
+    feed(scheduler, arrive("4", "far"), SwapDone())
+    assert feed(scheduler, arrive("5", None)) == [Grant("5", "far")]
+
+
+def test_auto_takes_what_runs_when_its_target_failed() -> None:
+    """It did not ask for that profile, and need not pay for its failure."""
+    scheduler = with_a()
+    feed(scheduler, arrive("1", "b"), arrive("2", None), Evicted("a"))
+    assert feed(scheduler, SwapFailed(ERROR, 0.0))[0] == Refuse("1", ERROR)
+    assert feed(scheduler, SwapDone()) == [Grant("2", "a")]
+
+
+def test_stop_comes_before_the_queue_and_refuses_those_who_wait() -> None:
+    """Stop everything means everything."""
+    scheduler = with_a()
+    feed(scheduler, arrive("1", "a"), arrive("2", "b"))
+    effects = feed(scheduler, Stop(None))
+    assert effects[0] == CancelSwap()
+    assert isinstance(effects[1], Refuse)
+    assert effects[1].id == "2"
+    assert feed(scheduler, SwapCancelled()) == [BeginSwap(None, ("a",), SwapCause.USER)]
+    assert feed(scheduler, Leave("1")) == [Evict(("a",))]
+    assert scheduler.stopping
+    assert feed(scheduler, Evicted("a"), SwapDone()) == []
+    assert not scheduler.stopping
+
+
+def test_a_died_engine_takes_its_leases_with_it() -> None:
+    """Whoever waited for the drain goes on."""
+    scheduler = with_a()
+    feed(scheduler, arrive("1", "a"), arrive("2", "b"))
+    assert feed(scheduler, EngineDied("a", ERROR, 0.0)) == [Cut(("1",), ERROR), Evict(("a",))]
+
+
+def test_a_full_queue_refuses_misses_and_not_hits() -> None:
+    """A hit does not wait."""
+    scheduler = with_a(limit=1)
+    feed(scheduler, arrive("1", "far"))
+    (refused,) = feed(scheduler, arrive("2", "b"))
+    assert isinstance(refused, Refuse)
+    assert refused.error.code == "queue_full"
+    assert feed(scheduler, arrive("3", "a")) == [Grant("3", "a")]
+
+
+def test_leaving_twice_or_as_a_stranger_is_nothing() -> None:
+    """One idempotent leave."""
+    scheduler = with_a()
+    assert feed(scheduler, arrive("1", "a"), Leave("1"), Leave("1"), Leave("x")) == [Grant("1", "a")]
+
+
+def test_a_hundred_clients_in_turn_cost_as_many_swaps_as_there_are_profiles() -> None:
+    """All arrive before the first load is done; each profile's go together, and nobody is refused."""
+    scheduler = new()
+    effects = feed(scheduler, *(arrive(str(n), "abc"[n % 3]) for n in range(100)))
+    granted: list[str] = []
+    swaps = 0
+    while scheduler.swap:
+        swaps += 1
+        for profile in scheduler.swap.evict:
+            effects = feed(scheduler, Evicted(profile))
+        effects = feed(scheduler, SwapDone())
+        batch = [effect.id for effect in effects if isinstance(effect, Grant)]
+        granted += batch
+        feed(scheduler, *map(Leave, batch))
+    assert swaps == 3
+    assert granted == [str(n) for first in range(3) for n in range(first, 100, 3)]
