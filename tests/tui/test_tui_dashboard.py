@@ -169,6 +169,16 @@ async def test_a_simulated_engine_on_a_real_box_is_marked_on_its_card(stage: Any
         assert "SIMULATED" in on.lines[1]
 
 
+async def test_simulated_is_never_crowded_out(stage: Any, box: Any) -> None:
+    """A long name and a best rate give way to it."""
+    long = box.engine(box.eagle, simulated=True, version="0.19.0.dev12+nv26.04")
+    figures = {box.eagle: box.snapshot().figures[box.gpt]}
+    async with stage(box.snapshot(engines={box.eagle: long}, figures=figures)) as on:
+        assert "SIMULATED" in on.lines[1]
+        assert "qwen3-coder-30b-nvfp4/eagle3" in on.lines[1]
+        assert len(on.lines[1]) == 80
+
+
 async def test_old_figures_tell_their_age(stage: Any, box: Any) -> None:
     """The engine has been silent for 20 s."""
     async with stage(box.snapshot()) as on:

@@ -5,37 +5,48 @@ Owns: which of those faces the card shows, and the two edges of its frame. Must 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from sparkdash.domain.engine import Engine, EngineState, Failure
-from sparkdash.domain.state import DaemonInfo
-from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, frame, join, say, wrap
+from sparkdash.domain.state import DaemonInfo, Figures
+from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, frame, join, length, say, wrap
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.widgets import figures, words
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
 from sparkdash.tui.widgets.progress import swap_rows, swap_title
-from sparkdash.units import duration, number
+from sparkdash.units import duration
 
 DOTS = say(" · ", Ink.FAINT)
 RULE = say(" ── ", Ink.FAINT)
 SIMULATED = "SIMULATED"
 
 
-def face(view: View, width: int, tall: int) -> tuple[list[Line], Ends, Ends]:
-    """Body lines of `width` cells, upper and lower edge. `tall` is the height of one figure's sparkline."""
-    if view.snapshot is None:
-        return _no_daemon(view, width), Ends(say("no daemon yet")), Ends()
+EDGES = 5
+"""Cells of a frame's edge, beside the body's width, that corners, spaces and rules take from its words."""
+
+
+class Face(NamedTuple):
+    """What the card shows: its lines, its title, the marks at the title's far end, and what the lower edge is about."""
+
+    rows: list[Line]
+    title: Line
+    marks: list[Line]
+    engine: Engine | None = None
+
+
+def face(view: View, width: int, tall: int) -> Face:
+    """The face for this moment, its lines `width` cells wide. `tall` is the height of one figure's sparkline."""
     engine = view.engine
+    if view.snapshot is None:
+        return Face(_no_daemon(view, width), say("no daemon yet"), [])
     if view.swap:
         rows = swap_rows(view, view.swap, width)
-        return rows if tall == 1 else _spaced(rows), Ends(swap_title(view.swap), _marks(view)), _foot(engine, view)
+        return Face(rows if tall == 1 else _spaced(rows), swap_title(view.swap), _marks(view), engine)
     if engine is None:
-        return _nothing(view, width), Ends(say("no engine runs"), _marks(view)), Ends(EMPTY, _url(view))
+        return Face(_nothing(view, width), say("no engine runs"), _marks(view))
     if engine.state is EngineState.FAILED and engine.failure:
-        return failure_rows(engine.failure, width), Ends(_title(view, engine), _marks(view)), _foot(engine, view)
-    return (
-        figures.rows(view, engine, width, tall),
-        Ends(_title(view, engine), _marks(view, engine)),
-        _foot(engine, view),
-    )
+        return Face(failure_rows(engine.failure, width), _title(view, engine), _marks(view), engine)
+    return Face(figures.rows(view, engine, width, tall), _title(view, engine), _marks(view, engine), engine)
 
 
 def failure_rows(failure: Failure, width: int, log_lines: int = 3) -> list[Line]:
@@ -55,16 +66,25 @@ def _title(view: View, engine: Engine) -> Line:
     return join([say(engine.profile, Ink.STRONG), about], RULE)
 
 
-def _marks(view: View, engine: Engine | None = None) -> Line:
-    """What the upper edge says at its far end: SIMULATED, the age of stale figures, the best rate seen."""
-    simulated = view.simulated or (engine is not None and engine.simulated)
-    if engine is None:
-        return say(SIMULATED, Ink.WARN) if simulated else EMPTY
+def _head(title: Line, marks: list[Line], width: int) -> Ends:
+    """The upper edge. The last marks give way to the title, and the title to the first of them: SIMULATED is always there."""
+    marks = [mark for mark in marks if mark]
+    room = width - EDGES
+    while len(marks) > 1 and length(title) + length(join(marks, RULE)) > room:
+        marks.pop()
+    far = join(marks, RULE)
+    return Ends(clip(title, room - length(far)), far)
+
+
+def _marks(view: View, engine: Engine | None = None) -> list[Line]:
+    """SIMULATED, the age of stale figures, the best rate seen."""
+    marks = [say(SIMULATED, Ink.WARN) if view.simulated or (engine is not None and engine.simulated) else EMPTY]
+    if engine is None or view.snapshot is None:
+        return marks
     stale = view.engine_age_s(engine.profile)
-    seen = view.snapshot.figures.get(engine.profile) if view.snapshot else None
-    best = say(f"best {number(seen.best, 1)} tok/s", Ink.PLAIN) if seen and seen.best else EMPTY
-    old = say(f"{words.age(stale)} old", Ink.WARN) if stale is not None else EMPTY
-    return join([say(SIMULATED, Ink.WARN) if simulated else EMPTY, old, best], RULE)
+    best = view.snapshot.figures.get(engine.profile, Figures()).best
+    marks.append(say(f"{words.age(stale)} old", Ink.WARN) if stale is not None else EMPTY)
+    return [*marks, say(f"best {best:.1f} tok/s", Ink.PLAIN) if best else EMPTY]
 
 
 def _foot(engine: Engine | None, view: View) -> Ends:
@@ -121,10 +141,11 @@ class EngineCard(Panel):
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         """See Panel."""
         tall = self._tall()
-        body, head, foot = face(view, width - 4, tall)
+        shown = face(view, width - 4, tall)
+        body = shown.rows
         least = figures.height(tall) if height == AS_TALL_AS_NEEDED else height - 2
         body += [EMPTY] * (least - len(body))
-        return frame(body, width, head, foot)
+        return frame(body, width, _head(shown.title, shown.marks, width - 4), _foot(shown.engine, view))
 
     def _tall(self) -> int:
         rows = self.app.size.height
