@@ -296,8 +296,9 @@ class Supervisor:
             case SwapDone() | SwapFailed() | SwapCancelled():
                 self._swap_over(move)
             case EngineDied(profile=name, error=error):
-                books.fail(books.started[name], failure_of(error))
-                books.notice(Level.ERROR, error.code, error.text(), name)
+                if started := books.started.get(name):  # else it died while it was being stopped, and is gone
+                    books.fail(started, failure_of(error))
+                    books.notice(Level.ERROR, error.code, error.text(), name)
             case Stop(profile=name):
                 for engine in self.engines.values():
                     if name in (None, engine.profile) and engine.profile not in self._scheduler.residents:

@@ -244,14 +244,18 @@ def first_phase(managed: bool, evict: tuple[Engine, ...]) -> SwapPhase:
 
 
 async def finish(work: Awaitable[T]) -> T:
-    """Await `work` to its end even when we are cancelled meanwhile; the cancellation follows."""
+    """Await `work` to its end even when we are cancelled meanwhile, and more than once; the cancellation follows."""
     task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait({task})
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
         task.exception()  # seen: what became of the work no longer matters
-        raise
+        raise asyncio.CancelledError
+    return task.result()
 
 
 async def unreachable(tools: Tools, profile: Profile, url: str) -> str | None:

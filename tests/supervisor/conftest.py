@@ -127,6 +127,8 @@ class FakeRuntime:
         self.zoo: dict[str, Behaviour] = {}
         self.images = {"image"}
         self.missing = False
+        self.gate: asyncio.Event | None = None
+        """Starts and stops take until it is set."""
         self.calls: list[tuple[str, str]] = []
         """(start or stop, profile) in order."""
 
@@ -145,7 +147,7 @@ class FakeRuntime:
         return list(spec.argv)
 
     async def start(self, spec: ContainerSpec) -> ContainerInfo:
-        await asyncio.sleep(0)
+        await self._pass()
         container = Container(spec, self.zoo.get(spec.labels["sparkdash.profile"], Behaviour()), self.clock.now())
         self.calls.append(("start", container.profile))
         self.here[spec.name] = container
@@ -158,6 +160,7 @@ class FakeRuntime:
             return
         if container.behaviour.wont_stop:
             raise HostError(f"{name} does not end.", code="unkillable")
+        await self._pass()
         if container.state is ContainerState.RUNNING:
             self.calls.append(("stop", container.profile))
             await self.end(container, 143)
@@ -249,6 +252,10 @@ class FakeRuntime:
             exit_code=c.exit_code,
             started_at=c.started_at,
         )
+
+    async def _pass(self) -> None:
+        if self.gate:
+            await self.gate.wait()
 
     def _must_be_there(self) -> None:
         if self.missing:

@@ -51,6 +51,44 @@ async def test_cancel_removes_the_half_made_engine_and_refuses_those_who_waited(
     await house.leased("a")
 
 
+async def test_cancel_during_a_stop_lets_the_stop_finish(house: Any, make_profile: Any) -> None:
+    """Half a stop would leave an engine that nobody knows: it is gone and told so, and the next one is not begun."""
+    await house.open(make_profile("a"), make_profile("b"))
+    await house.leased("a")
+    gate = house.runtime.gate = asyncio.Event()
+    await house.supervisor.use("b", cause=SwapCause.USER)
+    await house.clock.rest()
+    cancelling = asyncio.create_task(house.supervisor.cancel())
+    await house.clock.rest()
+    assert not cancelling.done()
+    gate.set()
+    await house.clock.drive(cancelling)
+    await house.settled()
+    assert house.supervisor.engines == {}
+    assert house.runtime.calls == [("start", "a"), ("stop", "a")]
+
+
+async def test_cancel_during_a_start_and_then_the_end_leave_no_container(house: Any, make_profile: Any) -> None:
+    """The start is finished first, since a half-made container cannot be removed; then it is removed."""
+    await house.open(make_profile("a"))
+    gate = house.runtime.gate = asyncio.Event()
+    await house.supervisor.use("a", cause=SwapCause.USER)
+    for _ in range(4):  # through the reclaim
+        house.clock.step()
+        await house.clock.rest()
+    assert house.state("a") is EngineState.CREATING
+    cancelling = asyncio.create_task(house.supervisor.cancel())
+    await house.clock.rest()
+    ending = asyncio.create_task(house.close())
+    await house.clock.rest()
+    assert not ending.done()
+    gate.set()
+    await ending
+    await asyncio.gather(cancelling, return_exceptions=True)
+    assert house.runtime.calls == [("start", "a"), ("stop", "a")]
+    assert house.runtime.here == {}
+
+
 async def test_cancel_without_a_swap_does_nothing(house: Any, make_profile: Any) -> None:
     """It returns at once."""
     await house.open(make_profile("a"))
