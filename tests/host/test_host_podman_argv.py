@@ -92,3 +92,9 @@ def test_the_pasted_text_is_the_argv() -> None:
     assert "-e 'A=two words'" in lines
     assert "localhost/vllm-turbo:dual serve /models/qwen" in lines
     assert """--speculative-config '{"method":"eagle3"}'""" in lines
+
+
+def test_waiting_looks_once_a_second_where_that_can_be_said() -> None:
+    """podman polls while it waits; docker is told by its daemon and knows no interval."""
+    assert argv.wait("podman", "c") == ["podman", "wait", "--interval", "1s", "c"]
+    assert argv.wait("docker", "c") == ["docker", "wait", "c"]
