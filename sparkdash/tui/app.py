@@ -11,6 +11,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -243,6 +244,7 @@ def run(url: str | None = None) -> None:
     """Open the dashboard of the daemon at `url`, or of this user's daemon, until the person leaves it."""
 
     async def live() -> None:
-        await SparkdashApp(DaemonLink(url)).run_async()
+        async with aclosing(DaemonLink(url)) as link:
+            await SparkdashApp(link).run_async()
 
     asyncio.run(live())

@@ -84,6 +84,10 @@ class DaemonLink:
         self._client = AsyncClient(url)
         self.address = str(self._client.address)
 
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
     async def feed(self) -> AsyncIterator[Item]:
         """See Link."""
         async with aclosing(feed(self._client)) as items:

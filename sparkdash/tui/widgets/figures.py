@@ -123,7 +123,7 @@ def _acceptance(view: View, engine: Engine, sample: EngineSample, width: int) ->
     rate = sample.get(Metric.ACCEPTANCE)
     figure = percent(rate).removesuffix(" %")
     head = label + right(say(figure, Ink.DIM if rate is None else Ink.STRONG), FIGURE) + pad(say(" %", Ink.DIM), UNIT)
-    places = say("at 1.. ", Ink.DIM) + say(_places(sample), Ink.PLAIN) if sample.acceptance_at else EMPTY
+    places = say("by position ", Ink.DIM) + say(_places(sample), Ink.PLAIN) if sample.acceptance_at else EMPTY
     mean = _pair("length", number(sample.get(Metric.ACCEPTANCE_LENGTH), 2))
     return clip(head + say("  ") + join([places, mean, say(method or "", Ink.DIM)], DOTS), width)
 
