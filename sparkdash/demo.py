@@ -7,6 +7,7 @@ Rule: it uses folders of its own and never touches the owner's daemon, container
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -29,6 +30,8 @@ from sparkdash.settings import Settings
 LOG = structlog.get_logger("sparkdash.demo")
 FIRST = "gpt-oss-120b"
 """The profile that runs when the demo opens."""
+LEASH = "SPARKDASH_DEMO_LEASH"
+"""Set for the child of a foreground demo: it ends when its stdin does, however the terminal went away."""
 READY = "sparkdash demo (SIMULATED) serves "
 """What the headless demo prints before its URL; the foreground demo waits for this line."""
 
@@ -49,7 +52,15 @@ def _watch(port: int, traffic: bool, speed: float) -> int:
     if not traffic:
         argv.append("--no-traffic")
     with tempfile.TemporaryFile("w+") as errors:
-        child = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True)
+        child = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, LEASH: "1"},
+        )
         try:
             url = _url_of(child, errors)
             from sparkdash.tui.app import run as run_tui
@@ -67,11 +78,8 @@ def _url_of(child: subprocess.Popen[str], errors: IO[str]) -> str:
             return line.removeprefix(READY).split()[0].removesuffix("/v1")
     child.wait()
     errors.seek(0)
-    raise DaemonError(
-        f"The demo's daemon ended with {child.returncode} before it served.",
-        code="demo_failed",
-        hint=errors.read().strip().splitlines()[-1] if errors.tell() or errors.seek(0, 2) else None,
-    )
+    words = " ".join(errors.read().split())
+    raise DaemonError(f"The demo did not come up. {words}", code="demo_failed")
 
 
 def _end(child: subprocess.Popen[str]) -> None:
@@ -123,6 +131,12 @@ async def _live(folder: Path, port: int, traffic: bool, speed: float) -> None:
         sources.append(Traffic(f"{house.url}/v1", on=traffic))
         await sources[0].run()
 
+    async def until_let_go(house: daemon.House) -> None:
+        reader = asyncio.StreamReader()
+        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        await reader.read()
+        house.server.stop()
+
     def switch(on: bool) -> None:
         for source in sources:
             source.switch(on=on)
@@ -133,7 +147,7 @@ async def _live(folder: Path, port: int, traffic: bool, speed: float) -> None:
         reader=SimBox(folder / "sim"),
         load_catalog=lambda: twins(speed),
         simulated=True,
-        beside=(begin,),
+        beside=(begin, until_let_go) if os.environ.get(LEASH) else (begin,),
         stop_engines=True,
         traffic=switch,
         traffic_on=traffic,

@@ -1,0 +1,102 @@
+"""`sparkdash demo`: what a script or a closed terminal may do to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import openai
+import pytest
+
+ARGV = [sys.executable, "-m", "sparkdash", "demo"]
+
+
+@contextmanager
+def headless(*flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A headless demo and its root URL."""
+    argv = [*ARGV, "--headless", "--speed", "20", *flags]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
+        try:
+            assert child.stdout is not None
+            found = re.search(r"http://\S+?(?=/v1)", next(line for line in child.stdout if "serves" in line))
+            assert found is not None
+            yield child, found[0]
+        finally:
+            child.send_signal(signal.SIGTERM)
+
+
+def simulators() -> set[str]:
+    """Process ids of simulated engines on this box."""
+    found = subprocess.run(["pgrep", "-f", "sparkdash.sim --port"], capture_output=True, text=True, check=False)
+    return set(found.stdout.split())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_prints_its_address_serves_and_ends_cleanly(number: signal.Signals) -> None:
+    """For scripts: one line when it answers, every figure simulated, exit code 0, no engine left."""
+    before = simulators()
+    with headless("--no-traffic") as (child, url):
+        client = openai.OpenAI(base_url=f"{url}/v1", api_key="x", max_retries=0, timeout=60)
+        answer = client.chat.completions.create(
+            model="qwen3-coder", messages=[{"role": "user", "content": "hello"}], max_tokens=8
+        )
+        assert answer.usage is not None
+        assert answer.usage.completion_tokens == 8
+        with urllib.request.urlopen(f"{url}/api/state", timeout=10) as reply:
+            state = json.load(reply)
+        assert state["daemon"]["simulated"]
+        assert all(engine["simulated"] for engine in state["engines"].values())
+        child.send_signal(number)
+        assert child.wait(timeout=30) == 0
+    assert simulators() <= before
+
+
+def test_a_port_that_is_taken_is_told() -> None:
+    """One sentence with the port and the flag; no traceback."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = subprocess.run(
+            [*ARGV, "--headless", "--port", port], capture_output=True, text=True, timeout=60, check=False
+        )
+    assert done.returncode == 5
+    assert port in done.stderr
+    assert "--port" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_terminal_that_goes_away_takes_the_demo_with_it(tmp_path: Path) -> None:
+    """The window is closed or the TUI killed: its daemon and its engines end by themselves."""
+    leader, follower = pty.openpty()
+    argv = [*ARGV, "--speed", "20"]
+    env = {**os.environ, "TMPDIR": str(tmp_path), "TERM": "xterm-256color"}
+    with subprocess.Popen(argv, stdin=follower, stdout=follower, stderr=follower, env=env) as child:
+        os.close(follower)
+        seen = b""
+        while b"SIMULATED" not in seen:
+            seen += os.read(leader, 65536)
+        daemon = _daemon_of(child.pid)
+        handle = os.pidfd_open(daemon)
+        child.kill()
+        child.wait()
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        assert poll.poll(30_000), "the demo's daemon outlived its terminal"
+    os.close(handle)
+    os.close(leader)
+    assert not list(tmp_path.glob("sparkdash-demo-*"))
+
+
+def _daemon_of(parent: int) -> int:
+    found = subprocess.run(["pgrep", "-P", str(parent)], capture_output=True, text=True, check=True)
+    return int(found.stdout.split()[0])
