@@ -54,7 +54,7 @@ types: $(VENV)/.dev
 	@$(BIN)/mypy
 
 contracts: $(VENV)/.dev ## who may import whom
-	@$(BIN)/lint-imports --no-cache | tail -n 4
+	@said=$$($(BIN)/lint-imports --no-cache) || { echo "$$said"; exit 1; }
 
 bench: $(VENV)/.dev ## benchmarks: ratios against a peer in the same run, never part of the tests
 	@for b in tests/perf/*.py; do echo "== $$b"; $(BIN)/python $$b; done
