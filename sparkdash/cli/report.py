@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from textwrap import fill
 
 from sparkdash.cli.screen import table
-from sparkdash.domain.engine import Engine
+from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.lease import Request
 from sparkdash.domain.metric import EngineSample, Memory, Metric
 from sparkdash.domain.state import Snapshot
@@ -76,7 +76,8 @@ def _since(then: float | None, world: Snapshot) -> str:
 def _engines(world: Snapshot) -> Iterator[str]:
     if not world.engines:
         yield _row("engine", DASH if world.swap else f"{DASH}  none runs; `sparkdash use PROFILE` starts one")
-    for engine in world.engines.values():
+    # what serves comes before what failed
+    for engine in sorted(world.engines.values(), key=lambda engine: engine.state is EngineState.FAILED):
         yield _row("engine", _engine(engine, world))
         if engine.failure:
             yield from _told("", f"{engine.failure.message} {engine.failure.hint or ''}")
