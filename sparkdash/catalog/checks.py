@@ -11,7 +11,7 @@ from typing import Any
 
 from sparkdash.catalog.catalog import Problem, nearest
 from sparkdash.catalog.document import Document, KeyPath
-from sparkdash.catalog.schema import Section
+from sparkdash.catalog.schema import EXTENDS, Section, is_variant
 from sparkdash.domain.profile import AUTO, EngineKind, Profile
 
 OURS = ("host", "port", "served-model-name")
@@ -60,10 +60,32 @@ def _variants(document: Document) -> Iterator[Problem]:
             yield _at(document, ("variants", name), f"{name!r} is no name for a variant", _SPELLING)
         if body is not None and not isinstance(body, dict):
             yield _at(document, ("variants", name), "must be a mapping of what it changes")
+        elif body and body.get(EXTENDS) is not None:
+            yield from _parent(document, name, body[EXTENDS])
+
+
+def _parent(document: Document, name: str, parent: Any) -> Iterator[Problem]:
+    place = ("variants", name, EXTENDS)
+    if not is_variant(document.data, parent):
+        close = nearest(str(parent), document.data["variants"])
+        hint = f"Did you mean {close[0]!r}?" if close else "Name another variant; without it the base is meant."
+        yield _at(document, place, f"there is no variant {parent!r}", hint)
+    elif _circular(document.data, name):
+        yield _at(document, place, "leads back to itself", "A variant grows out of the base, in the end.")
+
+
+def _circular(data: dict[str, Any], name: Any) -> bool:
+    seen: list[Any] = []
+    while is_variant(data, name) and name not in seen:
+        seen.append(name)
+        name = (data["variants"][name] or {}).get(EXTENDS)
+    return name in seen
 
 
 def _engine_needs(section: Section, profile: Profile) -> Iterator[Problem]:
     kind = profile.engine
+    if profile.cannot_run:
+        return  # it is shown, never started: what no source tells may be left open
     if kind is EngineKind.OPENAI:
         yield from _url(section, profile)
         return

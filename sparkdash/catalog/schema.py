@@ -18,6 +18,9 @@ from sparkdash.domain.profile import MemoryNeed, ModelRef, Mount, Profile, Publi
 FAMILY_ONLY = ("profile", "variants")
 """Keys of the file that no variant has."""
 
+EXTENDS = "extends"
+"""A variant's own key: the sister it grows out of instead of the base; null: out of nothing."""
+
 NOT_INHERITED = ("serves", "published", "cannot_run", "nearest")
 """An alias is one profile's, a figure was measured on one, and what bars one need not bar another."""
 
@@ -58,16 +61,25 @@ class Section:
 
     def given(self) -> dict[str, Any]:
         """Everything that holds for this profile, inheritance applied, as Profile wants it."""
-        base = {key: value for key, value in self.document.data.items() if key not in FAMILY_ONLY}
-        if self.variant:
-            base = {key: value for key, value in base.items() if key not in NOT_INHERITED}
-            base = inherit(base, self.document.data["variants"][self.variant] or {})
-        base = {key: value for key, value in base.items() if value is not None}
-        return base | {"name": self.name, "source": f"{self.document.file}:{self.line()}"}
+        result: dict[str, Any] = {}
+        for name in reversed(lineage(self.document.data, self.variant)):
+            result = {key: value for key, value in result.items() if key not in NOT_INHERITED}
+            result = inherit(result, body(self.document.data, name))
+        result = {key: value for key, value in result.items() if value is not None}
+        return result | {"name": self.name, "source": f"{self.document.file}:{self.line()}"}
 
     def _place(self, path: KeyPath) -> KeyPath:
-        own: KeyPath = ("variants", self.variant or "")
-        return own + path if path and self.variant and self.document.has(*own, path[0]) else path
+        """Where the key stands: with the nearest that gives it, else where the oldest of the lineage begins."""
+        homes = [_home(name) for name in lineage(self.document.data, self.variant)]
+        for known in (path, path[:1]):
+            for home in homes:
+                if path and self.document.has(*home, *known):
+                    return home + path
+        return homes[-1] + path if path else path
+
+
+def _home(name: str | None) -> KeyPath:
+    return ("variants", name) if name else ()
 
 
 def sections(document: Document) -> Iterator[Section]:
@@ -77,6 +89,30 @@ def sections(document: Document) -> Iterator[Section]:
     for name, body in variants.items() if isinstance(variants, dict) else ():
         if body is None or isinstance(body, dict):
             yield Section(document, str(name))
+
+
+def lineage(data: Mapping[str, Any], variant: str | None) -> list[str | None]:
+    """The profile and those it grows out of, nearest first; None is the base. A wrong `extends` counts as none."""
+    chain: list[str | None] = [variant]
+    while (name := chain[-1]) is not None:
+        given = data["variants"][name] or {}
+        parent = given.get(EXTENDS)
+        if EXTENDS in given and parent is None:
+            break
+        chain.append(parent if parent not in chain and is_variant(data, parent) else None)
+    return chain
+
+
+def is_variant(data: Mapping[str, Any], name: Any) -> bool:
+    """Is there a variant of that name, in a form that can be read?"""
+    return isinstance(name, str) and name in data["variants"] and isinstance(data["variants"][name], dict | None)
+
+
+def body(data: Mapping[str, Any], variant: str | None) -> dict[str, Any]:
+    """What the file itself says of one profile: the base's keys, or the variant's."""
+    if variant is None:
+        return {key: value for key, value in data.items() if key not in FAMILY_ONLY}
+    return {key: value for key, value in (data["variants"][variant] or {}).items() if key != EXTENDS}
 
 
 def inherit(base: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,17 +132,13 @@ def inherit(base: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, An
 def validate(section: Section) -> Profile | list[Problem]:
     """The profile, or everything that is wrong with its form."""
     given = section.given()
-    hidden = _OWN_FIELDS & (set(section.document.data) | set(_body(section)))
+    hidden = _OWN_FIELDS & (set(section.document.data) | set(body(section.document.data, section.variant)))
     problems = [section.problem((key,), "unknown key", _similar(key, PROFILE_KEYS)) for key in sorted(hidden)]
     try:
         profile = Profile.model_validate(given)
     except ValidationError as error:
         return problems + [_explain(section, item) for item in error.errors()]
     return problems or profile
-
-
-def _body(section: Section) -> dict[str, Any]:
-    return (section.document.data["variants"][section.variant] or {}) if section.variant else {}
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -153,7 +185,7 @@ def _known(path: KeyPath) -> tuple[str, ...]:
     for pattern, model in _KEYS.items():
         if len(pattern) == len(path) and all(want in ("*", got) for want, got in zip(pattern, path, strict=True)):
             return tuple(model.model_fields)
-    return (*FAMILY_ONLY, *PROFILE_KEYS)
+    return (*FAMILY_ONLY, EXTENDS, *PROFILE_KEYS)
 
 
 def _similar(key: str, known: tuple[str, ...]) -> str:

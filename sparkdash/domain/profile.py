@@ -83,6 +83,12 @@ class Published(Frozen):
     e2e_tok_s: float | None = None
     """Completion tokens divided by the whole time of the request, prefill included."""
     aggregate_tok_s: float | None = None
+    tok_s: float | None = None
+    """A rate of which the source does not say what was measured; never compared with the others."""
+    upto: float | None = None
+    """Upper end, where a range was published for the row's one figure."""
+    kv_tokens: int | None = Field(default=None, ge=0)
+    """Tokens that the KV cache holds."""
     prefix_hit_rate: Annotated[float | None, Field(ge=0, le=1)] = None
     math_score: Annotated[float | None, Field(ge=0, le=1)] = None
     note: str | None = None
