@@ -196,6 +196,7 @@ class Scheduler:
         swap = self.swap
         if swap is None or swap.target is None or profile not in (None, swap.target):
             return refused
+        self._stops.add(swap.target)  # it may come up before it can be cancelled
         return refused if swap.stage is Stage.CANCELLING else [*self._give_up(swap), *refused]
 
     def _cancel(self) -> list[Effect]:
@@ -207,6 +208,8 @@ class Scheduler:
 
     def _catalog(self, profiles: Mapping[str, Known]) -> list[Effect]:
         self.profiles = dict(profiles)
+        if self._fallback and refusals.of(self._fallback, profiles.get(self._fallback)):
+            self._fallback = None
         self._failures = refusals.Memory()
         self._died_at.clear()
         effects: list[Effect] = []

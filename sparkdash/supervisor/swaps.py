@@ -97,8 +97,10 @@ class Swaps:
                 self._tools.books.move(name, EngineState.READY)
 
     def _away(self, target: Profile | None) -> None:
-        if target and not self._serves(target.name):
-            self._tools.books.drop(target.name)
+        engine = self._tools.books.engines.get(target.name) if target else None
+        # one that failed before this swap stays to be seen: it may be there still, since it would not stop
+        if engine is not None and engine.state not in (EngineState.READY, EngineState.FAILED):
+            self._tools.books.drop(engine.profile)
 
     def _failed(self, failure: Failure, words: str, target: Profile | None) -> None:
         name = target.name if target else None

@@ -273,3 +273,20 @@ async def test_the_end_refuses_those_who_wait_and_removes_what_was_half_made(hou
     with pytest.raises(DaemonError):
         async with house.supervisor.lease("a", request_id="r", on_wait=lambda _: None):
             pass
+
+
+async def test_a_cancelled_start_of_what_would_not_stop_leaves_it_in_the_books(
+    house: Any, make_profile: Any, behaviour: Any
+) -> None:
+    """An engine that will not go stays to be seen, and the next try to replace it finds it there."""
+    await house.open(make_profile("a"), make_profile("b"))
+    await house.leased("a")
+    house.runtime.of("a").behaviour.wont_stop = True
+    with pytest.raises(HostError):
+        await house.clock.drive(house.supervisor.stop("a"))
+    await house.supervisor.use("a", cause=SwapCause.USER)
+    await house.clock.drive(house.supervisor.cancel())
+    assert house.state("a") is EngineState.FAILED
+    house.runtime.of("a").behaviour.wont_stop = False
+    await house.leased("b")
+    assert house.runtime.running() == ["b"]

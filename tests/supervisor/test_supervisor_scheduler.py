@@ -10,6 +10,7 @@ from sparkdash.supervisor.moves import (
     Adopted,
     Arrive,
     BeginSwap,
+    Cancel,
     CancelSwap,
     CatalogRead,
     Cut,
@@ -294,3 +295,23 @@ def test_a_hundred_clients_in_turn_cost_as_many_swaps_as_there_are_profiles() ->
         feed(scheduler, *map(Leave, batch))
     assert swaps == 3
     assert granted == [str(n) for first in range(3) for n in range(first, 100, 3)]
+
+
+def test_no_fall_back_to_a_profile_that_went_away() -> None:
+    """Its file was deleted while another load went before the fall back: there is nothing to go back to."""
+    scheduler = with_a()
+    feed(scheduler, arrive("1", "b"), arrive("2", "c"), Evicted("a"), SwapFailed(ERROR, 0.0), Cancel())
+    feed(scheduler, CatalogRead({"b": Known("f-b"), "c": Known("f-c")}))
+    assert feed(scheduler, SwapCancelled()) == []
+    assert scheduler.swap is None
+
+
+def test_a_stop_that_comes_as_the_load_succeeds_stops_what_came_up() -> None:
+    """Cancelling was too late; the person still wanted it gone, and is told only when it is."""
+    scheduler = new()
+    feed(scheduler, Use("b", SwapCause.USER), Stop("b"))
+    assert feed(scheduler, SwapDone()) == [BeginSwap(None, ("b",), SwapCause.USER), Evict(("b",))]
+    assert scheduler.stopping
+    feed(scheduler, Evicted("b"), SwapDone())
+    assert not scheduler.stopping
+    assert scheduler.residents == {}

@@ -59,6 +59,7 @@ class Machine(RuleBasedStateMachine):
         self.scheduler = Scheduler(PROFILES, queue_limit=LIMIT)
         self.now = 0.0
         self.count = 0
+        self.known = PROFILES
         self.waiting: dict[str, str | None] = {}
         """Ids in order of arrival, with what they asked for."""
         self.leased: dict[str, str] = {}
@@ -124,6 +125,7 @@ class Machine(RuleBasedStateMachine):
 
     def began(self, swap: BeginSwap) -> None:
         assert self.swap is None, "never two swaps at once"
+        assert swap.target in (None, *self.known), "nobody can start what is no longer there"
         wanted = {*self.waiting.values(), self.wished}
         follows = None in self.waiting.values()
         assert swap.target is None or swap.cause is SwapCause.FALLBACK or follows or swap.target in wanted, "for nobody"
@@ -161,7 +163,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(profile=NAMES, cause=st.sampled_from([SwapCause.USER, SwapCause.BENCH]))
     def use(self, profile: str, cause: SwapCause) -> None:
-        if profile != "broken":
+        if profile != "broken" and profile in self.known:
             self.wished = profile
         self.send(Use(profile, cause))
 
@@ -181,9 +183,13 @@ class Machine(RuleBasedStateMachine):
     def forgive(self, profile: str) -> None:
         self.send(Forgive(profile))
 
-    @rule(changed=st.booleans())
-    def read_catalog(self, changed: bool) -> None:
-        self.send(CatalogRead({**PROFILES, "a": Known("fa2")} if changed else PROFILES))
+    @rule(changed=st.booleans(), gone=st.sampled_from(["a", "b", "c", None]))
+    def read_catalog(self, changed: bool, gone: str | None) -> None:
+        read = {**PROFILES, "a": Known("fa2")} if changed else PROFILES
+        if gone == self.wished:
+            self.wished = None
+        self.known = {name: known for name, known in read.items() if name != gone}
+        self.send(CatalogRead(self.known))
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())
