@@ -13,6 +13,7 @@ import math
 from asyncio.subprocess import STDOUT
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerInfo, ContainerSpec, PullProgress
@@ -93,13 +94,13 @@ class Podman:
         command = self.command(spec)
         await self._make_room(spec)
         await asyncio.to_thread(_make_writable_mounts, spec)
-        done = await self._call(command, START_S)
-        if done.code:
-            raise await self._failed_start(spec, done)
-        info = await self.inspect(spec.name)
-        if info is None:
-            raise answers.failed(self.name, "run", "the container was gone at once")
-        return info
+        try:
+            return await self._run(command, spec)
+        except HostError as error:
+            if error.code != "name_taken":  # half made, or running and unknown when podman fell silent
+                with suppress(HostError):  # the first reason is the one that can be mended
+                    await self._remove(spec.name)
+            raise
 
     async def stop(self, name: str, grace_s: float) -> None:
         """SIGTERM, SIGKILL after the grace, remove. Gone already is success."""
@@ -133,19 +134,23 @@ class Podman:
         if await self.inspect(name) is None:
             raise HostError(f"There is no container {name}.", code="no_such_container")
         command = argv.logs(self.name, name, follow=follow, tail=tail)
-        async with running(command, stderr=STDOUT) as process:
-            async for line in lines(process):
-                yield line
-            await process.wait()
+        try:
+            async with running(command, stderr=STDOUT) as process:
+                async for line in lines(process):
+                    yield line
+                await process.wait()
+        except OSError as error:
+            raise self._missing(error) from None
 
     async def wait(self, name: str) -> int:
         """The exit code once it has ended; -1 when it was removed before it could be asked."""
         done = await self._call(argv.wait(self.name, name), None)
         if done.code and answers.gone(done.err):
             return UNKNOWN_EXIT
-        if done.code:
+        code = answers.exit_code(done.out)
+        if done.code or code is None:
             raise answers.failed(self.name, "wait", done.err)
-        return int(done.out.split()[-1])
+        return code
 
     async def pids(self, name: str) -> set[int]:
         """Host process ids of the container; empty when it does not run."""
@@ -180,11 +185,14 @@ class Podman:
             raise answers.name_taken(self.name, spec.name)
         await self._remove(spec.name)
 
-    async def _failed_start(self, spec: ContainerSpec, done: Done) -> HostError:
-        error = answers.start_failed(self.name, spec, done.err)
-        if error.code != "name_taken":
-            await self._remove(spec.name)
-        return error
+    async def _run(self, command: list[str], spec: ContainerSpec) -> ContainerInfo:
+        done = await self._call(command, START_S)
+        if done.code:
+            raise answers.start_failed(self.name, spec, done.err)
+        info = await self.inspect(spec.name)
+        if info is None:
+            raise answers.failed(self.name, "run", "the container was gone at once")
+        return info
 
     async def _remove(self, name: str) -> None:
         done = await self._call(argv.remove(self.name, name), REMOVE_S)

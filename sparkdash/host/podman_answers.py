@@ -62,6 +62,12 @@ def pids(top: str) -> set[int]:
     return {int(word) for word in top.split() if word.isdigit()}
 
 
+def exit_code(waited: str) -> int | None:
+    """The exit code that `wait` printed last; None when it printed none."""
+    word = (waited.split() or [""])[-1]
+    return int(word) if re.fullmatch(r"-?\d+", word) else None
+
+
 def last_words(complaint: str) -> str:
     """What a program said when it failed, shortened: without its noise when it said more than that."""
     said = [line.strip() for line in complaint.splitlines() if line.strip()]

@@ -77,8 +77,13 @@ class Process:
             _signal_group(record.pid, signal.SIGTERM)
             await _ended(record, grace_s)
         # also after a graceful end: workers that lost their leader would keep their memory
-        _kill(family | _births(self._family(record)))
-        if not await _ended(record, KILLED_S):
+        left = family | _births(self._family(record))
+        _kill(left)
+        until = asyncio.get_running_loop().time() + KILLED_S
+        gone = [
+            await _gone(pid, birth, until - asyncio.get_running_loop().time()) for pid, birth in left.items() if birth
+        ]
+        if not (await _ended(record, KILLED_S) and all(gone)):
             raise HostError(
                 f"Process {record.pid} ({name}) does not end, not even by SIGKILL.",
                 code="unkillable",
@@ -192,21 +197,29 @@ class Process:
 
 
 def _alive(record: Record) -> bool:
-    found = proc.stat(record.pid)
-    return found is not None and not found.ended and f"{proc.boot()}:{found.ticks}" == record.birth
+    return _lives(record.pid, record.birth)
+
+
+def _lives(pid: int, birth: str) -> bool:
+    found = proc.stat(pid)
+    return found is not None and not found.ended and f"{proc.boot()}:{found.ticks}" == birth
 
 
 async def _ended(record: Record, limit_s: float | None) -> bool:
+    return await _gone(record.pid, record.birth, limit_s)
+
+
+async def _gone(pid: int, birth: str, limit_s: float | None) -> bool:
     """Wait until the process has ended, its parent's child or not; False when `limit_s` passed first."""
     try:
-        watch = os.pidfd_open(record.pid)
+        watch = os.pidfd_open(pid)
     except ProcessLookupError:
         return True
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
     loop.add_reader(watch, over.set)
     try:
-        if _alive(record):
+        if _lives(pid, birth):
             await asyncio.wait_for(over.wait(), limit_s)
     except TimeoutError:
         return False

@@ -101,10 +101,14 @@ def test_a_client_that_leaves_frees_the_engine_within_two_seconds(spark: Any) ->
     next(iter(chunks))
     assert counters(spark, "tiny")["vllm:num_requests_running"] == 1
     chunks.close()
-    state = spark.until(lambda s: sampled(s, "tiny", "running") == 0, timeout=20)
-    gone = state["recent"][0]
-    assert gone["state"] == "gone"
-    assert state["sample"]["at"] - gone["finished_at"] < 2
+
+    def looked_at_since(state: dict[str, Any]) -> bool:
+        gone = state["recent"][0]
+        seen = state["sample"]["engines"]["tiny"]["at"]
+        return gone["state"] == "gone" and seen > gone["finished_at"] and sampled(state, "tiny", "running") == 0
+
+    state = spark.until(looked_at_since, timeout=20)
+    assert state["sample"]["engines"]["tiny"]["at"] - state["recent"][0]["finished_at"] < 2
     assert counters(spark, "tiny")["vllm:num_requests_running"] == 0
 
 
