@@ -132,3 +132,56 @@ async def test_a_writable_mount_that_cannot_be_made(program: Program, tmp_path: 
     with pytest.raises(HostError, match="file/cache") as caught:
         await Podman().start(SPEC.model_copy(update={"mounts": (mount,)}))
     assert caught.value.code == "mount_missing"
+
+
+@pytest.mark.parametrize("hangs", ["run", "inspect"])
+async def test_a_start_that_hangs_leaves_nothing_behind(
+    program: Program, monkeypatch: pytest.MonkeyPatch, hangs: str
+) -> None:
+    """A container may be half made, or run, when podman stops answering: it is removed, and the reason is podman's silence."""
+    started = "[ -e started ]" if hangs == "inspect" else "true"
+    script = f"""
+case "$1" in
+  run) touch started; [ {hangs} = run ] && exec sleep 60 ;;
+  inspect) [ {hangs} = inspect ] && {started} && exec sleep 60; echo "Error: no such container" >&2; exit 1 ;;
+esac
+exit 0"""
+    calls = program("podman", script)
+    monkeypatch.chdir(calls.parent)
+    monkeypatch.setattr(podman, "START_S", 0.4)
+    monkeypatch.setattr(podman, "LOOK_S", 0.4)
+    with pytest.raises(HostError) as caught:
+        await Podman().start(SPEC)
+    assert caught.value.code == "runtime_timeout"
+    assert calls.read_text().splitlines()[-1] == "rm --force --volumes -t 0 n"
+
+
+async def test_a_failed_start_whose_rest_cannot_be_removed_tells_why_it_failed(program: Program) -> None:
+    """The first reason is the one that a person can mend."""
+    script = """
+case "$1" in
+  run) echo "Error: no space left on device" >&2; exit 125 ;;
+  inspect) echo "Error: no such container" >&2; exit 1 ;;
+  rm) echo "Error: database is locked" >&2; exit 125 ;;
+esac"""
+    program("podman", script)
+    with pytest.raises(HostError) as caught:
+        await Podman().start(SPEC)
+    assert caught.value.code == "disk_full"
+
+
+async def test_a_wait_that_answers_nothing(program: Program) -> None:
+    """No exit code is a failure of podman's, not a crash."""
+    program("podman", "exit 0")
+    with pytest.raises(HostError, match="`podman wait` failed"):
+        await Podman().wait("n")
+
+
+async def test_a_podman_that_went_away_before_logs_are_read(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An upgrade replaces the program: a HostError like every other call's."""
+    calls = program("podman", f"echo '{OURS}'; /bin/rm \"$0\"")
+    monkeypatch.setenv("PATH", str(calls.parent / "bin"))
+    with pytest.raises(HostError) as caught:
+        async for _ in Podman().logs("n", follow=True):
+            pass
+    assert caught.value.code == "runtime_missing"
