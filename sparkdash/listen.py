@@ -101,15 +101,27 @@ def bind_unix(folder: Path) -> socket.socket:
     return sock
 
 
+def _lock_file(folder: Path) -> IO[str]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return (folder / "daemon.lock").open("a+")
+    except OSError as error:
+        raise HostError(
+            f"sparkdash cannot keep its lock and socket in {folder}: {error.strerror}.",
+            code="folder_unusable",
+            hint="Make it writable, or name another with SPARKDASH_RUNTIME_DIR (or SPARKDASH_STATE_DIR).",
+        ) from None
+
+
 @contextmanager
 def only_one(folder: Path) -> Iterator[IO[str]]:
     """Hold the folder's lock while the daemon lives; the file names the holder.
 
     Raises:
         DaemonError: another daemon holds it; the message names its pid and address.
+        HostError: the folder cannot be made or written.
     """
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with (folder / "daemon.lock").open("a+") as file:
+    with _lock_file(folder) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -28,7 +28,7 @@ class Settings(BaseModel):
     host: str = "127.0.0.1"
     """Where the gateway listens. Loopback only for now: there are no access keys yet."""
     port: int = Field(default=DEFAULT_PORT, ge=0, le=65535)
-    runtime: str = Field(default="podman", pattern="^(podman|docker|process)$")
+    runtime: Literal["podman", "docker", "process"] = "podman"
     profiles: tuple[Path, ...] = ()
     """More folders of profiles; later ones win over earlier ones and over those shipped with sparkdash."""
     shipped_profiles: bool = True
@@ -69,14 +69,17 @@ def load(file: Path | None = None, **overrides: Any) -> Settings:
     """
     path = file or paths.config_dir() / "config.toml"
     values = _read(path)
+    origin = dict.fromkeys(values, str(path))
     for key in ("host", "port", "runtime"):
-        if value := os.environ.get(f"SPARKDASH_{key.upper()}"):
-            values[key] = value
-    values.update({key: value for key, value in overrides.items() if value is not None})
+        if value := os.environ.get(name := f"SPARKDASH_{key.upper()}"):
+            values[key], origin[key] = value, name
+    given = {key: value for key, value in overrides.items() if value is not None}
+    values.update(given)
+    origin.update({key: f"--{key.replace('_', '-')}" for key in given})
     try:
         settings = Settings.model_validate(values)
     except ValidationError as error:
-        problems = tuple(f"{path}: {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        problems = tuple(f"{origin[str(e['loc'][0])]}: {_place(e['loc'])}{e['msg']}" for e in error.errors())
         raise ProfileError(
             f"The settings are not valid: {problems[0]}.",
             code="settings_invalid",
@@ -90,6 +93,10 @@ def load(file: Path | None = None, **overrides: Any) -> Settings:
             hint="Use 127.0.0.1 and reach it from elsewhere through `ssh -L`.",
         )
     return settings
+
+
+def _place(loc: tuple[int | str, ...]) -> str:
+    return ".".join(map(str, loc)) + ": "
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -24,6 +25,8 @@ def demo(
       sparkdash demo --speed 5
       sparkdash demo --headless --port 9000 --no-traffic
     """
+    if not headless and not sys.stdout.isatty():
+        raise typer.BadParameter("the dashboard needs a terminal; in a script use --headless")
     from sparkdash.demo import run
 
     raise typer.Exit(run(headless=headless, port=port, traffic=not no_traffic, speed=speed))

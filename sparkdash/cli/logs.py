@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparkdash.cli.parameters import MaybeProfileName
+from sparkdash.cli.screen import tell
 from sparkdash.errors import AdmissionError
 
 if TYPE_CHECKING:
@@ -30,8 +31,12 @@ def logs(
 
     with Client() as client:
         name = profile or _present(client.state())
+        said = False
         for line in client.logs(name, follow=follow, tail=lines):
             typer.echo(line)
+            said = True
+    if not said and lines != 0:
+        tell(f"{name} has said nothing since the daemon started.")
 
 
 def _present(world: Snapshot) -> str:

@@ -85,12 +85,15 @@ async def _stop(profile: str | None, *, everything: bool, wait: bool, as_json: b
     async with AsyncClient() as client:
         world = await client.state()
         names = set(world.engines) if everything else _meant(world, profile)
+        absent = names - set(world.engines) - {world.swap.target if world.swap else None}
         if names:
             await _end(client, None if everything else names.copy().pop(), names, wait=wait)
     if as_json:
-        emit({"stopped": sorted(names), "waited": wait})
+        emit({"stopped": sorted(names - absent), "waited": wait})
     elif not names:
         typer.echo("No engine runs.")
+    elif absent:
+        typer.echo(f"{', '.join(sorted(absent))} does not run.")
     else:
         typer.echo(f"{', '.join(sorted(names))} {'has stopped' if wait else 'is stopping'}.")
 

@@ -45,10 +45,12 @@ def use(
       sparkdash use --a gpt-oss-120b --b qwen3.5-122b/mtp-2
       sparkdash use --toggle
     """
-    if profile is None and not (toggle or a or b):
+    if not profile and not (toggle or a or b):
         raise typer.BadParameter("give a PROFILE, --toggle, or --a and --b", param_hint="PROFILE")
     if profile is not None and toggle:
         raise typer.BadParameter("give a PROFILE or --toggle, not both", param_hint="PROFILE")
+    if profile == "auto":
+        raise typer.BadParameter("'auto' is for requests: whatever runs now. Name a profile", param_hint="PROFILE")
     asyncio.run(_use(profile, a, b, toggle=toggle, wait=not no_wait, ask=not yes, as_json=as_json))
 
 
@@ -61,6 +63,8 @@ async def _use(
         pair = await client.toggle(a, b) if a or b else None
         if pair:
             tell(f"A is {pair.a or DASH}, B is {pair.b or DASH}.")
+            if pair.a == pair.b:
+                tell("Both are the same: there is nothing to flip between.")
         name = _other(await client.state()) if toggle else profile
         if name:
             await change(client, name, wait=wait, ask=ask, as_json=as_json)
@@ -72,6 +76,8 @@ async def change(client: AsyncClient, name: str, *, wait: bool, ask: bool, as_js
     """Bring a profile up: say what leaves, ask, swap, wait, report."""
     world = await client.state()
     plan = await client.plan(name)
+    if plan.expected_s == 0 and not plan.evict:
+        return _runs_already(plan, world, as_json=as_json)
     _announce(plan, world)
     if ask and plan.evict and interactive():
         typer.confirm("Go on?", abort=True, err=True)
@@ -127,6 +133,15 @@ def _begun(plan: Plan, *, as_json: bool) -> None:
         return emit({"profile": plan.profile, "ready": False, "plan": plan})
     left = f", replacing {', '.join(plan.evict)}" if plan.evict else ""
     typer.echo(f"{plan.profile} is coming up{left}. `sparkdash status --watch` shows how it goes.")
+    return None
+
+
+def _runs_already(plan: Plan, world: Snapshot, *, as_json: bool) -> None:
+    if as_json:
+        return _done(plan, world, as_json=True)
+    engine = world.engines[plan.profile]
+    mark = " (SIMULATED)" if engine.simulated else ""
+    typer.echo(f"{plan.profile} runs already, ready for {duration(world.at - (engine.ready_at or world.at))}{mark}.")
     return None
 
 

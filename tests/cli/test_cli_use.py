@@ -50,6 +50,37 @@ def test_one_that_runs_already_is_done_at_once(sparkdash: Run, daemon: FakeDaemo
     assert sparkdash("use", "a-alias").out == "a is ready at http://127.0.0.1:8484/v1.\n"
 
 
+def test_one_that_runs_already_says_so_and_no_more(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """What it would need and how long its load took is no news of a profile that runs."""
+    daemon.set(engines={"a": engine("a", ready_at=BIRTH)})
+    daemon.plans["a"] = Plan(profile="a", needs_bytes=79 * GIB, available_bytes=1 * GIB, fits=True, expected_s=0.0)
+    done = sparkdash("use", "a")
+    assert done.out.startswith("a runs already, ready for ")
+    assert done.err == ""
+
+
+@pytest.mark.parametrize("argv", [("use", ""), ("use", "auto")])
+def test_no_profile_and_auto_are_refused(sparkdash: Run, daemon: FakeDaemon, argv: tuple[str, ...]) -> None:
+    """`auto` is a name for requests; an empty one is a script's unset variable."""
+    done = sparkdash(*argv)
+    assert done.code == 2
+    assert "PROFILE" in done.err
+
+
+def test_stopping_what_does_not_run_claims_nothing(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """It says so, and --json lists what really stopped."""
+    daemon.set(engines={"a": engine("a")})
+    assert sparkdash("stop", "new").out == "new does not run.\n"
+    assert sparkdash("stop", "new", "--json").json()["stopped"] == []
+
+
+def test_a_demo_without_a_terminal_points_to_headless(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """It must not paint a screen into a pipe."""
+    done = sparkdash("demo")
+    assert done.code == 2
+    assert "--headless" in done.err
+
+
 def test_no_wait_returns_before_the_swap(sparkdash: Run, daemon: FakeDaemon) -> None:
     """The answer to the request is all that it waits for."""
     daemon.set(engines={"old": engine("old")})

@@ -36,3 +36,11 @@ def test_the_socket_is_for_this_user_only(tmp_path: Path) -> None:
     with listen.bind_unix(tmp_path) as sock:
         assert sock.getsockname() == str(tmp_path / listen.SOCKET_NAME)
         assert stat.S_IMODE((tmp_path / listen.SOCKET_NAME).stat().st_mode) == 0o600
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    """A file where the folder should be: no traceback, and the variable that names another place."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HostError) as caught, listen.only_one(tmp_path / "file" / "run"):
+        pytest.fail("there was no folder to lock")
+    assert "SPARKDASH_RUNTIME_DIR" in (caught.value.hint or "")

@@ -47,3 +47,22 @@ def test_only_loopback_is_served() -> None:
     """Without access keys an open port is refused."""
     with pytest.raises(ProfileError, match="loopback"):
         settings.load(host="0.0.0.0")
+
+
+@pytest.mark.parametrize(
+    ("variable", "given", "words"),
+    [
+        (None, {"runtime": "foo"}, ("--runtime", "podman")),
+        ("SPARKDASH_PORT", {}, ("SPARKDASH_PORT", "integer")),
+    ],
+)
+def test_a_wrong_value_is_blamed_on_where_it_came_from(
+    monkeypatch: pytest.MonkeyPatch, variable: str | None, given: dict[str, str], words: tuple[str, ...]
+) -> None:
+    """Not on a file that does not exist, and not with a regular expression."""
+    if variable:
+        monkeypatch.setenv(variable, "abc")
+    with pytest.raises(ProfileError) as caught:
+        settings.load(**given)
+    assert all(word in caught.value.message for word in words)
+    assert "config.toml" not in caught.value.message
