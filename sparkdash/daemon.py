@@ -12,8 +12,9 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import structlog
 import uvloop
@@ -21,6 +22,7 @@ import uvloop
 from sparkdash import __version__, catalog, listen, log, paths
 from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
+from sparkdash.catalog.watch import Watch, keeping
 from sparkdash.domain.event import Level, Notice, ProfilesChanged
 from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.engines import registry
@@ -38,6 +40,8 @@ from sparkdash.upstream import Upstream
 LOG = structlog.get_logger("sparkdash")
 RESTART_S = (1.0, 5.0, 30.0)
 """Pauses before telemetry is started again; the last one repeats."""
+LOOK_S = (2.0, 15.0)
+"""Pauses between looks at the profile files: while somebody listens, and while nobody does, so that an idle box sleeps."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,11 @@ class Parts:
     runtime: Runtime
     reader: HostReader
     load_catalog: Callable[[], Catalog]
+    profile_folders: Callable[[], Sequence[Path]] = tuple
+    """Watched for edits; the demo, whose profiles are no files, has none."""
     simulated: bool = False
+    host: str = field(default_factory=socket.gethostname)
+    """The box's name on the screens; the demo adds how many times faster than it says everything runs."""
     beside: tuple[Callable[[House], Awaitable[None]], ...] = ()
     """Further tasks that live as long as the daemon: the demo's traffic."""
     stop_engines: bool = False
@@ -69,6 +77,9 @@ class House:
     server: listen.Server
     url: str
     """Root URL, without /v1."""
+    watch: Watch
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Two readings of the profile files never overtake each other."""
     restarts: dict[str, int] = field(default_factory=dict)
 
 
@@ -80,6 +91,7 @@ def run(settings: Settings) -> None:
         runtime=_runtime(settings),
         reader=BoxReader(),
         load_catalog=lambda: catalog.load(settings.profile_folders()),
+        profile_folders=settings.profile_folders,
     )
     uvloop.run(serve(parts))
 
@@ -110,10 +122,11 @@ async def serve(parts: Parts, *, ready: Callable[[House], None] | None = None) -
 
 
 async def _serve(parts: Parts, sockets: list[socket.socket], url: str, ready: Callable[[House], None] | None) -> None:
+    watch = await asyncio.to_thread(Watch, parts.profile_folders)
     profiles = await asyncio.to_thread(parts.load_catalog)
     bus = Bus(_first_snapshot(parts, url), time.time)
     async with Upstream() as upstream, Store.opened(paths.state_dir() / "sparkdash.db", bus.publish) as store:
-        house = _build(parts, bus, profiles, upstream, store, url)
+        house = _build(parts, bus, profiles, upstream, store, url, watch)
         _publish_profiles(house, profiles)
         try:
             await _live(house, upstream, sockets, ready)
@@ -122,7 +135,9 @@ async def _serve(parts: Parts, sockets: list[socket.socket], url: str, ready: Ca
             parts.reader.close()
 
 
-def _build(parts: Parts, bus: Bus, profiles: Catalog, upstream: Upstream, store: Store, url: str) -> House:
+def _build(
+    parts: Parts, bus: Bus, profiles: Catalog, upstream: Upstream, store: Store, url: str, watch: Watch
+) -> House:
     supervisor = Supervisor(
         catalog=profiles,
         runtime=parts.runtime,
@@ -141,11 +156,12 @@ def _build(parts: Parts, bus: Bus, profiles: Catalog, upstream: Upstream, store:
         catalog=lambda: supervisor.catalog,
         settings=parts.settings,
         reload=lambda: _reload(holder[0]),
+        refresh=lambda: _refresh(holder[0]),
         shutdown=lambda stop: _shutdown(holder[0], stop),
         traffic=parts.traffic,
         record=store.record_request,
     )
-    house = House(parts, bus, supervisor, listen.Server(gateway.build(deps)), url)
+    house = House(parts, bus, supervisor, listen.Server(gateway.build(deps)), url, watch)
     holder.append(house)
     return house
 
@@ -169,6 +185,7 @@ async def _live(
         tasks = [
             group.create_task(house.supervisor.run(), name="supervisor"),
             group.create_task(_kept_alive(house, "telemetry", collector.run), name="telemetry"),
+            group.create_task(_kept_alive(house, "profiles", lambda: _watched(house)), name="profiles"),
             *(group.create_task(_awaited(task(house)), name="beside") for task in house.parts.beside),
         ]
         await house.supervisor.adopted()
@@ -198,11 +215,29 @@ async def _kept_alive(house: House, name: str, work: Callable[[], Awaitable[None
             return
 
 
-async def _reload(house: House) -> Catalog:
-    profiles = await asyncio.to_thread(house.parts.load_catalog)
+async def _reload(house: House) -> None:
+    async with house.reading:
+        await _read(house)
+
+
+async def _refresh(house: House) -> None:
+    """Read the profiles again if a file was edited since the last look."""
+    async with house.reading:
+        if await asyncio.to_thread(house.watch.changed):
+            await _read(house)
+
+
+async def _read(house: House) -> None:
+    read = await asyncio.to_thread(house.parts.load_catalog)
+    profiles = keeping(house.supervisor.catalog, read)
     house.supervisor.replace_catalog(profiles)
     _publish_profiles(house, profiles)
-    return profiles
+
+
+async def _watched(house: House) -> None:
+    while True:
+        await asyncio.sleep(LOOK_S[0] if house.bus.listeners else LOOK_S[1])
+        await _refresh(house)
 
 
 async def _shutdown(house: House, stop_engines: bool) -> None:
@@ -224,7 +259,7 @@ def _first_snapshot(parts: Parts, url: str) -> Snapshot:
     now = time.time()
     info = DaemonInfo(
         version=__version__,
-        host=socket.gethostname(),
+        host=parts.host,
         pid=os.getpid(),
         started_at=now,
         runtime=parts.runtime.name,

@@ -71,6 +71,7 @@ class Gateway:
         if exchange.method not in READ:
             await exchange.refuse(problems.of_status(405, f"The model list is read with GET, not {exchange.method}"))
             return
+        await self._deps.refresh()
         try:
             body = _model(self._deps, name) if name else models.listing(self._deps.bus.snapshot)
         except SparkdashError as error:

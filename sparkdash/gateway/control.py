@@ -160,14 +160,17 @@ def _reading(api: APIRouter, deps: Deps) -> None:
 
     @api.get("/profiles", summary="The catalog")
     async def profiles() -> ProfileList:
+        await deps.refresh()
         return _profiles(deps)
 
     @api.get("/profiles/{name:path}", summary="One whole profile, by name or alias")
     async def profile(name: str) -> Profile:
+        await deps.refresh()
         return deps.catalog().find(name)
 
     @api.get("/plan/{name:path}", summary="What using a profile would do")
     async def plan(name: str) -> Plan:
+        await deps.refresh()
         return await deps.supervisor.plan(name)
 
     @api.get("/logs/{name:path}", summary="An engine's log", response_class=PlainTextResponse, responses=TEXT)
@@ -183,6 +186,7 @@ def _reading(api: APIRouter, deps: Deps) -> None:
 def _switching(api: APIRouter, deps: Deps) -> None:
     @api.post("/use", status_code=202, summary="Make a profile resident; the swap goes on by itself")
     async def use(body: UseBody) -> Plan:
+        await deps.refresh()
         return await deps.supervisor.use(body.profile, cause=SwapCause.USER)
 
     @api.post("/stop", summary="Stop one engine, or all")

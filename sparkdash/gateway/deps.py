@@ -110,6 +110,10 @@ class Catalog(Protocol):
         ...
 
 
+async def _as_it_is() -> None:
+    """Nothing is watched."""
+
+
 def _new_id() -> str:
     return secrets.token_hex(6)
 
@@ -131,6 +135,8 @@ class Deps:
     """Switch the demo's traffic; None where there is none."""
     record: Callable[[Request], object] | None = None
     """Keep a finished request in the books; must not block."""
+    refresh: Callable[[], Awaitable[object]] = _as_it_is
+    """Like `reload`, but only if a profile file was edited since; awaited before the catalog is told or used by a person."""
     clock: Callable[[], float] = time.time
     """Unix seconds."""
     monotonic: Callable[[], float] = time.monotonic
