@@ -164,6 +164,8 @@ class Podman:
             return await call(command, deadline_s=deadline_s)
         except TimeoutError:
             raise answers.too_slow(self.name, command[1], deadline_s or 0) from None
+        except ValueError as error:  # a NUL in a profile's word
+            raise answers.failed(self.name, command[1], str(error)) from None
         except OSError as error:
             raise self._missing(error) from None
 

@@ -149,9 +149,10 @@ class Process:
                 setsid=True,
                 setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # Python ignores them, and children would inherit that
             )
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a NUL in a word, a variable's name with "="
+            why = error.strerror if isinstance(error, OSError) else error
             raise HostError(
-                f"{spec.name} could not start: {spec.argv[0]}: {error.strerror}.",
+                f"{spec.name} could not start: {spec.argv[0]}: {why}.",
                 code="command_missing",
                 hint="Install the engine, or mend the profile's command.",
             ) from None

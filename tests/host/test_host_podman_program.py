@@ -185,3 +185,10 @@ async def test_a_podman_that_went_away_before_logs_are_read(program: Program, mo
         async for _ in Podman().logs("n", follow=True):
             pass
     assert caught.value.code == "runtime_missing"
+
+
+async def test_a_word_that_no_program_can_be_given(program: Program) -> None:
+    """A NUL in a profile's argument is its author's mistake, not a crash."""
+    program("podman", '[ "$1" = inspect ] && { echo "Error: no such container" >&2; exit 1; }; exit 0')
+    with pytest.raises(HostError, match="null byte"):
+        await Podman().start(SPEC.model_copy(update={"argv": ("serve", "a\0b")}))

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
@@ -203,3 +204,11 @@ def test_on_the_daemons_event_loop(tmp_path: Path) -> None:
         return code, [line async for line in runtime.logs("qwen3.5-a", follow=True)]
 
     assert uvloop.run(life()) == (9, ["hello"])
+
+
+@pytest.mark.parametrize("wrong", [{"argv": ("sleep", "a\0b")}, {"env": {"A=B": "c"}}])
+async def test_what_no_program_can_be_given_is_told(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    """A NUL in a word or a variable named with "=" is a mistake in a profile, and no more."""
+    with pytest.raises(HostError) as caught:
+        await Process(tmp_path).start(spec(STAY).model_copy(update=wrong))
+    assert caught.value.code == "command_missing"
