@@ -37,6 +37,9 @@ TAKEN = 64 * MIB
 LAST_WORDS_S = 2.0
 """How long an ended engine's log is waited for."""
 
+AGAIN_S = 5.0
+"""Pause after the runtime could not be asked."""
+
 _NUMBERS = re.compile(r"[\d.:%]+")
 T = TypeVar("T")
 
@@ -58,7 +61,7 @@ class Loading:
         self._lowest = tools.reader.memory().available
 
     async def __aenter__(self) -> Self:
-        self._end = asyncio.create_task(self._tools.runtime.wait(self._container))
+        self._end = asyncio.create_task(until_it_ends(self._tools, self._container))
         self._log = asyncio.create_task(self._read_log())
         return self
 
@@ -153,8 +156,7 @@ class Loading:
             self._moved_at = self._tools.clock.monotonic()
 
     async def _crashed(self, code: int) -> EngineError:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(self._log), LAST_WORDS_S)
+        await asyncio.wait({self._log}, timeout=LAST_WORDS_S)
         return crashed(self._tools, self._profile, code, "did not start")
 
     def _stuck(self, still_s: float) -> EngineError:
@@ -179,6 +181,14 @@ class Loading:
     def _tail(self) -> tuple[str, ...]:
         # classify masks what looks like a token or a key
         return self._adapter.classify(self._tools.logbook.tail(self._profile.name, TAIL), None).log_tail
+
+
+async def until_it_ends(tools: Tools, container: str) -> int:
+    """The container's exit code, once it has one. A runtime that cannot be asked is asked again: it is no engine's end."""
+    while True:
+        with suppress(SparkdashError):
+            return await tools.runtime.wait(container)
+        await tools.clock.sleep(AGAIN_S)
 
 
 def crashed(tools: Tools, profile: Profile, code: int | None, what: str) -> EngineError:

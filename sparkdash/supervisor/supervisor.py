@@ -190,7 +190,7 @@ class Supervisor:
         if error := refusals.of(profile.name, self._card(profile)):
             raise error
         running = self._scheduler.runs(profile.name)
-        leaving = () if running else self._would_leave(profile.name)
+        leaving = () if running else self._would_leave(profile)
         needs, reserve = profile.memory.total_bytes, int(self._tools.settings.reserve_gib * GIB)
         room = fit.room(needs, self._tools.reader.memory().available, map(self._occupant, leaving), reserve=reserve)
         return Plan(
@@ -395,10 +395,10 @@ class Supervisor:
         managed = self._tools.adapter(profile.engine).managed
         return Known(profile.fingerprint, managed, profile.cannot_run, profile.nearest)
 
-    def _would_leave(self, name: str) -> tuple[str, ...]:
+    def _would_leave(self, comer: Profile) -> tuple[str, ...]:
         coming = self._scheduler.swap.target if self._scheduler.swap else None
-        leaving = self._scheduler.evictions(name)
-        comes_first = coming not in (None, name) and self._tools.adapter(self._profiles[name].engine).managed
+        leaving = self._scheduler.evictions(comer.name)
+        comes_first = coming not in (None, comer.name) and self._tools.adapter(comer.engine).managed
         return (*leaving, coming) if comes_first and coming else leaving
 
     def _occupant(self, name: str) -> fit.Occupant:

@@ -22,6 +22,7 @@ from typing import TypeVar
 
 from sparkdash.domain.container import LABEL_OWNER, ContainerSpec
 from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.engines.adapter import Launch
@@ -205,9 +206,12 @@ class Transition:
             await loading.warm()
 
     async def _clean_up(self, target: Profile, spec: ContainerSpec) -> None:
-        with suppress(HostError):  # the reason of the failure is worth more than that of the cleaning
-            await self._tools.logbook.close(target.name)
+        await self._tools.logbook.close(target.name)
+        try:
             await self._tools.runtime.stop(spec.name, 0.0)
+        except HostError as error:  # told apart: the reason of the failure is worth more than that of the cleaning
+            text = f"{spec.name} is left over and cannot be removed: {error.text()}"
+            self._tools.books.notice(Level.ERROR, error.code, text, target.name)
 
     async def _reach(self, target: Profile) -> None:
         """An engine that is not ours: it answers, or it does not."""

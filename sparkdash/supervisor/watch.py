@@ -12,7 +12,7 @@ from contextlib import suppress
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import EngineError, SparkdashError
-from sparkdash.supervisor.load import crashed
+from sparkdash.supervisor.load import crashed, until_it_ends
 from sparkdash.supervisor.moves import EngineDied, Move
 from sparkdash.supervisor.tools import Tools
 from sparkdash.supervisor.transition import unreachable
@@ -24,8 +24,6 @@ MISSES = 3
 CONFIRM_S = 5.0
 """How long a silent engine's end is waited for: between a closed connection and a container that has ended lie a
 second or two."""
-AGAIN_S = 5.0
-"""Pause after the runtime could not be asked."""
 
 
 class Watch:
@@ -59,18 +57,12 @@ class Watch:
             await asyncio.wait({task}, timeout=CONFIRM_S)
 
     async def _container(self, profile: Profile, container: str) -> None:
-        code = await self._until_it_ends(container)
+        code = await until_it_ends(self._tools, container)
         await self._tools.logbook.close(profile.name)
         error = crashed(self._tools, profile, code, "died")
         with suppress(SparkdashError):  # the next start of this profile replaces it
             await self._tools.runtime.stop(container, 0.0)
         self._died(profile, error)
-
-    async def _until_it_ends(self, container: str) -> int | None:
-        while True:
-            with suppress(SparkdashError):
-                return await self._tools.runtime.wait(container)
-            await self._tools.clock.sleep(AGAIN_S)
 
     async def _remote(self, profile: Profile, engine: Engine, look: asyncio.Event) -> None:
         misses = 0

@@ -315,3 +315,29 @@ async def test_a_client_that_leaves_as_it_is_granted_leaves_nothing_behind(house
     assert house.supervisor.engines["a"].in_flight == 0
     await house.leased("b")
     assert house.runtime.running() == ["b"]
+
+
+async def test_a_runtime_that_fails_while_an_engine_loads_does_not_end_the_load(house: Any, make_profile: Any) -> None:
+    """`podman wait` is a child like any other, and on a full box it is the one that gets killed."""
+    await house.open(make_profile("a"))
+    wait, tries = house.runtime.wait, []
+
+    async def fails_once(name: str) -> int:
+        tries.append(name)
+        if len(tries) == 1:
+            raise HostError("`podman wait` failed: killed.", code="runtime_failed")
+        return await wait(name)
+
+    house.runtime.wait = fails_once
+    await house.leased("a")
+    assert len(tries) > 1
+    assert house.runtime.running() == ["a"]
+
+
+async def test_what_a_failed_load_leaves_behind_is_told(house: Any, make_profile: Any, behaviour: Any) -> None:
+    """An engine that failed and cannot be removed holds memory: a person must hear of it, beside the reason."""
+    house.runtime.zoo["stuck"] = behaviour(never_ready=True, wont_stop=True)
+    await house.open(make_profile("stuck"), no_progress_s=20)
+    assert (await refused(house, "stuck")).code == "no_progress"
+    assert [notice.code for notice in house.notices()] == ["unkillable", "no_progress"]
+    assert "left over" in house.notices()[0].text
