@@ -90,7 +90,7 @@ def _name(value: object) -> str | None:
     if not isinstance(value, str) or len(value) > NAME_LIMIT:
         found = json.dumps(value, default=str)[:SHOWN]
         raise AdmissionError(f"`model` must be a short string, and is {found}.", code="invalid_model")
-    return value
+    return value.encode("utf-8", "replace").decode()  # half an emoji would break every JSON that tells of it
 
 
 def _boundary(content_type: str) -> bytes:

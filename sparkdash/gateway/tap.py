@@ -157,7 +157,7 @@ def error_code(body: bytes) -> str | None:
     if not isinstance(error, dict):
         return None
     words = (error.get("code"), error.get("type"))
-    return next((word for word in words if isinstance(word, str)), None)
+    return next((word.encode("utf-8", "replace").decode() for word in words if isinstance(word, str)), None)
 
 
 def _first_object(pattern: re.Pattern[bytes], data: bytes) -> dict[str, Any]:

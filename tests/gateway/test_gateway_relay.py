@@ -334,3 +334,23 @@ async def test_the_unix_socket_takes_any_host(house: Any, tmp_path: Path) -> Non
     server.stop()
     await serving
     assert reply.status_code == 200
+
+
+@pytest.mark.parametrize("name", ["\\ud83d", "модель", "x\\u0000y"])
+async def test_an_odd_model_name_is_an_unknown_model(house: Any, name: str) -> None:
+    """Half an emoji, another alphabet, a NUL: not one of our profiles, and said so."""
+    reply = await house.client.post("/v1/chat/completions", content=f'{{"model":"{name}"}}'.encode())
+    assert reply.status_code == 404
+    assert reply.json()["error"]["code"] == "model_not_found"
+    assert house.bus.snapshot.model_dump_json()
+
+
+async def test_an_engines_odd_word_for_its_error_does_not_break_the_feed(house: Any) -> None:
+    """What an engine says is shown to people, and half an emoji cannot be."""
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.answer(b'{"error":{"code":"\\ud83d","message":"no"}}', 400)
+
+    house.engine.script = script
+    assert (await house.chat()).status_code == 400
+    assert house.bus.snapshot.model_dump_json()
