@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -31,7 +33,7 @@ LOG = structlog.get_logger("sparkdash.demo")
 FIRST = "gpt-oss-120b"
 """The profile that runs when the demo opens."""
 LEASH = "SPARKDASH_DEMO_LEASH"
-"""Set for the child of a foreground demo: it ends when its stdin does, however the terminal went away."""
+"""Names the folder of a foreground demo for its child, which ends when its stdin does, however the terminal went away."""
 READY = "sparkdash demo (SIMULATED) serves "
 """What the headless demo prints before its URL; the foreground demo waits for this line."""
 
@@ -51,7 +53,10 @@ def _watch(port: int, traffic: bool, speed: float) -> int:
     argv = [sys.executable, "-m", "sparkdash", "demo", "--headless", f"--port={port}", f"--speed={speed}"]
     if not traffic:
         argv.append("--no-traffic")
-    with tempfile.TemporaryFile("w+") as errors:
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        tempfile.TemporaryDirectory(prefix="sparkdash-demo-", ignore_cleanup_errors=True) as folder,
+    ):
         child = subprocess.Popen(
             argv,
             stdin=subprocess.PIPE,
@@ -59,7 +64,7 @@ def _watch(port: int, traffic: bool, speed: float) -> int:
             stderr=errors,
             text=True,
             start_new_session=True,
-            env={**os.environ, LEASH: "1"},
+            env={**os.environ, LEASH: folder},
         )
         try:
             url = _url_of(child, errors)
@@ -68,7 +73,17 @@ def _watch(port: int, traffic: bool, speed: float) -> int:
             run_tui(url)
         finally:
             _end(child)
+            asyncio.run(_sweep(Path(folder)))
     return 0
+
+
+async def _sweep(folder: Path) -> None:
+    """Engines that outlived the child, had it been killed."""
+    from sparkdash.host.process import Process
+
+    runtime = Process(folder / "processes")
+    for left in await runtime.containers({}):
+        await runtime.stop(left.name, 1.0)
 
 
 def _url_of(child: subprocess.Popen[str], errors: IO[str]) -> str:
@@ -100,14 +115,17 @@ def _serve(port: int, traffic: bool, speed: float) -> int:
 
 @contextlib.contextmanager
 def _own_folders() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="sparkdash-demo-") as name:
-        folder = Path(name)
+    """The parent's folder when there is one, as it outlives us when we are killed; gone at the end in any case."""
+    folder = Path(os.environ.get(LEASH) or tempfile.mkdtemp(prefix="sparkdash-demo-"))
+    try:
         for room in ("CONFIG", "STATE", "RUNTIME"):
             os.environ[f"SPARKDASH_{room}_DIR"] = str(folder / room.lower())
             (folder / room.lower()).mkdir()
         os.environ["SPARKDASH_SIM_DIR"] = str(folder / "sim")
         (folder / "sim").mkdir()
         yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def twins(speed: float) -> Catalog:
@@ -147,6 +165,7 @@ async def _live(folder: Path, port: int, traffic: bool, speed: float) -> None:
         reader=SimBox(folder / "sim"),
         load_catalog=lambda: twins(speed),
         simulated=True,
+        host=f"{socket.gethostname()} ×{speed:g}" if speed != 1 else socket.gethostname(),
         beside=(begin, until_let_go) if os.environ.get(LEASH) else (begin,),
         stop_engines=True,
         traffic=switch,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -73,6 +74,28 @@ def test_a_port_that_is_taken_is_told() -> None:
     assert port in done.stderr
     assert "--port" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_killed_daemon_leaves_nothing_once_the_dashboard_is_left(tmp_path: Path) -> None:
+    """kill -9 of the demo's daemon orphans its engine; leaving the dashboard sweeps up."""
+    before = simulators()
+    leader, follower = pty.openpty()
+    env = {**os.environ, "TMPDIR": str(tmp_path), "TERM": "xterm-256color"}
+    with subprocess.Popen([*ARGV, "--speed", "20"], stdin=follower, stdout=follower, stderr=follower, env=env) as child:
+        os.close(follower)
+        seen = b""
+        while b"ready" not in seen:
+            seen += os.read(leader, 65536)
+        assert simulators() > before
+        os.kill(_daemon_of(child.pid), signal.SIGKILL)
+        os.write(leader, b"q")
+        with contextlib.suppress(OSError):  # EIO: the terminal's other end is gone
+            while os.read(leader, 65536):
+                pass
+        assert child.wait(timeout=30) == 0
+    os.close(leader)
+    assert simulators() <= before
+    assert not list(tmp_path.glob("sparkdash-demo-*"))
 
 
 def test_a_terminal_that_goes_away_takes_the_demo_with_it(tmp_path: Path) -> None:
