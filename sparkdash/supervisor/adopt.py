@@ -118,5 +118,6 @@ async def _remove(tools: Tools, container: ContainerInfo, why: str) -> None:
         )
         return
     if running:
+        tools.books.gone()
         text = f"{container.name} was running and has been stopped: {why}."
         tools.books.notice(Level.WARNING, "not_adopted", text, name)

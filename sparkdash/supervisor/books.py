@@ -45,6 +45,8 @@ class Books:
         self.swap: Swap | None = None
         self.engines: Mapping[str, Engine] = MappingProxyType(self._engines)
         """A live view; failed ones stay until their next start or a stop."""
+        self.left_at = float("-inf")
+        """When an engine of ours last ended, however it did; monotonic seconds."""
         self.started: dict[str, Profile] = {}
         """Each engine's profile as it was started, whatever its file says now."""
 
@@ -68,6 +70,7 @@ class Books:
 
     def fail(self, profile: Profile, failure: Failure) -> None:
         """The engine is gone, and this is why. It stays to be seen."""
+        self._look_whether_gone(profile.name)
         facts: dict[str, object] = {"failure": failure, "progress": None, "in_flight": 0}
         if profile.name in self._engines:
             self.move(profile.name, EngineState.FAILED, **facts)
@@ -76,9 +79,14 @@ class Books:
 
     def drop(self, name: str) -> None:
         """The engine is gone as it should be."""
+        self._look_whether_gone(name)
         self.move(name, EngineState.ABSENT, progress=None, in_flight=0)
         self._engines.pop(name, None)
         self.started.pop(name, None)
+
+    def gone(self) -> None:
+        """An engine of ours was there, and its memory is on its way back."""
+        self.left_at = self._clock.monotonic()
 
     def busy(self, name: str, in_flight: int) -> None:
         """How many requests use the engine."""
@@ -147,6 +155,11 @@ class Books:
         self.swap = None
         self._publish(SwapChanged(swap=ended))
         return ended
+
+    def _look_whether_gone(self, name: str) -> None:
+        engine = self._engines.get(name)
+        if engine and engine.container and engine.state is not EngineState.FAILED:
+            self.gone()
 
     def _times(self, swap: Swap) -> dict[SwapPhase, float]:
         return {**swap.stage_s, swap.phase: self._clock.monotonic() - self._phase_began}

@@ -136,16 +136,19 @@ class Transition:
         self._order.tell(Evicted(name))
 
     async def _reclaim(self, target: Profile) -> None:
-        """Wait until what is available is steady and, if someone left for it, enough; at most `reclaim_s`."""
+        """Wait until what is available is steady and, if an engine of ours left lately, enough; at most `reclaim_s`.
+
+        Lately: whoever left gives memory back, evicted for this start, stopped before it, cancelled or crashed.
+        """
         self._enter(SwapPhase.RECLAIM)
-        clock, needs = self._tools.clock, target.memory.total_bytes
-        until = clock.monotonic() + self._tools.settings.reclaim_s
+        clock, needs, limit = self._tools.clock, target.memory.total_bytes, self._tools.settings.reclaim_s
+        until, owed_until = clock.monotonic() + limit, self._tools.books.left_at + limit
         seen: deque[int] = deque(maxlen=STEADY_SAMPLES)
         while clock.monotonic() < until:
             seen.append(self._tools.reader.memory().available)
             steady = len(seen) == STEADY_SAMPLES and max(seen) - min(seen) <= STEADY
             enough = needs is None or seen[-1] >= needs + self._reserve
-            if steady and (enough or not self._order.evict):
+            if steady and (enough or clock.monotonic() >= owed_until):
                 return
             await clock.sleep(SAMPLE_S)
 

@@ -341,3 +341,28 @@ async def test_what_a_failed_load_leaves_behind_is_told(house: Any, make_profile
     assert (await refused(house, "stuck")).code == "no_progress"
     assert [notice.code for notice in house.notices()] == ["unkillable", "no_progress"]
     assert "left over" in house.notices()[0].text
+
+
+async def test_memory_of_an_engine_that_was_stopped_before_is_waited_for_too(house: Any, make_profile: Any) -> None:
+    """Stop, then use: nobody is evicted by that start, and what the stopped one held is still on its way back."""
+    await house.open(make_profile("a", gib=70), make_profile("b", gib=70))
+    await house.leased("a")
+    house.reader.leaked = 70 * GIB
+    await house.clock.drive(house.supervisor.stop("a"))
+    asking = house.ask("b")
+    for _ in range(12):
+        house.clock.step()
+        await house.clock.rest()
+    assert not asking.task.done()
+    house.reader.leaked = 0
+    assert (await house.clock.drive(asking.granted())).profile.name == "b"
+    await asking.leave()
+
+
+async def test_a_box_that_is_full_of_others_is_not_waited_for(house: Any, make_profile: Any) -> None:
+    """Nothing of ours left lately: the refusal comes in a moment."""
+    await house.open(make_profile("b", gib=70))
+    house.reader.leaked = 70 * GIB
+    began = house.clock.time
+    assert (await refused(house, "b")).code == "does_not_fit"
+    assert house.clock.time - began < 5
