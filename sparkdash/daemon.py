@@ -112,7 +112,7 @@ async def serve(parts: Parts, *, ready: Callable[[House], None] | None = None) -
     with listen.only_one(folder) as lock:
         tcp = listen.bind_tcp(parts.settings.host, parts.settings.port)
         unix = listen.bind_unix(folder)
-        url = "http://{}:{}".format(*tcp.getsockname()[:2])
+        url = listen.root_url(tcp)
         lock.write(f"pid {os.getpid()}, {url}")
         lock.flush()
         try:

@@ -83,6 +83,12 @@ def bind_tcp(host: str, port: int) -> socket.socket:
     return sock
 
 
+def root_url(sock: socket.socket) -> str:
+    """How clients write the address of a listening TCP socket, without /v1."""
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 def bind_unix(folder: Path) -> socket.socket:
     """A listening unix socket that only this user may open; a stale one is replaced (the lock says it is stale)."""
     path = folder / SOCKET_NAME
@@ -93,7 +99,12 @@ def bind_unix(folder: Path) -> socket.socket:
         sock.bind(str(path))
     except OSError as error:
         sock.close()
-        raise HostError(f"sparkdash cannot make its socket {path}: {error.strerror}.", code="cannot_listen") from None
+        why = error.strerror or error  # a path beyond 107 bytes has no errno
+        raise HostError(
+            f"sparkdash cannot make its socket {path}: {why}.",
+            code="cannot_listen",
+            hint="Choose another folder with SPARKDASH_RUNTIME_DIR.",
+        ) from None
     finally:
         os.umask(old)
     sock.listen(BACKLOG)

@@ -44,3 +44,19 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     with pytest.raises(HostError) as caught, listen.only_one(tmp_path / "file" / "run"):
         pytest.fail("there was no folder to lock")
     assert "SPARKDASH_RUNTIME_DIR" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(("host", "shown"), [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")])
+def test_the_address_is_one_that_clients_can_use(host: str, shown: str) -> None:
+    """An IPv6 address stands in brackets."""
+    with listen.bind_tcp(host, 0) as sock:
+        assert listen.root_url(sock) == f"http://{shown}:{sock.getsockname()[1]}"
+
+
+def test_a_folder_whose_name_is_too_long_for_a_socket_is_told(tmp_path: Path) -> None:
+    """The system's limit of 107 bytes, and the variable that names another place."""
+    folder = tmp_path / ("x" * 110)
+    folder.mkdir()
+    with pytest.raises(HostError, match="too long") as caught:
+        listen.bind_unix(folder)
+    assert "SPARKDASH_RUNTIME_DIR" in (caught.value.hint or "")
