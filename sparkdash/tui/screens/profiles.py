@@ -8,12 +8,14 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
+from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.messages import RowMoved
 from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.widgets.profiles import ProfileDetail, ProfileTable
+from sparkdash.units import GIB
 
 
 class ProfilesPage(Page):
@@ -40,7 +42,7 @@ class ProfilesPage(Page):
         yield ProfileDetail()
 
     def show(self, view: View) -> None:
-        """See Page; the plan is asked for again when the residents changed."""
+        """See Page; the plan is asked for again when the residents, the swap or the memory changed."""
         super().show(view)
         for table in self.query(ProfileTable):
             self._look(table.cursor, view)
@@ -80,8 +82,7 @@ class ProfilesPage(Page):
         if detail.chosen != name:
             detail.chosen = name
             detail.redraw()
-        engines = view.snapshot.engines if view.snapshot else {}
-        asked = (name or "", tuple((engine.profile, engine.state) for engine in engines.values()))
+        asked = (name or "", _world(view.snapshot))
         if name and asked != self._asked:
             self._asked = asked
             self.run_worker(self._plan(name), group="plan", exclusive=True)
@@ -95,3 +96,12 @@ class ProfilesPage(Page):
         detail = self.query_one(ProfileDetail)
         detail.plan = plan
         detail.redraw()
+
+
+def _world(snapshot: Snapshot | None) -> object:
+    """What a plan depends on; of the memory only the gigabytes, so that a box at work is not asked every second."""
+    if snapshot is None:
+        return None
+    memory = snapshot.sample.memory if snapshot.sample else None
+    residents = tuple((engine.profile, engine.state) for engine in snapshot.engines.values())
+    return residents, snapshot.swap and snapshot.swap.id, memory and memory.available // (2 * GIB)

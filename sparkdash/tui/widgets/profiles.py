@@ -152,6 +152,8 @@ def _verdict(profile: ProfileSummary, snapshot: Snapshot, plan: Plan | None, wid
     engine = snapshot.engines.get(profile.name)
     if engine and engine.state is EngineState.FAILED and engine.failure:
         return wrap(f"✗ {engine.failure.message} {engine.failure.hint or ''}", width, Ink.BAD, limit=2)
+    if snapshot.swap and snapshot.swap.target == profile.name:
+        return [say("coming up", Ink.GOOD)]
     return fits(plan) if plan else [say("fits now: -", Ink.DIM)]
 
 

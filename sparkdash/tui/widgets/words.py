@@ -115,8 +115,8 @@ def count(number: int, noun: str) -> str:
 
 
 def context(length: int | None) -> str:
-    """A context length as its owners say it: 128K where it is a power's multiple, else as tokens."""
-    return f"{length // 1024}K" if length and length % 1024 == 0 else tokens(length)
+    """A context length as its owners say it: 128K for 131072, 128k for 128000."""
+    return f"{length // 1024}K" if length and length % 4096 == 0 else tokens(length)
 
 
 def age(seconds: float) -> str:
