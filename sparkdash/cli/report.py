@@ -114,7 +114,7 @@ def _figures(sample: EngineSample, world: Snapshot) -> Iterator[str]:
 
 def _box(world: Snapshot) -> Iterator[str]:
     memory = world.sample.memory if world.sample else None
-    yield _row("memory", _memory(memory) if memory else DASH)
+    yield _row("memory", _memory(memory) + _age(world) if memory else DASH)
     gpu = world.sample.gpu if world.sample else None
     if gpu:
         yield _row(
@@ -122,6 +122,12 @@ def _box(world: Snapshot) -> Iterator[str]:
             f"{percent(gpu.utilization)}  {number(gpu.power_w, 0, ' W')}  {number(gpu.temperature_c, 0, ' °C')}  "
             f"{number(gpu.sm_clock_mhz, 0, ' MHz')}",
         )
+
+
+def _age(world: Snapshot) -> str:
+    """The box is looked at less often while nobody watches."""
+    old = world.at - world.sample.at if world.sample else 0.0
+    return f"  ({duration(old)} ago)" if old > STALE_S else ""
 
 
 def _memory(memory: Memory) -> str:

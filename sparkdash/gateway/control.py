@@ -148,7 +148,9 @@ def _reading(api: APIRouter, deps: Deps) -> None:
 
     @api.get("/state", summary="Everything that is known now")
     async def state() -> Snapshot:
-        return deps.bus.snapshot
+        return deps.bus.snapshot.model_copy(
+            update={"at": deps.clock()}
+        )  # ages are counted to now, not to the last fact
 
     @api.get("/events", summary="The feed: a snapshot, then facts", response_class=_FeedResponse, responses=STREAM)
     async def events(
