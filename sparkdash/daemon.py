@@ -43,6 +43,9 @@ RESTART_S = (1.0, 5.0, 30.0)
 LOOK_S = (2.0, 15.0)
 """Pauses between looks at the profile files: while somebody listens, and while nobody does, so that an idle box sleeps."""
 
+FAREWELL_S = listen.GRACE_S - 1.0
+"""How long answers that are under way may go on once the daemon is told to end; the rest is for telling their clients."""
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -186,6 +189,7 @@ async def _live(
             group.create_task(house.supervisor.run(), name="supervisor"),
             group.create_task(_kept_alive(house, "telemetry", collector.run), name="telemetry"),
             group.create_task(_kept_alive(house, "profiles", lambda: _watched(house)), name="profiles"),
+            group.create_task(_farewell(house), name="farewell"),
             *(group.create_task(_awaited(task(house)), name="beside") for task in house.parts.beside),
         ]
         await house.supervisor.adopted()
@@ -195,6 +199,14 @@ async def _live(
         await house.server.serve(sockets=sockets)
         for task in tasks:
             task.cancel()
+
+
+async def _farewell(house: House) -> None:
+    """When the daemon is told to end: who waits is told at once, who is served shortly before connections are cut."""
+    await house.server.stopping()
+    house.supervisor.retire(cut=False)
+    await asyncio.sleep(FAREWELL_S)
+    house.supervisor.retire(cut=True)
 
 
 async def _awaited(work: Awaitable[None]) -> None:
@@ -241,9 +253,13 @@ async def _watched(house: House) -> None:
 
 
 async def _shutdown(house: House, stop_engines: bool) -> None:
-    if stop_engines:
-        await house.supervisor.stop(None)
-    house.server.stop()
+    try:
+        if stop_engines:
+            await house.supervisor.stop(None)
+    except SparkdashError as error:  # the next daemon finds what would not stop
+        LOG.warning("an engine is left behind", code=error.code, why=error.text())
+    finally:
+        house.server.stop()
 
 
 def _publish_profiles(house: House, profiles: Catalog) -> None:

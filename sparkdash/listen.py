@@ -23,6 +23,10 @@ SOCKET_NAME = "daemon.sock"
 BACKLOG = 512
 
 
+GRACE_S = 3
+"""How long a stop waits for answers that are under way."""
+
+
 class Server(uvicorn.Server):
     """uvicorn without its ten wake-ups a second and without its signal handling: the daemon has its own."""
 
@@ -38,16 +42,20 @@ class Server(uvicorn.Server):
                 proxy_headers=False,
                 date_header=False,
                 server_header=False,
-                timeout_graceful_shutdown=3,
+                timeout_graceful_shutdown=GRACE_S,
                 timeout_keep_alive=75,
             )
         )
         self._stop = asyncio.Event()
 
     def stop(self) -> None:
-        """Finish what is under way (at most 3 s) and return from `serve`. Idempotent."""
+        """Finish what is under way (at most GRACE_S) and return from `serve`. Idempotent."""
         self.should_exit = True
         self._stop.set()
+
+    async def stopping(self) -> None:
+        """Wait until `stop` was called."""
+        await self._stop.wait()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -56,7 +64,7 @@ class Server(uvicorn.Server):
 
     async def main_loop(self) -> None:
         """Wait for `stop`; uvicorn's own loop polls."""
-        await self._stop.wait()
+        await self.stopping()
 
 
 def bind_tcp(host: str, port: int) -> socket.socket:

@@ -246,6 +246,14 @@ class Supervisor:
             yield step
         self._post(Forgive(profile.name))
 
+    def retire(self, *, cut: bool) -> None:
+        """The daemon ends: refuse whoever waits or comes; with `cut` also whoever is served. Idempotent."""
+        self._over = True
+        for claim in list(self._claims.values()):
+            claim.refuse(_shutting_down())
+            if cut:
+                claim.cut(_shutting_down())
+
     async def close(self, *, stop_engines: bool = False) -> None:
         """After `run` has ended. Engines are left for the next daemon to adopt, unless told otherwise."""
         if not stop_engines:
@@ -375,10 +383,7 @@ class Supervisor:
             _settle(self._waiters[Cancel])
 
     def _end(self) -> None:
-        self._over = True
-        for claim in list(self._claims.values()):
-            claim.refuse(_shutting_down())
-            claim.cut(_shutting_down())
+        self.retire(cut=True)
         while not self._inbox.empty():
             _, waiter = self._inbox.get_nowait()
             if waiter is not None:

@@ -302,3 +302,23 @@ async def test_a_plan_for_a_profile_that_was_read_a_moment_ago(
     house.supervisor.replace_catalog(make_catalog(make_profile("a"), make_profile("b")))
     plan = await house.supervisor.plan("b")
     assert plan.evict == ("a",)
+
+
+async def test_a_daemon_that_ends_tells_those_who_wait_before_those_who_are_served(
+    house: Any, make_profile: Any
+) -> None:
+    """Who waits has nothing to lose and is refused at once, who comes too; an answer under way may end first."""
+    await house.open(make_profile("a"), make_profile("b"))
+    served = house.ask("a")
+    lease = await house.clock.drive(served.granted())
+    waiting = house.ask("b")
+    await house.clock.rest()
+    house.supervisor.retire(cut=False)
+    for asking in (waiting, house.ask("a")):
+        with pytest.raises(DaemonError) as caught:
+            await asking.granted()
+        assert (caught.value.code, caught.value.status) == ("shutting_down", 503)
+    assert not lease.lost.done()
+    house.supervisor.retire(cut=True)
+    assert lease.lost.result().code == "shutting_down"
+    await served.leave()
