@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from typing import Protocol
 
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import AdmissionError
@@ -35,6 +36,14 @@ class Problem:
         return f"{place}: {what}. {self.hint}" if self.hint else f"{place}: {what}."
 
 
+class Place(Protocol):
+    """One profile within its file."""
+
+    def problem(self, path: tuple[str | int, ...], message: str, hint: str | None = None) -> Problem:
+        """A Problem at the line of that key, wherever it was inherited from."""
+        ...
+
+
 @dataclass(frozen=True)
 class Catalog:
     """A value: reading the files again makes another one."""
@@ -42,6 +51,8 @@ class Catalog:
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     """By name; bases and variants."""
     problems: tuple[Problem, ...] = ()
+    places: Mapping[str, Place] = field(default_factory=dict, compare=False, repr=False)
+    """Where the keys of each profile stand, by its name."""
 
     def find(self, name: str) -> Profile:
         """The profile of that name: exact, then as an alias, then by what follows the last slash.

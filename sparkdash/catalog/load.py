@@ -45,7 +45,8 @@ def load(folders: Sequence[Path]) -> Catalog:
     profiles = {profile.name: profile for file in kept for _, profile in file.profiles}
     resolved = {name: _resolve_nearest(profile, profiles) for name, profile in profiles.items()}
     problems += _lost_nearest(kept, resolved)
-    return Catalog(resolved, tuple(sorted(problems, key=lambda p: (p.file, p.line or 0))))
+    places = {profile.name: section for file in kept for section, profile in file.profiles}
+    return Catalog(resolved, tuple(sorted(problems, key=lambda p: (p.file, p.line or 0))), places)
 
 
 def _files(folder: Path, problems: list[Problem]) -> Iterator[_File]:

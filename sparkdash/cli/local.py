@@ -5,7 +5,7 @@ Must not know: how anything is run. Nothing here starts, stops or asks a process
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,7 +38,8 @@ def catalog(places: Sequence[Path] | None = None) -> Catalog:
         return load(settings.load().profile_folders())
     found = [_place(place.expanduser()) for place in places]
     profiles = {name: profile for one in found for name, profile in one.profiles.items()}
-    return Catalog(profiles, tuple(problem for one in found for problem in one.problems))
+    sections = {name: section for one in found for name, section in one.places.items()}
+    return Catalog(profiles, tuple(problem for one in found for problem in one.problems), sections)
 
 
 def _place(place: Path) -> Catalog:
@@ -46,7 +47,7 @@ def _place(place: Path) -> Catalog:
         return load([place])
     beside = load([place.parent])
     mine = {name: profile for name, profile in beside.profiles.items() if _file(profile) == str(place)}
-    return Catalog(mine, tuple(problem for problem in beside.problems if problem.file == str(place)))
+    return Catalog(mine, tuple(problem for problem in beside.problems if problem.file == str(place)), beside.places)
 
 
 def _file(profile: Profile) -> str:
@@ -60,8 +61,11 @@ def summaries() -> tuple[tuple[ProfileSummary, ...], tuple[str, ...]]:
     return shown, tuple(map(str, found.problems))
 
 
-def unstartable(found: Catalog) -> Iterator[str]:
-    """What the engines' dialects say against profiles that loaded well: `file:line: reason`."""
+def unstartable(found: Catalog, blamed: Collection[str] = ()) -> Iterator[str]:
+    """What the engines' dialects say against profiles that loaded well: `file:line: reason`.
+
+    Of the `blamed`, against which the rules have an error already, a refused flag is not told again.
+    """
     known = settings.load()
     for profile in found.profiles.values():
         if profile.cannot_run or not adapter(profile.engine).managed:
@@ -69,6 +73,8 @@ def unstartable(found: Catalog) -> Iterator[str]:
         try:
             _spec(profile, known)
         except ProfileError as error:
+            if error.code == "unknown_flag" and profile.name in blamed:
+                continue
             yield f"{profile.source}: {error.text()}"
 
 

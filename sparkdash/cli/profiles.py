@@ -81,27 +81,80 @@ def check(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check profile files and name every problem with its file and line. Exits 2 when there is one.
+    """Check profile files: every problem, and what the rules find, each with its file and line.
+
+    Exits 2 when there is a problem or an error; with warnings only it says so and exits 0.
 
     \b
     Examples:
       sparkdash profiles check
       sparkdash profiles check ./my-profiles my-model.yaml
+      sparkdash profiles rules enforce-eager
     """
     from sparkdash.cli.local import catalog, unstartable
+    from sparkdash.rules import Level, findings
 
     found = catalog(path)
-    problems = (*map(str, found.problems), *unstartable(found))
+    told = findings(found)
+    errors = [one for one in told if one.level is Level.ERROR]
+    blamed = frozenset(name for one in errors for name in one.profiles)
+    problems = (*map(str, found.problems), *map(str, errors), *unstartable(found, blamed))
+    warnings = tuple(str(one) for one in told if one.level is Level.WARNING)
+    if not as_json:
+        for warning in warnings:
+            tell(f"warning: {warning}")
     if problems:
         raise ProfileError(
             f"{len(problems)} problem(s) in profile files.",
             problems=problems,
-            hint="Until they are mended, the daemon goes on with the other profiles.",
+            hint="`sparkdash profiles rules NAME` tells how a rule is known; `silence: {NAME: reason}` overrules it.",
         )
     if as_json:
-        emit({"profiles": sorted(found.profiles), "problems": []})
+        emit({"profiles": sorted(found.profiles), "problems": [], "warnings": warnings, "findings": told})
     else:
-        typer.echo(f"{len(found.profiles)} profiles, no problems.")
+        typer.echo(f"{len(found.profiles)} profiles, no problems{_and_warnings(len(warnings))}.")
+
+
+@app.command("rules")
+def rules(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One rule, with its evidence.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what `profiles check` knows to go wrong, and how it is known.
+
+    \b
+    Examples:
+      sparkdash profiles rules
+      sparkdash profiles rules fp8-kv-backend
+    """
+    from sparkdash.cli.rulebook import described, listed
+
+    told = described(name) if name else listed()
+    if as_json:
+        emit(told)
+    elif name:
+        typer.echo("\n".join(f"{label:<10}{text}" for label, text in told[0].items()))
+    else:
+        rows = [(rule["name"], rule["level"], rule["about"]) for rule in told]
+        typer.echo("\n".join(table(("rule", "level", "finds"), rows, "<<<")))
+
+
+@app.command("schema")
+def schema() -> None:
+    """Print the JSON Schema of a profile file, for editors that check and complete YAML.
+
+    \b
+    Examples:
+      sparkdash profiles schema > profile.schema.json
+      sed -i '1i # yaml-language-server: $schema=./profile.schema.json' my-model.yaml
+    """
+    from sparkdash.catalog.jsonschema import profile_schema
+
+    emit(profile_schema())
+
+
+def _and_warnings(count: int) -> str:
+    return f"; {count} warning(s), which stop nothing" if count else ""
 
 
 def _known() -> tuple[tuple[ProfileSummary, ...], tuple[str, ...], Snapshot | None]:
@@ -176,6 +229,7 @@ def _whole(profile: Profile) -> list[str]:
     lines += [f"  {label:<16}{text}" for label, text in facts.items()]
     lines += [f"  arg {key} = {json.dumps(value)}" for key, value in profile.args.items()]
     lines += [f"  env {key} = {value}" for key, value in profile.env.items()]
+    lines += [f"  env {name} from the daemon's environment" for name in profile.env_from]
     return [line for line in lines if line] + _published(profile)
 
 

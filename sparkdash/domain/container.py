@@ -27,6 +27,8 @@ class ContainerSpec(Frozen):
     port: int
     """TCP port on 127.0.0.1 that the engine will listen on."""
     env: dict[str, str] = {}
+    env_from: tuple[str, ...] = ()
+    """Variables that the container takes from the daemon's environment; a runtime names them and never their values."""
     mounts: tuple[Mount, ...] = ()
     tmpfs: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()

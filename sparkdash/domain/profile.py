@@ -142,6 +142,8 @@ class Profile(Frozen):
     """Aliases that clients may use; unique over the catalog."""
     args: dict[str, ArgValue] = {}
     env: dict[str, str] = {}
+    env_from: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], ...] = ()
+    """Names of variables handed on from the daemon's own environment, tokens above all: their values are never written down."""
     mounts: tuple[Mount, ...] = ()
     tmpfs: tuple[str, ...] = ()
     gpu: bool = True
@@ -161,6 +163,8 @@ class Profile(Frozen):
     nearest: str | None = None
     """The profile to use instead of one that cannot run."""
     sim: SimSpec | None = None
+    silence: dict[str, Annotated[str, Field(min_length=1)]] = {}
+    """Rules of `profiles check` that this profile breaks on purpose, each with the reason."""
     source: str = ""
     """file:line it was read from."""
 
@@ -184,6 +188,8 @@ class Profile(Frozen):
                 "tmpfs", "gpu", "shm_size", "url", "nodes", "sim",
             },
         )  # fmt: skip
+        if self.env_from:  # only then: what ran before there were such names keeps its fingerprint
+            launch["env_from"] = self.env_from
         text = json.dumps(launch, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 

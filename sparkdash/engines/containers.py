@@ -42,6 +42,7 @@ def build(
         argv=tuple(argv),
         port=launch.port,
         env=env,
+        env_from=profile.env_from,
         labels=_labels(profile, launch),
     )
     if not launch.containerised:

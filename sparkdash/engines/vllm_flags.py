@@ -7,6 +7,7 @@ of the wheels 0.16.0 0.17.0 0.18.0 0.19.0 0.20.0 0.22.1 0.26.0 0.29.0 0.33.0. Wh
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.argv import lookup
@@ -29,28 +30,36 @@ FIRST_WITHOUT = {"swap-space": (0, 18), "calculate-kv-scales": (0, 29)}
 """The oldest version checked that has it no more."""
 
 
+def too_new(profile: Profile) -> list[str]:
+    """Flags of the profile that its vLLM does not have yet; none while its version is not given."""
+    found = version(profile.engine_version)
+    return _given(profile, (name for name, last in LAST_WITHOUT.items() if found and found <= last))
+
+
+def removed(profile: Profile) -> list[str]:
+    """Flags of the profile that its vLLM has no more; none while its version is not given."""
+    found = version(profile.engine_version)
+    return _given(profile, (name for name, first in FIRST_WITHOUT.items() if found and found >= first))
+
+
+def never(profile: Profile) -> list[str]:
+    """Flags of the profile that no vLLM has."""
+    return _given(profile, NEVER)
+
+
 def check(profile: Profile) -> None:
     """Refuse a command line that vLLM would refuse.
 
     Raises:
         ProfileError: names every such flag; the hint shows the rewrite.
     """
-    wrong = [flag for flag in NEVER if lookup(profile.args, flag) is not None]
-    if wrong:
+    if wrong := never(profile):
         raise ProfileError(
             f"Profile {profile.name} uses {', '.join(wrong)}, which vLLM does not have.",
             code="unknown_flag",
-            hint=f"Write `{_rewrite(profile)}`.",
+            hint=f"Write `{rewrite(profile)}`.",
         )
-    if version := _version(profile.engine_version):
-        _check_version(profile, version)
-
-
-def _check_version(profile: Profile, version: tuple[int, int]) -> None:
-    absent = [flag for flag, last in LAST_WITHOUT.items() if version <= last]
-    absent += [flag for flag, first in FIRST_WITHOUT.items() if version >= first]
-    wrong = [flag for flag in absent if lookup(profile.args, flag) is not None]
-    if wrong:
+    if wrong := [*too_new(profile), *removed(profile)]:
         raise ProfileError(
             f"Profile {profile.name} uses {', '.join(wrong)}, which vLLM {profile.engine_version} does not have.",
             code="unknown_flag",
@@ -58,14 +67,20 @@ def _check_version(profile: Profile, version: tuple[int, int]) -> None:
         )
 
 
-def _version(text: str | None) -> tuple[int, int] | None:
+def version(text: str | None) -> tuple[int, int] | None:
+    """Major and minor of "0.19.1"; None when there is no such number."""
     hit = re.match(r"(\d+)\.(\d+)", text or "")
     return (int(hit[1]), int(hit[2])) if hit else None
 
 
-def _rewrite(profile: Profile) -> str:
+def rewrite(profile: Profile) -> str:
+    """The one argument that says what the NEVER flags of the profile meant."""
     method = lookup(profile.args, "speculative-method") or "…"
     model = lookup(profile.args, "speculative-model")
     depth = lookup(profile.args, "num-speculative-tokens") or "…"
     drafter = f'model: "{model}", ' if model else ""
     return f"speculative-config: {{method: {method}, {drafter}num_speculative_tokens: {depth}}}"
+
+
+def _given(profile: Profile, names: Iterable[str]) -> list[str]:
+    return [name for name in names if lookup(profile.args, name) is not None]

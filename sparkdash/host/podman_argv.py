@@ -47,6 +47,7 @@ def run(program: str, spec: ContainerSpec) -> list[str]:
         *(flag for mount in spec.mounts for flag in _mount(docker, mount)),
         *(flag for tmpfs in spec.tmpfs for flag in ("--tmpfs", tmpfs)),
         *(flag for key, value in spec.env.items() for flag in ("-e", f"{key}={value}")),
+        *(flag for key in spec.env_from for flag in ("-e", key)),  # without a value: taken over from our environment
         *(flag for key, value in spec.labels.items() for flag in ("--label", f"{key}={value}")),
         "--entrypoint", spec.argv[0],
         spec.image or "",

@@ -28,7 +28,7 @@ image: localhost/vllm:test
 models:
   target: {path: /data/small}
 serves: [little]
-args: {max-model-len: 4096}
+args: {gpu-memory-utilization: 0.8, max-model-len: 4096}
 variants:
   broken: {cannot_run: no MTP head, nearest: small}
 """
@@ -116,7 +116,7 @@ def test_check_is_content_with_good_files(sparkdash: Run, shelf: Path) -> None:
     """All that the daemon would read, a folder, or one file."""
     assert sparkdash("profiles", "check").out == "2 profiles, no problems.\n"
     assert sparkdash("profiles", "check", str(shelf / "small.yaml"), "--json").json() == {
-        "profiles": ["small", "small/broken"], "problems": [],
+        "profiles": ["small", "small/broken"], "problems": [], "warnings": [], "findings": [],
     }  # fmt: skip
 
 
@@ -138,7 +138,37 @@ def test_check_asks_the_dialects_too(sparkdash: Run, shelf: Path) -> None:
     (shelf / "small.yaml").write_text(GOOD.replace("max-model-len: 4096", "speculative-model: /data/draft"))
     done = sparkdash("profiles", "check")
     assert done.code == 2
-    assert f"{shelf}/small.yaml:1: Profile small uses speculative-model, which vLLM does not have." in done.err
+    assert f"{shelf}/small.yaml:9: args.speculative-model: no vLLM since 0.16 has speculative-model." in done.err
+    silenced = GOOD.replace(
+        "max-model-len: 4096}", "speculative-model: d}\nsilence: {speculative-flags: a fork has it}"
+    )
+    (shelf / "small.yaml").write_text(silenced)
+    assert f"{shelf}/small.yaml:1: Profile small uses speculative-model" in sparkdash("profiles", "check").err
+
+
+def test_warnings_alone_do_not_fail_the_check(sparkdash: Run, shelf: Path) -> None:
+    """They are named on stderr, counted, and end with 0; an overruled one is not told."""
+    (shelf / "small.yaml").write_text(GOOD.replace("max-model-len: 4096", "enforce-eager: true"))
+    done = sparkdash("profiles", "check")
+    assert (done.code, done.out) == (0, "2 profiles, no problems; 1 warning(s), which stop nothing.\n")
+    assert (
+        "small.yaml:9: args.enforce-eager: decodes at less than half the speed. Remove it. [enforce-eager]" in done.err
+    )
+    assert sparkdash("profiles", "check", "--json").json()["findings"][0]["rule"] == "enforce-eager"
+
+
+def test_the_rules_are_listed_with_their_evidence(sparkdash: Run) -> None:
+    """All in a table, one in full, as JSON, and the nearest name for a wrong one."""
+    assert "enforce-eager" in sparkdash("profiles", "rules").out
+    assert "59 tok/s with, 26 without" in sparkdash("profiles", "rules", "enforce-eager").out
+    assert sparkdash("profiles", "rules", "dead-env", "--json").json()[0]["versions"] == "0.26 and newer"
+    done = sparkdash("profiles", "rules", "enforce-eagre")
+    assert (done.code, "Did you mean enforce-eager?" in done.err) == (3, True)
+
+
+def test_the_schema_is_printed(sparkdash: Run) -> None:
+    """One JSON document, of the draft that editors understand."""
+    assert sparkdash("profiles", "schema").json()["$schema"] == "https://json-schema.org/draft/2020-12/schema"
 
 
 def test_check_of_a_folder_that_is_not_there(sparkdash: Run, shelf: Path) -> None:

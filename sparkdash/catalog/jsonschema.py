@@ -1,0 +1,94 @@
+"""The JSON Schema (draft 2020-12) of a profile file, made from the models that read it.
+
+Owns: what the file has beyond a Profile (family name, variants), and descriptions out of the models' own words.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from itertools import pairwise
+from textwrap import dedent
+from typing import Any
+
+from pydantic import BaseModel
+
+from sparkdash.catalog.schema import EXTENDS, MERGED, PROFILE_KEYS
+from sparkdash.domain.profile import MemoryNeed, ModelRef, Mount, Profile, Published, SimSpec, SimSpeed
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_PARTS: tuple[type[BaseModel], ...] = (MemoryNeed, ModelRef, Mount, Published, SimSpec, SimSpeed)
+_NAME = {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]*$"}
+
+
+def profile_schema() -> dict[str, Any]:
+    """The schema of a whole file: a base with its variants."""
+    made = Profile.model_json_schema()
+    parts = made.get("$defs", {})
+    for model in _PARTS:
+        _describe(parts[model.__name__]["properties"], model)
+    parts["ModelRef"]["oneOf"] = [{"required": ["path"]}, {"required": ["hf"]}]
+    keys = {key: schema for key, schema in made["properties"].items() if key in PROFILE_KEYS}
+    _describe(keys, Profile)
+    _loosen(parts)
+    variant = {key: _nullable(key, schema) for key, schema in keys.items()}
+    variant[EXTENDS] = {"type": ["string", "null"], "description": "Another variant to grow out of; null: nothing."}
+    parts["Variant"] = {"type": ["object", "null"], "additionalProperties": False, "properties": variant}
+    family: dict[str, Any] = {
+        "profile": {**_NAME, "description": "The family's name; clients use it as the model's name."}
+    }
+    family["variants"] = {
+        "type": ["object", "null"],
+        "propertyNames": _NAME,
+        "additionalProperties": {"$ref": "#/$defs/Variant"},
+        "description": "Further profiles `family/variant`, each by what it changes of the base.",
+    }
+    return {
+        "$schema": DRAFT,
+        "title": "sparkdash profile",
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["profile", "engine"],
+        "properties": family | {key: _or_null(schema) for key, schema in keys.items()},
+        "$defs": parts,
+    }
+
+
+def _describe(properties: dict[str, Any], model: type[BaseModel]) -> None:
+    """Write the string that follows a field in the source beside the field; generated titles go."""
+    words = _words(model)
+    for key, schema in properties.items():
+        schema.pop("title", None)
+        if key in words:
+            schema["description"] = words[key]
+
+
+def _words(model: type[BaseModel]) -> dict[str, str]:
+    (body,) = (node.body for node in ast.parse(dedent(inspect.getsource(model))).body if isinstance(node, ast.ClassDef))
+    found = {}
+    for field, after in pairwise(body):
+        if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
+            continue
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and isinstance(after.value.value, str):
+            found[field.target.id] = " ".join(after.value.value.split())
+    return found
+
+
+def _loosen(parts: dict[str, Any]) -> None:
+    """A variant may change one figure of a mapping: what its base gives need not be said again, and null takes it away."""
+    for name in ("MemoryNeed", "SimSpec"):
+        parts[name]["properties"] = {key: _or_null(schema) for key, schema in parts[name]["properties"].items()}
+
+
+def _nullable(key: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """In a variant null removes a key, also one inside a merged mapping or of `models`."""
+    inner = schema.get("additionalProperties")
+    if (key in MERGED or key == "models") and isinstance(inner, dict):
+        schema = {**schema, "additionalProperties": _or_null(inner)}
+    return _or_null(schema)
+
+
+def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    outside: dict[str, Any] = {key: schema[key] for key in ("description", "default") if key in schema}
+    rest = {key: value for key, value in schema.items() if key not in outside}
+    return {"anyOf": [rest, {"type": "null"}], **outside}

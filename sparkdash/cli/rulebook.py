@@ -1,0 +1,36 @@
+"""The rules as `sparkdash profiles rules` tells them."""
+
+from __future__ import annotations
+
+from sparkdash.catalog.catalog import nearest
+from sparkdash.errors import AdmissionError
+from sparkdash.rules import RULES, Rule
+
+
+def listed() -> list[dict[str, str]]:
+    """Every rule, as text by label."""
+    return [_told(rule) for rule in RULES.values()]
+
+
+def described(name: str) -> list[dict[str, str]]:
+    """The one rule of that name.
+
+    Raises:
+        AdmissionError: there is none; the hint offers the nearest names.
+    """
+    if name not in RULES:
+        close = nearest(name, RULES)
+        hint = f"Did you mean {' or '.join(close)}?" if close else "`sparkdash profiles rules` lists them."
+        raise AdmissionError(f"There is no rule {name!r}.", code="rule_not_found", hint=hint)
+    return [_told(RULES[name])]
+
+
+def _told(rule: Rule) -> dict[str, str]:
+    return {
+        "name": rule.name,
+        "level": rule.level.value,
+        "about": rule.about,
+        "engines": ", ".join(kind.value for kind in rule.engines) or "any",
+        "versions": rule.versions(),
+        "evidence": rule.evidence,
+    }

@@ -1,0 +1,10 @@
+"""The rules: what is known to go wrong with a profile that is well-formed, and how it is known.
+
+Owns: the rules, their evidence, and the findings of a catalog. Must not know: files beyond a section's lines, runtimes.
+"""
+
+from sparkdash.rules.book import RULES
+from sparkdash.rules.judge import Finding, findings
+from sparkdash.rules.rule import Hit, Level, Rule
+
+__all__ = ["RULES", "Finding", "Hit", "Level", "Rule", "findings"]

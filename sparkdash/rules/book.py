@@ -1,0 +1,11 @@
+"""All rules, by name."""
+
+from __future__ import annotations
+
+from sparkdash.rules import containers, flags, memory, speculation
+from sparkdash.rules.rule import Rule
+
+RULES: dict[str, Rule] = {
+    rule.name: rule for rule in (*flags.RULES, *memory.RULES, *speculation.RULES, *containers.RULES)
+}
+"""In the order in which `sparkdash profiles rules` lists them."""

@@ -1,0 +1,56 @@
+"""From a catalog to its findings.
+
+Owns: applying the rules, silencing them, and where each finding stands. Must not know: any rule's content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sparkdash.catalog.catalog import Catalog, Place, Problem, nearest
+from sparkdash.domain.profile import Profile
+from sparkdash.rules.book import RULES
+from sparkdash.rules.rule import Level
+
+SILENCE = "silence"
+"""The name under which a wrong `silence:` is reported; it cannot be silenced itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One rule broken at one place. `profiles` are all that inherit it."""
+
+    rule: str
+    level: Level
+    problem: Problem
+    profiles: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """`file:line: key: message. hint [rule]`."""
+        return f"{self.problem} [{self.rule}]"
+
+
+def findings(catalog: Catalog) -> tuple[Finding, ...]:
+    """Everything that the rules say against the catalog's profiles, by file and line; what is inherited is told once."""
+    found: dict[tuple[str, Level, Problem], list[str]] = {}
+    for name, profile in catalog.profiles.items():
+        for key in _judge(profile, catalog.places[name]):
+            found.setdefault(key, []).append(name)
+    told = [Finding(*key, tuple(dict.fromkeys(names))) for key, names in found.items()]
+    return tuple(sorted(told, key=lambda one: (one.problem.file, one.problem.line or 0, one.rule)))
+
+
+def _judge(profile: Profile, place: Place) -> Iterator[tuple[str, Level, Problem]]:
+    for rule in RULES.values():
+        if rule.name in profile.silence or not rule.applies(profile):
+            continue
+        for hit in rule.find(profile):
+            yield rule.name, rule.level, place.problem(hit.path, hit.message, hit.hint)
+    for name, reason in profile.silence.items():
+        if name not in RULES:
+            close = nearest(name, RULES)
+            hint = f"Did you mean {close[0]!r}?" if close else "`sparkdash profiles rules` lists them."
+            yield SILENCE, Level.ERROR, place.problem((SILENCE, name), "there is no such rule", hint)
+        elif not reason.strip():
+            yield SILENCE, Level.ERROR, place.problem((SILENCE, name), "gives no reason", "Say why in a few words.")

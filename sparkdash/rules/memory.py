@@ -1,0 +1,111 @@
+"""Rules about the unified memory: what vLLM takes, how KV is stored, what the box has.
+
+Owns: the box's size and the units of vLLM's sizes. Must not know: what is free at the moment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from sparkdash.domain.profile import ArgValue, EngineKind, Profile
+from sparkdash.engines.argv import lookup
+from sparkdash.rules.rule import Hit, Level, Rule, flag
+from sparkdash.units import GIB
+
+BOX_BYTES = 127_600_748 * 1024
+"""MemTotal of a DGX Spark, 121.69 GiB (XuehaiPan/nvitop PR#208); other units report up to 2 GiB less."""
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT]?)")
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_VLLM = (EngineKind.VLLM,)
+
+
+def size_bytes(value: ArgValue) -> int | None:
+    """Bytes as vLLM reads them: "10G" is 10 GiB, "10g" is 10^10; None for anything else."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    hit = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    return int(float(hit[1]) * _UNITS[hit[2]]) if hit else None
+
+
+def _utilization(profile: Profile) -> Iterator[Hit]:
+    if profile.gpu and flag(profile, "gpu-memory-utilization") is None:
+        text = "gpu-memory-utilization is missing, and vLLM's default is more than a Spark has free"
+        yield Hit(("args",), text, "Write `gpu-memory-utilization: 0.80` under args.")
+
+
+def _high(profile: Profile) -> Iterator[Hit]:
+    value = lookup(profile.args, "gpu-memory-utilization")
+    if isinstance(value, int | float) and value > 0.90:
+        path = flag(profile, "gpu-memory-utilization") or ()
+        yield Hit(path, f"{value} is more than a Spark has free", "Write 0.85 or less.")
+
+
+def _kv(profile: Profile) -> Iterator[Hit]:
+    size = size_bytes(lookup(profile.args, "kv-cache-memory-bytes"))
+    if size is not None and size > BOX_BYTES:
+        path = flag(profile, "kv-cache-memory-bytes") or ()
+        yield Hit(path, f"{size / GIB:.0f} GiB of KV cache, and the box has 121.7", "Write `10G` for 10 GiB.")
+
+
+def _total(profile: Profile) -> Iterator[Hit]:
+    need = profile.memory
+    known = [part for part in (need.weights_gib, need.kv_gib, need.overhead_gib) if part is not None]
+    if sum(known) * GIB > BOX_BYTES * profile.nodes:
+        text = f"adds up to {sum(known):.0f} GiB, and the box has 121.7"
+        yield Hit(("memory",), text, "Use a smaller checkpoint or KV cache; for two boxes give `nodes: 2`.")
+
+
+def _small_unit(profile: Profile) -> Iterator[Hit]:
+    value = lookup(profile.args, "kv-cache-memory-bytes")
+    if isinstance(value, str) and value[-1:] in ("k", "m", "g", "t") and size_bytes(value):
+        text = f"{value!r} counts in thousands: {(size_bytes(value) or 0) / GIB:.2f} GiB"
+        yield Hit(
+            flag(profile, "kv-cache-memory-bytes") or (), text, f"Write `{value[:-1]}{value[-1].upper()}` for GiB."
+        )
+
+
+def _fp8(profile: Profile) -> Iterator[Hit]:
+    backend = lookup(profile.args, "attention-backend")
+    dtype = str(lookup(profile.args, "kv-cache-dtype") or "")
+    if str(backend).upper() != "FLASH_ATTN":
+        return
+    path = flag(profile, "attention-backend") or ()
+    if dtype.startswith("fp8"):
+        yield Hit(path, "FLASH_ATTN has no fp8 KV cache on a GB10", "Write FLASHINFER or TRITON_ATTN.")
+    elif any("gpt-oss" in ref.ref.lower() for ref in profile.models.values()):
+        yield Hit(path, "FLASH_ATTN has no attention sinks on a GB10, which gpt-oss needs", "Write TRITON_ATTN.")
+
+
+def _turboquant(profile: Profile) -> Iterator[Hit]:
+    dtype = str(lookup(profile.args, "kv-cache-dtype") or "")
+    if dtype.startswith("turboquant"):
+        path = flag(profile, "kv-cache-dtype") or ()
+        yield Hit(path, f"vLLM {profile.engine_version} has no {dtype}", "Write fp8, or use 0.20 or newer.")
+
+
+RULES = (
+    Rule(
+        "no-gpu-memory-utilization", Level.ERROR, "vLLM's default share of memory cannot start on a Spark",
+        "default 0.90, from 0.20 on 0.92; 0.85 at most is met: vllm-project/recipes PR#632", _utilization, _VLLM,
+    ),
+    Rule(
+        "high-gpu-memory-utilization", Level.WARNING, "a share of memory that owners do not get",
+        "0.85 to 0.87, never above 0.90: 001_a6d7f6e4001d6ff0.txt", _high, _VLLM,
+    ),
+    Rule("kv-more-than-box", Level.ERROR, "a KV cache larger than the memory", "MemTotal 121.69 GiB: nvitop PR#208", _kv, _VLLM),
+    Rule("more-than-box", Level.ERROR, "a need larger than the memory", "MemTotal 121.69 GiB: nvitop PR#208", _total),
+    Rule(
+        "kv-small-unit", Level.WARNING, "10g is 10^10 bytes, 10G is 10 GiB",
+        "vLLM's human_readable_int in engine/arg_utils.py", _small_unit, _VLLM,
+    ),
+    Rule(
+        "fp8-kv-backend", Level.ERROR, "an attention backend without fp8 KV or sinks on SM121",
+        "vLLM 0.33.0, fa_utils.py: fp8 KV on sm90 and sm100 only, sinks with FA3 and FA4 only", _fp8, _VLLM,
+    ),
+    Rule(
+        "turboquant-too-new", Level.ERROR, "a TurboQuant KV cache before 0.20",
+        "kv-cache-dtype's choices in vLLM 0.19.0 and 0.20.0", _turboquant, _VLLM, before=(0, 20),
+    ),
+)  # fmt: skip

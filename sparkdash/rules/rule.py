@@ -1,0 +1,80 @@
+"""Rule: one thing that is known to go wrong, as data with a pure finder.
+
+Owns: the shape of rules, and when one applies. Must not know: any rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sparkdash.catalog.document import KeyPath
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.engines.vllm_flags import version
+
+Version = tuple[int, int]
+"""Major and minor."""
+
+
+class Level(StrEnum):
+    """How bad it is: an error does not start, or harms the box; a warning costs speed, memory or clarity."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """Where a rule was broken: the key, what is wrong there, and the exact words to write instead."""
+
+    path: KeyPath
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule. `since` and `before` bound the engine's version; a bounded rule spares a profile whose version is not given."""
+
+    name: str
+    level: Level
+    about: str
+    evidence: str
+    """Document, issue or measurement that it rests on."""
+    find: Callable[[Profile], Iterable[Hit]]
+    engines: tuple[EngineKind, ...] = ()
+    """Empty: all of them."""
+    since: Version | None = None
+    before: Version | None = None
+    always: bool = False
+    """Also for profiles that are never started (`cannot_run`)."""
+
+    def applies(self, profile: Profile) -> bool:
+        """Is this profile of an engine and version that the rule speaks about?"""
+        if self.engines and profile.engine not in self.engines:
+            return False
+        if profile.cannot_run and not self.always:
+            return False
+        return self._in_range(version(profile.engine_version))
+
+    def versions(self) -> str:
+        """The range in words: "0.20 and newer", "before 0.20", "any"."""
+        words = [f"{_dotted(self.since)} and newer"] if self.since else []
+        words += [f"before {_dotted(self.before)}"] if self.before else []
+        return ", ".join(words) or "any"
+
+    def _in_range(self, found: Version | None) -> bool:
+        if found is None:
+            return self.since is None and self.before is None
+        return (self.since is None or found >= self.since) and (self.before is None or found < self.before)
+
+
+def flag(profile: Profile, *names: str) -> KeyPath | None:
+    """The path of the first of these arguments that the profile gives, in the profile's own spelling."""
+    spelled = {key.replace("_", "-"): key for key, value in profile.args.items() if value is not None}
+    return next((("args", spelled[name]) for name in names if name in spelled), None)
+
+
+def _dotted(number: Version) -> str:
+    return f"{number[0]}.{number[1]}"

@@ -1,0 +1,129 @@
+"""Mistakes planted in good files: each is found at its line, and nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sparkdash import catalog, rules
+from sparkdash.paths import shipped_profiles
+
+Write = Callable[..., Path]
+
+GOOD = """\
+profile: tiny
+engine: vllm
+engine_version: "0.22.1"
+image: localhost/tiny
+models:
+  target: {path: /models/Qwen3.5-9B}
+env: {OMP_NUM_THREADS: "4"}
+memory: {weights_gib: 9}
+args:
+  gpu-memory-utilization: 0.8
+  max-model-len: 4096
+  kv-cache-dtype: fp8
+"""
+LAST = "  kv-cache-dtype: fp8\n"
+FP8 = "kv-cache-dtype: fp8"
+MTP = "{method: mtp, num_speculative_tokens: 2}"
+
+
+def found(folder: Path) -> list[tuple[int | None, str]]:
+    """Line and rule of every finding."""
+    read = catalog.load([folder])
+    assert read.problems == ()
+    return [(one.problem.line, one.rule) for one in rules.findings(read)]
+
+
+def test_good_files_are_not_blamed(write: Write) -> None:
+    """Neither the one that the mistakes are planted in, nor those that come with sparkdash."""
+    assert found(write(file=GOOD)) == []
+    assert found(shipped_profiles()) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "rule"),
+    [
+        (FP8, "speculative-model: /draft", 12, "speculative-flags"),
+        (FP8, "num_speculative_tokens: 2", 12, "speculative-flags"),
+        ("0.22.1", "0.16.0", 12, "flag-too-new"),
+        (FP8, "swap-space: 4", 12, "flag-removed"),
+        ("0.22.1", "0.29", 12, "flag-removed"),
+        ("0.22.1", "0.26.0", 7, "dead-env"),
+        ("OMP_NUM_THREADS", "VLLM_ATTENTION_BACKEND", 7, "dead-attention-env"),
+        (FP8, "enforce-eager: true", 12, "enforce-eager"),
+        (FP8, "max-num-seqs: 4\n  max-cudagraph-capture-size: 2048", 13, "cudagraph-capture-size"),
+        (FP8, "max-num-batched-tokens: 65536", 12, "max-num-batched-tokens"),
+        (FP8, "trust-remote-code: true", 12, "trust-remote-code"),
+        ("  gpu-memory-utilization: 0.8\n", "", 9, "no-gpu-memory-utilization"),
+        ("0.8\n", "0.95\n", 10, "high-gpu-memory-utilization"),
+        (FP8, "kv-cache-memory-bytes: 200G", 12, "kv-more-than-box"),
+        (FP8, "kv_cache_memory_bytes: 200000000000", 12, "kv-more-than-box"),
+        (FP8, "kv-cache-memory-bytes: 10g", 12, "kv-small-unit"),
+        ("weights_gib: 9", "weights_gib: 130", 8, "more-than-box"),
+        (FP8, "attention-backend: flash_attn\n  kv-cache-dtype: fp8_e4m3", 12, "fp8-kv-backend"),
+        ("Qwen3.5-9B}\n", "gpt-oss-20b}\n", 12, "fp8-kv-backend"),
+        ("0.22.1", "0.19", 12, "turboquant-too-new"),
+        ("0.22.1", "0.19.1", 12, "dflash-too-new"),
+        ("Qwen3.5-9B", "Qwen3-Coder-30B-A3B", 12, "mtp-without-head"),
+        (FP8, f"kv-cache-dtype: turboquant_4bit_nc\n  max-num-seqs: 4\n  speculative-config: {MTP}", 12, "turboquant-mtp"),
+        (FP8, f"max-num-seqs: 128\n  speculative-config: {MTP}", 12, "too-many-drafts"),
+        (FP8, f"speculative-config: {MTP}", 12, "too-many-drafts"),
+        (FP8, "max-num-seqs: 4\n  speculative-config: {method: qwen3_next_mtp, num_speculative_tokens: 2}", 13, "mtp-old-name"),
+        (FP8, "ipc: host", 12, "ipc-and-shm"),
+        (FP8, "restart: always", 12, "restart-policy"),
+        (FP8, "privileged: true", 12, "runtime-flag"),
+        ("localhost/tiny", "ghcr.io/a/tiny:v1-amd64", 4, "image-arch"),
+        ("localhost/tiny", "vllm/vllm-openai:cu130-nightly", 4, "unpinned-image"),
+        ("localhost/tiny", "vllm/vllm-openai", 4, "unpinned-image"),
+        ('"4"', "hf_abcdefghijklmnopqrstuv", 7, "secret-literal"),
+        (FP8, "api-key: sk-abcdefghijklmnopqrstuv", 12, "secret-literal"),
+        ("args:", "silence: {enforce-eagre: because}\nargs:", 9, "silence"),
+        ("args:", "silence: {enforce-eager: ' '}\nargs:", 9, "silence"),
+    ],
+)  # fmt: skip
+def test_a_planted_mistake_is_found_at_its_line(write: Write, old: str, new: str, line: int, rule: str) -> None:
+    """Once, alone, and with the words to write instead."""
+    text = GOOD.replace(old, new)
+    for need, base in NEEDED.items():
+        if (rule, old) == need:
+            text = text.replace(FP8, base[1]).replace("OMP_NUM_THREADS", base[0] or "OMP_NUM_THREADS")
+    folder = write(file=text)
+    assert found(folder) == [(line, rule)]
+    assert all(one.problem.hint for one in rules.findings(catalog.load([folder])))
+
+
+NEEDED = {
+    ("flag-too-new", "0.22.1"): ("", "moe-backend: marlin"),
+    ("flag-removed", "0.22.1"): ("", "calculate-kv-scales: true"),
+    ("dead-env", "0.22.1"): ("VLLM_USE_FLASHINFER_MOE_FP4", FP8),
+    ("fp8-kv-backend", "Qwen3.5-9B}\n"): ("", "attention-backend: FLASH_ATTN"),
+    ("turboquant-too-new", "0.22.1"): ("", "kv-cache-dtype: turboquant_k8v4"),
+    ("dflash-too-new", "0.22.1"): (
+        "", "speculative-config: {method: dflash, num_speculative_tokens: 4}\n  max-num-seqs: 4"
+    ),
+    ("mtp-without-head", "Qwen3.5-9B"): ("", f"speculative-config: {MTP}\n  max-num-seqs: 4"),
+}  # fmt: skip
+"""What a mistake of two halves needs beside the half that is planted: a variable's name and a last argument."""
+
+
+@pytest.mark.parametrize(("engine", "arg", "rule"), [
+    ("llamacpp", "no-mmap: false", "llamacpp-mmap"),
+    ("sglang", "enable-metrics: false", "sglang-metrics"),
+])  # fmt: skip
+def test_other_engines_have_rules_of_their_own(write: Write, engine: str, arg: str, rule: str) -> None:
+    """And vLLM's are not theirs."""
+    text = GOOD.replace("vllm", engine).replace(FP8, arg).replace("  gpu-memory-utilization: 0.8\n", "")
+    assert found(write(file=text)) == [(11, rule)]
+
+
+def test_what_a_variant_inherits_is_told_once_and_can_be_silenced(write: Write) -> None:
+    """A reason in the base holds for its variants; one in a variant for that variant alone."""
+    bad = GOOD.replace(FP8, "enforce-eager: true") + "variants: {a: {about: x}}\n"
+    assert found(write(file=bad)) == [(12, "enforce-eager")]
+    assert found(write(file=bad + "silence: {enforce-eager: to compare}\n")) == []
+    partly = bad.replace("{about: x}", "{silence: {enforce-eager: to compare}}")
+    assert found(write(file=partly)) == [(12, "enforce-eager")]
