@@ -216,11 +216,12 @@ class _Relay:
         raise family(engine_words(body), code=error_code(body) or "engine_refused", status=max(answer.status, 400))
 
     async def _fail(self, error: SparkdashError) -> None:
+        # first, as a client that stands still may never take the words
+        self._row.ended(RequestState.FAILED, status=error.status, error=error.code, **self._figures())
         if not self._exchange.started:
             await self._exchange.refuse(error, self._route.dialect)
         elif self._framed:
             await self._exchange.finish(self._last_words(error))
-        self._row.ended(RequestState.FAILED, status=error.status, error=error.code, **self._figures())
 
     def _last_words(self, error: SparkdashError) -> bytes:
         """Ends a frame that was cut, then says what happened."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import socket
 from typing import Any
 
 import httpx
@@ -332,3 +333,28 @@ async def test_many_streams_at_once(house: Any, recorded_body: Any) -> None:
     replies = await asyncio.gather(*(house.chat(stream=True) for _ in range(40)))
     assert {reply.content for reply in replies} == {b"".join(split(recorded, seed=1)[:200])}
     assert house.supervisor.open == 0
+
+
+async def test_a_cut_is_told_though_the_client_reads_nothing(house: Any) -> None:
+    """A client that stands still keeps its connection, not its row: the request is over when its lease is."""
+    full = asyncio.Event()
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        try:
+            while True:  # until every buffer between here and the client is full
+                await asyncio.wait_for(wire.chunk(b"data: " + b"x" * 65536 + b"\n\n"), 0.5)
+        except TimeoutError:
+            full.set()
+        await wire.client_left()
+
+    house.engine.script = script
+    body = b'{"model":"alpha","stream":true}'
+    with socket.create_connection((house.client.base_url.host, house.client.base_url.port)) as client:
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n" % len(body)
+        client.sendall(head + body)
+        await asyncio.wait_for(full.wait(), 10)
+        house.supervisor.lost.set_result(EngineError("It was cut.", code="cut"))
+        seen = await asyncio.wait_for(house.until(lambda snapshot: bool(snapshot.recent)), 5)
+        assert (seen.recent[0].state, seen.recent[0].error) == (RequestState.FAILED, "cut")
+        assert house.supervisor.open == 0
