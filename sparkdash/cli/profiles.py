@@ -146,7 +146,6 @@ def schema() -> None:
     \b
     Examples:
       sparkdash profiles schema > profile.schema.json
-      sed -i '1i # yaml-language-server: $schema=./profile.schema.json' my-model.yaml
     """
     from sparkdash.catalog.jsonschema import profile_schema
 
