@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from sparkdash import __version__
-from sparkdash.cli import demo, home, logs, profiles, pull, run, serve, status, stop, use
+from sparkdash.cli import demo, exchange, home, logs, profiles, pull, run, serve, status, stop, use
 from sparkdash.errors import SparkdashError
 
 app = typer.Typer(
@@ -34,6 +34,7 @@ for command in (
     home.version,
 ):
     app.command()(command)
+profiles.app.command("import")(exchange.import_profiles)
 app.add_typer(profiles.app, name="profiles")
 
 

@@ -1,0 +1,55 @@
+"""Importers: what people already have becomes profiles.
+
+Owns: telling the formats apart. Pure: text in, mappings and a report out. Nothing is run, no variable of the environment
+is looked up, no file is opened. Must not know: where the text came from, or where the profile goes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from sparkdash.catalog.importers import llama_swap, podman_line, repro_folder, sparkrun
+from sparkdash.catalog.importers.report import Imported, Remark, refused
+
+MAX_CHARACTERS = 500_000
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
+_LLAMA_SWAP = re.compile(r"^models:", re.MULTILINE)
+_RECIPE = re.compile(r"^(sparkrun_version|recipe_version|runtime|container|defaults)\s*:", re.MULTILINE)
+
+__all__ = ["Imported", "Remark", "read", "read_folder"]
+
+
+def read(text: str, name: str | None = None) -> Imported:
+    """One text: a script or command line, a recipe, or a llama-swap configuration; `name` is for a single profile.
+
+    Raises:
+        ProfileError: `import_refused`, with what is wrong.
+    """
+    _check(text, "The input")
+    text = text.removeprefix("\ufeff")
+    if _LLAMA_SWAP.search(text):
+        return llama_swap.read(text, name)
+    if _RECIPE.search(text):
+        return sparkrun.read(text, name)
+    return podman_line.read(text, name)
+
+
+def read_folder(files: Mapping[str, str], name: str) -> Imported:
+    """A repro folder's files by their names.
+
+    Raises:
+        ProfileError: `import_refused`, with what is wrong.
+    """
+    for file, text in files.items():
+        _check(text or " ", file)
+    return repro_folder.read(files, name)
+
+
+def _check(text: str, what: str) -> None:
+    if len(text) > MAX_CHARACTERS:
+        raise refused(f"{what} is longer than {MAX_CHARACTERS} characters.")
+    if _CONTROL.search(text):
+        raise refused(f"{what} holds control characters: it is no text.")
+    if not text:
+        raise refused(f"{what} is empty.", "Give a command line, a script, a recipe or a llama-swap configuration.")

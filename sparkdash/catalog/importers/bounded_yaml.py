@@ -1,0 +1,61 @@
+"""Other people's YAML, read with limits: size, nesting, aliases.
+
+Owns: the limits. An alias inside of an anchored node is what a "billion laughs" file is made of; nothing real has one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
+
+from sparkdash.catalog.importers.report import refused
+
+MAX_EVENTS = 20_000
+MAX_DEPTH = 30
+MAX_ALIASES = 100
+
+
+def mapping(text: str) -> dict[str, Any]:
+    """The document as plain values.
+
+    Raises:
+        ProfileError: it is not YAML, not a mapping, or beyond the limits.
+    """
+    try:
+        _measure(text)
+        data = YAML(typ="safe", pure=True).load(text)
+    except (
+        YAMLError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        LookupError,
+        AssertionError,
+        NotImplementedError,
+    ) as error:
+        # ruamel answers some malformed tags and keys with plain Python errors
+        raise refused(f"It is not valid YAML: {' '.join(str(error).split())[:160]}") from None
+    if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
+        raise refused("The YAML holds no mapping of words.")
+    return data
+
+
+def _measure(text: str) -> None:
+    depth = aliases = 0
+    anchored: list[bool] = []
+    for count, event in enumerate(YAML(typ="safe", pure=True).parse(text)):
+        if isinstance(event, AliasEvent):
+            aliases += 1
+            if any(anchored):
+                raise refused("The YAML has an alias inside of an anchored value; such files can grow without end.")
+        elif isinstance(event, CollectionStartEvent):
+            depth += 1
+            anchored.append(event.anchor is not None)
+        elif isinstance(event, CollectionEndEvent):
+            depth -= 1
+            anchored.pop()
+        if count > MAX_EVENTS or depth > MAX_DEPTH or aliases > MAX_ALIASES:
+            raise refused("The YAML is larger, deeper or has more aliases than any recipe.")

@@ -1,0 +1,237 @@
+"""An engine's command line as the engine part of a profile.
+
+Owns: recognising the engine, its flags, model, drafter and served names. Must not know: containers, files.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+from sparkdash.catalog.importers.report import Notes, refused
+from sparkdash.catalog.importers.values import model_ref, secret, typed
+
+_PYTHON = re.compile(r"python[\d.]*")
+_OF_VLLM = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "dp": "data-parallel-size",
+            "sc": "speculative-config", "cc": "compilation-config", "q": "quantization"}  # fmt: skip
+_OF_LLAMACPP = {"m": "model", "md": "model-draft", "c": "ctx-size", "ngl": "n-gpu-layers", "ngld": "n-gpu-layers-draft", "hf": "hf-repo",
+                "a": "alias", "fa": "flash-attn", "np": "parallel", "b": "batch-size", "ub": "ubatch-size", "t": "threads",
+                "ctk": "cache-type-k", "ctv": "cache-type-v", "n": "n-predict", "cb": "cont-batching", "s": "seed",
+                "draft": "draft-max", "gpu-layers": "n-gpu-layers"}  # fmt: skip
+_SHORT = {
+    "vllm": _OF_VLLM,
+    "sglang": {"model": "model-path", "tp": "tp-size", "pp": "pp-size"},
+    "llamacpp": _OF_LLAMACPP,
+    "trtllm": {},
+}
+_BARE = re.compile(
+    r"(enable|disable|no)-.*|trust-remote-code|enforce-eager|async-scheduling|jinja|metrics|mlock|cont-batching|embedding|verbose"
+)
+"""Flags without a value, so that the word after them can be the model."""
+_OURS = {
+    "vllm": {"enable-prompt-tokens-details"},
+    "sglang": {"enable-metrics", "enable-cache-report"},
+    "llamacpp": {"metrics", "no-mmap"},
+    "trtllm": set[str](),
+}
+"""Bare flags that sparkdash adds by itself: saying them again would say nothing."""
+_OURS_OF_SGLANG = ("decode-log-interval", "10")
+_ADDRESS = ("host", "port")
+_LAUNCHER = ("nnodes", "node-rank", "headless")
+_KIN = {
+    "speculative-model": "model",
+    "speculative-method": "method",
+    "num-speculative-tokens": "num_speculative_tokens",
+    "speculative-draft-tensor-parallel-size": "draft_tensor_parallel_size",
+    "speculative-max-model-len": "max_model_len",
+}
+"""Flags that no vLLM since 0.16 has, and their keys in --speculative-config."""
+_MODEL = {"vllm": ("model",), "sglang": ("model-path",), "llamacpp": ("model", "hf-repo"), "trtllm": ("model",)}
+_NAMES = {"vllm": "served-model-name", "sglang": "served-model-name", "llamacpp": "alias", "trtllm": ""}
+_DRAFTER = {
+    "vllm": "",
+    "sglang": "speculative-draft-model-path",
+    "llamacpp": "model-draft",
+    "trtllm": "",
+}
+
+
+@dataclass(slots=True)
+class Engine:
+    """The engine part of a profile; `names` are what it was told to serve."""
+
+    kind: str
+    command: list[str] = field(default_factory=list)
+    models: dict[str, dict[str, str]] = field(default_factory=dict)
+    args: dict[str, Any] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
+
+
+def recognise(words: list[str], image: str) -> tuple[Engine, list[str]] | None:
+    """The engine that `words` start, with the words after its program; None when there is none."""
+    first = PurePosixPath(words[0]).name if words else ""
+    if first == "vllm" and words[1:2] == ["serve"]:
+        return Engine("vllm", [] if words[0] == "vllm" else words[:2]), words[2:]
+    if _PYTHON.fullmatch(first) and words[1:2] == ["-m"] and len(words) > 2:
+        return _module(words)
+    if first == "sglang" and words[1:2] == ["serve"]:
+        return Engine("sglang", words[:2]), words[2:]
+    if first == "llama-server":
+        return Engine("llamacpp", [] if words[0] == first else words[:1]), words[1:]
+    if first == "trtllm-serve":
+        return Engine("trtllm", [] if words[0] == first else words[:1]), words[2 if words[1:2] == ["serve"] else 1 :]
+    return _entrypoint(words, image)
+
+
+def _module(words: list[str]) -> tuple[Engine, list[str]] | None:
+    if words[2] == "vllm.entrypoints.openai.api_server":
+        return Engine("vllm"), words[3:]
+    if words[2] == "sglang.launch_server":
+        own = [] if words[0] == "python3" else words[:3]
+        return Engine("sglang", own), words[3:]
+    return None
+
+
+def _entrypoint(words: list[str], image: str) -> tuple[Engine, list[str]] | None:
+    """Images whose own entrypoint is the server, so that its arguments follow the image at once."""
+    if re.search(r"(^|/)vllm-openai(:|@|$)", image):
+        return Engine("vllm"), words
+    if re.search(r"(^|/)llama\.cpp:[^/]*server", image):
+        return Engine("llamacpp", ["/app/llama-server"]), words
+    return None
+
+
+def read(engine: Engine, words: list[str], notes: Notes) -> Engine:
+    """Fills `engine` from the words after its program.
+
+    Raises:
+        ProfileError: they name no model.
+    """
+    positional, flags = _split(engine.kind, words, notes)
+    _place(engine, flags, notes)
+    if engine.kind == "vllm":
+        _speculation(engine, notes)
+    _models(engine, positional, notes)
+    for extra in positional[1:]:
+        notes.unknown(extra, "a word that belongs to no flag, left out")
+    return engine
+
+
+def _split(kind: str, words: list[str], notes: Notes) -> tuple[list[str], list[tuple[str, list[str]]]]:
+    """The words that belong to no flag, and each flag with its values."""
+    positional: list[str] = []
+    flags: list[tuple[str, list[str]]] = []
+    index = 0
+    while index < len(words):
+        word = words[index]
+        index += 1
+        if word in ("$@", "--", ""):
+            if word:
+                notes.dropped(word, "stands for words that are not in the text")
+        elif not _is_flag(word):
+            positional.append(word)
+        else:
+            name, equals, value = word.partition("=")
+            key = _key(kind, name, notes)
+            values = [value] if equals else []
+            while not equals and not _BARE.fullmatch(key) and index < len(words) and not _is_flag(words[index]):
+                values.append(words[index])
+                index += 1
+            flags.append((key, values))
+    return positional, flags
+
+
+def _is_flag(word: str) -> bool:
+    return word.startswith("-") and re.match(r"--?[A-Za-z]", word) is not None
+
+
+def _key(kind: str, name: str, notes: Notes) -> str:
+    """The flag's long name without dashes; hyphens where the engine takes either."""
+    key = name.lstrip("-")
+    if kind != "trtllm":
+        head, dot, tail = key.partition(".")
+        key = head.replace("_", "-") + dot + tail
+    known = _SHORT[kind]
+    if key in known and (not name.startswith("--") or kind in ("sglang", "llamacpp")):
+        return known[key]
+    if not name.startswith("--") and len(key) > 1:
+        notes.note(name, "a short flag that is not known; written with two dashes")
+    return key
+
+
+def _place(engine: Engine, flags: list[tuple[str, list[str]]], notes: Notes) -> None:
+    for key, values in flags:
+        flag = f"--{key}"
+        if key == _NAMES[engine.kind]:
+            engine.names += [name for value in values for name in value.split(",")]
+        elif key in _ADDRESS:
+            notes.dropped(flag, "sparkdash sets the address itself")
+        elif key.startswith("-") or not key:
+            notes.unknown(flag)
+        elif secret(key.replace("-", "_")) and values:
+            notes.dropped(flag, "a secret must not be in a profile; the gateway asks for keys")
+        elif (key in _OURS[engine.kind] and not values) or (key, *values) == _OURS_OF_SGLANG:
+            notes.dropped(flag, "sparkdash sets it by itself")
+        elif len(values) > 1:
+            notes.unknown(flag, f"has {len(values)} values, which a profile cannot say; left out")
+        elif engine.kind == "vllm" and "." in key:
+            _dotted(engine.args, key, values, notes)
+        else:
+            if key in engine.args:
+                notes.note(flag, "is given more than once; the last one holds")
+            engine.args[key] = typed(values[0]) if values else True
+        if key in _LAUNCHER:
+            notes.note(flag, "belongs to one of several nodes; set `nodes` and review it")
+
+
+def _dotted(args: dict[str, Any], key: str, values: list[str], notes: Notes) -> None:
+    """`--a.b.c v` as {a: {b: {c: v}}}."""
+    head, *path = key.split(".")
+    if not all(path) or len(path) > 8 or not isinstance(args.get(head, {}), dict):
+        notes.unknown(f"--{key}")
+        return
+    notes.rewritten(f"--{key}", f"as a key of the mapping {head}")
+    node = args.setdefault(head, {})
+    for part in path[:-1]:
+        if not isinstance(node.get(part), dict):
+            node[part] = {}
+        node = node[part]
+    node[path[-1]] = typed(values[0]) if values else True
+
+
+def _speculation(engine: Engine, notes: Notes) -> None:
+    """The flags of old recipes as the one JSON value that vLLM takes."""
+    old = {key: engine.args.pop(key) for key in _KIN if key in engine.args}
+    if old:
+        config = engine.args.get("speculative-config")
+        given = {_KIN[key]: value for key, value in old.items()}
+        engine.args["speculative-config"] = given | (config if isinstance(config, dict) else {})
+        notes.rewritten(", ".join(f"--{key}" for key in old), "as speculative-config, which is what vLLM takes")
+
+
+def _models(engine: Engine, positional: list[str], notes: Notes) -> None:
+    given = [engine.args.pop(key) for key in _MODEL[engine.kind] if key in engine.args]
+    texts = [str(value) for value in (*positional[:1], *given) if value not in (True, "")]
+    if not texts:
+        raise refused(
+            f"The {engine.kind} command names no model.", "Add the model to the command, or write the profile by hand."
+        )
+    engine.models["target"] = _ref(texts[0], notes)
+    if engine.args.get("revision") not in (None, True) and "hf" in engine.models["target"]:
+        engine.models["target"]["revision"] = str(engine.args.pop("revision"))
+    key, holder = _DRAFTER[engine.kind], engine.args
+    if isinstance(config := engine.args.get("speculative-config"), dict):
+        key, holder = "model", config
+    if isinstance(drafter := holder.get(key), str) and drafter:
+        same = drafter == texts[0]
+        if not same:
+            engine.models["drafter"] = _ref(drafter, notes)
+        holder[key] = "{target}" if same else "{drafter}"
+
+
+def _ref(text: str, notes: Notes) -> dict[str, str]:
+    if "$" in text:
+        notes.note(text, "a model's place with a variable in it; write the real one")
+    return model_ref(text)

@@ -1,0 +1,132 @@
+"""A llama-swap configuration as profiles, one for each model.
+
+Owns: its keys and macros. Must not know: runtimes' and engines' flags. `${env.X}` is never looked up.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sparkdash.catalog.importers import bounded_yaml, podman_line
+from sparkdash.catalog.importers.report import Imported, Notes, refused
+from sparkdash.catalog.importers.shell import commands
+from sparkdash.catalog.importers.values import aliases, profile_name, shallow
+from sparkdash.errors import ProfileError
+
+_MACRO = re.compile(r"\$\{([A-Za-z_][\w.-]*)\}")
+_PORT = "8000"
+"""Stands in for the port that llama-swap would choose; no profile keeps it."""
+_MAX_CMD = 50_000
+_READ = {"cmd", "cmdStop", "aliases", "env", "name", "description", "macros", "filters", "proxy", "checkEndpoint"}
+_WHY = {
+    "ttl": "sparkdash keeps an engine until another one is wanted", "groups": "sparkdash decides by measured memory what may run together",
+    "matrix": "sparkdash decides by measured memory what may run together", "apiKeys": "secrets are not copied",
+    "startPort": "sparkdash chooses ports", "healthCheckTimeout": "sparkdash waits as long as there is progress",
+}  # fmt: skip
+
+
+def read(text: str, name: str | None = None) -> Imported:
+    """Every model of the configuration whose command starts a known engine.
+
+    Raises:
+        ProfileError: the file is not such a configuration, or no model in it could be read.
+    """
+    data, notes = bounded_yaml.mapping(text), Notes()
+    models = data.get("models")
+    if not isinstance(models, dict) or not models:
+        raise refused("The configuration has no `models`.")
+    for key in (key for key in data if key not in ("models", "macros")):
+        _left_out(key, notes)
+    made = []
+    for model, body in models.items():
+        one = _model(str(model), body, data.get("macros"), notes)
+        if one and name and len(models) == 1:
+            one["profile"] = name
+        made += [one] if one else []
+    if not made:
+        raise refused("No model in the configuration starts an engine that sparkdash knows.")
+    return notes.imported("llama-swap configuration", *podman_line.distinct(made))
+
+
+def _left_out(key: str, notes: Notes) -> None:
+    last = key.rsplit(".", 1)[-1]
+    if last in _WHY:
+        notes.dropped(key, _WHY[last])
+    else:
+        notes.unknown(key)
+
+
+def _macros(given: Any, known: dict[str, str], notes: Notes) -> dict[str, str]:
+    """`known` and those given, in their order, each with those before it filled in."""
+    made = dict(known)
+    for key, value in given.items() if isinstance(given, dict) else ():
+        if isinstance(value, str | int | float | bool):
+            made[str(key)] = _fill(str(value), made, notes)
+        else:
+            notes.unknown(f"macros.{key}")
+    return made
+
+
+def _fill(text: str, macros: dict[str, str], notes: Notes) -> str:
+    filled = _MACRO.sub(lambda hit: macros.get(hit[1], hit[0]), text)
+    if len(filled) > _MAX_CMD:
+        raise refused("The macros of the configuration make a command longer than any real one.")
+    for hit in _MACRO.finditer(filled):
+        if hit[1].startswith("env."):
+            notes.note(hit[0], "is of the environment, which is never read; it stays as text")
+    return filled
+
+
+def _model(model: str, body: Any, shared: Any, notes: Notes) -> dict[str, Any] | None:
+    if not isinstance(body, dict) or not isinstance(body.get("cmd"), str):
+        notes.unknown(f"models.{model}", "has no `cmd`, left out")
+        return None
+    for key in (str(key) for key in body if key not in _READ):
+        _left_out(f"models.{model}.{key}", notes)
+    macros = _macros(shared, {"PORT": _PORT, "MODEL_ID": model}, notes)
+    cmd = _fill(body["cmd"], _macros(body.get("macros"), macros, notes), notes)
+    # a YAML block has a line for every flag, without the shell's continuations
+    lines = " ".join(
+        line.split("#")[0] if line.lstrip().startswith("#") else line for line in cmd.splitlines()
+    ).replace("\\ ", " ")
+    try:
+        words = next((one for one in commands(lines, notes) if one), None)
+        made = podman_line.command(words, notes, profile_name(model) or None) if words else None
+    except ProfileError as error:
+        notes.unknown(f"models.{model}", f"{error.message} Left out.")
+        return None
+    if made is None:
+        notes.unknown(f"models.{model}.cmd", "starts no engine that is known here, left out")
+        return None
+    return _dress(made, model, body, notes)
+
+
+def _dress(made: dict[str, Any], model: str, body: dict[str, Any], notes: Notes) -> dict[str, Any]:
+    """What stands beside the command."""
+    about = body.get("description") or body.get("name")
+    if isinstance(about, str):
+        made = {"profile": made["profile"], "about": " ".join(about.split())} | made
+    extra = body.get("aliases")
+    names = [model, *(str(one) for one in extra if isinstance(one, str | int))] if isinstance(extra, list) else [model]
+    made["serves"] = aliases([*names, *made.get("serves", [])], made["profile"])
+    env = body.get("env")
+    for one in env if isinstance(env, list) else ():
+        name, equals, value = str(one).partition("=")
+        if equals and "image" not in made:
+            made.setdefault("env", {})[name] = value
+        else:
+            notes.dropped(f"models.{model}.env", "is the runtime's environment, not the engine's")
+    _filters(made, model, body.get("filters"), notes)
+    return made
+
+
+def _filters(made: dict[str, Any], model: str, filters: Any, notes: Notes) -> None:
+    for key, value in filters.items() if isinstance(filters, dict) else ():
+        if key == "setParams" and isinstance(value, dict) and shallow(value):
+            made["request"] = {str(name): item for name, item in value.items()}
+            notes.rewritten(
+                f"models.{model}.filters.setParams", "as `request`, which holds where the client says nothing"
+            )
+        else:
+            notes.unknown(f"models.{model}.filters.{key}")

@@ -1,0 +1,271 @@
+"""`podman run` and `docker run` command lines, and scripts of them, as profiles.
+
+Owns: the runtime's flags. Must not know: engines' flags, files. Nothing is run and nothing is read but the text.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+from typing import Any
+
+from sparkdash.catalog.importers import engine_line
+from sparkdash.catalog.importers.engine_line import Engine
+from sparkdash.catalog.importers.report import Imported, Notes, refused
+from sparkdash.catalog.importers.shell import commands
+from sparkdash.catalog.importers.values import aliases, profile_name, secret
+
+RUNTIMES = ("podman", "docker")
+DEFAULT_SHM = "8g"
+"""What sparkdash gives engines other than llama.cpp anyway."""
+
+_LABEL = "sparkdash.profile="
+_OWN_PLACE = "/sparkdash/"
+"""Where sparkdash itself puts caches in a container."""
+
+_REASONS = {
+    "ipc": "the host's shared memory is not given away; shm_size does it",
+    "net": "sparkdash always uses the host's network, on loopback", "network": "sparkdash always uses the host's network, on loopback",
+    "publish": "sparkdash chooses the port; clients use the gateway", "restart": "sparkdash decides what runs; a crash loop of an engine can freeze the box",
+    "rm": "the log of an engine that died must stay readable", "ulimit": "a profile has no limits; the runtime's own hold",
+    "hooks-dir": "CDI hands the GPU in", "security-opt": "a profile changes no security settings", "runtime": "CDI hands the GPU in",
+    "env-file": "it is not read; put what it holds under env, and secrets into the daemon's environment",
+    "pull": "sparkdash pulls as a step of its own", "privileged": "no engine needs it for the GPU", "log-driver": "sparkdash sets it",
+    "log-opt": "sparkdash sets it", "label": "sparkdash sets its own labels",
+}  # fmt: skip
+_SILENT = {"detach", "replace", "interactive", "tty", "init"}
+_BARE = {"detach", "interactive", "tty", "init", "privileged", "rm", "read-only", "publish-all", "no-healthcheck", "tls-verify", "replace", "quiet", "oom-kill-disable", "no-hosts"}  # fmt: skip
+_SHORT = {"d": "detach", "i": "interactive", "t": "tty", "v": "volume", "e": "env", "p": "publish", "l": "label", "w": "workdir",
+          "u": "user", "h": "hostname", "m": "memory", "P": "publish-all", "q": "quiet"}  # fmt: skip
+
+
+def read(text: str, name: str | None = None) -> Imported:
+    """Each container command of a script, and each engine command outside of a container, as a profile.
+
+    Raises:
+        ProfileError: there is none, or one that cannot be understood.
+    """
+    notes = Notes()
+    profiles = [one for words in commands(text, notes) if (one := command(words, notes, name))]
+    if not profiles:
+        raise refused(
+            "No command in it starts an engine that sparkdash knows.",
+            "Looked for podman run, docker run, vllm serve, sglang.launch_server, llama-server and trtllm-serve.",
+        )
+    return notes.imported("command line", *distinct(profiles))
+
+
+def distinct(profiles: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same with every name once; later ones are numbered. An alias stays with the first that has it."""
+    seen: set[str] = set()
+    for profile in profiles:
+        base, count = profile["profile"], 1
+        while profile["profile"] in seen:
+            count += 1
+            profile["profile"] = f"{base}-{count}"
+        seen.add(profile["profile"])
+    for profile in profiles:
+        profile["serves"] = [alias for alias in profile.get("serves", []) if not (alias in seen or seen.add(alias))]  # type: ignore[func-returns-value] # add gives None on purpose
+        if not profile["serves"]:
+            del profile["serves"]
+    return profiles
+
+
+def command(words: list[str], notes: Notes, name: str | None = None) -> dict[str, Any] | None:
+    """One command as a profile; None when it starts no engine."""
+    program = PurePosixPath(words[0]).name
+    if program in RUNTIMES and words[1:2] == ["container"]:
+        words = [words[0], *words[2:]]
+    if program in RUNTIMES:
+        return _container(words[2:], notes, name) if words[1:2] == ["run"] else None
+    if found := engine_line.recognise(words, ""):
+        notes.note(words[0], "runs without a container here; add `image`")
+        return profile(engine_line.read(*found, notes), {}, name or "", notes)
+    return None
+
+
+def profile(engine: Engine, container: dict[str, Any], name: str, notes: Notes) -> dict[str, Any]:
+    """A family as its file says it, in the order that people read."""
+    model = engine.models["target"]
+    basename = PurePosixPath((model.get("path") or model.get("hf") or "").partition(":")[0]).name
+    own = next(filter(None, map(profile_name, (name, *engine.names[:1], basename.removesuffix(".gguf")))), "imported")
+    serves = aliases(engine.names, own)
+    for lost in dict.fromkeys(name for name in engine.names if name not in (*serves, own, "auto")):
+        notes.unknown(lost, "is no name that clients could use, left out")
+    keep_mounts = [mount for mount in container.pop("mounts", []) if not _implied(mount, engine.models)]
+    if engine.kind != "llamacpp" and container.get("shm_size") == DEFAULT_SHM:
+        del container["shm_size"]
+    made = {
+        "profile": own, "engine": engine.kind, "image": container.pop("image", None), "command": engine.command,
+        "models": engine.models, "serves": serves, "args": engine.args, "env": container.pop("env", {}), "mounts": keep_mounts,
+    } | container  # fmt: skip
+    return {key: value for key, value in made.items() if value not in (None, [], {})}
+
+
+def _implied(mount: dict[str, Any], models: dict[str, dict[str, str]]) -> bool:
+    """A read-only mount of a model at its own path, which sparkdash makes by itself."""
+    paths = [ref["path"] for ref in models.values() if "path" in ref]
+    folders = {str(PurePosixPath(path).parent) if path.endswith(".gguf") else path for path in paths}
+    return mount["source"] == mount["target"] and mount.get("read_only", True) and mount["source"] in folders
+
+
+def _container(words: list[str], notes: Notes, name: str | None) -> dict[str, Any] | None:
+    options, index = _options(words, notes)
+    if index >= len(words):
+        notes.unknown("podman run", "a run command without an image, left out")
+        return None
+    container = _fields(options, notes) | {"image": words[index]}
+    hint = container.pop("name", "")
+    inside = [*container.pop("entrypoint", []), *words[index + 1 :]]
+    found = engine_line.recognise(_unwrap(inside, notes), words[index])
+    if found is None:
+        notes.note(
+            words[index],
+            f"its command starts no engine that is known here ({' '.join(inside[:3]) or 'none given'}); left out",
+        )
+        return None
+    return profile(engine_line.read(*found, notes), container, name or hint, notes)
+
+
+def _unwrap(words: list[str], notes: Notes) -> list[str]:
+    """What `bash -c "…"` runs, when that is one engine."""
+    if len(words) < 3 or PurePosixPath(words[0]).name not in ("bash", "sh") or not re.fullmatch(r"-[a-z]*c", words[1]):
+        return words
+    inner = [one for one in commands(words[2], notes) if engine_line.recognise(one, "")]
+    if len(inner) != 1:
+        return words
+    notes.rewritten(f"{words[0]} {words[1]}", "the engine is started without a shell around it")
+    return inner[0]
+
+
+def _options(words: list[str], notes: Notes) -> tuple[list[tuple[str, str | None]], int]:
+    """The runtime's flags with their values, and where the image stands."""
+    options: list[tuple[str, str | None]] = []
+    index = 0
+    while index < len(words) and words[index].startswith("-") and words[index] != "--":
+        word = words[index]
+        index += 1
+        if not word.startswith("--"):
+            index = _short(word, words, index, options)
+            continue
+        key, equals, value = word[2:].partition("=")
+        if equals or key in _BARE or index >= len(words):
+            options.append((key, value if equals else None))
+        elif words[index].startswith("-"):
+            notes.unknown(word)
+        else:
+            options.append((key, words[index]))
+            index += 1
+    return options, index + (index < len(words) and words[index] == "--")
+
+
+def _short(word: str, words: list[str], index: int, options: list[tuple[str, str | None]]) -> int:
+    """`-it`, `-v a:b`, `-p8000:8000`; returns where to go on."""
+    for at, letter in enumerate(word[1:], start=1):
+        key = _SHORT.get(letter, letter)
+        if key in _BARE:
+            options.append((key, None))
+        elif rest := word[at + 1 :]:
+            options.append((key, rest.removeprefix("=")))
+            return index
+        else:
+            options.append((key, words[index] if index < len(words) else None))
+            return index + 1
+    return index
+
+
+def _fields(options: list[tuple[str, str | None]], notes: Notes) -> dict[str, Any]:
+    made: dict[str, Any] = {"env": {}, "mounts": [], "tmpfs": [], "gpu": False}
+    for key, value in options:
+        if key == "name" and value:
+            made["name"] = made.get("name") or value
+        elif key == "label" and value and value.startswith(_LABEL):
+            made["name"] = value.removeprefix(_LABEL)
+        elif key == "entrypoint" and value:
+            made["entrypoint"] = [value]
+        elif key == "shm-size" and value:
+            made["shm_size"] = value
+        elif key == "tmpfs" and value:
+            made["tmpfs"].append(value)
+        elif key == "env" and value:
+            _env(value, made["env"], notes)
+        elif key in ("volume", "mount") and value:
+            _mount(key, value, made["mounts"], notes)
+        elif (
+            not _gpu(key, value, made)
+            and key not in _SILENT
+            and not (key == "label" and (value or "").startswith("sparkdash."))
+        ):
+            _left_out(key, value, notes)
+    if made["gpu"]:
+        del made["gpu"]
+    else:
+        notes.note("gpu: false", "the command hands no GPU in")
+    return made
+
+
+def _gpu(key: str, value: str | None, made: dict[str, Any]) -> bool:
+    if key == "gpus" or (key == "device" and "nvidia" in (value or "")) or (key, value) == ("runtime", "nvidia"):
+        made["gpu"] = True
+        return True
+    return False
+
+
+def _left_out(key: str, value: str | None, notes: Notes) -> None:
+    if reason := _REASONS.get(key):
+        what = f"--{key}" if value is None or key in ("label", "env-file") else f"--{key} {value}"
+        notes.dropped(what, reason)
+    else:
+        notes.unknown(f"--{key}" if len(key) > 1 else f"-{key}", "a profile has no key for it; left out")
+
+
+def _env(value: str, env: dict[str, str], notes: Notes) -> None:
+    name, equals, text = value.partition("=")
+    if not equals:
+        notes.dropped(f"-e {name}", "its value is of the environment, which is not read; add it under env")
+    elif text.startswith(_OWN_PLACE):
+        return
+    elif secret(name):
+        notes.dropped(f"-e {name}", "a secret must not be in a profile; its value was not kept")
+    else:
+        env[name] = text
+
+
+def _mount(key: str, value: str, mounts: list[dict[str, Any]], notes: Notes) -> None:
+    mount = _volume(value) if key == "volume" else _long_mount(value)
+    if mount is None:
+        notes.unknown(f"--{key} {value}", "only a folder of the host at a place in the container is understood")
+    elif not mount["target"].startswith(_OWN_PLACE):
+        if "$" in mount["source"]:
+            notes.note(mount["source"], "a folder with a variable in it; write the real one")
+        mounts.append(mount)
+
+
+def _volume(value: str) -> dict[str, Any] | None:
+    source, _, rest = value.partition(":") if not value.startswith("${") else _after_brace(value)
+    target, _, mode = rest.partition(":")
+    if not target or not source.startswith(("/", "~", "$", ".")):
+        return None
+    return _as_mount(source, target, read_only="ro" in mode.split(","))
+
+
+def _after_brace(value: str) -> tuple[str, str, str]:
+    end = max(value.find("}"), 0)
+    head, colon, rest = value[end:].partition(":")
+    return value[:end] + head, colon, rest
+
+
+def _long_mount(value: str) -> dict[str, Any] | None:
+    parts = dict(part.partition("=")[::2] for part in value.split(","))
+    source, target = (
+        parts.get("source") or parts.get("src"),
+        parts.get("target") or parts.get("dst") or parts.get("destination"),
+    )
+    if parts.get("type", "bind") != "bind" or not source or not target:
+        return None
+    return _as_mount(source, target, read_only=bool({"readonly", "ro"} & set(parts)))
+
+
+def _as_mount(source: str, target: str, *, read_only: bool) -> dict[str, Any]:
+    mount: dict[str, Any] = {"source": source, "target": target}
+    return mount if read_only else mount | {"read_only": False}

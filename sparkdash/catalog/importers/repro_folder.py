@@ -1,0 +1,83 @@
+"""A repro folder (launch_server.sh and its kin) as one family: launch_server.sh the base, the others its variants.
+
+Must not know: the disk; it is handed the files' texts by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from sparkdash.catalog.importers import podman_line
+from sparkdash.catalog.importers.report import Imported, Notes, refused
+from sparkdash.catalog.importers.shell import commands
+from sparkdash.catalog.importers.values import profile_name
+
+BASE = "launch_server.sh"
+_VARIANT = re.compile(r"launch_server[_-](.+)\.sh")
+_BY_KEY = ("args", "env", "models")
+
+
+def read(files: Mapping[str, str], name: str) -> Imported:
+    """The family.
+
+    Raises:
+        ProfileError: there is no launch_server.sh, or a script starts no engine or more than one.
+    """
+    if BASE not in files:
+        raise refused(
+            f"The folder has no {BASE}.", "Give one script, or a folder with launch_server.sh in it or in scripts/."
+        )
+    notes = Notes()
+    base = _only(files, BASE, notes, profile_name(name) or "imported")
+    _local_image(base, files, notes)
+    variants = {}
+    for file in sorted(files):
+        if hit := _VARIANT.fullmatch(file):
+            one = _only(files, file, notes, base["profile"])
+            one.setdefault("image", base.get("image"))
+            variants[profile_name(hit[1]) or "variant"] = difference(base, one)
+    _others(files, notes)
+    return notes.imported("repro folder", base | ({"variants": variants} if variants else {}))
+
+
+def difference(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """What a variant must say so that it becomes `other`: changed keys, and null for what the base has too much."""
+    made: dict[str, Any] = {}
+    for key in (*base, *(key for key in other if key not in base)):
+        old, new = base.get(key), other.get(key)
+        if key in ("profile", "serves") or old == new:
+            continue
+        if key in _BY_KEY:
+            mine, theirs = old or {}, new or {}
+            made[key] = {k: v for k, v in theirs.items() if k not in mine or mine[k] != v} | {
+                k: None for k in mine if k not in theirs
+            }
+        else:
+            made[key] = new
+    return made
+
+
+def _only(files: Mapping[str, str], file: str, notes: Notes, name: str) -> dict[str, Any]:
+    found = [one for words in commands(files[file], notes) if (one := podman_line.command(words, notes, name))]
+    if len(found) != 1:
+        raise refused(f"{file} starts {len(found) or 'no'} known engine(s), and one is expected.")
+    return found[0]
+
+
+def _local_image(base: dict[str, Any], files: Mapping[str, str], notes: Notes) -> None:
+    if "image" not in base and "Dockerfile" in files:
+        base["image"] = f"localhost/{base['profile'].lower()}"
+        notes.note("Dockerfile", f"the image must be built first: podman build -t {base['image']} .")
+
+
+def _others(files: Mapping[str, str], notes: Notes) -> None:
+    for words in commands(files.get("download_models.sh", ""), Notes()):
+        if words[0] in ("hf", "huggingface-cli") and words[1:2] == ["download"] and len(words) > 2:
+            notes.note("download_models.sh", f"fetches {words[2]} from the hub; nothing was fetched")
+    if "wait_for_server.sh" in files:
+        notes.note("wait_for_server.sh", "sparkdash waits by itself, until a first token comes")
+    for file in sorted(files):
+        if file.startswith("bench"):
+            notes.note(file, "was read by nobody: measure with your own client")

@@ -1,0 +1,138 @@
+"""A sparkrun or eugr recipe (v1 and v2) as a profile.
+
+Owns: the recipe's keys, and how `{key}` is filled in. Must not know: runtimes' flags. `env` is never expanded.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from sparkdash.catalog.importers import bounded_yaml, engine_line, podman_line
+from sparkdash.catalog.importers.report import Imported, Notes, refused
+from sparkdash.catalog.importers.shell import commands
+from sparkdash.catalog.importers.values import profile_name, secret
+
+_KEY = re.compile(r"\{([A-Za-z_]\w*)\}")
+_READ = {"sparkrun_version", "recipe_version", "name", "description", "model", "model_revision", "runtime", "container",
+         "defaults", "env", "command", "metadata", "min_nodes", "runtime_version"}  # fmt: skip
+_WHY = {
+    "mods": "patches at start are not part of a profile; bake them into an image", "build_args": "sparkdash builds no images",
+    "builder": "sparkdash builds no images", "builder_config": "sparkdash builds no images",
+    "pre_exec": "sparkdash runs nothing beside the engine", "post_exec": "sparkdash runs nothing beside the engine",
+    "post_commands": "sparkdash runs nothing beside the engine", "benchmark": "figures are measured elsewhere",
+    "max_nodes": "one box", "solo_only": "one box", "mode": "one box", "executor": "podman or docker",
+}  # fmt: skip
+_PROGRAMS = {
+    "vllm": "vllm serve {model}", "eugr-vllm": "vllm serve {model}", "vllm-distributed": "vllm serve {model}", "vllm-ray": "vllm serve {model}",
+    "sglang": "python3 -m sglang.launch_server --model-path {model}", "llama-cpp": "llama-server --hf-repo {model}", "trtllm": "trtllm-serve {model}",
+}  # fmt: skip
+_FLAGS = {
+    "sglang": {"tensor_parallel": "tp-size", "pipeline_parallel": "pp-size", "gpu_memory_utilization": "mem-fraction-static",
+               "max_model_len": "context-length", "max_num_seqs": "max-running-requests"},
+    "llama-cpp": {"served_model_name": "alias"},
+    "trtllm": {"tensor_parallel": "tp_size", "pipeline_parallel": "pp_size", "max_model_len": "max_seq_len"},
+}  # fmt: skip
+_OF_VLLM = {"tensor_parallel": "tensor-parallel-size", "pipeline_parallel": "pipeline-parallel-size"}
+_MAX_PASSES = 5
+
+
+def read(text: str, name: str | None = None) -> Imported:
+    """The recipe as one profile.
+
+    Raises:
+        ProfileError: it is no recipe, or its command starts no known engine.
+    """
+    recipe, notes = bounded_yaml.mapping(text), Notes()
+    for key in (key for key in recipe if key not in _READ):
+        if key in _WHY:
+            notes.dropped(key, _WHY[key])
+        else:
+            notes.unknown(key)
+    words = next((one for one in commands(_command(recipe, notes), notes) if engine_line.recognise(one, "")), None)
+    if words is None:
+        raise refused("The recipe's command starts no engine that sparkdash knows.")
+    found = engine_line.recognise(words, "")
+    assert found is not None  # noqa: S101 - chosen by this very question
+    engine = engine_line.read(*found, notes)
+    if recipe.get("model_revision") and "hf" in engine.models["target"]:
+        engine.models["target"]["revision"] = str(recipe["model_revision"])
+    made = podman_line.profile(
+        engine, _container(recipe, notes), name or profile_name(str(recipe.get("name") or "")), notes
+    )
+    return notes.imported("sparkrun recipe", _dress(made, recipe, notes))
+
+
+def _command(recipe: dict[str, Any], notes: Notes) -> str:
+    given = recipe.get("defaults")
+    defaults = given if isinstance(given, dict) else {}
+    values = {str(key): _text(value) for key, value in defaults.items()} | {"model": str(recipe.get("model") or "")}
+    template = recipe.get("command")
+    if not isinstance(template, str):
+        return _generated(recipe, defaults, values)
+    if str(recipe.get("recipe_version")) == "1":
+        template = template.replace("{{", "{").replace("}}", "}")
+    return _fill(template, {"host": "127.0.0.1", "port": "8000"} | values, notes)
+
+
+def _fill(text: str, values: dict[str, str], notes: Notes) -> str:
+    for _ in range(_MAX_PASSES):
+        filled = _KEY.sub(lambda hit: values.get(hit[1], hit[0]), text)
+        if len(filled) > 50_000:
+            raise refused("The recipe's defaults make a command longer than any real one.")
+        if filled == text:
+            break
+        text = filled
+    for hit in _KEY.finditer(text):
+        notes.note(hit[0], "has no default in the recipe; it stays as text")
+    return text
+
+
+def _generated(recipe: dict[str, Any], defaults: dict[str, Any], values: dict[str, str]) -> str:
+    """The command that the runtime would make of the defaults."""
+    runtime = str(recipe.get("runtime") or "vllm")
+    if runtime not in _PROGRAMS:
+        raise refused(f"The recipe's runtime {runtime!r} is not known here.", f"Known: {', '.join(_PROGRAMS)}.")
+    names = _FLAGS.get(runtime, _OF_VLLM)
+    words = [_PROGRAMS[runtime].replace("{model}", _quote(values["model"]))]
+    for key, value in defaults.items():
+        flag = f"--{names.get(str(key)) or (str(key) if runtime == 'trtllm' else str(key).replace('_', '-'))}"
+        if value not in (None, False):
+            words.append(flag if value is True else f"{flag} {_quote(_text(value))}")
+    return " ".join(words)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, default=str) if isinstance(value, dict | list) else str(value)
+
+
+def _quote(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def _container(recipe: dict[str, Any], notes: Notes) -> dict[str, Any]:
+    image, env, kept = recipe.get("container"), recipe.get("env"), {}
+    for key, value in env.items() if isinstance(env, dict) else ():
+        if secret(str(key)):
+            notes.dropped(f"env.{key}", "a secret must not be in a profile; its value was not kept")
+            continue
+        if "$" in str(value):
+            notes.note(f"env.{key}", "has a variable in it, which is never filled in")
+        kept[str(key)] = str(value)
+    return {"image": image if isinstance(image, str) else None, "env": kept}
+
+
+def _dress(made: dict[str, Any], recipe: dict[str, Any], notes: Notes) -> dict[str, Any]:
+    metadata = recipe.get("metadata")
+    about = recipe.get("description") or (metadata.get("description") if isinstance(metadata, dict) else None)
+    if isinstance(about, str):
+        made = {"profile": made["profile"], "about": " ".join(about.split())} | made
+    for key in metadata if isinstance(metadata, dict) else ():
+        if key != "description":
+            notes.dropped(f"metadata.{key}", "describes the model; a profile says only what it needs")
+    nodes = recipe.get("min_nodes")
+    if isinstance(nodes, int) and nodes > 1:
+        made["nodes"] = nodes
+        made["cannot_run"] = f"it needs {nodes} nodes"
+    return made

@@ -1,0 +1,215 @@
+"""Importers: scripts, recipes, llama-swap configurations and repro folders become profiles."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkdash.catalog import importers
+from sparkdash.catalog.importers import Imported, write
+from sparkdash.errors import ProfileError
+
+DATA = Path(__file__).parents[1] / "data" / "imports"
+
+
+def got(file: str) -> Imported:
+    return importers.read((DATA / file).read_text())
+
+
+def said(imported: Imported) -> str:
+    return "\n".join(map(str, imported.remarks))
+
+
+def only(text: str) -> dict[str, Any]:
+    (profile,) = importers.read(text).profiles
+    return profile
+
+
+@pytest.mark.parametrize("file", sorted(p.name for p in DATA.iterdir() if p.is_file() and p.name != "llama_swap.yaml"))
+def test_every_input_becomes_a_profile_that_loads(file: str) -> None:
+    """The YAML that is shown has been through the catalog's own loader."""
+    imported = got(file)
+    (profile,) = imported.profiles
+    found = write.tried({"x": write.yaml_text(profile, imported, file)})
+    assert found.problems == ()
+    assert list(found.profiles) == [profile["profile"]]
+
+
+def test_the_published_line_keeps_what_it_says() -> None:
+    """Image, mount, variable and flags are there; what sparkdash decides itself is named in the report."""
+    imported = got("turbo_eagle3.sh")
+    assert imported.profiles[0] == {
+        "profile": "vllm-turbo",
+        "engine": "vllm",
+        "image": "localhost/vllm-turbo:dual",
+        "models": {
+            "target": {"path": "/data/tensordata/Qwen3-Coder-30B-A3B-Instruct-NVFP4"},
+            "drafter": {"path": "/data/tensordata/Qwen3-Coder-30B-A3B-EAGLE3"},
+        },
+        "serves": ["qwen3-coder"],
+        "args": {
+            "gpu-memory-utilization": 0.05,
+            "kv-cache-memory-bytes": "10G",
+            "max-model-len": 32768,
+            "trust-remote-code": True,
+            "speculative-config": {"model": "{drafter}", "method": "eagle3", "num_speculative_tokens": 1},
+        },
+        "env": {"VLLM_USE_FLASHINFER_MOE_FP4": "0"},
+        "mounts": [{"source": "/data/tensordata", "target": "/data/tensordata", "read_only": False}],
+    }
+    assert "rewritten: --speculative-model, --speculative-method, --num-speculative-tokens" in said(imported)
+    assert "dropped: --security-opt label=disable" in said(imported)
+
+
+def test_the_written_file_is_readable() -> None:
+    """Provenance and report stand above; short mappings stand on one line."""
+    imported = got("llamacpp.sh")
+    assert write.yaml_text(imported.profiles[0], imported, "llamacpp.sh") == (
+        "# Imported from llamacpp.sh (a command line).\n"
+        "#\n"
+        "# What it does not say as its source did:\n"
+        "#   dropped: --host: sparkdash sets the address itself\n"
+        "#   dropped: --port: sparkdash sets the address itself\n"
+        "#   dropped: --no-mmap: sparkdash sets it by itself\n"
+        "profile: minimax\n"
+        "engine: llamacpp\n"
+        "image: ghcr.io/ggml-org/llama.cpp:server-cuda\n"
+        "command: [/app/llama-server]\n"
+        "models:\n"
+        "  target: {path: /models/gguf/MiniMax-M2.7-Q3.gguf}\n"
+        "  drafter: {path: /models/gguf/draft.gguf}\n"
+        "serves: [minimax-m2.7]\n"
+        "args:\n"
+        "  model-draft: '{drafter}'\n"
+        "  ctx-size: 65536\n"
+        "  n-gpu-layers: 999\n"
+        "  flash-attn: on\n"
+        "  jinja: true\n"
+    )
+
+
+def test_variables_of_the_script_are_text_and_those_of_the_environment_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A literal assignment and a default are filled in; $HOME stays, whatever it is here, and `'$X'` is no variable."""
+    monkeypatch.setenv("HOME", "/secret-home")
+    imported = importers.read(
+        "M=/m/x\nF=(--max-num-seqs 2 # two\n --dtype auto)\n"
+        'podman run -v $HOME/h:/h:ro --name a img vllm serve "$M" "${F[@]}" --seed ${S:-7} --x \'$M\' --y "$(date)" # end'
+    )
+    profile = imported.profiles[0]
+    assert profile["models"] == {"target": {"path": "/m/x"}}
+    assert profile["args"] == {"max-num-seqs": 2, "dtype": "auto", "seed": 7, "x": "$M", "y": "$(date)"}
+    assert profile["mounts"] == [{"source": "$HOME/h", "target": "/h"}]
+    assert "$HOME/h: a folder with a variable in it" in said(imported)
+    assert "secret-home" not in said(imported)
+
+
+def test_secrets_are_not_copied() -> None:
+    """Neither the profile nor the report has the value; a flag that only counts tokens is no secret."""
+    imported = importers.read(
+        "podman run -e HF_TOKEN=hf_abc img vllm serve a/b --api-key sk-abc --max-num-batched-tokens 9"
+    )
+    assert "hf_abc" not in str(imported)
+    assert "sk-abc" not in str(imported)
+    assert imported.profiles[0]["args"] == {"max-num-batched-tokens": 9}
+
+
+def test_several_commands_become_several_profiles() -> None:
+    """Each run its own; one name twice is numbered, and an alias stays with the first."""
+    line = "docker run --gpus all --name a img vllm serve x/y --served-model-name z\n"
+    assert [(one["profile"], one.get("serves")) for one in importers.read(line * 2).profiles] == [
+        ("a", ["z"]),
+        ("a-2", None),
+    ]
+
+
+def test_flags_of_every_shape() -> None:
+    """`--k v`, `--k=v`, bare, dotted, underscored, short, repeated, JSON; a bare flag does not take the model."""
+    assert only(
+        "vllm serve --trust-remote-code a/b --max_model_len=5 -tp 2 --a.b.c 1 --a.d x --j '{\"k\": [1]}' --r 1 --r 2 --n -1"
+    ) == {
+        "profile": "b",
+        "engine": "vllm",
+        "models": {"target": {"hf": "a/b"}},
+        "args": {
+            "trust-remote-code": True,
+            "max-model-len": 5,
+            "tensor-parallel-size": 2,
+            "a": {"b": {"c": 1}, "d": "x"},
+            "j": {"k": [1]},
+            "r": 2,
+            "n": -1,
+        },
+    }
+
+
+def test_a_recipe_is_filled_from_its_defaults() -> None:
+    """v2 with JSON braces, v1 with doubled ones, and one without a command at all."""
+    two, one, none = got("recipe_v2.yaml"), got("recipe_v1.yaml"), got("recipe_generated.yaml")
+    assert two.profiles[0]["models"]["target"] == {"hf": "nvidia/Qwen3.6-35B-A3B-NVFP4", "revision": "abc123"}
+    assert two.profiles[0]["args"]["speculative-config"] == {"method": "mtp", "num_speculative_tokens": 2}
+    assert "unknown: surprise" in said(two)
+    assert "dropped: mods" in said(two)
+    assert "HF_TOKEN" not in two.profiles[0]["env"]
+    assert one.profiles[0]["profile"] == "Glm-Air-AWQ"
+    assert one.profiles[0]["args"] == {"max-model-len": 65536, "override-generation-config": {"top_k": 5}}
+    assert none.profiles[0]["args"]["context-length"] == 8192
+    assert none.profiles[0]["cannot_run"] == "it needs 2 nodes"
+
+
+def test_a_llama_swap_configuration_gives_a_profile_for_each_model() -> None:
+    """Macros are filled in, aliases kept, setParams become request defaults; what has no place is named."""
+    imported = got("llama_swap.yaml")
+    coder, local = imported.profiles
+    assert (coder["profile"], coder["about"]) == ("coder", "the coder")
+    assert (coder["serves"], coder["request"]) == (["gpt-4o", "code"], {"temperature": 0.2})
+    assert local["models"] == {"target": {"path": "${env.HOME}/x.gguf"}}
+    assert "dropped: groups" in said(imported)
+    assert "unknown: models.coder.filters.stripParams" in said(imported)
+
+
+def test_a_repro_folder_is_one_family() -> None:
+    """launch_server.sh is the base; another script says only what it changes, with null for what it leaves out."""
+    folder = DATA / "repro"
+    files = {p.name: p.read_text() for p in (*folder.iterdir(), *(folder / "scripts").iterdir()) if p.is_file()}
+    imported = importers.read_folder(files, "repro")
+    (profile,) = imported.profiles
+    assert profile["variants"] == {
+        "ar": {"models": {"drafter": None}, "args": {"max-num-seqs": 4, "speculative-config": None}}
+    }
+    found = write.tried({"x": write.yaml_text(profile, imported, "repro")})
+    assert found.problems == ()
+    assert "drafter" not in found.profiles["repro/ar"].models
+    assert "fetches nvidia/Qwen3.6-27B-NVFP4" in said(imported)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "empty"),
+        ("ls -l", "No command in it"),
+        ("podman run img vllm serve 'a/b", "never closed"),
+        ("cat <<EOF\npodman run x\nEOF\n", "here-document"),
+        ("podman run img vllm serve --dtype auto", "names no model"),
+        ("a\x00b", "control characters"),
+        ("x" * 600_000, "longer than"),
+        ("models: {a: &a [*a]}", "alias inside"),
+        ("models:\n  a: " + "[" * 60 + "]" * 60, "deeper"),
+        ("models: []", "no `models`"),
+        ("container: x\nruntime: atlas\nmodel: a/b", "'atlas' is not known"),
+        ("container: [", "not valid YAML"),
+    ],
+)
+def test_what_gives_no_profile_says_why(text: str, why: str) -> None:
+    """A ProfileError, never another exception."""
+    with pytest.raises(ProfileError, match=why) as caught:
+        importers.read(text)
+    assert caught.value.code == "import_refused"
+
+
+def test_a_billion_laughs_are_not_laughed() -> None:
+    """Nested aliases are refused before anything is built of them."""
+    laughs = "models: {}\na0: &a0 [x, x]\n" + "".join(
+        f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)
+    )
+    with pytest.raises(ProfileError, match="alias inside"):
+        importers.read(laughs)

@@ -1,0 +1,96 @@
+"""`sparkdash profiles import`."""
+
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+LINE = "podman run --gpus all --name mine img:1 vllm serve a/b\n"
+DATA = Path(__file__).parents[1] / "data" / "imports"
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "start.sh"
+    path.write_text(LINE)
+    return path
+
+
+def typed_in(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    """What stdin gives."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+
+def test_a_script_is_printed_as_a_profile(sparkdash: Run, script: Path) -> None:
+    """YAML on stdout, nothing on stderr."""
+    done = sparkdash("profiles", "import", str(script), "--name", "other")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("# Imported from start.sh")
+    assert "profile: other\nengine: vllm\nimage: img:1\n" in done.out
+
+
+def test_stdin_is_read(sparkdash: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`-` stands for it; `--json` gives the profile and the report."""
+    typed_in(monkeypatch, LINE.encode())
+    done = sparkdash("profiles", "import", "-", "--json")
+    assert done.json()["profiles"][0]["models"] == {"target": {"hf": "a/b"}}
+    assert done.json()["problems"] == []
+
+
+def test_a_file_is_not_overwritten_unasked(sparkdash: Run, script: Path, tmp_path: Path) -> None:
+    """A folder gets NAME.yaml; the second time only with --force."""
+    argv = ("profiles", "import", str(script), "-o", str(tmp_path))
+    assert sparkdash(*argv).code == 0
+    (tmp_path / "mine.yaml").write_text("mine\n")
+    refused = sparkdash(*argv)
+    assert refused.code == 2
+    assert "Already there" in refused.err
+    assert (tmp_path / "mine.yaml").read_text() == "mine\n"
+    assert sparkdash(*argv, "--force").code == 0
+    assert "profile: mine" in (tmp_path / "mine.yaml").read_text()
+
+
+def test_several_profiles_need_a_folder(sparkdash: Run, tmp_path: Path) -> None:
+    """They are not put into one file, which could hold only one family."""
+    many = tmp_path / "many.sh"
+    many.write_text(LINE * 2)
+    done = sparkdash("profiles", "import", str(many), "-o", str(tmp_path / "one.yaml"))
+    assert done.code == 2
+    assert "2 profiles (mine, mine-2)" in done.err
+    assert not (tmp_path / "one.yaml").exists()
+
+
+def test_what_is_left_to_mend_is_told(sparkdash: Run) -> None:
+    """The profile is shown all the same, and the exit code is 2."""
+    done = sparkdash("profiles", "import", str(DATA / "llama_swap.yaml"))
+    assert done.code == 2
+    assert "profile: coder" in done.out
+    assert "image: is missing" in done.err
+
+
+def test_a_repro_folder_is_read(sparkdash: Run) -> None:
+    """Its scripts/ folder too; the family bears the folder's name."""
+    done = sparkdash("profiles", "import", str(DATA / "repro"))
+    assert done.code == 0
+    assert "profile: repro\n" in done.out
+    assert "variants:\n  ar:\n" in done.out
+
+
+def test_input_that_cannot_be_read(sparkdash: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file, a binary, an empty stdin, a folder without scripts: each one line and exit code 2."""
+    (tmp_path / "binary").write_bytes(b"\x7fELF\xff\x00")
+    typed_in(monkeypatch, b" \n")
+    asked = {
+        "nowhere.sh": "No such file",
+        str(tmp_path / "binary"): "not UTF-8",
+        "-": "empty",
+        str(tmp_path): "no launch_server.sh",
+    }
+    for source, why in asked.items():
+        done = sparkdash("profiles", "import", source)
+        assert (done.code, done.out) == (2, "")
+        assert why in done.err
