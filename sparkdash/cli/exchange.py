@@ -1,22 +1,25 @@
-"""`sparkdash profiles import`: profiles out of what people already have.
+"""`sparkdash profiles import` and `export`: profiles out of what people already have, and into it.
 
-Owns: reading the given file, folder or stdin, and writing what came of it. Must not know: any format.
+Owns: reading the given file, folder or stdin, and writing what came of it. Must not know: any format's insides.
 """
 
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.parameters import AsJson
+from sparkdash.cli.parameters import AsJson, ProfileName
 from sparkdash.cli.screen import emit, tell
 from sparkdash.errors import ProfileError
 
 if TYPE_CHECKING:
     from sparkdash.catalog.importers import Imported
+    from sparkdash.domain.container import ContainerSpec
+    from sparkdash.domain.profile import Profile
 
 STDIN = "-"
 MAX_BYTES = 1_000_000
@@ -62,6 +65,48 @@ def import_profiles(
             problems=problems,
             hint="What is left open was not in the source.",
         )
+
+
+class Format(StrEnum):
+    """What a profile can become."""
+
+    PODMAN = "podman"
+    QUADLET = "quadlet"
+    SPARKRUN = "sparkrun"
+    LLAMA_SWAP = "llama-swap"
+
+
+def export_profile(
+    profile: ProfileName,
+    form: Annotated[Format, typer.Option("--as", help="What it becomes.")] = Format.PODMAN,
+) -> None:
+    """Print PROFILE as a podman command, a quadlet unit, a sparkrun recipe, or a llama-swap model.
+
+    \b
+    Examples:
+      sparkdash profiles export gpt-oss-120b --as podman
+      sparkdash profiles export gpt-oss-120b --as quadlet > oss.container
+    """
+    from sparkdash.cli.local import exported
+
+    found, spec = exported(profile)
+    typer.echo(_exported(form, found, spec))
+
+
+def _exported(form: Format, profile: Profile, spec: ContainerSpec) -> str:
+    from sparkdash.catalog.exporters import llama_swap, quadlet, sparkrun
+    from sparkdash.engines.registry import adapter
+    from sparkdash.host.podman_argv import PODMAN, run, shell
+
+    match form:
+        case Format.PODMAN:
+            return shell(run(PODMAN, spec))
+        case Format.QUADLET:
+            return quadlet.unit(profile, spec)
+        case Format.SPARKRUN:
+            return sparkrun.recipe(profile, spec)
+        case Format.LLAMA_SWAP:
+            return llama_swap.model(profile, spec, run(PODMAN, spec), alive=adapter(profile.engine).probes.alive)
 
 
 def _read(source: str, name: str | None) -> Imported:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from sparkdash import paths, settings
 from sparkdash.catalog import Catalog, load, summary
-from sparkdash.domain.container import LABEL_OWNER, ContainerSpec
+from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, LABEL_SERVES, ContainerSpec
 from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.engines.adapter import Launch
 from sparkdash.engines.registry import adapter
@@ -86,6 +86,19 @@ def command(name: str) -> Command:
         ProfileError: the profile lacks something; or the settings are not valid.
     """
     known = settings.load()
+    profile = _startable(name)
+    argv = _runtime(known).command(_spec(profile, known))
+    return Command(profile.name, known.runtime, argv, shell(argv))
+
+
+def exported(name: str) -> tuple[Profile, ContainerSpec]:
+    """A profile and its container, marked as nobody's, so that no daemon takes it for its own; raises as `command`."""
+    known, profile = settings.load().model_copy(update={"runtime": "podman"}), _startable(name)
+    labels = {LABEL_PROFILE: profile.name} | ({LABEL_SERVES: ",".join(profile.serves)} if profile.serves else {})
+    return profile, _spec(profile, known).model_copy(update={"labels": labels})
+
+
+def _startable(name: str) -> Profile:
     profile = catalog().find(name)
     if profile.cannot_run:
         raise AdmissionError(
@@ -98,8 +111,7 @@ def command(name: str) -> Command:
             f"{profile.name} is an engine that listens at {profile.url}: sparkdash does not start it.",
             code="not_managed",
         )
-    argv = _runtime(known).command(_spec(profile, known))
-    return Command(profile.name, known.runtime, argv, shell(argv))
+    return profile
 
 
 def _runtime(known: Settings) -> Runtime:

@@ -35,6 +35,7 @@ for command in (
 ):
     app.command()(command)
 profiles.app.command("import")(exchange.import_profiles)
+profiles.app.command("export")(exchange.export_profile)
 app.add_typer(profiles.app, name="profiles")
 
 

@@ -11,6 +11,8 @@ from sparkdash.domain.base import Frozen
 from sparkdash.domain.profile import Mount
 
 LABEL_PROFILE = "sparkdash.profile"
+LABEL_SERVES = "sparkdash.serves"
+"""Aliases with commas between them; only on an exported command, for engines whose own flags cannot say them."""
 LABEL_FINGERPRINT = "sparkdash.fingerprint"
 LABEL_PORT = "sparkdash.port"
 LABEL_OWNER = "sparkdash.owner"

@@ -20,7 +20,7 @@ Run = Callable[..., Any]
 
 COMMANDS = [
     (), ("serve",), ("status",), ("use",), ("stop",), ("cancel",), ("logs",), ("run",), ("pull",), ("demo",), ("version",),
-    ("profiles",), ("profiles", "list"), ("profiles", "show"), ("profiles", "check"), ("profiles", "import"),
+    ("profiles",), ("profiles", "list"), ("profiles", "show"), ("profiles", "check"), ("profiles", "import"), ("profiles", "export"),
     ("profiles", "rules"), ("profiles", "schema"),
 ]  # fmt: skip
 

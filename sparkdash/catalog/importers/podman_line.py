@@ -14,12 +14,15 @@ from sparkdash.catalog.importers.engine_line import Engine
 from sparkdash.catalog.importers.report import Imported, Notes, refused
 from sparkdash.catalog.importers.shell import commands
 from sparkdash.catalog.importers.values import aliases, profile_name, secret
+from sparkdash.domain.container import LABEL_PROFILE, LABEL_SERVES
 
 RUNTIMES = ("podman", "docker")
 DEFAULT_SHM = "8g"
 """What sparkdash gives engines other than llama.cpp anyway."""
 
-_LABEL = "sparkdash.profile="
+_LABEL = f"{LABEL_PROFILE}="
+_ALIASES = f"{LABEL_SERVES}="
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OWN_PLACE = "/sparkdash/"
 """Where sparkdash itself puts caches in a container."""
 
@@ -124,7 +127,10 @@ def _container(words: list[str], notes: Notes, name: str | None) -> dict[str, An
             f"its command starts no engine that is known here ({' '.join(inside[:3]) or 'none given'}); left out",
         )
         return None
-    return profile(engine_line.read(*found, notes), container, name or hint, notes)
+    aliased = container.pop("names", [])
+    engine = engine_line.read(*found, notes)
+    engine.names += aliased
+    return profile(engine, container, name or hint.removeprefix("sparkdash-"), notes)
 
 
 def _unwrap(words: list[str], notes: Notes) -> list[str]:
@@ -175,12 +181,14 @@ def _short(word: str, words: list[str], index: int, options: list[tuple[str, str
 
 
 def _fields(options: list[tuple[str, str | None]], notes: Notes) -> dict[str, Any]:
-    made: dict[str, Any] = {"env": {}, "mounts": [], "tmpfs": [], "gpu": False}
+    made: dict[str, Any] = {"env": {}, "env_from": [], "mounts": [], "tmpfs": [], "gpu": False}
     for key, value in options:
         if key == "name" and value:
             made["name"] = made.get("name") or value
         elif key == "label" and value and value.startswith(_LABEL):
             made["name"] = value.removeprefix(_LABEL)
+        elif key == "label" and value and value.startswith(_ALIASES):
+            made["names"] = value.removeprefix(_ALIASES).split(",")
         elif key == "entrypoint" and value:
             made["entrypoint"] = [value]
         elif key == "shm-size" and value:
@@ -188,7 +196,7 @@ def _fields(options: list[tuple[str, str | None]], notes: Notes) -> dict[str, An
         elif key == "tmpfs" and value:
             made["tmpfs"].append(value)
         elif key == "env" and value:
-            _env(value, made["env"], notes)
+            variable(value, made, notes)
         elif key in ("volume", "mount") and value:
             _mount(key, value, made["mounts"], notes)
         elif (
@@ -219,16 +227,24 @@ def _left_out(key: str, value: str | None, notes: Notes) -> None:
         notes.unknown(f"--{key}" if len(key) > 1 else f"-{key}", "a profile has no key for it; left out")
 
 
-def _env(value: str, env: dict[str, str], notes: Notes) -> None:
+def variable(value: str, made: dict[str, Any], notes: Notes) -> None:
+    """`NAME=text`, or `NAME` alone, into `made`: by its name only when it is a reference or a secret."""
     name, equals, text = value.partition("=")
-    if not equals:
-        notes.dropped(f"-e {name}", "its value is of the environment, which is not read; add it under env")
-    elif text.startswith(_OWN_PLACE):
+    if text.startswith(_OWN_PLACE):
         return
-    elif secret(name):
-        notes.dropped(f"-e {name}", "a secret must not be in a profile; its value was not kept")
+    if _VARIABLE.fullmatch(name) and (not equals or text in (f"${name}", f"${{{name}}}")):
+        made["env_from"].append(name)
+        notes.note(f"-e {name}", "taken from the daemon's environment at the start; its value was not looked up")
+    elif _VARIABLE.fullmatch(name) and secret(name):
+        made["env_from"].append(name)
+        notes.dropped(
+            f"-e {name}",
+            "a secret must not be in a profile: its value was not kept, set it in the daemon's environment",
+        )
+    elif equals and name:
+        made["env"][name] = text
     else:
-        env[name] = text
+        notes.unknown(f"-e {name}")
 
 
 def _mount(key: str, value: str, mounts: list[dict[str, Any]], notes: Notes) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from sparkdash.catalog.importers import bounded_yaml, engine_line, podman_line
 from sparkdash.catalog.importers.report import Imported, Notes, refused
 from sparkdash.catalog.importers.shell import commands
-from sparkdash.catalog.importers.values import profile_name, secret
+from sparkdash.catalog.importers.values import profile_name
 
 _KEY = re.compile(r"\{([A-Za-z_]\w*)\}")
 _READ = {"sparkrun_version", "recipe_version", "name", "description", "model", "model_revision", "runtime", "container",
@@ -112,15 +112,11 @@ def _quote(text: str) -> str:
 
 
 def _container(recipe: dict[str, Any], notes: Notes) -> dict[str, Any]:
-    image, env, kept = recipe.get("container"), recipe.get("env"), {}
+    image, env = recipe.get("container"), recipe.get("env")
+    made: dict[str, Any] = {"image": image if isinstance(image, str) else None, "env": {}, "env_from": []}
     for key, value in env.items() if isinstance(env, dict) else ():
-        if secret(str(key)):
-            notes.dropped(f"env.{key}", "a secret must not be in a profile; its value was not kept")
-            continue
-        if "$" in str(value):
-            notes.note(f"env.{key}", "has a variable in it, which is never filled in")
-        kept[str(key)] = str(value)
-    return {"image": image if isinstance(image, str) else None, "env": kept}
+        podman_line.variable(f"{key}={value}", made, notes)
+    return made
 
 
 def _dress(made: dict[str, Any], recipe: dict[str, Any], notes: Notes) -> dict[str, Any]:

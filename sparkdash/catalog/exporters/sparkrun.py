@@ -1,0 +1,54 @@
+"""A profile as a sparkrun recipe, version 2."""
+
+from __future__ import annotations
+
+import io
+import shlex
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
+
+from sparkdash.catalog.exporters import own
+from sparkdash.domain.container import ContainerSpec
+from sparkdash.domain.profile import EngineKind, Profile
+
+_RUNTIMES = {EngineKind.LLAMACPP: "llama-cpp"}
+_HOST = "0.0.0.0"  # noqa: S104 - sparkrun's own default; its containers are reached from other boxes
+_PORT = 8000
+
+
+def recipe(profile: Profile, spec: ContainerSpec) -> str:
+    """The recipe; its command is the profile's, with {model}, {host} and {port} left to sparkrun."""
+    given: dict[str, Any] = {
+        "recipe_version": DoubleQuotedScalarString("2"),
+        "name": profile.name,
+        "description": profile.about,
+        "model": profile.models["target"].ref,
+        "runtime": _RUNTIMES.get(profile.engine, profile.engine.value),
+        "container": spec.image,
+        "min_nodes": profile.nodes if profile.nodes > 1 else None,
+        "defaults": {"host": _HOST, "port": _PORT},
+        "env": own.environment(spec) | {name: f"${name}" for name in spec.env_from},
+        "command": LiteralScalarString(_command(profile, spec)),
+    }
+    out = io.StringIO()
+    writer = YAML()
+    writer.width = 118
+    writer.dump({key: value for key, value in given.items() if value}, out)
+    return "\n".join(
+        [*own.lost(profile, "mounts", "tmpfs", "shm_size", "gpu", "request", "memory"), out.getvalue()]
+    ).rstrip()
+
+
+def _command(profile: Profile, spec: ContainerSpec) -> str:
+    """One flag with its values a line; a template's own words stay unquoted."""
+    words = own.words(spec, {"--host": "{host}", "--port": "{port}"})
+    model = profile.models["target"].ref
+    lines: list[list[str]] = [[]]
+    for word in words:
+        if word.startswith("--"):
+            lines.append([])
+        template = word in ("{host}", "{port}") or (word == model and len(lines) <= 2)
+        lines[-1].append("{model}" if word == model and template else word if template else shlex.quote(word))
+    return " \\\n  ".join(" ".join(line) for line in lines) + "\n"
