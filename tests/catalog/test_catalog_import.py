@@ -213,3 +213,37 @@ def test_a_billion_laughs_are_not_laughed() -> None:
     )
     with pytest.raises(ProfileError, match="alias inside"):
         importers.read(laughs)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A=xxxxxxxx\n" + "A=$A$A\n" * 60 + "podman run img vllm serve $A",
+        "F=(x y)\n" + 'F=("${F[@]}" "${F[@]}")\n' * 60,
+        "macros:\n  a0: xxxxxxxx\n"
+        + "".join(f"  a{i}: {('${a' + str(i - 1) + '}') * 9}\n" for i in range(1, 12))
+        + "models: {m: {cmd: x}}",
+        f"container: x\ndefaults: {{a: '{'x' * 200_000}'}}\ncommand: \"vllm serve {'{a}' * 50_000}\"",
+        'container: x\ndefaults: {a: "{a}{a}{a}{a}{a}{a}{a}{a}{a}{a}{a}{a}{a}{a}{a}{a}{a}{a}{a}{a}"}\ncommand: "{a}"',
+    ],
+    ids=["variable", "array", "macro", "default", "itself"],
+)
+def test_text_that_grows_without_end_is_refused(text: str) -> None:
+    """Doubling sixty times is noticed before the memory is gone."""
+    with pytest.raises(ProfileError, match="longer than"):
+        importers.read(text)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["$(", "`", "'", '"', "${A", "(", "A=(", "\\\n", "$A ", "a<b ", "--x=[", "-", "{a}", "- ", "[", "? ", "&a ", "9"],
+)
+@pytest.mark.parametrize("start", ["podman run img vllm serve a/b ", "models:\n  a: "], ids=["script", "yaml"])
+def test_long_runs_of_one_thing_end_soon(start: str, piece: str) -> None:
+    """A profile or an error within the time a test may take, at the greatest length that is read."""
+    text = start + piece * (importers.MAX_CHARACTERS // len(piece) - 20)
+    try:
+        outcome: object = importers.read(text)
+    except ProfileError as error:
+        outcome = error
+    assert outcome

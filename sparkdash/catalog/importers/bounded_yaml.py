@@ -9,13 +9,16 @@ from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
-from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
+from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, ScalarEvent
 
 from sparkdash.catalog.importers.report import refused
 
 MAX_EVENTS = 20_000
 MAX_DEPTH = 30
 MAX_ALIASES = 100
+MAX_SCALAR = 300_000
+MAX_PLAIN = 20_000
+"""Characters of a value without quotes, in which numbers and dates are looked for."""
 
 
 def mapping(text: str) -> dict[str, Any]:
@@ -51,6 +54,9 @@ def _measure(text: str) -> None:
             aliases += 1
             if any(anchored):
                 raise refused("The YAML has an alias inside of an anchored value; such files can grow without end.")
+        elif isinstance(event, ScalarEvent):
+            if len(event.value) > (MAX_SCALAR if event.style else MAX_PLAIN):
+                raise refused("The YAML has a value longer than any recipe's.")
         elif isinstance(event, CollectionStartEvent):
             depth += 1
             anchored.append(event.anchor is not None)

@@ -11,7 +11,7 @@ from typing import Any
 from sparkdash.catalog.importers import bounded_yaml, podman_line
 from sparkdash.catalog.importers.report import Imported, Notes, refused
 from sparkdash.catalog.importers.shell import commands
-from sparkdash.catalog.importers.values import aliases, profile_name, shallow
+from sparkdash.catalog.importers.values import aliases, filled, profile_name, shallow
 from sparkdash.errors import ProfileError
 
 _MACRO = re.compile(r"\$\{([A-Za-z_][\w.-]*)\}")
@@ -69,13 +69,13 @@ def _macros(given: Any, known: dict[str, str], notes: Notes) -> dict[str, str]:
 
 
 def _fill(text: str, macros: dict[str, str], notes: Notes) -> str:
-    filled = _MACRO.sub(lambda hit: macros.get(hit[1], hit[0]), text)
-    if len(filled) > _MAX_CMD:
+    made = filled(_MACRO, text, macros)
+    if len(made) > _MAX_CMD:
         raise refused("The macros of the configuration make a command longer than any real one.")
-    for hit in _MACRO.finditer(filled):
+    for hit in _MACRO.finditer(made):
         if hit[1].startswith("env."):
             notes.note(hit[0], "is of the environment, which is never read; it stays as text")
-    return filled
+    return made
 
 
 def _model(model: str, body: Any, shared: Any, notes: Notes) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 
 from sparkdash.catalog.importers.report import Notes, refused
+from sparkdash.catalog.importers.values import MAX_COMMAND, too_long
 
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(\[@\])?(?::?-([^{}$`]*))?\})")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
@@ -64,6 +65,7 @@ class _Reader:
         self._variables = variables
         self._notes = notes
         self._count = 0
+        self._grown = 0
 
     def commands(self) -> Iterator[list[str]]:
         words: list[str] = []
@@ -99,7 +101,7 @@ class _Reader:
             self._at += 1
         self._word()
 
-    def _word(self) -> list[str]:
+    def _word(self, *, in_array: bool = False) -> list[str]:
         """The next word; a whole `${NAME[@]}` gives as many as the array has, `NAME=(…)` none."""
         self._count += 1
         if self._count > _MAX_WORDS:
@@ -120,7 +122,7 @@ class _Reader:
                 parts.append(char)
                 self._at += 1
         text = "".join(parts)
-        if self._text.startswith("(", self._at) and re.fullmatch(r"[A-Za-z_]\w*\+?=", text):
+        if not in_array and self._text.startswith("(", self._at) and re.fullmatch(r"[A-Za-z_]\w*\+?=", text):
             self._array(text)
             return []
         return spliced if spliced is not None and not text else [text]
@@ -136,7 +138,7 @@ class _Reader:
             elif self._text.startswith("\\\n", self._at):
                 self._at += 2
             else:
-                words += self._word()
+                words += self._word(in_array=True)
         self._at += 1
         name = text.rstrip("+=")
         old = self._variables.get(name)
@@ -185,6 +187,9 @@ class _Reader:
     def _variable(self, hit: re.Match[str], parts: list[str]) -> list[str] | None:
         name, default = hit[1] or hit[2], hit[4]
         value = self._variables.get(name, default)
+        self._grown += sum(map(len, value)) + len(value) if isinstance(value, list) else len(value or "")
+        if self._grown > MAX_COMMAND:
+            raise too_long()
         if isinstance(value, list):
             return list(value)
         if value is None:

@@ -12,7 +12,7 @@ from typing import Any
 from sparkdash.catalog.importers import bounded_yaml, engine_line, podman_line
 from sparkdash.catalog.importers.report import Imported, Notes, refused
 from sparkdash.catalog.importers.shell import commands
-from sparkdash.catalog.importers.values import profile_name
+from sparkdash.catalog.importers.values import filled, profile_name
 
 _KEY = re.compile(r"\{([A-Za-z_]\w*)\}")
 _READ = {"sparkrun_version", "recipe_version", "name", "description", "model", "model_revision", "runtime", "container",
@@ -78,12 +78,9 @@ def _command(recipe: dict[str, Any], notes: Notes) -> str:
 
 def _fill(text: str, values: dict[str, str], notes: Notes) -> str:
     for _ in range(_MAX_PASSES):
-        filled = _KEY.sub(lambda hit: values.get(hit[1], hit[0]), text)
-        if len(filled) > 50_000:
-            raise refused("The recipe's defaults make a command longer than any real one.")
-        if filled == text:
+        before, text = text, filled(_KEY, text, values)
+        if text == before:
             break
-        text = filled
     for hit in _KEY.finditer(text):
         notes.note(hit[0], "has no default in the recipe; it stays as text")
     return text

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
+from sparkdash.catalog.importers.report import refused
 from sparkdash.domain.profile import AUTO
+from sparkdash.errors import ProfileError
 
 _INT = re.compile(r"-?(0|[1-9]\d{0,14})")
 _FLOAT = re.compile(r"-?\d{1,9}\.\d{1,9}")
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*")
 _SECRET = re.compile(r"(?:^|_)(?:TOKEN|API_?KEY|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_|$)", re.IGNORECASE)
 _MAX_DEPTH = 12
+MAX_COMMAND = 600_000
+"""Characters; a little above what an input may have, as every literal script passes through unchanged."""
 
 
 def typed(word: str) -> Any:
@@ -28,6 +33,30 @@ def typed(word: str) -> Any:
             return word
         return value if shallow(value) else word
     return word
+
+
+def filled(pattern: re.Pattern[str], text: str, values: Mapping[str, str]) -> str:
+    """`text` with every hit whose first group is in `values` replaced; stops before the result outgrows any real command.
+
+    Raises:
+        ProfileError: it does.
+    """
+    size = len(text)
+
+    def put(hit: re.Match[str]) -> str:
+        nonlocal size
+        value = values.get(hit[1], hit[0])
+        size += len(value)
+        if size > MAX_COMMAND:
+            raise too_long()
+        return value
+
+    return pattern.sub(put, text)
+
+
+def too_long() -> ProfileError:
+    """The error for text that grows beyond any real command while its variables are filled in."""
+    return refused(f"With its variables filled in, it is longer than {MAX_COMMAND} characters.")
 
 
 def shallow(value: Any, depth: int = 0) -> bool:
