@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
+from http import HTTPStatus
 
 import structlog
 
@@ -109,7 +110,7 @@ class _Relay:
                 await self._to_the_end(group)
                 watcher.cancel()
         except* ClientGone:
-            self._row.ended(RequestState.GONE, error="client_gone", **self._figures())
+            self._left()
         finally:
             self._row.ended(RequestState.FAILED, error="gateway_stopped")
 
@@ -235,6 +236,13 @@ class _Relay:
             sequence=max(tap.sequence, waiting.said - 1),
         )
         return last if tap.between_frames else b"\n\n" + last
+
+    def _left(self) -> None:
+        """The client hung up. Most do so at the stream's last event, before the engine has closed: those have all they came for."""
+        if self._tap.complete:
+            self._done(HTTPStatus.OK)
+        else:
+            self._row.ended(RequestState.GONE, error="client_gone", **self._figures())
 
     def _done(self, status: int) -> None:
         failed = status >= 400 or self._tap.failed

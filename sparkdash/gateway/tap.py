@@ -38,6 +38,13 @@ _USAGE = re.compile(rb'"usage": ?(?=\{)')
 _TIMINGS = re.compile(rb'"timings": ?(?=\{)')
 _ERROR = re.compile(rb'(?:^|\n)(?:data: ?\{"error"|event: ?(?:error|response\.failed))')
 _FINISH = re.compile(rb'"(?:finish_reason|stop_reason)": ?"(\w+)"')
+_LAST = {
+    Dialect.CHAT: re.compile(rb"data: ?\[DONE\]\s*$"),
+    Dialect.COMPLETIONS: re.compile(rb"data: ?\[DONE\]\s*$"),
+    Dialect.RESPONSES: re.compile(rb"(?:^|\n)event: ?response\.(?:completed|failed|incomplete)\r?\n"),
+    Dialect.MESSAGES: re.compile(rb"(?:^|\n)event: ?message_stop\r?\n"),
+}
+"""What ends a stream for its clients, who then need not wait for the connection to end."""
 _RESPONSE_ID = re.compile(rb'"id": ?"(resp_[^"]+)"')
 _SEQUENCE = re.compile(rb'"sequence_number": ?(\d+)')
 
@@ -118,6 +125,12 @@ class Tap:
         if completion is None or completion < 2 or self.first is None or self.last is None or self.last <= self.first:
             return None
         return (completion - 1) / (self.last - self.first)
+
+    @property
+    def complete(self) -> bool:
+        """Has the event come that ends the stream for its client?"""
+        last = _LAST.get(self._dialect)
+        return self._stream and last is not None and last.search(self.tail()) is not None
 
     @property
     def failed(self) -> bool:

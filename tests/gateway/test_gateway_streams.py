@@ -127,6 +127,36 @@ async def test_a_client_that_leaves_stops_the_engine(house: Any) -> None:
     assert (await house.ended()).state is RequestState.GONE
 
 
+@pytest.mark.parametrize(
+    ("path", "last"),
+    [
+        ("/v1/chat/completions", b"data: [DONE]\n\n"),
+        ("/v1/messages", b'event: message_stop\ndata: {"type":"message_stop"}\n\n'),
+        ("/v1/responses", b'event: response.completed\ndata: {"type":"response.completed"}\n\n'),
+    ],
+)
+async def test_a_client_that_hangs_up_at_the_last_event_has_its_whole_answer(
+    house: Any, path: str, last: bytes
+) -> None:
+    """The official clients close at the last event, before the engine has: the row says done, with its figures."""
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        await wire.chunk(
+            b'data: {"usage":{"prompt_tokens":3,"completion_tokens":5,"input_tokens":3,"output_tokens":5}}\n\n'
+        )
+        await wire.chunk(last)
+        await wire.client_left()
+
+    house.engine.script = script
+    async with house.client.stream("POST", path, json={"model": "alpha", "stream": True}) as reply:
+        async for chunk in reply.aiter_raw():
+            if last in chunk:
+                break
+    row = await house.ended()
+    assert (row.state, row.error, row.completion_tokens) == (RequestState.DONE, None, 5)
+
+
 async def test_a_client_that_leaves_before_the_answer_stops_the_engine(house: Any) -> None:
     """The same during prefill, when the engine has not said a word."""
     asked, left = asyncio.Event(), asyncio.Event()

@@ -99,7 +99,7 @@ def test_a_client_that_leaves_frees_the_engine_within_two_seconds(spark: Any) ->
         extra_body={"ignore_eos": True},
     )  # fmt: skip
     next(iter(chunks))
-    assert counters(spark, "tiny")["vllm:num_requests_running"] == 1
+    spark.until(lambda s: sampled(s, "tiny", "running") == 1, timeout=20)
     chunks.close()
 
     def looked_at_since(state: dict[str, Any]) -> bool:
