@@ -38,6 +38,15 @@ class SwapOutcome(StrEnum):
     CANCELLED = "cancelled"
 
 
+class Step(Frozen):
+    """One step of a swap that ended: a phase, or within the load a stage of the engine's own log."""
+
+    name: str
+    """A phase's word; "start" before the engine's first word, then a LoadProgress's stage. What comes after a stage said
+    that it is complete is "... done", and a stage that comes a second time "... 2"."""
+    s: float
+
+
 class Swap(Frozen):
     """One change of residents. Times are Unix seconds, durations seconds."""
 
@@ -57,6 +66,8 @@ class Swap(Frozen):
     """Learned time of the whole swap; None before the first."""
     stage_s: dict[SwapPhase, float] = {}
     """Time of each phase that is over."""
+    steps: tuple[Step, ...] = ()
+    """What it did in order and how long each took, the drain left out; of one that ended."""
     ended_at: float | None = None
     outcome: SwapOutcome | None = None
     failure: Failure | None = None

@@ -1,6 +1,6 @@
 """SQLite, in one named thread.
 
-Owns: the database file, its schema and its version. Must not know what the rows are used for.
+Owns: what is in memory of it, and the thread. Must not know what the rows are used for.
 
 Rule 1: callers never wait: writing is handed to the thread, reading answers from memory.
 Rule 2: a database that cannot be opened or written never stops serving: a Notice once, and on without.
@@ -9,48 +9,25 @@ Rule 2: a database that cannot be opened or written never stops serving: a Notic
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import sqlite3
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from statistics import median
 
+from sparkdash.domain import footprint
 from sparkdash.domain.event import Fact, Level, Notice
+from sparkdash.domain.footprint import Footprint, Weighing
 from sparkdash.domain.lease import Request
-from sparkdash.domain.swap import Swap, SwapOutcome, SwapPhase
-
-VERSION = 1
-"""Of the schema; kept in `PRAGMA user_version`."""
+from sparkdash.domain.swap import Step, Swap, SwapOutcome, SwapPhase
+from sparkdash.store import rows, schema
 
 LEARNED_FROM = 5
-"""Swaps of one fingerprint that the expected time is the median of: enough to pass over one cold page cache, few
-enough to follow a new disk."""
+"""Swaps of one fingerprint that times are learned from: enough to pass over one cold page cache, few enough to follow a new disk."""
 
-REQUESTS_KEPT = 100_000
-"""Older requests are dropped when the database is opened; about 20 MB."""
-
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS swaps (
-    id TEXT PRIMARY KEY, at REAL NOT NULL, profile TEXT NOT NULL, fingerprint TEXT NOT NULL, cause TEXT NOT NULL,
-    outcome TEXT NOT NULL, took_s REAL NOT NULL, stage_s TEXT NOT NULL, failure TEXT
-);
-CREATE INDEX IF NOT EXISTS swaps_by_fingerprint ON swaps (fingerprint, at);
-CREATE TABLE IF NOT EXISTS requests (
-    id TEXT PRIMARY KEY, at REAL NOT NULL, profile TEXT NOT NULL, client TEXT NOT NULL, route TEXT NOT NULL,
-    state TEXT NOT NULL, status INTEGER, finished_at REAL, ttft_s REAL, prompt_tokens INTEGER, cached_tokens INTEGER,
-    completion_tokens INTEGER, decode_tok_s REAL, finish_reason TEXT, error TEXT
-);
-CREATE INDEX IF NOT EXISTS requests_by_time ON requests (at);
-"""
-
-_LEARN = "SELECT fingerprint, took_s FROM swaps WHERE outcome = 'done' ORDER BY at"
-_FORGET = "DELETE FROM requests WHERE id NOT IN (SELECT id FROM requests ORDER BY at DESC LIMIT ?)"
-_SWAP = "INSERT OR REPLACE INTO swaps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_REQUEST = "INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+Steps = tuple[Step, ...]
 
 
 class Store:
@@ -60,7 +37,11 @@ class Store:
         self._publish = publish
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite")
         self._database: sqlite3.Connection | None = None
-        self._learned: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
+        self._took: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
+        self._steps: defaultdict[str, deque[Steps]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
+        """By fingerprint, and by kin."""
+        self._loads: defaultdict[str, dict[str, Weighing]] = defaultdict(dict)
+        """By fingerprint, then by id, oldest first; those that count."""
 
     @classmethod
     @asynccontextmanager
@@ -75,42 +56,59 @@ class Store:
 
     def expected_s(self, fingerprint: str) -> float | None:
         """Median time of this launch's last swaps, the drain left out (it depends on who was served before); None before the first."""
-        times = self._learned.get(fingerprint)
+        times = self._took.get(fingerprint)
         return median(times) if times else None
 
-    def record_swap(self, swap: Swap, fingerprint: str) -> None:
-        """Keep a swap that ended. `fingerprint` is its target's."""
+    def steps(self, key: str) -> tuple[Steps, ...]:
+        """What the last swaps of this fingerprint, or of this kin, did and how long each step took; oldest first."""
+        return tuple(self._steps.get(key, ()))
+
+    def footprint(self, fingerprint: str) -> Footprint | None:
+        """What this launch takes of the memory, from its last loads; None before the first that counts."""
+        return footprint.footprint(list(self._loads.get(fingerprint, {}).values()))
+
+    def record_swap(self, swap: Swap, fingerprint: str, kin: str = "") -> None:
+        """Keep a swap that ended. `fingerprint` is its target's; `kin` is shared by launches that load about alike."""
         took = sum(seconds for phase, seconds in swap.stage_s.items() if phase is not SwapPhase.DRAIN)
         if swap.outcome is SwapOutcome.DONE:
-            self._learned[fingerprint].append(took)
-        stages = json.dumps({phase.value: round(seconds, 3) for phase, seconds in swap.stage_s.items()})
-        failure = swap.failure.code if swap.failure else None
-        outcome = swap.outcome.value if swap.outcome else ""
-        row = (
-            swap.id, swap.started_at, swap.target or "", fingerprint, swap.cause.value, outcome, took, stages, failure,
-        )  # fmt: skip
-        self._write(_SWAP, row)
+            self._learn_times(fingerprint, kin, took, swap.steps)
+        self._write(rows.PUT_SWAP, rows.of_swap(swap, fingerprint, kin, took))
+
+    def record_load(self, seen: Weighing, profile: str, fingerprint: str) -> None:
+        """Keep what a load took; the same id again replaces what was kept of it."""
+        self._learn_memory(fingerprint, seen.model_copy(update={"curve": ()}))
+        self._write(rows.PUT_LOAD, rows.of_load(seen, profile, fingerprint))
 
     def record_request(self, request: Request) -> None:
         """Keep a finished request: figures and names, never what was said."""
-        r = request
-        row = (
-            r.id, r.started_at, r.profile, r.client, r.route, r.state.value, r.status, r.finished_at, r.ttft_s,
-            r.prompt_tokens, r.cached_tokens, r.completion_tokens, r.decode_tok_s, r.finish_reason, r.error,
-        )  # fmt: skip
-        self._write(_REQUEST, row)
+        self._write(rows.PUT_REQUEST, rows.of_request(request))
+
+    def _learn_times(self, fingerprint: str, kin: str, took: float, steps: Steps) -> None:
+        self._took[fingerprint].append(took)
+        for key in filter(None, (fingerprint, kin)):
+            if steps:
+                self._steps[key].append(steps)
+
+    def _learn_memory(self, fingerprint: str, seen: Weighing) -> None:
+        loads = self._loads[fingerprint]
+        if seen.spoilt is None and seen.steady_bytes is not None:
+            loads[seen.id] = seen  # a load told again keeps its place
+        for id_ in list(loads)[: -footprint.LEARNED_FROM]:
+            del loads[id_]
 
     async def _open(self, path: Path) -> None:
         loop = asyncio.get_running_loop()
         try:
-            self._database, learned = await loop.run_in_executor(self._thread, _connect, path)
-        except (sqlite3.Error, OSError) as error:
+            self._database, swaps, loads = await loop.run_in_executor(self._thread, _read, path)
+        except (sqlite3.Error, OSError, ValueError) as error:
             self._give_up(f"The database {path} cannot be used ({error}).")
             return
-        for fingerprint, took in learned:
-            self._learned[fingerprint].append(took)
+        for swap in swaps:
+            self._learn_times(*swap)
+        for load in loads:
+            self._learn_memory(*load)
 
-    def _write(self, statement: str, row: tuple[object, ...]) -> None:
+    def _write(self, statement: str, row: rows.Row) -> None:
         if self._database is None:
             return
         writing = self._thread.submit(_execute, self._database, statement, row)
@@ -124,7 +122,7 @@ class Store:
             self._give_up(f"The database could not be written ({error}).")
 
     def _give_up(self, what: str) -> None:
-        text = f"{what} sparkdash serves on, and does not record swaps and requests. Move the file away to begin anew."
+        text = f"{what} sparkdash serves on, and does not record swaps, loads and requests. Move the file away to begin anew."
         self._publish(Notice(level=Level.WARNING, code="store_unusable", text=text))
 
     async def _close(self) -> None:
@@ -137,28 +135,16 @@ class Store:
         await asyncio.to_thread(self._thread.shutdown)
 
 
-def _connect(path: Path) -> tuple[sqlite3.Connection, list[tuple[str, float]]]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    database = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=5.0)
+def _read(path: Path) -> tuple[sqlite3.Connection, list[rows.Took], list[rows.Held]]:
+    database = schema.connect(path)
     try:
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = NORMAL")
-        _check_version(database)
-        database.executescript(SCHEMA)
-        database.execute(f"PRAGMA user_version = {VERSION}")
-        database.execute(_FORGET, (REQUESTS_KEPT,))
-        return database, database.execute(_LEARN).fetchall()
+        swaps = [rows.took(row) for row in database.execute(rows.GET_SWAPS)]
+        return database, swaps, [rows.held(row) for row in database.execute(rows.GET_LOADS)]
     except BaseException:
-        with contextlib.suppress(sqlite3.Error):
+        with suppress(sqlite3.Error):
             database.close()
         raise
 
 
-def _check_version(database: sqlite3.Connection) -> None:
-    (version,) = database.execute("PRAGMA user_version").fetchone()
-    if version not in (0, VERSION):
-        raise sqlite3.DatabaseError(f"its schema has version {version}, and this sparkdash knows {VERSION}")
-
-
-def _execute(database: sqlite3.Connection, statement: str, row: tuple[object, ...]) -> None:
+def _execute(database: sqlite3.Connection, statement: str, row: rows.Row) -> None:
     database.execute(statement, row)

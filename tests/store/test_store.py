@@ -10,9 +10,29 @@ import pytest
 
 from sparkdash.domain.engine import Failure
 from sparkdash.domain.event import Fact, Notice
+from sparkdash.domain.footprint import Measure, Weighing
 from sparkdash.domain.lease import Request, RequestState
-from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
+from sparkdash.domain.swap import Step, Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.store import Store
+from sparkdash.units import GIB
+
+VERSION_1 = """
+CREATE TABLE swaps (
+    id TEXT PRIMARY KEY, at REAL NOT NULL, profile TEXT NOT NULL, fingerprint TEXT NOT NULL, cause TEXT NOT NULL,
+    outcome TEXT NOT NULL, took_s REAL NOT NULL, stage_s TEXT NOT NULL, failure TEXT
+);
+CREATE INDEX swaps_by_fingerprint ON swaps (fingerprint, at);
+CREATE TABLE requests (
+    id TEXT PRIMARY KEY, at REAL NOT NULL, profile TEXT NOT NULL, client TEXT NOT NULL, route TEXT NOT NULL,
+    state TEXT NOT NULL, status INTEGER, finished_at REAL, ttft_s REAL, prompt_tokens INTEGER, cached_tokens INTEGER,
+    completion_tokens INTEGER, decode_tok_s REAL, finish_reason TEXT, error TEXT
+);
+CREATE INDEX requests_by_time ON requests (at);
+INSERT INTO swaps VALUES ('1', 1.0, 'a', 'f', 'request', 'done', 70.0, '{"load": 70.0}', NULL);
+INSERT INTO requests (id, at, profile, client, route, state) VALUES ('r', 1.0, 'a', 'curl', '/v1/models', 'done');
+PRAGMA user_version = 1;
+"""
+"""What the first release wrote."""
 
 
 def swap(id_: str, load_s: float, *, drain_s: float = 0.0, outcome: SwapOutcome = SwapOutcome.DONE) -> Swap:
@@ -79,6 +99,71 @@ async def test_requests_are_kept_with_their_figures(tmp_path: Path) -> None:
             store.record_request(request)
     assert rows(path, "SELECT count(*), sum(completion_tokens), max(ttft_s) FROM requests") == [(50, 1225, 0.5)]
     assert rows(path, "PRAGMA journal_mode") == [("wal",)]
+
+
+def load(id_: str, held: float, **facts: object) -> Weighing:
+    """One that took `held` GiB."""
+    given = {"id": id_, "at": float(id_), "measure": Measure.PROCESSES, "steady_bytes": int(held * GIB)}
+    return Weighing.model_validate({**given, "peak_bytes": int((held + 1) * GIB), **facts})
+
+
+async def test_a_footprint_is_of_the_last_loads_that_count_and_outlives_a_restart(tmp_path: Path) -> None:
+    """Median for what it holds, maximum for its peak; a spoilt load is kept and not learned from."""
+    path = tmp_path / "sparkdash.db"
+    async with Store.opened(path, lambda _: None) as store:
+        assert store.footprint("f") is None
+        store.record_load(load("1", 90, curve=((0.0, 0), (0.5, GIB))), "a", "f")
+        store.record_load(load("2", 40, spoilt="another engine grew meanwhile"), "a", "f")
+        for n in (3, 4, 5):
+            store.record_load(load(str(n), 60 + n), "a", "f")
+        store.record_load(load("4", 64, after_prompt_bytes=70 * GIB), "a", "f")
+        before = store.footprint("f")
+    assert before is not None
+    assert (before.steady_bytes, before.peak_bytes, before.after_prompt_bytes) == (int(64.5 * GIB), 91 * GIB, 70 * GIB)
+    assert (before.loads, before.at, before.measure) == (4, 5.0, Measure.PROCESSES)
+    async with Store.opened(path, lambda _: None) as store:
+        assert store.footprint("f") == before
+        for n in range(6, 11):
+            store.record_load(load(str(n), 50), "a", "f")
+        after = store.footprint("f")
+        assert after is not None
+        assert (after.steady_bytes, after.peak_bytes, after.loads) == (50 * GIB, 51 * GIB, 5)
+    assert rows(path, "SELECT curve FROM loads WHERE id = '1'") == [(f"[[0.0, 0], [0.5, {GIB}]]",)]
+    assert rows(path, "SELECT spoilt FROM loads WHERE id = '2'") == [("another engine grew meanwhile",)]
+
+
+async def test_the_steps_of_swaps_are_kept_by_launch_and_by_kin(tmp_path: Path) -> None:
+    """The last five of each, oldest first; failures are no example."""
+    path = tmp_path / "sparkdash.db"
+    steps = (Step(name="start", s=2.5), Step(name="weights", s=40.0))
+    async with Store.opened(path, lambda _: None) as store:
+        for n in range(1, 8):
+            took = swap(str(n), n).model_copy(update={"steps": (*steps, Step(name="warm", s=float(n)))})
+            store.record_swap(took, f"f{n % 2}", "vllm org/model")
+        failed = swap("9", 1, outcome=SwapOutcome.FAILED).model_copy(update={"steps": steps})
+        store.record_swap(failed, "f1", "vllm org/model")
+    async with Store.opened(path, lambda _: None) as store:
+        assert [s[-1].s for s in store.steps("f1")] == [1, 3, 5, 7]
+        assert [s[-1].s for s in store.steps("vllm org/model")] == [3, 4, 5, 6, 7]
+        assert store.steps("f1")[0][:2] == steps
+        assert store.steps("other") == ()
+
+
+async def test_a_file_of_the_first_version_keeps_its_rows(tmp_path: Path) -> None:
+    """Brought up to date in place, once; what it learned counts on."""
+    path = tmp_path / "sparkdash.db"
+    database = sqlite3.connect(path)
+    database.executescript(VERSION_1)
+    database.close()
+    for _ in range(2):
+        async with Store.opened(path, lambda _: None) as store:
+            assert store.expected_s("f") == 70
+            assert store.steps("f") == ()
+            store.record_load(load("1", 60), "a", "f")
+    assert rows(path, "PRAGMA user_version") == [(2,)]
+    assert rows(path, "SELECT id, kin, steps FROM swaps") == [("1", None, None)]
+    assert rows(path, "SELECT id FROM requests") == [("r",)]
+    assert rows(path, "SELECT count(*) FROM loads") == [(1,)]
 
 
 @pytest.mark.parametrize("damage", ["garbage", "folder", "newer", "no folder"])

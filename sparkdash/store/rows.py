@@ -1,0 +1,72 @@
+"""Values as rows and back: the one place that knows the order of the columns. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from sparkdash.domain.footprint import Measure, Weighing
+from sparkdash.domain.lease import Request
+from sparkdash.domain.swap import Step, Swap
+
+Row = tuple[object, ...]
+Took = tuple[str, str, float, tuple[Step, ...]]
+"""Fingerprint, kin, seconds, steps of a swap."""
+Held = tuple[str, Weighing]
+"""Fingerprint of a load, and what it took."""
+
+PUT_SWAP = "INSERT OR REPLACE INTO swaps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+PUT_REQUEST = "INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+PUT_LOAD = "INSERT OR REPLACE INTO loads VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+GET_SWAPS = "SELECT fingerprint, kin, took_s, steps FROM swaps WHERE outcome = 'done' ORDER BY at"
+GET_LOADS = (
+    "SELECT id, at, fingerprint, measure, steady_bytes, peak_bytes, after_prompt_bytes FROM loads"
+    " WHERE spoilt IS NULL AND steady_bytes IS NOT NULL ORDER BY at"
+)
+
+
+def of_swap(swap: Swap, fingerprint: str, kin: str, took_s: float) -> Row:
+    """For PUT_SWAP."""
+    stages = json.dumps({phase.value: round(seconds, 3) for phase, seconds in swap.stage_s.items()})
+    steps = json.dumps([[step.name, round(step.s, 3)] for step in swap.steps])
+    outcome = swap.outcome.value if swap.outcome else ""
+    failure = swap.failure.code if swap.failure else None
+    return (
+        swap.id, swap.started_at, swap.target or "", fingerprint, swap.cause.value, outcome, took_s, stages, failure,
+        kin, steps,
+    )  # fmt: skip
+
+
+def took(row: Sequence[Any]) -> Took:
+    """A row of GET_SWAPS; those of version 1 have neither kin nor steps."""
+    fingerprint, kin, took_s, steps = row
+    return fingerprint, kin or "", took_s, tuple(Step(name=name, s=s) for name, s in json.loads(steps or "[]"))
+
+
+def of_request(request: Request) -> Row:
+    """For PUT_REQUEST: figures and names, never what was said."""
+    r = request
+    return (
+        r.id, r.started_at, r.profile, r.client, r.route, r.state.value, r.status, r.finished_at, r.ttft_s,
+        r.prompt_tokens, r.cached_tokens, r.completion_tokens, r.decode_tok_s, r.finish_reason, r.error,
+    )  # fmt: skip
+
+
+def of_load(seen: Weighing, profile: str, fingerprint: str) -> Row:
+    """For PUT_LOAD."""
+    measure = seen.measure.value if seen.measure else None
+    curve = json.dumps([[round(at, 1), taken] for at, taken in seen.curve])
+    return (
+        seen.id, seen.at, profile, fingerprint, measure, seen.steady_bytes, seen.peak_bytes, seen.after_prompt_bytes,
+        seen.spoilt, curve,
+    )  # fmt: skip
+
+
+def held(row: Sequence[Any]) -> Held:
+    """A row of GET_LOADS; the curve stays in the file."""
+    id_, at, fingerprint, measure, steady, peak, after = row
+    seen = Weighing(
+        id=id_, at=at, measure=Measure(measure), steady_bytes=steady, peak_bytes=peak, after_prompt_bytes=after
+    )
+    return fingerprint, seen

@@ -1,0 +1,74 @@
+"""The database file: its tables, its version, and how an older file becomes a newer one.
+
+Owns: SQL. Must not know threads, nor what the rows are used for. All functions block; the store calls them in its thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from pathlib import Path
+
+VERSION = 2
+"""Of the schema; kept in `PRAGMA user_version`. 1: swaps and requests. 2: each swap's steps, and the loads' memory."""
+
+REQUESTS_KEPT = 100_000
+"""Older requests are dropped when the database is opened; about 20 MB."""
+LOADS_KEPT = 2_000
+"""Older loads are dropped too; a curve has at most 200 points, so about 8 MB."""
+
+_TABLES = (
+    """CREATE TABLE IF NOT EXISTS swaps (
+        id TEXT PRIMARY KEY, at REAL NOT NULL, profile TEXT NOT NULL, fingerprint TEXT NOT NULL, cause TEXT NOT NULL,
+        outcome TEXT NOT NULL, took_s REAL NOT NULL, stage_s TEXT NOT NULL, failure TEXT, kin TEXT, steps TEXT
+    )""",
+    "CREATE INDEX IF NOT EXISTS swaps_by_fingerprint ON swaps (fingerprint, at)",
+    """CREATE TABLE IF NOT EXISTS requests (
+        id TEXT PRIMARY KEY, at REAL NOT NULL, profile TEXT NOT NULL, client TEXT NOT NULL, route TEXT NOT NULL,
+        state TEXT NOT NULL, status INTEGER, finished_at REAL, ttft_s REAL, prompt_tokens INTEGER, cached_tokens INTEGER,
+        completion_tokens INTEGER, decode_tok_s REAL, finish_reason TEXT, error TEXT
+    )""",
+    "CREATE INDEX IF NOT EXISTS requests_by_time ON requests (at)",
+    """CREATE TABLE IF NOT EXISTS loads (
+        id TEXT PRIMARY KEY, at REAL NOT NULL, profile TEXT NOT NULL, fingerprint TEXT NOT NULL, measure TEXT,
+        steady_bytes INTEGER, peak_bytes INTEGER, after_prompt_bytes INTEGER, spoilt TEXT, curve TEXT NOT NULL
+    )""",
+    "CREATE INDEX IF NOT EXISTS loads_by_fingerprint ON loads (fingerprint, at)",
+)
+_FROM_1 = ("ALTER TABLE swaps ADD COLUMN kin TEXT", "ALTER TABLE swaps ADD COLUMN steps TEXT")
+
+_FORGET = (
+    f"DELETE FROM requests WHERE id NOT IN (SELECT id FROM requests ORDER BY at DESC LIMIT {REQUESTS_KEPT})",  # noqa: S608 - a constant
+    f"DELETE FROM loads WHERE id NOT IN (SELECT id FROM loads ORDER BY at DESC LIMIT {LOADS_KEPT})",  # noqa: S608 - a constant
+)
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """The database in this file, made or brought up to this version; either whole or not at all.
+
+    Raises:
+        sqlite3.Error: it is no database, damaged, or of a newer version than this.
+        OSError: its folder cannot be made.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    database = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=5.0)
+    try:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = NORMAL")
+        _bring_up_to_date(database)
+    except BaseException:
+        with contextlib.suppress(sqlite3.Error):
+            database.close()
+        raise
+    return database
+
+
+def _bring_up_to_date(database: sqlite3.Connection) -> None:
+    database.execute("BEGIN IMMEDIATE")
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if version not in range(VERSION + 1):
+        raise sqlite3.DatabaseError(f"its schema has version {version}, and this sparkdash knows {VERSION}")
+    for statement in (*(_FROM_1 if version == 1 else ()), *_TABLES, *_FORGET):
+        database.execute(statement)
+    database.execute(f"PRAGMA user_version = {VERSION}")
+    database.execute("COMMIT")
