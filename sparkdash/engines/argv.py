@@ -17,6 +17,8 @@ from sparkdash.errors import ProfileError
 HOST = "127.0.0.1"
 """Engines listen on loopback only: the gateway is their one door."""
 
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT]?)")
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_-]*)\}")
 
 
@@ -101,6 +103,23 @@ def count(value: ArgValue) -> int | None:
         return int(value)
     hit = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmM]?)", value) if isinstance(value, str) else None
     return int(float(hit[1]) * {"": 1, "k": 1000, "K": 1024, "m": 10**6, "M": 2**20}[hit[2]]) if hit else None
+
+
+def size_bytes(value: ArgValue) -> int | None:
+    """Bytes as vLLM reads them: "10G" is 10 GiB, "10g" is 10^10; None for anything else."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    hit = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    return int(float(hit[1]) * _UNITS[hit[2]]) if hit else None
+
+
+def share(value: ArgValue) -> float | None:
+    """A share of 0..1, as a number or in quotes; None for anything else."""
+    try:
+        found = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+    except ValueError:
+        return None
+    return found if found is not None and 0 <= found <= 1 else None
 
 
 def overlaid(defaults: Iterable[tuple[str, ArgValue]], args: Mapping[str, ArgValue]) -> dict[str, ArgValue]:

@@ -1,32 +1,21 @@
 """Rules about the unified memory: what vLLM takes, how KV is stored, what the box has.
 
-Owns: the box's size and the units of vLLM's sizes. Must not know: what is free at the moment.
+Owns: the box's size. Must not know: what is free at the moment.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
-from sparkdash.domain.profile import ArgValue, EngineKind, Profile
-from sparkdash.engines.argv import lookup
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.engines.argv import lookup, size_bytes
 from sparkdash.rules.rule import Hit, Level, Rule, flag
 from sparkdash.units import GIB
 
 BOX_BYTES = 127_600_748 * 1024
 """MemTotal of a DGX Spark, 121.69 GiB (XuehaiPan/nvitop PR#208); other units report up to 2 GiB less."""
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT]?)")
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _VLLM = (EngineKind.VLLM,)
-
-
-def size_bytes(value: ArgValue) -> int | None:
-    """Bytes as vLLM reads them: "10G" is 10 GiB, "10g" is 10^10; None for anything else."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    hit = _SIZE.fullmatch(value) if isinstance(value, str) else None
-    return int(float(hit[1]) * _UNITS[hit[2]]) if hit else None
 
 
 def _utilization(profile: Profile) -> Iterator[Hit]:

@@ -1,0 +1,159 @@
+"""WeightFacts: what a checkpoint's own headers tell about its size, its KV cache, and what a decoded token reads.
+
+Owns: the value and the arithmetic on it. Must not know: files, where the headers came from, any engine's flags.
+Rule: what the headers do not tell is None; nothing is guessed from a model's name.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from sparkdash.domain.base import Frozen
+
+BF16_BITS = 16.0
+
+
+class Attention(StrEnum):
+    """What a layer keeps of the tokens that it has seen."""
+
+    FULL = "full"
+    """Keys and values (or one latent) of every token."""
+    SLIDING = "sliding"
+    """Keys and values of the last `window` tokens."""
+    LINEAR = "linear"
+    """A state of fixed size per sequence (Mamba, Gated DeltaNet)."""
+
+
+class KvLayers(Frozen):
+    """Layers that keep the same. Elements are counted per token and layer, states in bytes per sequence and layer."""
+
+    kind: Attention
+    layers: int = Field(gt=0)
+    key_elements: int = Field(default=0, ge=0)
+    """KV heads x head size; for MLA the whole latent, which serves as key and value."""
+    value_elements: int = Field(default=0, ge=0)
+    window: int | None = Field(default=None, gt=0)
+    state_bytes: int | None = Field(default=None, ge=0)
+    """Of a linear layer; None is unknown."""
+
+    def bytes(self, tokens: int, sequences: int, key_bits: float, value_bits: float) -> int | None:
+        """What these layers keep of `tokens` tokens, shared by `sequences` sequences."""
+        if self.kind is Attention.LINEAR:
+            return None if self.state_bytes is None else self.layers * self.state_bytes * sequences
+        held = min(tokens, self.window * sequences) if self.window else tokens
+        return int(self.layers * held * (self.key_elements * key_bits + self.value_elements * value_bits) / 8)
+
+
+class WeightBytes(Frozen):
+    """The bytes of all tensors, by what they are for. They add up to the whole checkpoint."""
+
+    dense: int = Field(default=0, ge=0)
+    """Attention, norms, routers, shared experts, dense MLPs: read for every token."""
+    experts: int = Field(default=0, ge=0)
+    """Routed experts: a token reads its share of them."""
+    embedding: int = Field(default=0, ge=0)
+    """Looked up, one row a token."""
+    head: int = Field(default=0, ge=0)
+    """The LM head: read for every token. 0 when it is the embedding again."""
+    draft: int = Field(default=0, ge=0)
+    """Multi-token-prediction layers."""
+    senses: int = Field(default=0, ge=0)
+    """Vision and audio towers: not read while text is decoded."""
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.dense + self.experts + self.embedding + self.head + self.draft + self.senses
+
+
+class WeightFacts(Frozen):
+    """One checkpoint. Bytes are of the tensors, without file headers; None was not told."""
+
+    origin: str
+    """The folder, file or repository that it was read from."""
+    format: str
+    """safetensors or gguf."""
+    architecture: str | None = None
+    """`model_type` of config.json, or `general.architecture` of a GGUF file."""
+    bytes: WeightBytes
+    bytes_by_dtype: dict[str, int] = {}
+    parameters: int | None = None
+    """Elements of the unquantized weights; scales and zero points are none."""
+    layers: int | None = None
+    hidden: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    kv: tuple[KvLayers, ...] = ()
+    """Every layer that keeps something, alike ones together. Empty: not known."""
+    experts: int | None = None
+    active_experts: int | None = None
+    tied_head: bool = False
+    """The embedding serves as LM head and is then read whole for every token."""
+    context: int | None = None
+    """Native context length in tokens."""
+    dtype: str | None = None
+    """Of the unquantized tensors: bfloat16, float16, float32."""
+    quantization: str | None = None
+    """nvfp4, mxfp4, fp8, gptq int4, …; None is unquantized."""
+    kv_dtype: str | None = None
+    """The KV cache's dtype that the checkpoint itself asks for: fp8, or None."""
+
+    @property
+    def mtp(self) -> bool:
+        """Does it hold multi-token-prediction layers?"""
+        return self.bytes.draft > 0
+
+    @property
+    def hybrid(self) -> bool:
+        """Do its layers keep different things?"""
+        return len(self.kv) > 1
+
+    def kv_bytes(
+        self, tokens: int, sequences: int = 1, key_bits: float = BF16_BITS, value_bits: float | None = None
+    ) -> int | None:
+        """The KV cache for `tokens` tokens in all, held by `sequences` sequences; None while a layer's kind is unknown.
+
+        Per full layer 2 x KV heads x head size x bytes a token; a sliding layer stops at its window, a linear one keeps
+        its state (vLLM's FullAttentionSpec, SlidingWindowSpec and MambaSpec in v1/kv_cache_interface.py).
+        """
+        sizes = [layer.bytes(tokens, sequences, key_bits, value_bits or key_bits) for layer in self.kv]
+        known = [size for size in sizes if size is not None]
+        return sum(known) if sizes and len(known) == len(sizes) else None
+
+    def kv_bytes_per_token(self, bits: float = BF16_BITS) -> int | None:
+        """What one more token costs in a long sequence: the full layers alone."""
+        if not self.kv:
+            return None
+        full = (layer for layer in self.kv if layer.kind is Attention.FULL)
+        return sum(layer.bytes(1, 1, bits, bits) or 0 for layer in full)
+
+    def active_bytes(self) -> int | None:
+        """Weights that one decoded token of one sequence reads, in bytes; None while the share of the experts is unknown.
+
+        Non-expert weights, LM head and top-k of the experts; the embedding is a lookup (the decode roofline of
+        memory-bound generation; for several positions at once more experts are hit).
+        """
+        head = self.bytes.embedding if self.tied_head and not self.bytes.head else self.bytes.head
+        if not self.bytes.experts:
+            return self.bytes.dense + head
+        if not self.experts or not self.active_experts:
+            return None
+        return self.bytes.dense + head + self.bytes.experts * min(self.active_experts, self.experts) // self.experts
+
+    def decode_bytes(self, tokens: int, bits: float = BF16_BITS) -> int | None:
+        """All that decoding one token after `tokens` others reads and writes: active weights, the KV cache, and twice each state."""
+        weights, cache = self.active_bytes(), self.kv_bytes(tokens, 1, bits)
+        if weights is None or cache is None:
+            return None
+        states = sum(layer.bytes(0, 1, bits, bits) or 0 for layer in self.kv if layer.kind is Attention.LINEAR)
+        return weights + cache + states
+
+
+class Unread(Frozen):
+    """Weights that nothing could be told of."""
+
+    reason: str
+    """Not here, incomplete, malformed: in words, with what to do."""

@@ -1,0 +1,200 @@
+"""What a launch will take, from flags, weights' headers and declared figures."""
+
+from math import ceil
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.need import Basis, Need
+from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile, SimSpec
+from sparkdash.domain.weights import Attention, KvLayers, Unread, WeightBytes, WeightFacts
+from sparkdash.engines.estimate import HOST_BYTES, LOADER_BYTES, OVERHEAD_BYTES, estimate
+from sparkdash.units import GIB
+
+BOX = 127_600_748 * 1024
+WEIGHTS = 17 * GIB
+
+CODER = WeightFacts(
+    origin="/m/coder", format="safetensors", architecture="qwen3_moe", bytes=WeightBytes(dense=GIB, experts=16 * GIB),
+    kv=(KvLayers(kind=Attention.FULL, layers=48, key_elements=512, value_elements=512),), context=262144,
+)  # fmt: skip
+"""Qwen3-Coder-30B-A3B's attention: 48 layers, 4 KV heads of 128."""
+HYBRID = CODER.model_copy(
+    update={
+        "bytes": WeightBytes(dense=9 * GIB, draft=GIB),
+        "kv": (
+            KvLayers(kind=Attention.FULL, layers=16, key_elements=1024, value_elements=1024),
+            KvLayers(kind=Attention.LINEAR, layers=48, state_bytes=3268608),
+        ),
+    }
+)
+
+
+def profile(engine: EngineKind = EngineKind.VLLM, **rest: Any) -> Profile:
+    return Profile(name="p", engine=engine, **({"models": {"target": ModelRef(path="/m/coder")}} | rest))
+
+
+def sizes(need: Need) -> dict[str, int | None]:
+    return {term.name: term.bytes for term in need.terms}
+
+
+def need(one: Profile, facts: WeightFacts | Unread = CODER, box: int | None = BOX) -> dict[str, int | None]:
+    return sizes(estimate(one, {"target": facts}, box))
+
+
+def test_a_cache_sized_in_bytes_is_weights_and_cache_and_overhead() -> None:
+    """The published coder profile: its tiny utilization is no size."""
+    found = estimate(
+        profile(args={"gpu-memory-utilization": 0.05, "kv-cache-memory-bytes": "10G"}), {"target": CODER}, BOX
+    )
+    assert sizes(found) == {"weights": WEIGHTS, "kv": 10 * GIB, "overhead": OVERHEAD_BYTES}
+    assert (found.basis, found.total_bytes, found.peak_bytes) == (Basis.ESTIMATED, 34 * GIB, None)
+    assert [term.source for term in found.terms] == [
+        "safetensors headers of /m/coder", "--kv-cache-memory-bytes",
+        "5.4 to 6.7 GiB on a GB10, rounded up: llamastash#80, #81",
+    ]  # fmt: skip
+
+
+def test_a_share_of_the_box_is_taken_whole_whatever_the_model_needs() -> None:
+    """As request_memory computes it; the weights need not even be known."""
+    found = estimate(profile(args={"gpu_memory_utilization": 0.85}), {"target": Unread(reason="not here")}, BOX)
+    assert sizes(found) == {"utilization": ceil(BOX * 0.85), "overhead": HOST_BYTES}
+    assert found.terms[0].source == "--gpu-memory-utilization 0.85 of 121.7 GiB, taken whole"
+    assert need(profile(args={"gpu-memory-utilization": 0.85}), box=None)["utilization"] is None
+
+
+@pytest.mark.parametrize(("given", "expected"), [("0.19.1", 0.90), ("0.20.0", 0.92), (None, None), ("nightly", None)])
+def test_vllm_without_a_share_takes_its_versions_default(given: str | None, expected: float | None) -> None:
+    """0.90 before 0.20, 0.92 since; unknown while the version is."""
+    size = need(profile(engine_version=given))["utilization"]
+    assert size == (None if expected is None else ceil(BOX * expected))
+
+
+def test_blocks_are_tokens_times_what_a_token_keeps() -> None:
+    """100 blocks of 16 (or as given), at the cache's dtype; a hybrid's block size is the engine's own."""
+    per_token = 48 * 1024 * 2
+    assert need(profile(args={"num-gpu-blocks-override": 100}))["kv"] == 1600 * per_token
+    args = {"num-gpu-blocks-override": 100, "block-size": 32, "kv-cache-dtype": "fp8_e4m3"}
+    assert need(profile(args=args))["kv"] == 3200 * per_token // 2
+    assert need(profile(args={"num-gpu-blocks-override": 100}), HYBRID)["kv"] is None
+
+
+def test_the_checkpoint_may_ask_for_an_fp8_cache() -> None:
+    """`auto` follows it; a dtype of unknown size leaves the term unknown."""
+    asks = CODER.model_copy(update={"kv_dtype": "fp8"})
+    args = {"num-gpu-blocks-override": 100}
+    assert need(profile(args=args), asks)["kv"] == 1600 * 48 * 1024
+    assert need(profile(args=args | {"kv-cache-dtype": "bfloat16"}), asks)["kv"] == 1600 * 48 * 1024 * 2
+    assert need(profile(args=args | {"kv-cache-dtype": "turboquant_k8v4"}), asks)["kv"] is None
+
+
+def test_a_drafter_counts_beside_a_sized_cache() -> None:
+    """Named by its role or by its path; one that is not among the models is unknown, and so is the sum."""
+    drafter = CODER.model_copy(update={"bytes": WeightBytes(dense=GIB), "origin": "/m/draft"})
+    models = {"target": ModelRef(path="/m/coder"), "drafter": ModelRef(path="/m/draft")}
+    for name in ("{drafter}", "/m/draft"):
+        args = {"kv-cache-memory-bytes": GIB, "speculative-config": {"method": "eagle3", "model": name}}
+        found = estimate(profile(models=models, args=args), {"target": CODER, "drafter": drafter}, BOX)
+        assert sizes(found)["drafter"] == GIB
+    args = {"kv-cache-memory-bytes": GIB, "speculative-config": '{"method": "eagle3", "model": "org/other"}'}
+    found = estimate(profile(models=models, args=args), {"target": CODER, "drafter": drafter}, BOX)
+    assert (sizes(found)["drafter"], found.basis, found.total_bytes) == (None, Basis.UNKNOWN, None)
+    assert "org/other is not among the profile's models" in [term.source for term in found.terms]
+
+
+def test_mtp_layers_count_only_where_they_draft() -> None:
+    """vLLM leaves them on the disk otherwise."""
+    args: dict[str, Any] = {"kv-cache-memory-bytes": GIB}
+    assert need(profile(args=args), HYBRID)["weights"] == 9 * GIB
+    args["speculative-config"] = {"method": "mtp", "num_speculative_tokens": 2}
+    assert need(profile(args=args), HYBRID)["weights"] == 10 * GIB
+
+
+def test_weights_are_spread_over_boxes_only_by_a_flag_that_says_so() -> None:
+    """The need is that of one box."""
+    args: dict[str, Any] = {"kv-cache-memory-bytes": GIB}
+    assert need(profile(nodes=2, args=args))["weights"] is None
+    assert need(profile(nodes=2, args=args | {"tensor-parallel-size": 2}))["weights"] == WEIGHTS // 2
+    assert need(profile(nodes=2, args=args | {"pipeline_parallel_size": 2}))["weights"] == WEIGHTS // 2
+
+
+def test_the_instanttensor_loader_costs_beside_a_sized_cache() -> None:
+    """Within a share of the box it costs KV cache instead."""
+    args: dict[str, Any] = {"kv-cache-memory-bytes": GIB, "load-format": "instanttensor"}
+    assert need(profile(args=args))["loader"] == LOADER_BYTES
+    assert "loader" not in need(profile(args={"gpu-memory-utilization": 0.8, "load-format": "instanttensor"}))
+
+
+def test_a_cpu_engine_has_its_cache_and_no_measured_overhead() -> None:
+    """Nothing is claimed of what was not measured."""
+    one = profile(gpu=False, env={"VLLM_CPU_KVCACHE_SPACE": "4"})
+    assert need(one) == {"weights": WEIGHTS, "kv": 4 * GIB, "overhead": None}
+    assert need(profile(gpu=False))["kv"] is None
+
+
+def test_sglang_takes_its_static_share_or_what_its_tokens_need() -> None:
+    """Its own choice of the share is unknown."""
+    kind = EngineKind.SGLANG
+    assert need(profile(kind, args={"mem-fraction-static": 0.8})) == {
+        "utilization": ceil(BOX * 0.8), "overhead": OVERHEAD_BYTES,
+    }  # fmt: skip
+    assert need(profile(kind))["utilization"] is None
+    assert need(profile(kind, args={"max-total-tokens": 1000}))["kv"] == 1000 * 48 * 1024 * 2
+    args = {"max-total-tokens": 1000, "speculative-algorithm": "NEXTN"}
+    assert need(profile(kind, args=args), HYBRID)["weights"] == 10 * GIB
+
+
+def test_llamacpp_holds_its_context_in_all_slots_together() -> None:
+    """The published log of Qwen3.6-27B: 16384 MiB for 262144 cells of 16 layers, 598.5 MiB of states for 4 slots."""
+    found = need(profile(EngineKind.LLAMACPP, args={"ctx-size": 262144, "parallel": 4}), HYBRID)
+    assert found["kv"] == int((16384 + 598.5) * 2**20)
+    halved = need(profile(EngineKind.LLAMACPP, args={"c": 262144, "cache-type-k": "q8_0", "ctv": "q8_0"}), CODER)
+    assert halved["kv"] == 262144 * 48 * 1024 * 8.5 / 8
+    assert need(profile(EngineKind.LLAMACPP))["kv"] == 262144 * 48 * 1024 * 2
+    assert need(profile(EngineKind.LLAMACPP, args={"cache-type-k": "odd"}))["kv"] is None
+
+
+def test_trtllm_takes_most_of_what_the_weights_leave() -> None:
+    """A share of the rest, unless a file that is not read decides."""
+    kind = EngineKind.TRTLLM
+    assert need(profile(kind))["kv"] == ceil((BOX - WEIGHTS) * 0.9)
+    given = {"kv_cache_free_gpu_memory_fraction": 0.5}
+    assert need(profile(kind, args=given))["kv"] == ceil((BOX - WEIGHTS) * 0.5)
+    assert need(profile(kind, args={"extra-llm-api-options": "/x.yaml"}))["kv"] is None
+
+
+def test_declared_figures_go_before_computed_ones_term_by_term() -> None:
+    """Each names its source; a lone figure is a part of a share and no summand beside it."""
+    args = {"kv-cache-memory-bytes": "10G"}
+    one = profile(args=args, memory=MemoryNeed(weights_gib=20, source="a paper"))
+    found = estimate(one, {"target": CODER}, BOX)
+    assert sizes(found) == {"weights": 20 * GIB, "kv": 10 * GIB, "overhead": OVERHEAD_BYTES}
+    assert found.terms[0].source == "memory.weights_gib in the profile: a paper"
+    assert found.basis is Basis.ESTIMATED
+    share = {"gpu-memory-utilization": 0.8}
+    half = profile(args=share, memory=MemoryNeed(weights_gib=20, overhead_gib=2))
+    assert need(half) == {"utilization": ceil(BOX * 0.8), "overhead": 2 * GIB}
+    whole = profile(args=share, memory=MemoryNeed(weights_gib=20, kv_gib=10, overhead_gib=2, source="a log"))
+    found = estimate(whole, {}, BOX)
+    assert (found.basis, found.total_bytes) == (Basis.DECLARED, 32 * GIB)
+
+
+def test_what_is_missing_is_told() -> None:
+    """Unread weights, or none at all."""
+    one = profile(args={"kv-cache-memory-bytes": "10G"})
+    found = estimate(one, {"target": Unread(reason="/m/coder is not on this box")}, BOX)
+    assert (found.basis, found.total_bytes) == (Basis.UNKNOWN, None)
+    assert found.terms[0].source == "/m/coder is not on this box"
+    assert estimate(one, {}, BOX).terms[0].bytes is None
+
+
+def test_what_is_elsewhere_or_simulated_says_so() -> None:
+    """A server that sparkdash does not start takes nothing more; a simulation what it says."""
+    there = estimate(Profile(name="p", engine=EngineKind.OPENAI, url="http://127.0.0.1:9"), {}, BOX)
+    assert (there.total_bytes, "starts nothing" in there.terms[0].source) == (0, True)
+    pretend = estimate(Profile(name="p", engine=EngineKind.SIM, sim=SimSpec(memory_gib=3)), {}, BOX)
+    assert (pretend.total_bytes, pretend.terms[0].source) == (3 * GIB, "sim.memory_gib: simulated")
+    declared = Profile(
+        name="p", engine=EngineKind.SIM, memory=MemoryNeed(weights_gib=1, kv_gib=2, overhead_gib=0.5, source="x")
+    )
+    assert estimate(declared, {}, BOX).total_bytes == 3.5 * GIB
