@@ -48,19 +48,26 @@ class SparkdashError(Exception):
 
 
 class ProfileError(SparkdashError):
-    """The author of a profile can mend it. `problems` holds every one found, each with file:line."""
+    """The author of a profile can mend it.
+
+    `problems` holds every one found as text, each with file:line; `findings` the same taken apart, where it is known.
+    """
 
     status = 422
     exit_code = 2
     default_code = "profile_invalid"
 
-    def __init__(self, message: str, *, problems: tuple[str, ...] = (), **rest: Any) -> None:
+    def __init__(
+        self, message: str, *, problems: tuple[str, ...] = (), findings: tuple[dict[str, Any], ...] = (), **rest: Any
+    ) -> None:
         super().__init__(message, **rest)
         self.problems = problems
+        self.findings = findings
 
     def details(self) -> dict[str, Any]:
         """Every problem found."""
-        return {"problems": list(self.problems)} if self.problems else {}
+        facts = {"problems": list(self.problems), "findings": list(self.findings)}
+        return {key: found for key, found in facts.items() if found}
 
 
 class AdmissionError(SparkdashError):

@@ -28,6 +28,10 @@ class Problem:
     """Dotted path of the key, "" for the whole file."""
     message: str
     hint: str | None = None
+    column: int | None = None
+    """From 1."""
+    code: str = "wrong-value"
+    """A stable word for programs; a rule's is its name."""
 
     def __str__(self) -> str:
         """`file:line: key: message. hint`."""
@@ -39,7 +43,9 @@ class Problem:
 class Place(Protocol):
     """One profile within its file."""
 
-    def problem(self, path: tuple[str | int, ...], message: str, hint: str | None = None) -> Problem:
+    def problem(
+        self, path: tuple[str | int, ...], message: str, hint: str | None = None, *, code: str = "wrong-value"
+    ) -> Problem:
         """A Problem at the line of that key, wherever it was inherited from."""
         ...
 

@@ -29,11 +29,17 @@ def document_problems(document: Document) -> list[Problem]:
     name = document.data.get("profile")
     problems: list[Problem] = []
     if name is None:
-        problems.append(_at(document, (), "'profile' is missing", "Begin the file with `profile: NAME`."))
+        problems.append(
+            document.problem((), "'profile' is missing", "Begin the file with `profile: NAME`.", code="missing")
+        )
     elif not isinstance(name, str) or not _NAME.fullmatch(name):
-        problems.append(_at(document, ("profile",), f"{name!r} is no name for a profile", _SPELLING))
+        problems.append(
+            document.problem(("profile",), f"{name!r} is no name for a profile", _SPELLING, code="wrong-name")
+        )
     elif name == AUTO:
-        problems.append(_at(document, ("profile",), "'auto' is reserved", "It means whatever runs now."))
+        problems.append(
+            document.problem(("profile",), "'auto' is reserved", "It means whatever runs now.", code="reserved-name")
+        )
     return problems + list(_variants(document))
 
 
@@ -53,13 +59,17 @@ def _variants(document: Document) -> Iterator[Problem]:
     if variants is None:
         return
     if not isinstance(variants, dict):
-        yield _at(document, ("variants",), "must map names to what they change", "Write `variants: {NAME: {args: …}}`.")
+        yield document.problem(
+            ("variants",), "must map names to what they change", "Write `variants: {NAME: {args: …}}`."
+        )
         return
     for name, body in variants.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            yield _at(document, ("variants", name), f"{name!r} is no name for a variant", _SPELLING)
+            yield document.problem(
+                ("variants", name), f"{name!r} is no name for a variant", _SPELLING, code="wrong-name"
+            )
         if body is not None and not isinstance(body, dict):
-            yield _at(document, ("variants", name), "must be a mapping of what it changes")
+            yield document.problem(("variants", name), "must be a mapping of what it changes")
         elif body and body.get(EXTENDS) is not None:
             yield from _parent(document, name, body[EXTENDS])
 
@@ -69,9 +79,9 @@ def _parent(document: Document, name: str, parent: Any) -> Iterator[Problem]:
     if not is_variant(document.data, parent):
         close = nearest(str(parent), document.data["variants"])
         hint = f"Did you mean {close[0]!r}?" if close else "Name another variant; without it the base is meant."
-        yield _at(document, place, f"there is no variant {parent!r}", hint)
+        yield document.problem(place, f"there is no variant {parent!r}", hint, code="unknown-name")
     elif _circular(document.data, name):
-        yield _at(document, place, "leads back to itself", "A variant grows out of the base, in the end.")
+        yield document.problem(place, "leads back to itself", "A variant grows out of the base, in the end.")
 
 
 def _circular(data: dict[str, Any], name: Any) -> bool:
@@ -97,16 +107,16 @@ def _engine_needs(section: Section, profile: Profile) -> Iterator[Problem]:
         return
     if profile.image is None and not profile.command:
         hint = "Name the image; without containers, give `command: [/path/to/program]`."
-        yield section.problem(("image",), f"is missing, and {kind} runs in a container", hint)
+        yield section.problem(("image",), f"is missing, and {kind} runs in a container", hint, code="missing")
     if "target" not in profile.models:
         hint = "Add `models: {target: {path: /folder}}` or `{target: {hf: owner/name}}`."
-        yield section.problem(("models",), f"'target' is missing: {kind} must be given a model", hint)
+        yield section.problem(("models",), f"'target' is missing: {kind} must be given a model", hint, code="missing")
 
 
 def _url(section: Section, profile: Profile) -> Iterator[Problem]:
     if profile.url is None:
         yield section.problem(
-            ("url",), "is missing: engine 'openai' is a server at a URL", "Add `url: http://host:port`."
+            ("url",), "is missing: engine 'openai' is a server at a URL", "Add `url: http://host:port`.", code="missing"
         )
     elif not _URL.fullmatch(profile.url):
         yield section.problem(("url",), f"{profile.url!r} is no http URL", "Write it as http://host:port.")
@@ -119,9 +129,11 @@ def _url(section: Section, profile: Profile) -> Iterator[Problem]:
 def _aliases(section: Section, profile: Profile) -> Iterator[Problem]:
     for index, alias in enumerate(profile.serves):
         if alias == AUTO:
-            yield section.problem(("serves", index), "the alias 'auto' is reserved", "It means whatever runs now.")
+            yield section.problem(
+                ("serves", index), "the alias 'auto' is reserved", "It means whatever runs now.", code="reserved-name"
+            )
         elif not _ALIAS.fullmatch(alias):
-            yield section.problem(("serves", index), f"{alias!r} is no alias", _SPELLING)
+            yield section.problem(("serves", index), f"{alias!r} is no alias", _SPELLING, code="wrong-name")
 
 
 def _arguments(section: Section, profile: Profile) -> Iterator[Problem]:
@@ -129,17 +141,18 @@ def _arguments(section: Section, profile: Profile) -> Iterator[Problem]:
         if key.startswith("-"):
             yield section.problem(("args", key), "is written with dashes", f"Write {key.lstrip('-')!r}.")
         elif key.replace("_", "-") in OURS:
-            yield section.problem(("args", key), "is set by sparkdash", "Remove it; give aliases under `serves`.")
+            yield section.problem(
+                ("args", key), "is set by sparkdash", "Remove it; give aliases under `serves`.", code="reserved-name"
+            )
 
 
 def _unknown_models(section: Section, profile: Profile) -> Iterator[Problem]:
     for key in ("args", "env", "command"):
-        for path, text in _texts((key,), getattr(profile, key)):
-            for name in _PLACEHOLDER.findall(text):
+        for path, value in _texts((key,), getattr(profile, key)):
+            for name in _PLACEHOLDER.findall(value):
                 if name not in profile.models:
-                    yield section.problem(
-                        path, f"names the model {{{name}}}, which is not under `models`", _models(profile, name)
-                    )
+                    text = f"names the model {{{name}}}, which is not under `models`"
+                    yield section.problem(path, text, _models(profile, name), code="unknown-name")
 
 
 def _models(profile: Profile, name: str) -> str:
@@ -166,7 +179,3 @@ def _texts(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, str]]:
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
             yield from _texts((*path, index), item)
-
-
-def _at(document: Document, path: KeyPath, message: str, hint: str | None = None) -> Problem:
-    return Problem(document.file, document.line(*path), ".".join(map(str, path)), message, hint)

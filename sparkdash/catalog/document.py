@@ -1,21 +1,17 @@
-"""One YAML file with its line marks.
+"""One YAML file with its marks.
 
-Owns: parsing (YAML 1.2), the lines of keys, and syntax problems. Must not know: what the keys mean.
+Owns: reading it, the places of keys, and syntax problems. Must not know: what the keys mean.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.constructor import DuplicateKeyError
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
-
+from sparkdash.catalog import yaml12
 from sparkdash.catalog.catalog import Problem
+from sparkdash.catalog.yaml12 import Mark, NotYaml
 
 KeyPath = tuple[str | int, ...]
 """Keys and indices from the top of a document down to a value."""
@@ -23,83 +19,62 @@ KeyPath = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A parsed file: `data` in plain Python types, `node` with the marks."""
+    """A parsed file: `data` in plain Python types, `mark` with the place of each part."""
 
     file: str
     data: dict[str, Any]
-    node: CommentedMap
+    mark: Mark
+
+    def problem(self, path: KeyPath, message: str, hint: str | None = None, *, code: str = "wrong-value") -> Problem:
+        """A Problem at that key."""
+        place = self._deepest(path)
+        key = ".".join(map(str, path))
+        return Problem(self.file, place.line, key, message, hint, column=place.column, code=code)
 
     def line(self, *path: str | int) -> int:
         """The line, from 1, of the deepest part of `path` that exists in the file."""
-        node: Any = self.node
-        line = int(node.lc.line)
-        for key in path:
-            if not _has(node, key):
-                break
-            mark = (node.lc.data or {}).get(key)  # keys merged in with << have none of their own
-            line = int(mark[0]) if mark else line
-            node = node[key]
-        return line + 1
+        return self._deepest(path).line
 
     def has(self, *path: str | int) -> bool:
         """Is there such a key?"""
-        node: Any = self.node
+        mark = self.mark
         for key in path:
-            if not _has(node, key):
+            if key not in mark.inner:
                 return False
-            node = node[key]
+            mark = mark.inner[key]
         return True
+
+    def _deepest(self, path: KeyPath) -> Mark:
+        mark = self.mark
+        for key in path:
+            if key not in mark.inner:
+                break
+            mark = mark.inner[key]
+        return mark
 
 
 def parse(path: Path) -> Document | Problem:
     """The file, or the one reason why it cannot be read."""
     file = str(path)
     try:
-        node = YAML(typ="rt").load(path.read_text(encoding="utf-8"))
+        data, mark = yaml12.read(path.read_text(encoding="utf-8"))
     except OSError as error:
-        return Problem(file, None, "", f"it cannot be read: {error.strerror}")
+        return Problem(file, None, "", f"it cannot be read: {error.strerror}", code="unreadable")
     except UnicodeDecodeError:
-        return Problem(file, None, "", "it is not UTF-8 text")
-    except DuplicateKeyError as error:
-        return _duplicate(file, error)
-    except MarkedYAMLError as error:
+        return Problem(file, None, "", "it is not UTF-8 text", code="unreadable")
+    except NotYaml as error:
+        return _syntax(file, error)
+    if not isinstance(data, dict):
+        hint = "A profile file begins with `profile: NAME`."
+        return Problem(file, 1, "", "it holds no mapping", hint, column=1, code="not-yaml")
+    return Document(file, data, mark)
+
+
+def _syntax(file: str, error: NotYaml) -> Problem:
+    where = {"line": error.line, "column": error.column}
+    if (key := error.duplicate) is not None:
         return Problem(
-            file, _line(error), "", f"it is not valid YAML: {_reason(error)}", "Check indentation and quotes."
+            file, key=key, message="it is given twice", hint="Keep one of the two.", code="duplicate-key", **where
         )
-    except YAMLError as error:
-        return Problem(file, None, "", f"it is not valid YAML: {error}")
-    if not isinstance(node, CommentedMap):
-        return Problem(file, 1, "", "it holds no mapping", "A profile file begins with `profile: NAME`.")
-    return Document(file, _plain(node), node)
-
-
-def _duplicate(file: str, error: DuplicateKeyError) -> Problem:
-    key = str(error.problem).split('"')[1] if '"' in str(error.problem) else ""
-    return Problem(file, _line(error), key, "it is given twice", "Keep one of the two.")
-
-
-def _line(error: MarkedYAMLError) -> int | None:
-    mark = error.problem_mark or error.context_mark
-    return None if mark is None else int(mark.line) + 1
-
-
-def _reason(error: MarkedYAMLError) -> str:
-    return " ".join(str(error.problem or error.context).split())
-
-
-def _has(node: Any, key: str | int) -> bool:
-    if isinstance(node, CommentedMap):
-        return key in node
-    return isinstance(node, CommentedSeq) and isinstance(key, int) and 0 <= key < len(node)
-
-
-def _plain(value: Any) -> Any:
-    """Without ruamel's subclasses, which would print as themselves and keep the file's spelling of numbers."""
-    if isinstance(value, Mapping):
-        return {_plain(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [_plain(item) for item in value]
-    for kind in (bool, int, float, str):
-        if isinstance(value, kind):
-            return kind(value)
-    return value
+    message, hint = f"it is not valid YAML: {error}", "Check indentation and quotes."
+    return Problem(file, key="", message=message, hint=hint, code="not-yaml", **where)

@@ -51,7 +51,16 @@ def load(folders: Sequence[Path]) -> Catalog:
 
 def _files(folder: Path, problems: list[Problem]) -> Iterator[_File]:
     if not folder.is_dir():
-        problems.append(Problem(str(folder), None, "", "there is no such folder", "Correct `profiles` in config.toml."))
+        problems.append(
+            Problem(
+                str(folder),
+                None,
+                "",
+                "there is no such folder",
+                "Correct `profiles` in config.toml.",
+                code="unreadable",
+            )
+        )
         return
     for path in sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES and not p.name.startswith(".")):
         found = _read(path)
@@ -115,7 +124,9 @@ def _clashes(file: _File, owners: dict[str, Profile], mine: dict[str, Profile]) 
 
 
 def _taken(section: Section, path: tuple[str | int, ...], name: str, owner: Profile) -> Problem:
-    return section.problem(path, f"{name!r} is already taken by {owner.name} ({owner.source})", "Choose another name.")
+    return section.problem(
+        path, f"{name!r} is already taken by {owner.name} ({owner.source})", "Choose another name.", code="taken-name"
+    )
 
 
 def _resolve_nearest(profile: Profile, profiles: dict[str, Profile]) -> Profile:
@@ -130,7 +141,7 @@ def _lost_nearest(files: list[_File], profiles: dict[str, Profile]) -> Iterator[
         if wanted is not None and wanted not in profiles:
             close = nearest(wanted, [*profiles, *(p.variant or "" for p in profiles.values())])
             hint = f"Did you mean {close[0]}?" if close else None
-            yield section.problem(("nearest",), f"there is no profile {wanted!r}", hint)
+            yield section.problem(("nearest",), f"there is no profile {wanted!r}", hint, code="unknown-name")
 
 
 def _expand_home(data: dict[str, Any]) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import ValidationError
 
-from sparkdash.catalog.catalog import Problem, nearest
+from sparkdash.catalog.catalog import Problem
+from sparkdash.catalog.complaints import complaints, similar
 from sparkdash.catalog.document import Document, KeyPath
-from sparkdash.domain.profile import MemoryNeed, ModelRef, Mount, Profile, Published, SimSpec, SimSpeed
+from sparkdash.domain.profile import Profile
 
 FAMILY_ONLY = ("profile", "variants")
 """Keys of the file that no variant has."""
@@ -27,14 +27,6 @@ NOT_INHERITED = ("serves", "published", "cannot_run", "nearest")
 MERGED = ("args", "env", "request", "memory", "sim", "silence")
 """Mappings that a variant changes key by key; null removes a key. Anything else it gives replaces the base's."""
 
-_KEYS: dict[KeyPath, type[BaseModel]] = {
-    ("models", "*"): ModelRef,
-    ("memory",): MemoryNeed,
-    ("published", "*"): Published,
-    ("mounts", "*"): Mount,
-    ("sim",): SimSpec,
-    ("sim", "speeds", "*"): SimSpeed,
-}
 _OWN_FIELDS = {"name", "source"}
 """Of Profile, but not of a file: the loader sets them."""
 
@@ -50,10 +42,9 @@ class Section:
         self.variant = variant
         self.name = str(document.data.get("profile")) + (f"/{variant}" if variant else "")
 
-    def problem(self, path: KeyPath, message: str, hint: str | None = None) -> Problem:
-        """A Problem at the key's own line: the variant's if it gives the key, else the base's."""
-        place = self._place(path)
-        return Problem(self.document.file, self.document.line(*place), ".".join(map(str, place)), message, hint)
+    def problem(self, path: KeyPath, message: str, hint: str | None = None, *, code: str = "wrong-value") -> Problem:
+        """A Problem at the key's own place: the variant's if it gives the key, else the base's."""
+        return self.document.problem(self._place(path), message, hint, code=code)
 
     def line(self) -> int:
         """Where this profile begins."""
@@ -87,8 +78,8 @@ def sections(document: Document) -> Iterator[Section]:
     yield Section(document, None)
     variants = document.data.get("variants")
     for name, body in variants.items() if isinstance(variants, dict) else ():
-        if body is None or isinstance(body, dict):
-            yield Section(document, str(name))
+        if isinstance(name, str) and (body is None or isinstance(body, dict)):
+            yield Section(document, name)
 
 
 def lineage(data: Mapping[str, Any], variant: str | None) -> list[str | None]:
@@ -133,11 +124,15 @@ def validate(section: Section) -> Profile | list[Problem]:
     """The profile, or everything that is wrong with its form."""
     given = section.given()
     hidden = _OWN_FIELDS & (set(section.document.data) | set(body(section.document.data, section.variant)))
-    problems = [section.problem((key,), "unknown key", _similar(key, PROFILE_KEYS)) for key in sorted(hidden)]
+    known = (*FAMILY_ONLY, EXTENDS, *PROFILE_KEYS)
+    problems = [
+        section.problem((key,), "unknown key", similar(key, PROFILE_KEYS), code="unknown-key") for key in sorted(hidden)
+    ]
     try:
         profile = Profile.model_validate(given)
     except ValidationError as error:
-        return problems + [_explain(section, item) for item in error.errors()]
+        told = complaints(error, top=known)
+        return problems + [section.problem(one.path, one.message, one.hint, code=one.code) for one in told]
     return problems or profile
 
 
@@ -151,43 +146,3 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
         else:
             result[key] = value
     return result
-
-
-def _explain(section: Section, item: ErrorDetails) -> Problem:
-    path: KeyPath = tuple(item["loc"])
-    if item["type"] == "extra_forbidden":
-        return section.problem(path, "unknown key", _similar(str(path[-1]), _known(path[:-1])))
-    if item["type"] == "missing":
-        return section.problem(path[:-1], f"{path[-1]!r} is missing")
-    if item["type"] == "string_type" and isinstance(item["input"], int | float):
-        return section.problem(path, f"must be text, not {item['input']!r}", f'Write it in quotes: "{item["input"]}".')
-    if item["type"] == "value_error":
-        return section.problem(path, str(item["ctx"]["error"]))
-    real = _without_unions(path)
-    if real != path:
-        return section.problem(real, f"cannot have the value {_short(item['input'])}", "Write it in quotes.")
-    message = item["msg"][:1].lower() + item["msg"][1:]
-    return section.problem(path, f"{message}, not {_short(item['input'])}")
-
-
-def _without_unions(path: KeyPath) -> KeyPath:
-    """Without the steps that pydantic takes into the members of a union."""
-    unions = {"bool", "int", "float", "str"}
-    return tuple(part for part in path if not (part in unions or str(part).startswith(("list[", "dict["))))
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:59] + "…"
-
-
-def _known(path: KeyPath) -> tuple[str, ...]:
-    for pattern, model in _KEYS.items():
-        if len(pattern) == len(path) and all(want in ("*", got) for want, got in zip(pattern, path, strict=True)):
-            return tuple(model.model_fields)
-    return (*FAMILY_ONLY, EXTENDS, *PROFILE_KEYS)
-
-
-def _similar(key: str, known: tuple[str, ...]) -> str:
-    close = nearest(key.replace("-", "_"), known)
-    return f"Did you mean {close[0]!r}?" if close else f"Known here: {', '.join(known)}."

@@ -5,7 +5,7 @@ Must not know: how anything is run. Nothing here starts, stops or asks a process
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, LABEL_SERVES,
 from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.engines.adapter import Launch
 from sparkdash.engines.registry import adapter
-from sparkdash.errors import AdmissionError, ProfileError
+from sparkdash.errors import AdmissionError
 from sparkdash.host.podman import Podman
 from sparkdash.host.podman_argv import shell
 from sparkdash.host.process import Process
@@ -61,23 +61,6 @@ def summaries() -> tuple[tuple[ProfileSummary, ...], tuple[str, ...]]:
     return shown, tuple(map(str, found.problems))
 
 
-def unstartable(found: Catalog, blamed: Collection[str] = ()) -> Iterator[str]:
-    """What the engines' dialects say against profiles that loaded well: `file:line: reason`.
-
-    Of the `blamed`, against which the rules have an error already, a refused flag is not told again.
-    """
-    known = settings.load()
-    for profile in found.profiles.values():
-        if profile.cannot_run or not adapter(profile.engine).managed:
-            continue
-        try:
-            _spec(profile, known)
-        except ProfileError as error:
-            if error.code == "unknown_flag" and profile.name in blamed:
-                continue
-            yield f"{profile.source}: {error.text()}"
-
-
 def command(name: str) -> Command:
     """The command that would start that profile's engine, as the daemon would run it on its first free port.
 
@@ -87,7 +70,7 @@ def command(name: str) -> Command:
     """
     known = settings.load()
     profile = _startable(name)
-    argv = _runtime(known).command(_spec(profile, known))
+    argv = _runtime(known).command(spec(profile, known))
     return Command(profile.name, known.runtime, argv, shell(argv))
 
 
@@ -95,7 +78,7 @@ def exported(name: str) -> tuple[Profile, ContainerSpec]:
     """A profile and its container, marked as nobody's, so that no daemon takes it for its own; raises as `command`."""
     known, profile = settings.load().model_copy(update={"runtime": "podman"}), _startable(name)
     labels = {LABEL_PROFILE: profile.name} | ({LABEL_SERVES: ",".join(profile.serves)} if profile.serves else {})
-    return profile, _spec(profile, known).model_copy(update={"labels": labels})
+    return profile, spec(profile, known).model_copy(update={"labels": labels})
 
 
 def _startable(name: str) -> Profile:
@@ -120,7 +103,12 @@ def _runtime(known: Settings) -> Runtime:
     return Podman(known.runtime)
 
 
-def _spec(profile: Profile, known: Settings) -> ContainerSpec:
+def spec(profile: Profile, known: Settings) -> ContainerSpec:
+    """The container of a profile, as the daemon would make it on its first free port.
+
+    Raises:
+        ProfileError: its dialect refuses it.
+    """
     launch = Launch(
         port=known.engine_ports[0],
         containerised=known.runtime != "process",

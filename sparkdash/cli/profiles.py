@@ -89,17 +89,18 @@ def check(
     Examples:
       sparkdash profiles check
       sparkdash profiles check ./my-profiles my-model.yaml
+      sparkdash profiles check --json | jq '(.error // .).findings'
       sparkdash profiles rules enforce-eager
     """
-    from sparkdash.cli.local import catalog, unstartable
-    from sparkdash.rules import Level, findings
+    from sparkdash.cli.checked import checked, facts, line
+    from sparkdash.cli.local import catalog
+    from sparkdash.rules import Level
 
     found = catalog(path)
-    told = findings(found)
-    errors = [one for one in told if one.level is Level.ERROR]
-    blamed = frozenset(name for one in errors for name in one.profiles)
-    problems = (*map(str, found.problems), *map(str, errors), *unstartable(found, blamed))
-    warnings = tuple(str(one) for one in told if one.level is Level.WARNING)
+    told = checked(found)
+    findings = tuple(map(facts, told))
+    problems = tuple(line(one) for one in told if one.level is Level.ERROR)
+    warnings = tuple(line(one) for one in told if one.level is Level.WARNING)
     if not as_json:
         for warning in warnings:
             tell(f"warning: {warning}")
@@ -107,10 +108,11 @@ def check(
         raise ProfileError(
             f"{len(problems)} problem(s) in profile files.",
             problems=problems,
+            findings=findings,
             hint="`sparkdash profiles rules NAME` tells how a rule is known; `silence: {NAME: reason}` overrules it.",
         )
     if as_json:
-        emit({"profiles": sorted(found.profiles), "problems": [], "warnings": warnings, "findings": told})
+        emit({"profiles": sorted(found.profiles), "problems": [], "warnings": warnings, "findings": findings})
     else:
         typer.echo(f"{len(found.profiles)} profiles, no problems{_and_warnings(len(warnings))}.")
 

@@ -66,7 +66,8 @@ def _build(status: int, message: str, envelope: dict[str, Any]) -> SparkdashErro
             **common,
         )
     if "problems" in envelope:
-        return ProfileError(message, problems=tuple(envelope["problems"] or ()), **common)
+        problems, findings = (tuple(envelope.get(key) or ()) for key in ("problems", "findings"))
+        return ProfileError(message, problems=problems, findings=findings, **common)
     return _BY_STATUS.get(status, AdmissionError if status < 500 else HostError)(message, **common)
 
 

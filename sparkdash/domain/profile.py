@@ -58,9 +58,9 @@ class ModelRef(Frozen):
 class MemoryNeed(Frozen):
     """What an engine takes from the unified memory, in GiB. None is unknown, not zero."""
 
-    weights_gib: float | None = Field(default=None, ge=0)
-    kv_gib: float | None = Field(default=None, ge=0)
-    overhead_gib: float | None = Field(default=None, ge=0)
+    weights_gib: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    kv_gib: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    overhead_gib: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     source: str | None = None
     """Where the figures come from; a figure without a source is not believed by readers."""
 

@@ -19,7 +19,7 @@ from sparkdash.catalog import Catalog
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Fact, Level
-from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.profile import AUTO, EngineKind, Profile
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.engines import registry
 from sparkdash.engines.adapter import EngineAdapter
@@ -65,9 +65,6 @@ from sparkdash.supervisor.tools import Tools
 from sparkdash.supervisor.watch import Watch
 from sparkdash.units import GIB
 from sparkdash.upstream import Upstream
-
-AUTO = "auto"
-"""The model name that means whatever runs."""
 
 Waiter = asyncio.Future[None]
 

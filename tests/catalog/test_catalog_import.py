@@ -83,7 +83,7 @@ def test_the_written_file_is_readable() -> None:
         "  model-draft: '{drafter}'\n"
         "  ctx-size: 65536\n"
         "  n-gpu-layers: 999\n"
-        "  flash-attn: on\n"
+        "  flash-attn: 'on'\n"
         "  jinja: true\n"
     )
 

@@ -61,7 +61,7 @@ HEAVY = {
     "litellm",
     "httpx",
     "rich",
-    "ruamel",
+    "yaml",
     "structlog",
     "pynvml",
     "psutil",

@@ -129,7 +129,19 @@ def test_check_names_every_problem_with_its_line(sparkdash: Run, shelf: Path) ->
     assert done.out == ""
     assert f"{bad}:2: engine: " in done.err
     assert f"{bad}:3: imagee: " in done.err
-    assert len(sparkdash("profiles", "check", "--json").json()["error"]["problems"]) >= 2
+    error = sparkdash("profiles", "check", "--json").json()["error"]
+    assert len(error["problems"]) == 2
+    assert error["findings"] == [
+        {
+            "code": "wrong-value", "level": "error", "file": str(bad), "line": 2, "column": 1, "key": "engine",
+            "message": "must be one of vllm, sglang, llamacpp, trtllm, openai, sim, not 'vlm'",
+            "hint": "Did you mean 'vllm'?", "profiles": [],
+        },
+        {
+            "code": "unknown-key", "level": "error", "file": str(bad), "line": 3, "column": 1, "key": "imagee",
+            "message": "unknown key", "hint": "Did you mean 'image'?", "profiles": [],
+        },
+    ]  # fmt: skip
     assert sparkdash("profiles", "check", str(shelf / "small.yaml")).code == 0
 
 
@@ -154,7 +166,7 @@ def test_warnings_alone_do_not_fail_the_check(sparkdash: Run, shelf: Path) -> No
     assert (
         "small.yaml:9: args.enforce-eager: decodes at less than half the speed. Remove it. [enforce-eager]" in done.err
     )
-    assert sparkdash("profiles", "check", "--json").json()["findings"][0]["rule"] == "enforce-eager"
+    assert sparkdash("profiles", "check", "--json").json()["findings"][0]["code"] == "enforce-eager"
 
 
 def test_the_rules_are_listed_with_their_evidence(sparkdash: Run) -> None:

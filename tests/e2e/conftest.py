@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
+
+from sparkdash.catalog import yaml_writer
 
 HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="session")
-def tiny(hostfs: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def tiny(hostfs: Any) -> Any:
     """`tiny(name, flag=True, …)` -> the YAML of a profile of that name."""
     python = os.path.realpath(sys.executable)
 
@@ -31,8 +32,6 @@ def tiny(hostfs: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
             "memory": {"weights_gib": 0.05, "kv_gib": 0, "overhead_gib": 0.05, "source": "a Python that does little"},
             "args": {"max-model-len": 4096, **args},
         }
-        file = tmp_path_factory.mktemp("profile") / "p.yaml"
-        YAML().dump(profile, file)
-        return file.read_text()
+        return yaml_writer.dump(profile)
 
     return make

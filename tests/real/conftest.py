@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
+
+from sparkdash.catalog import yaml_writer
 
 HERE = Path(__file__).parent
 
@@ -59,7 +60,7 @@ def tiny_profile(engine: Path, hostfs: Any) -> str:
         },
     }
     target = engine / "tiny.yaml"
-    YAML().dump(profile, target)
+    target.write_text(yaml_writer.dump(profile))
     return target.read_text()
 
 

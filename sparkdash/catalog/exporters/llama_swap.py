@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.scalarstring import LiteralScalarString
-
+from sparkdash.catalog import yaml_writer
 from sparkdash.catalog.exporters import own
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.profile import Profile
@@ -21,19 +18,15 @@ def model(profile: Profile, spec: ContainerSpec, argv: Sequence[str], *, alive: 
     """A whole `models:` section with one model. `argv` is the runtime's; it runs in the foreground there, as llama-swap wants it."""
     body: dict[str, Any] = {
         "description": profile.about,
-        "cmd": LiteralScalarString(_cmd(argv, spec)),
+        "cmd": _cmd(argv, spec),
         "cmdStop": shlex.join([argv[0], "stop", spec.name]),
         "proxy": f"http://127.0.0.1:{_PORT}",
         "checkEndpoint": alive,
         "aliases": list(profile.serves),
         "filters": {"setParams": dict(profile.request)} if profile.request else None,
     }
-    out = io.StringIO()
-    writer = YAML()
-    writer.width = 118
-    writer.indent(mapping=2, sequence=4, offset=2)
-    writer.dump({"models": {profile.name: {key: value for key, value in body.items() if value}}}, out)
-    return "\n".join([*own.lost(profile, "memory"), out.getvalue()]).rstrip()
+    text = yaml_writer.dump({"models": {profile.name: {key: value for key, value in body.items() if value}}})
+    return "\n".join([*own.lost(profile, "memory"), text]).rstrip()
 
 
 def _cmd(argv: Sequence[str], spec: ContainerSpec) -> str:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import shlex
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
-
+from sparkdash.catalog import yaml_writer
 from sparkdash.catalog.exporters import own
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.profile import EngineKind, Profile
@@ -21,7 +18,7 @@ _PORT = 8000
 def recipe(profile: Profile, spec: ContainerSpec) -> str:
     """The recipe; its command is the profile's, with {model}, {host} and {port} left to sparkrun."""
     given: dict[str, Any] = {
-        "recipe_version": DoubleQuotedScalarString("2"),
+        "recipe_version": "2",
         "name": profile.name,
         "description": profile.about,
         "model": profile.models["target"].ref,
@@ -30,15 +27,11 @@ def recipe(profile: Profile, spec: ContainerSpec) -> str:
         "min_nodes": profile.nodes if profile.nodes > 1 else None,
         "defaults": {"host": _HOST, "port": _PORT},
         "env": own.environment(spec) | {name: f"${name}" for name in spec.env_from},
-        "command": LiteralScalarString(_command(profile, spec)),
+        "command": _command(profile, spec),
     }
-    out = io.StringIO()
-    writer = YAML()
-    writer.width = 118
-    writer.dump({key: value for key, value in given.items() if value}, out)
-    return "\n".join(
-        [*own.lost(profile, "mounts", "tmpfs", "shm_size", "gpu", "request", "memory"), out.getvalue()]
-    ).rstrip()
+    text = yaml_writer.dump({key: value for key, value in given.items() if value})
+    unsaid = own.lost(profile, "mounts", "tmpfs", "shm_size", "gpu", "request", "memory")
+    return "\n".join([*unsaid, text]).rstrip()
 
 
 def _command(profile: Profile, spec: ContainerSpec) -> str:

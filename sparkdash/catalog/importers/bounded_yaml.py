@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, ScalarEvent
+import yaml
+from yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, ScalarEvent
 
+from sparkdash.catalog import yaml12
 from sparkdash.catalog.importers.report import refused
 
 MAX_EVENTS = 20_000
@@ -18,7 +18,7 @@ MAX_DEPTH = 30
 MAX_ALIASES = 100
 MAX_SCALAR = 300_000
 MAX_PLAIN = 20_000
-"""Characters of a value without quotes, in which numbers and dates are looked for."""
+"""Characters of a value without quotes, in which numbers are looked for."""
 
 
 def mapping(text: str) -> dict[str, Any]:
@@ -29,17 +29,8 @@ def mapping(text: str) -> dict[str, Any]:
     """
     try:
         _measure(text)
-        data = YAML(typ="safe", pure=True).load(text)
-    except (
-        YAMLError,
-        ValueError,
-        TypeError,
-        AttributeError,
-        LookupError,
-        AssertionError,
-        NotImplementedError,
-    ) as error:
-        # ruamel answers some malformed tags and keys with plain Python errors
+        data, _ = yaml12.read(text)
+    except (yaml12.NotYaml, yaml.YAMLError, UnicodeError) as error:
         raise refused(f"It is not valid YAML: {' '.join(str(error).split())[:160]}") from None
     if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
         raise refused("The YAML holds no mapping of words.")
@@ -49,7 +40,7 @@ def mapping(text: str) -> dict[str, Any]:
 def _measure(text: str) -> None:
     depth = aliases = 0
     anchored: list[bool] = []
-    for count, event in enumerate(YAML(typ="safe", pure=True).parse(text)):
+    for count, event in enumerate(yaml.parse(text, Loader=yaml12.PARSER)):
         if isinstance(event, AliasEvent):
             aliases += 1
             if any(anchored):

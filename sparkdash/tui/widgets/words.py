@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.lease import Request, RequestState
-from sparkdash.domain.profile import EngineKind, ProfileSummary
+from sparkdash.domain.profile import AUTO, EngineKind, ProfileSummary
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome
 from sparkdash.tui.ink import Ink, Line, dimmed, say
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.units import DASH, duration, tokens
-
-AUTO = "auto"
-"""What a client names that takes whatever runs."""
 
 KINDS: dict[EngineKind, str] = {
     EngineKind.VLLM: "vLLM",

@@ -1,0 +1,247 @@
+"""YAML 1.2 read with its line marks.
+
+Owns: the core schema (https://yaml.org/spec/1.2.2/, section 10.3.2) on top of libyaml, which by itself takes `no` and
+`12:30` for what they were in YAML 1.1. Merge keys (`<<`) are kept from there; no other tag is known. Must not know:
+what any key means.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+from yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+)
+
+PARSER: Any = yaml.CBaseLoader if yaml.__with_libyaml__ else yaml.BaseLoader
+TAG = "tag:yaml.org,2002:"
+_NULL, _BOOL, _INT, _FLOAT, _STR = (f"{TAG}{kind}" for kind in ("null", "bool", "int", "float", "str"))
+_MERGE = "<<"
+CORE = (
+    (_NULL, re.compile(r"(?:~|null|Null|NULL|)\Z"), ["~", "n", "N", ""]),
+    (_BOOL, re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z"), list("tTfF")),
+    (_INT, re.compile(r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z"), list("-+0123456789")),
+    (
+        _FLOAT,
+        re.compile(
+            r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+            r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z"
+        ),
+        list("-+.0123456789"),
+    ),
+)
+"""Tags of plain scalars, in the order in which they are tried, with the characters that they begin with."""
+_BY_FIRST = {
+    first: tuple((tag, pattern) for tag, pattern, begins in CORE if first in begins)
+    for first in {first for _, _, begins in CORE for first in begins}
+}
+MAX_DEPTH = 100
+"""Of nesting: far from where the interpreter, or libyaml's own composer, would run out of stack."""
+_SHOWN = 40
+
+
+class NotYaml(Exception):  # noqa: N818 - said of a text
+    """Why a text cannot be read, and where: `line` and `column` from 1, None when that is not known."""
+
+    def __init__(
+        self, reason: str, line: int | None = None, column: int | None = None, *, duplicate: str | None = None
+    ) -> None:
+        super().__init__(reason)
+        self.line = line
+        self.column = column
+        self.duplicate = duplicate
+        """The key that is given twice, when that is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where a value's key (or, in a list, the value) stands, from 1, and the marks of what is in it."""
+
+    line: int
+    column: int
+    inner: Mapping[str | int, Mark] = field(default_factory=dict)
+
+
+_Marks = dict[Any, Mark]
+
+
+def read(text: str) -> tuple[Any, Mark]:
+    """The one document in `text` as plain values, with its marks; None for an empty one.
+
+    Raises:
+        NotYaml: syntax, a second document, a key given twice, an unknown tag, a value that its tag forbids.
+    """
+    try:
+        return _Reader(PARSER(text)).document()
+    except yaml.reader.ReaderError as error:
+        before = text.encode()[: error.position].decode(errors="replace")
+        reason = f"the character {_character(error.character)} is not allowed"
+        raise NotYaml(reason, before.count("\n") + 1, len(before) - before.rfind("\n")) from None
+    except yaml.MarkedYAMLError as error:
+        reason = " ".join(str(error.problem or error.context).split())
+        raise _at(error.problem_mark or error.context_mark, reason) from None
+    except (yaml.YAMLError, UnicodeError) as error:
+        raise NotYaml(" ".join(str(error).split())) from None
+
+
+class _Reader:
+    """Events to values. An alias gives its anchor's value again, not a copy: a small file cannot grow without end."""
+
+    def __init__(self, parser: Any) -> None:
+        self._next: Callable[[], Any] = parser.get_event
+        self._anchors: dict[str, tuple[Any, _Marks] | None] = {}
+        """None while the anchored value is being read."""
+
+    def document(self) -> tuple[Any, Mark]:
+        self._next()  # the stream's start
+        if not isinstance(self._next(), DocumentStartEvent):
+            return None, Mark(1, 1)
+        first = self._next()
+        value, inner = self._value(first, 0)
+        self._next()  # the document's end
+        if isinstance(second := self._next(), DocumentStartEvent):
+            raise _at(second.start_mark, "a second document begins here")
+        return value, _mark(first, inner)
+
+    def _value(self, event: Any, depth: int) -> tuple[Any, _Marks]:
+        if isinstance(event, AliasEvent):
+            return self._again(event)
+        if depth > MAX_DEPTH:
+            raise _at(event.start_mark, f"nested deeper than {MAX_DEPTH}")
+        if event.anchor is not None:
+            self._anchors[event.anchor] = None
+        made: tuple[Any, _Marks]
+        if isinstance(event, ScalarEvent):
+            made = _scalar(event), {}
+        elif isinstance(event, MappingStartEvent):
+            made = self._mapping(event, depth)
+        else:
+            made = self._sequence(event, depth)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = made
+        return made
+
+    def _again(self, event: Any) -> tuple[Any, _Marks]:
+        if event.anchor not in self._anchors:
+            raise _at(event.start_mark, f"there is no anchor &{event.anchor} above")
+        if (known := self._anchors[event.anchor]) is None:
+            raise _at(event.start_mark, f"&{event.anchor} contains itself")
+        return known
+
+    def _sequence(self, start: Any, depth: int) -> tuple[list[Any], _Marks]:
+        _untagged(start, "seq")
+        values: list[Any] = []
+        marks: _Marks = {}
+        while not isinstance(event := self._next(), SequenceEndEvent):
+            value, inner = self._value(event, depth + 1)
+            marks[len(values)] = _mark(event, inner)
+            values.append(value)
+        return values, marks
+
+    def _mapping(self, start: Any, depth: int) -> tuple[dict[Any, Any], _Marks]:
+        _untagged(start, "map")
+        values: dict[Any, Any] = {}
+        marks: dict[Any, Mark] = {}
+        own: set[Any] = set()
+        while not isinstance(event := self._next(), MappingEndEvent):
+            key, merge = self._key(event, depth)
+            if key in own:
+                raise _at(event.start_mark, "a key that is given twice", duplicate=str(key))
+            own.add(key)
+            item = self._next()
+            value, inner = self._value(item, depth + 1)
+            if not merge:
+                values[key], marks[key] = value, _mark(event, inner)
+                continue
+            for name, brought, mark in _merged(item, value, inner):
+                if name not in values:
+                    values[name], marks[name] = brought, mark
+        return values, marks
+
+    def _key(self, event: Any, depth: int) -> tuple[Hashable, bool]:
+        """The key, and whether it is the `<<` that merges."""
+        key, _ = self._value(event, depth + 1)
+        if isinstance(key, dict | list):
+            raise _at(event.start_mark, "a key that is no word")
+        return key, key == _MERGE and isinstance(event, ScalarEvent) and not event.style
+
+
+def _merged(event: Any, value: Any, marks: _Marks) -> Iterator[tuple[Any, Any, Mark]]:
+    """Keys, values and marks that `<<` brings; of several mappings the first that has a key gives it."""
+    several = [(one, marks[index].inner) for index, one in enumerate(value)] if isinstance(value, list) else None
+    for one, inner in several or [(value, marks)]:
+        if not isinstance(one, dict):
+            raise _at(event.start_mark, "<< takes a mapping or a list of mappings")
+        yield from ((name, item, inner[name]) for name, item in one.items())
+
+
+def _untagged(event: Any, kind: str) -> None:
+    if event.tag not in (None, "!", TAG + kind):
+        raise _at(event.start_mark, f"the tag {_short(event.tag)} is not known")
+
+
+def _scalar(event: Any) -> Any:
+    text: str = event.value
+    tag = event.tag
+    if tag is None:
+        tag = _resolved(text) if not event.style else _STR
+    if (make := _MAKE.get(tag)) is None:
+        raise _at(event.start_mark, f"the tag {_short(tag)} is not known")
+    try:
+        return make(text)
+    except (ValueError, LookupError):
+        shown = text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+        raise _at(event.start_mark, f"{shown!r} is no {tag.removeprefix(TAG)}") from None
+
+
+def _resolved(text: str) -> str:
+    """The core schema's tag of a plain scalar."""
+    tried = _BY_FIRST.get(text[:1], ())
+    return next((tag for tag, pattern in tried if pattern.fullmatch(text)), _STR)
+
+
+def _character(code: int | bytes) -> str:
+    return f"U+{code:04X}" if isinstance(code, int) else repr(code)
+
+
+def _integer(text: str) -> int:
+    return int(text[2:], {"o": 8, "x": 16}[text[1]]) if text[:2] in ("0o", "0x") else int(text)
+
+
+def _number(text: str) -> float:
+    text = text.lower()
+    return float(text.replace(".", "") if text.endswith((".inf", ".nan")) else text)
+
+
+_MAKE: dict[str, Callable[[str], Any]] = {
+    _STR: str,
+    "!": str,
+    _NULL: lambda _: None,
+    _BOOL: lambda text: {"true": True, "false": False}[text.lower()],
+    _INT: _integer,
+    _FLOAT: _number,
+}
+
+
+def _short(tag: str) -> str:
+    return f"!!{tag.removeprefix(TAG)}" if tag.startswith(TAG) else tag
+
+
+def _mark(event: Any, inner: Mapping[str | int, Mark]) -> Mark:
+    place = event.start_mark
+    return Mark(place.line + 1, place.column + 1, inner)
+
+
+def _at(place: Any, reason: str, *, duplicate: str | None = None) -> NotYaml:
+    if place is None:
+        return NotYaml(reason, duplicate=duplicate)
+    return NotYaml(reason, place.line + 1, place.column + 1, duplicate=duplicate)
