@@ -18,6 +18,15 @@ LABEL_PORT = "sparkdash.port"
 LABEL_OWNER = "sparkdash.owner"
 """Which daemon started it: the state folder's path hashed, so that two daemons on one box never adopt each other's."""
 
+ENV_MARK = "SPARKDASH_ENGINE"
+"""A variable in the environment of every process of an engine: owner and container. A worker whose parent is gone
+still tells by it whose it is."""
+
+
+def mark(owner: str, container: str) -> str:
+    """The value of ENV_MARK."""
+    return f"{owner}/{container}"
+
 
 class ContainerSpec(Frozen):
     """One engine's container. With a process runtime, `image`, `mounts`, `tmpfs`, `devices` and `shm_size` do not count."""
@@ -59,6 +68,15 @@ class ContainerInfo(Frozen):
     exit_code: int | None = None
     pid: int | None = None
     started_at: float | None = None
+
+
+class Leftovers(Frozen):
+    """Processes that outlived the engine that they belonged to; host pids."""
+
+    ended: tuple[int, ...] = ()
+    """Ended by us."""
+    stuck: tuple[int, ...] = ()
+    """Still there: not even SIGKILL ended them, or we may not send it."""
 
 
 class PullProgress(Frozen):

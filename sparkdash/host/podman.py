@@ -16,8 +16,17 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerInfo, ContainerSpec, PullProgress
+from sparkdash.domain.container import (
+    LABEL_OWNER,
+    LABEL_PROFILE,
+    ContainerInfo,
+    ContainerSpec,
+    Leftovers,
+    PullProgress,
+    mark,
+)
 from sparkdash.errors import HostError
+from sparkdash.host import leftovers
 from sparkdash.host import podman_answers as answers
 from sparkdash.host import podman_argv as argv
 from sparkdash.host.command import Done, call, lines, running
@@ -42,6 +51,8 @@ class Podman:
 
     def __init__(self, program: str = argv.PODMAN) -> None:
         self.name = program
+        self._known: dict[str, ContainerInfo] = {}
+        """As last seen, by name: which processes are a container's is asked when podman may no longer tell."""
 
     async def version(self) -> str:
         """The program's version. Raises HostError(code="runtime_missing")."""
@@ -102,9 +113,15 @@ class Podman:
                     await self._remove(spec.name)
             raise
 
-    async def stop(self, name: str, grace_s: float) -> None:
-        """SIGTERM, SIGKILL after the grace, remove. Gone already is success."""
-        grace = math.ceil(grace_s)
+    async def stop(self, name: str, grace_s: float) -> Leftovers:
+        """SIGTERM, SIGKILL after the grace, remove, and end what is left of its processes. Gone already is success."""
+        info = await self._last_seen(name)
+        members = await _members(info)
+        await self._stop(name, math.ceil(grace_s))
+        self._known.pop(name, None)
+        return await leftovers.end(members | await _members(info))
+
+    async def _stop(self, name: str, grace: int) -> None:
         try:
             stopped = await self._call(argv.stop(self.name, name, grace), grace + REMOVE_S)
         except HostError as error:
@@ -115,6 +132,13 @@ class Podman:
                 return
         # A stop that failed or hung is known to leave containers "stopping"; removal by force ends those too.
         await self._remove(name)
+
+    async def _last_seen(self, name: str) -> ContainerInfo | None:
+        """Best effort: a podman that does not answer must not keep us from stopping."""
+        if name not in self._known:
+            with suppress(HostError):
+                await self._inspect([name])
+        return self._known.get(name)
 
     async def inspect(self, name: str) -> ContainerInfo | None:
         """The container of that name; None when there is none."""
@@ -174,9 +198,11 @@ class Podman:
         if done.code and not answers.gone(done.err):
             raise answers.failed(self.name, "inspect", done.err)
         try:
-            return answers.containers(done.out)
+            found = answers.containers(done.out)
         except ValueError:
             raise answers.failed(self.name, "inspect", "its answer is not JSON") from None
+        self._known.update({info.name: info for info in found})
+        return found
 
     async def _make_room(self, spec: ContainerSpec) -> None:
         present = await self.inspect(spec.name)
@@ -203,6 +229,13 @@ class Podman:
 
     def _missing(self, error: OSError) -> HostError:
         return answers.runtime_missing(self.name, error.strerror or str(error))
+
+
+async def _members(info: ContainerInfo | None) -> leftovers.Births:
+    """The container's processes on this box, by its control group and its mark."""
+    if info is None:
+        return {}
+    return await leftovers.scanned(mark(info.labels.get(LABEL_OWNER, ""), info.name), info.id)
 
 
 def _make_writable_mounts(spec: ContainerSpec) -> None:

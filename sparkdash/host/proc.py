@@ -14,6 +14,7 @@ from sparkdash.units import KIB
 PROC = Path("/proc")
 
 _ENDED = frozenset("ZXx")
+_STUCK = "D"
 _HOST_MEMORY = ("RssAnon:", "RssShmem:")
 
 
@@ -26,6 +27,8 @@ class Stat:
     session: int
     ended: bool
     """A zombie: it has ended, and only waits for its parent to notice."""
+    stuck: bool
+    """It waits in the kernel and no signal reaches it: for a moment, or for ever."""
     ticks: int
     """When it started, in clock ticks since boot."""
 
@@ -37,7 +40,14 @@ def stat(pid: int, proc: Path = PROC) -> Stat | None:
     except OSError:
         return None
     fields = text.rpartition(")")[2].split()  # the name before it may hold spaces and brackets
-    return Stat(pid, parent=int(fields[1]), session=int(fields[3]), ended=fields[0] in _ENDED, ticks=int(fields[19]))
+    return Stat(
+        pid,
+        parent=int(fields[1]),
+        session=int(fields[3]),
+        ended=fields[0] in _ENDED,
+        stuck=fields[0] == _STUCK,
+        ticks=int(fields[19]),
+    )
 
 
 def birth(pid: int, proc: Path = PROC) -> str | None:

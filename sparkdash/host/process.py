@@ -6,7 +6,6 @@ pipe (engines outlive the daemon), and has a record in the state folder. Must no
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import mmap
 import os
@@ -17,9 +16,17 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from sparkdash.domain.container import ContainerInfo, ContainerSpec, ContainerState, PullProgress
+from sparkdash.domain.container import (
+    LABEL_OWNER,
+    ContainerInfo,
+    ContainerSpec,
+    ContainerState,
+    Leftovers,
+    PullProgress,
+    mark,
+)
 from sparkdash.errors import HostError
-from sparkdash.host import proc
+from sparkdash.host import leftovers, proc
 from sparkdash.host.lines import LineSplitter
 from sparkdash.host.process_record import Record, Records
 
@@ -67,30 +74,29 @@ class Process:
         self._records.put(record)
         return self._info(record)
 
-    async def stop(self, name: str, grace_s: float) -> None:
-        """SIGTERM to the group, SIGKILL after the grace to all that is left of the family, then forget it."""
+    async def stop(self, name: str, grace_s: float) -> Leftovers:
+        """SIGTERM to the group, SIGKILL to it after the grace, then to all that is left of the family; then forget it.
+
+        Also after a graceful end: workers that lost their leader would keep their memory.
+        """
         record = self._records.get(name)
         if record is None:
-            return
-        family = _births(self._family(record))
+            return Leftovers()
+        family = leftovers.births(self._family(record))
         if _alive(record):
             _signal_group(record.pid, signal.SIGTERM)
-            await _ended(record, grace_s)
-        # also after a graceful end: workers that lost their leader would keep their memory
-        left = family | _births(self._family(record))
-        _kill(left)
-        until = asyncio.get_running_loop().time() + KILLED_S
-        gone = [
-            await _gone(pid, birth, until - asyncio.get_running_loop().time()) for pid, birth in left.items() if birth
-        ]
-        if not (await _ended(record, KILLED_S) and all(gone)):
-            raise HostError(
-                f"Process {record.pid} ({name}) does not end, not even by SIGKILL.",
-                code="unkillable",
-                hint="It is stuck in the kernel, most often in the GPU's driver; see `dmesg`. A restart of the box may be needed.",
-            )
+            if not await _ended(record, grace_s):
+                _signal_group(record.pid, signal.SIGKILL)
+                if not await _ended(record, KILLED_S):
+                    raise HostError(
+                        f"Process {record.pid} ({name}) does not end, not even by SIGKILL.",
+                        code="unkillable",
+                        hint="It is stuck in the kernel, most often in the GPU's driver; see `dmesg`. A restart of the box may be needed.",
+                    )
+        left = await leftovers.end(family | leftovers.births(self._family(record)) | await _marked(record))
         self._settled(record)
         self._records.forget(name)
+        return left
 
     async def inspect(self, name: str) -> ContainerInfo | None:
         """The process of that name, running or not."""
@@ -207,27 +213,11 @@ def _lives(pid: int, birth: str) -> bool:
 
 
 async def _ended(record: Record, limit_s: float | None) -> bool:
-    return await _gone(record.pid, record.birth, limit_s)
+    return await leftovers.gone(record.pid, record.birth, limit_s)
 
 
-async def _gone(pid: int, birth: str, limit_s: float | None) -> bool:
-    """Wait until the process has ended, its parent's child or not; False when `limit_s` passed first."""
-    try:
-        watch = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    loop = asyncio.get_running_loop()
-    over = asyncio.Event()
-    loop.add_reader(watch, over.set)
-    try:
-        if _lives(pid, birth):
-            await asyncio.wait_for(over.wait(), limit_s)
-    except TimeoutError:
-        return False
-    finally:
-        loop.remove_reader(watch)
-        os.close(watch)
-    return True
+async def _marked(record: Record) -> leftovers.Births:
+    return await leftovers.scanned(mark(record.labels.get(LABEL_OWNER, ""), record.name), None)
 
 
 def _reap(record: Record) -> int | None:
@@ -246,17 +236,6 @@ def _reap(record: Record) -> int | None:
 def _signal_group(leader: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(leader, number)
-
-
-def _births(pids: set[int]) -> dict[int, str | None]:
-    return {pid: proc.birth(pid) for pid in pids}
-
-
-def _kill(family: dict[int, str | None]) -> None:
-    for pid, birth in family.items():
-        if birth and proc.birth(pid) == birth:  # a pid seen before the grace may be a stranger's by now
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
 
 
 def _matches(record: Record, labels: Mapping[str, str]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
 
-from sparkdash.domain.container import ContainerInfo, ContainerSpec, PullProgress
+from sparkdash.domain.container import ContainerInfo, ContainerSpec, Leftovers, PullProgress
 
 
 class Runtime(Protocol):
@@ -39,8 +39,11 @@ class Runtime(Protocol):
         """Create and start, replacing a container of ours with the same name. Raises HostError with the runtime's own words."""
         ...
 
-    async def stop(self, name: str, grace_s: float) -> None:
-        """SIGTERM, then SIGKILL after `grace_s`, then remove. Idempotent: gone already is success."""
+    async def stop(self, name: str, grace_s: float) -> Leftovers:
+        """SIGTERM, then SIGKILL after `grace_s`, then remove. Idempotent: gone already is success.
+
+        What outlived it is ended too, and told. Raises HostError when the container itself cannot be ended.
+        """
         ...
 
     async def inspect(self, name: str) -> ContainerInfo | None:

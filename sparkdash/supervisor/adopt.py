@@ -21,6 +21,7 @@ from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import SparkdashError
+from sparkdash.supervisor.stopping import tell
 from sparkdash.supervisor.tools import Tools
 from sparkdash.supervisor.transition import unreachable, version_of
 
@@ -111,13 +112,14 @@ async def _remove(tools: Tools, container: ContainerInfo, why: str) -> None:
     name = container.labels.get(LABEL_PROFILE)
     running = container.state is ContainerState.RUNNING
     try:
-        await tools.runtime.stop(container.name, tools.settings.stop_grace_s)
+        left = await tools.runtime.stop(container.name, tools.settings.stop_grace_s)
     except SparkdashError as error:
         tools.books.notice(
             Level.ERROR, error.code, f"{container.name} is left over and cannot be removed: {error.text()}", name
         )
         return
+    tell(tools.books, name or container.name, left)
     if running:
-        tools.books.gone()
+        tools.books.gone(name or container.name)
         text = f"{container.name} was running and has been stopped: {why}."
         tools.books.notice(Level.WARNING, "not_adopted", text, name)

@@ -15,6 +15,7 @@ from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import EngineError, SparkdashError
 from sparkdash.supervisor.clock import Clock
+from sparkdash.supervisor.debts import Debts, Held
 
 Publish = Callable[[Fact], object]
 
@@ -45,8 +46,8 @@ class Books:
         self.swap: Swap | None = None
         self.engines: Mapping[str, Engine] = MappingProxyType(self._engines)
         """A live view; failed ones stay until their next start or a stop."""
-        self.left_at = float("-inf")
-        """When an engine of ours last ended, however it did; monotonic seconds."""
+        self.debts = Debts()
+        """What engines that ended, however they did, have not given back."""
         self.started: dict[str, Profile] = {}
         """Each engine's profile as it was started, whatever its file says now."""
 
@@ -77,16 +78,16 @@ class Books:
         else:
             self.enter(profile, EngineState.FAILED, **facts)
 
-    def drop(self, name: str) -> None:
-        """The engine is gone as it should be."""
-        self._look_whether_gone(name)
+    def drop(self, name: str, held: Held | None = None) -> None:
+        """The engine is gone as it should be; `held` is what it was measured to hold."""
+        self._look_whether_gone(name, held)
         self.move(name, EngineState.ABSENT, progress=None, in_flight=0)
         self._engines.pop(name, None)
         self.started.pop(name, None)
 
-    def gone(self) -> None:
+    def gone(self, name: str, held: Held | None = None) -> None:
         """An engine of ours was there, and its memory is on its way back."""
-        self.left_at = self._clock.monotonic()
+        self.debts.left(name, self._clock.monotonic(), held)
 
     def busy(self, name: str, in_flight: int) -> None:
         """How many requests use the engine."""
@@ -156,10 +157,10 @@ class Books:
         self._publish(SwapChanged(swap=ended))
         return ended
 
-    def _look_whether_gone(self, name: str) -> None:
+    def _look_whether_gone(self, name: str, held: Held | None = None) -> None:
         engine = self._engines.get(name)
         if engine and engine.container and engine.state is not EngineState.FAILED:
-            self.gone()
+            self.gone(name, held)
 
     def _times(self, swap: Swap) -> dict[SwapPhase, float]:
         return {**swap.stage_s, swap.phase: self._clock.monotonic() - self._phase_began}

@@ -1,7 +1,7 @@
 """One change of residents, from the first drain to the last warm-up token.
 
 Owns: the phases and their order, and what is cleaned away when one fails or is cancelled. Must not decide who
-leaves or who comes: an Order says so.
+leaves or who comes: an Order says so. How one is ended is stopping's, how room is made reclaim's, how one is loaded load's.
 
 Rule 1: what can be known to fail is looked at before anything is stopped.
 Rule 2: a stop or a start that has begun is finished, also when the swap is cancelled meanwhile: half of either would
@@ -14,30 +14,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from sparkdash.domain.container import LABEL_OWNER, ContainerSpec
+from sparkdash.domain.container import ENV_MARK, LABEL_OWNER, ContainerSpec, mark
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.engines.adapter import Launch
-from sparkdash.errors import AdmissionError, EngineError, HostError, UpstreamError
-from sparkdash.supervisor import fit
-from sparkdash.supervisor.books import failure_of
+from sparkdash.errors import EngineError, HostError, UpstreamError
+from sparkdash.supervisor import reclaim, stopping
 from sparkdash.supervisor.load import PROBE_S, Loading
 from sparkdash.supervisor.moves import DrainOver, Evicted, Move, WontStop
 from sparkdash.supervisor.tools import Tools
-from sparkdash.units import GIB, MIB, duration, gib
-
-SAMPLE_S = 0.5
-STEADY_SAMPLES = 3
-STEADY = 256 * MIB
-"""Available memory that moves less than this over the samples is steady; an engine gives back gigabytes a second."""
+from sparkdash.units import gib
 
 T = TypeVar("T")
 
@@ -76,12 +69,13 @@ class Transition:
             await self._look_ahead(target)
         await self._drain()
         await self._stop()
-        if target is not None and not managed:
-            await self._reach(target)
-        elif target is not None:
-            await self._reclaim(target)
-            self._preflight(target)
+        if target is None:
+            await reclaim.after_stop(self._tools)
+        elif managed:
+            await self._make_room(target)
             await self._bring_up(target)
+        else:
+            await self._reach(target)
 
     def _enter(self, phase: SwapPhase) -> None:
         self.phase = phase
@@ -98,8 +92,8 @@ class Transition:
                 hint=f"Fetch it with `sparkdash pull {target.name}`, or build it.",
             )
         total, needs = self._tools.reader.memory().total, target.memory.total_bytes
-        if needs is not None and needs + self._reserve > total:
-            raise self._does_not_fit(target, needs, f"this box has {gib(total)} in all")
+        if needs is not None and needs + reclaim.reserve(self._tools) > total:
+            raise reclaim.does_not_fit(self._tools, target, needs, f"this box has {gib(total)} in all")
         self.phase = began
 
     async def _drain(self) -> None:
@@ -121,45 +115,19 @@ class Transition:
             await finish(self._end(engine))
 
     async def _end(self, engine: Engine) -> None:
-        name, tools = engine.profile, self._tools
-        self._order.unwatch(name)
-        tools.books.move(name, EngineState.STOPPING)
-        if engine.container is not None:
-            await tools.logbook.close(name)
-            try:
-                await tools.runtime.stop(engine.container, tools.settings.stop_grace_s)
-            except HostError as error:
-                tools.books.move(name, EngineState.FAILED, failure=failure_of(error, SwapPhase.STOP))
-                self._order.tell(WontStop(name))
-                raise
-        tools.books.drop(name)
-        self._order.tell(Evicted(name))
+        self._order.unwatch(engine.profile)
+        try:
+            await stopping.end(self._tools, engine)
+        except HostError:
+            self._order.tell(WontStop(engine.profile))
+            raise
+        self._order.tell(Evicted(engine.profile))
 
-    async def _reclaim(self, target: Profile) -> None:
-        """Wait until what is available is steady and, if an engine of ours left lately, enough; at most `reclaim_s`.
-
-        Lately: whoever left gives memory back, evicted for this start, stopped before it, cancelled or crashed.
-        """
+    async def _make_room(self, target: Profile) -> None:
         self._enter(SwapPhase.RECLAIM)
-        clock, needs, limit = self._tools.clock, target.memory.total_bytes, self._tools.settings.reclaim_s
-        until, owed_until = clock.monotonic() + limit, self._tools.books.left_at + limit
-        seen: deque[int] = deque(maxlen=STEADY_SAMPLES)
-        while clock.monotonic() < until:
-            seen.append(self._tools.reader.memory().available)
-            steady = len(seen) == STEADY_SAMPLES and max(seen) - min(seen) <= STEADY
-            enough = needs is None or seen[-1] >= needs + self._reserve
-            if steady and (enough or clock.monotonic() >= owed_until):
-                return
-            await clock.sleep(SAMPLE_S)
-
-    def _preflight(self, target: Profile) -> None:
+        missing = await reclaim.wait(self._tools, target.memory.total_bytes)
         self._enter(SwapPhase.PREFLIGHT)
-        available = self._tools.reader.memory().available
-        room = fit.room(target.memory.total_bytes, available, (), reserve=self._reserve)
-        if room.needs is not None and room.fits is False:
-            gone = ", ".join(engine.profile for engine in self._order.evict)
-            after = f" {duration(self._tools.settings.reclaim_s)} after {gone} left" if gone else ""
-            raise self._does_not_fit(target, room.needs, f"{gib(available)} are available{after}")
+        reclaim.admit(self._tools, target, missing)
 
     async def _bring_up(self, target: Profile) -> None:
         tools = self._tools
@@ -195,7 +163,8 @@ class Transition:
             cache_dir=str(settings.cache_dir.expanduser()),
             labels={LABEL_OWNER: self._tools.owner},
         )
-        return self._tools.adapter(target.engine).container(target, launch)
+        spec = self._tools.adapter(target.engine).container(target, launch)
+        return spec.model_copy(update={"env": {**spec.env, ENV_MARK: mark(self._tools.owner, spec.name)}})
 
     async def _load(self, target: Profile, spec: ContainerSpec, url: str) -> None:
         tools = self._tools
@@ -211,7 +180,7 @@ class Transition:
     async def _clean_up(self, target: Profile, spec: ContainerSpec) -> None:
         await self._tools.logbook.close(target.name)
         try:
-            await self._tools.runtime.stop(spec.name, 0.0)
+            stopping.tell(self._tools.books, target.name, await self._tools.runtime.stop(spec.name, 0.0))
         except HostError as error:  # told apart: the reason of the failure is worth more than that of the cleaning
             text = f"{spec.name} is left over and cannot be removed: {error.text()}"
             self._tools.books.notice(Level.ERROR, error.code, text, target.name)
@@ -229,18 +198,6 @@ class Transition:
             )
         version = await version_of(tools, target, url)
         tools.books.move(target.name, EngineState.READY, ready_at=tools.clock.now(), version=version)
-
-    @property
-    def _reserve(self) -> int:
-        return int(self._tools.settings.reserve_gib * GIB)
-
-    def _does_not_fit(self, target: Profile, needs: int, found: str) -> AdmissionError:
-        return AdmissionError(
-            f"{target.name} needs {gib(needs)} and {gib(self._reserve)} are kept in reserve; {found}.",
-            code="does_not_fit",
-            status=503,
-            hint="Stop what else holds memory, choose a smaller context or KV cache, or lower `reserve_gib`.",
-        )
 
 
 def first_phase(managed: bool, evict: tuple[Engine, ...]) -> SwapPhase:

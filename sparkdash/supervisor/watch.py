@@ -14,6 +14,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.errors import EngineError, SparkdashError
 from sparkdash.supervisor.load import crashed, until_it_ends
 from sparkdash.supervisor.moves import EngineDied, Move
+from sparkdash.supervisor.stopping import tell
 from sparkdash.supervisor.tools import Tools
 from sparkdash.supervisor.transition import unreachable
 
@@ -61,7 +62,7 @@ class Watch:
         await self._tools.logbook.close(profile.name)
         error = crashed(self._tools, profile, code, "died")
         with suppress(SparkdashError):  # the next start of this profile replaces it
-            await self._tools.runtime.stop(container, 0.0)
+            tell(self._tools.books, profile.name, await self._tools.runtime.stop(container, 0.0))
         self._died(profile, error)
 
     async def _remote(self, profile: Profile, engine: Engine, look: asyncio.Event) -> None:

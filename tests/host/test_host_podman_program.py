@@ -87,7 +87,7 @@ async def test_docker_stop_of_one_that_is_gone(program: Program) -> None:
     """Gone already is success."""
     calls = program("docker", DOCKER)
     await Podman("docker").stop("n", grace_s=1.2)
-    assert calls.read_text().splitlines() == ["stop -t 2 n"]
+    assert calls.read_text().splitlines()[-1] == "stop -t 2 n"
 
 
 async def test_docker_daemon_that_does_not_run(program: Program) -> None:

@@ -8,9 +8,10 @@ import signal
 import time
 from typing import Any
 
+import psutil
 import pytest
 
-from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerState
+from sparkdash.domain.container import ENV_MARK, LABEL_OWNER, LABEL_PROFILE, ContainerState, mark
 from sparkdash.errors import HostError
 
 STAY = "sleep 300 & wait"
@@ -202,3 +203,18 @@ def _runs(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+async def test_what_outlives_the_engine_is_ended_and_told(ground: Any) -> None:
+    """A worker of its own session whose parent is gone: a container takes it along, a process leaves it to us."""
+    worker = "trap : TERM; echo ready; while :; do sleep 60; done"
+    spec = ground.spec(f'/bin/busybox setsid /bin/busybox sh -c "{worker}" & {STAY}')
+    spec = spec.model_copy(update={"env": {ENV_MARK: mark(ground.owner, spec.name)}})
+    await ground.runtime.start(spec)
+    await until(ground, spec.name, "ready")
+    running = await ground.again().pids(spec.name)
+    assert len(running) >= 2
+    left = await ground.again().stop(spec.name, grace_s=2)
+    assert left.stuck == ()
+    assert bool(left.ended) is (ground.image is None)
+    assert not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in running)

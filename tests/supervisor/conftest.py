@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import heapq
 import json
+import os
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,13 +17,21 @@ import pytest
 from aiohttp import web
 
 from sparkdash.catalog import Catalog
-from sparkdash.domain.container import LABEL_OWNER, ContainerInfo, ContainerSpec, ContainerState, PullProgress
+from sparkdash.domain.container import (
+    LABEL_OWNER,
+    ContainerInfo,
+    ContainerSpec,
+    ContainerState,
+    Leftovers,
+    PullProgress,
+)
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged, Fact, Notice, SwapChanged
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile
 from sparkdash.domain.swap import Swap
 from sparkdash.errors import HostError
+from sparkdash.host.reader import GpuReading
 from sparkdash.settings import Settings
 from sparkdash.supervisor import Lease, Supervisor
 from sparkdash.units import GIB
@@ -29,6 +39,8 @@ from sparkdash.upstream import Upstream
 
 T = TypeVar("T")
 OWNER = "us"
+PORTS = (20000 + os.getpid() % 400 * 25, 20024 + os.getpid() % 400 * 25)
+"""This test process's own: between a look at a port and its use, another process may take it."""
 TURNS = 40
 """Turns of the loop that count as rest: a request over loopback takes about fifteen."""
 
@@ -77,6 +89,11 @@ class FakeClock:
         raise AssertionError("it never ended")
 
 
+def pid_of(profile: str) -> int:
+    """The one process of this profile's engine."""
+    return zlib.crc32(profile.encode())
+
+
 @dataclass
 class Behaviour:
     """What one profile's engine does."""
@@ -88,6 +105,8 @@ class Behaviour:
     wont_stop: bool = False
     heartbeat: bool = False
     """Says the same line for ever."""
+    leftovers: Leftovers = field(default_factory=Leftovers)
+    """What its stop finds besides."""
     lines: tuple[str, ...] = ("INFO starting", "Loading safetensors checkpoint shards:  50% Completed | 1/2")
 
 
@@ -129,6 +148,7 @@ class FakeRuntime:
         self.missing = False
         self.gate: asyncio.Event | None = None
         """Starts and stops take until it is set."""
+        self.stopped: set[str] = set()
         self.calls: list[tuple[str, str]] = []
         """(start or stop, profile) in order."""
 
@@ -154,17 +174,19 @@ class FakeRuntime:
         container.life = asyncio.create_task(self._live(container))
         return self._info(container)
 
-    async def stop(self, name: str, grace_s: float) -> None:
+    async def stop(self, name: str, grace_s: float) -> Leftovers:
         container = self.here.get(name)
         if container is None:
-            return
+            return Leftovers()
         if container.behaviour.wont_stop:
             raise HostError(f"{name} does not end.", code="unkillable")
         await self._pass()
         if container.state is ContainerState.RUNNING:
             self.calls.append(("stop", container.profile))
+            self.stopped.add(container.profile)
             await self.end(container, 143)
         self.here.pop(name, None)
+        return container.behaviour.leftovers
 
     async def inspect(self, name: str) -> ContainerInfo | None:
         return self._info(self.here[name]) if name in self.here else None
@@ -196,7 +218,7 @@ class FakeRuntime:
         return container.exit_code or 0
 
     async def pids(self, name: str) -> set[int]:
-        return {42} if name in self.here else set()
+        return {pid_of(self.here[name].profile)} if name in self.here else set()
 
     def kill(self, profile: str, *words: str) -> Awaitable[None]:
         """The engine of this profile dies by itself."""
@@ -204,6 +226,8 @@ class FakeRuntime:
         for line in words:
             container.say(line)
         return self.end(container, 1)
+
+    pid_of = staticmethod(pid_of)
 
     def of(self, profile: str) -> Container:
         return next(c for c in self.here.values() if c.profile == profile)
@@ -290,19 +314,26 @@ class FakeReader:
     def __init__(self, runtime: FakeRuntime) -> None:
         self.runtime = runtime
         self.sizes: dict[str, int] = {}
-        self.leaked = 0
-        """Bytes that did not come back."""
+        self.others = 0
+        """Bytes that programs which are not ours hold."""
+        self.leaks: dict[str, int] = {}
+        """Bytes that a profile's engine does not give back when it is stopped."""
+        self.blind = False
+        """Cannot tell what an engine holds."""
 
     def memory(self) -> Memory:
         held = sum(self.sizes.get(name, 0) for name in self.runtime.running())
-        available = 120 * GIB - held - self.leaked
+        leaked = sum(self.leaks.get(name, 0) for name in self.runtime.stopped)
+        available = 120 * GIB - held - self.others - leaked
         return Memory(total=128 * GIB, available=available, free=available)
 
-    async def gpu(self) -> Any:
-        raise NotImplementedError
+    async def gpu(self) -> GpuReading:
+        return GpuReading(gpu=None)
 
-    def engine_bytes(self, _pids: set[int], _reading: Any) -> int | None:
-        return None
+    def engine_bytes(self, pids: set[int], _reading: Any) -> int | None:
+        if self.blind:
+            return None
+        return sum(size for name, size in self.sizes.items() if pid_of(name) in pids)
 
     def close(self) -> None:
         """Nothing to release."""
@@ -337,7 +368,15 @@ class House:
 
     async def open(self, *profiles: Profile, store: Any = None, **settings: Any) -> Supervisor:
         """Start a supervisor with these profiles; returns once it has adopted."""
-        given = {"reserve_gib": 10, "drain_s": 60, "stop_grace_s": 1, "reclaim_s": 30, "no_progress_s": 20, **settings}
+        given = {
+            "engine_ports": PORTS,
+            "reserve_gib": 10,
+            "drain_s": 60,
+            "stop_grace_s": 1,
+            "reclaim_s": 30,
+            "no_progress_s": 20,
+            **settings,
+        }
         self.reader.sizes.update({p.name: p.memory.total_bytes or 0 for p in profiles})
         self.supervisor = Supervisor(
             catalog=catalog(*profiles),

@@ -181,13 +181,13 @@ async def test_leaks_memory_means_the_next_one_is_not_started(house: Any, make_p
     """What the box does not give back is waited for and then told with all figures; it is not gambled with."""
     await house.open(make_profile("leaky", gib=60), make_profile("big", gib=100), reclaim_s=30)
     await house.leased("leaky")
-    house.reader.leaked = 50 * GIB
+    house.reader.leaks["leaky"] = 50 * GIB
     began = house.clock.time
     error = await refused(house, "big")
     assert house.clock.time - began >= 30
     assert isinstance(error, AdmissionError)
-    assert error.code == "does_not_fit"
-    for figure in ("100.0 GiB", "10.0 GiB", "70.0 GiB", "leaky"):
+    assert error.code == "memory_not_returned"
+    for figure in ("50.0 GiB of 60.0 GiB not returned by leaky", "100.0 GiB", "10.0 GiB kept", "70.0 GiB available"):
         assert figure in error.message
     assert ("start", "big") not in house.runtime.calls
 
@@ -196,12 +196,12 @@ async def test_memory_that_comes_back_late_is_waited_for(house: Any, make_profil
     """The next engine is created only when enough is available and it has stopped moving."""
     await house.open(make_profile("a", gib=60), make_profile("big", gib=100), reclaim_s=300)
     await house.leased("a")
-    house.reader.leaked = 50 * GIB
+    house.reader.leaks["a"] = 50 * GIB
     asking = house.ask("big")
 
     async def release() -> None:
         await house.clock.sleep(100)
-        house.reader.leaked = 0
+        house.reader.leaks.clear()
 
     releasing = asyncio.create_task(release())
     await house.clock.drive(asking.granted())
@@ -347,14 +347,14 @@ async def test_memory_of_an_engine_that_was_stopped_before_is_waited_for_too(hou
     """Stop, then use: nobody is evicted by that start, and what the stopped one held is still on its way back."""
     await house.open(make_profile("a", gib=70), make_profile("b", gib=70))
     await house.leased("a")
-    house.reader.leaked = 70 * GIB
+    house.reader.leaks["a"] = 70 * GIB
     await house.clock.drive(house.supervisor.stop("a"))
     asking = house.ask("b")
     for _ in range(12):
         house.clock.step()
         await house.clock.rest()
     assert not asking.task.done()
-    house.reader.leaked = 0
+    house.reader.leaks.clear()
     assert (await house.clock.drive(asking.granted())).profile.name == "b"
     await asking.leave()
 
@@ -362,7 +362,7 @@ async def test_memory_of_an_engine_that_was_stopped_before_is_waited_for_too(hou
 async def test_a_box_that_is_full_of_others_is_not_waited_for(house: Any, make_profile: Any) -> None:
     """Nothing of ours left lately: the refusal comes in a moment."""
     await house.open(make_profile("b", gib=70))
-    house.reader.leaked = 70 * GIB
+    house.reader.others = 70 * GIB
     began = house.clock.time
     assert (await refused(house, "b")).code == "does_not_fit"
     assert house.clock.time - began < 5

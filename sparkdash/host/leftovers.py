@@ -1,0 +1,145 @@
+"""Processes that belong to an engine, whoever their parent is by now.
+
+Owns: telling them from all others, and ending those that outlived their engine. Must not know why one ended.
+
+Three marks, as each can be lost. The control group names the container (not with plain processes). The environment
+carries SPARKDASH_ENGINE (not of a program that wrote its title over it, as vLLM's workers do). And the processes that
+were seen while the engine ran, each with its birth, so that a pid that was given to a stranger is never taken for it.
+Nothing here reads the environment of a process that hangs in the kernel: the reader would hang with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from sparkdash.domain.container import ENV_MARK, Leftovers
+from sparkdash.host import proc
+from sparkdash.host.proc import PROC
+
+SCAN_S = 2.0
+"""Limit of one look at all processes. It takes milliseconds."""
+KILLED_S = 5.0
+"""How long a process may take to go after SIGKILL before it counts as stuck."""
+
+_ID = re.compile(r"[0-9a-f]{64}")
+"""What podman and docker call a container by."""
+
+Births = dict[int, str]
+"""Processes by pid, each with proc.birth's word for it."""
+
+
+def belonging(mark: str, container: str | None = None, root: Path = PROC) -> Births:
+    """The living processes of the engine with this mark, or in the container of this id."""
+    return {pid: mine for pid, (mine, found) in _marked(root).items() if found == mark or _in(container, pid, root)}
+
+
+def of_owner(owner: str, root: Path = PROC) -> dict[str, Births]:
+    """The living processes of every engine of this owner, by the engine's mark."""
+    engines: dict[str, Births] = {}
+    for pid, (birth, mark) in _marked(root).items():
+        if mark and mark.startswith(f"{owner}/"):
+            engines.setdefault(mark, {})[pid] = birth
+    return engines
+
+
+def births(pids: Iterable[int], root: Path = PROC) -> Births:
+    """Those of them that live, so that each can be told later from a stranger with its pid."""
+    found = {pid: proc.stat(pid, root) for pid in pids}
+    return {pid: f"{proc.boot(root)}:{it.ticks}" for pid, it in found.items() if it and not it.ended}
+
+
+async def scanned(mark: str, container: str | None) -> Births:
+    """`belonging`, from the event loop; empty when the look took too long."""
+    with contextlib.suppress(TimeoutError):
+        return await asyncio.wait_for(asyncio.to_thread(belonging, mark, container), SCAN_S)
+    return {}
+
+
+async def end(left: Mapping[int, str]) -> Leftovers:
+    """SIGKILL what of it still lives, and wait for its end."""
+    living = {pid: birth for pid, birth in left.items() if births([pid]).get(pid) == birth}
+    gone = await asyncio.gather(*(_end(pid, birth) for pid, birth in living.items()))
+    ends = dict(zip(living, gone, strict=True))
+    return Leftovers(
+        ended=tuple(sorted(pid for pid, over in ends.items() if over)),
+        stuck=tuple(sorted(pid for pid, over in ends.items() if not over)),
+    )
+
+
+async def gone(pid: int, birth: str, limit_s: float | None) -> bool:
+    """Wait until that process has ended, whoever its parent is; False when `limit_s` passed first."""
+    try:
+        watch = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return births([pid]).get(pid) != birth or await _over(watch, limit_s)
+    finally:
+        os.close(watch)
+
+
+async def _end(pid: int, birth: str) -> bool:
+    """Through a descriptor, which stays with this very process: between a look and a kill its pid could change hands."""
+    try:
+        held = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        if births([pid]).get(pid) != birth:
+            return True
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(held, signal.SIGKILL)
+        return await _over(held, KILLED_S)
+    except PermissionError:  # a container of root's, a daemon of a user's
+        return False
+    finally:
+        os.close(held)
+
+
+async def _over(held: int, limit_s: float | None) -> bool:
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(held, over.set)
+    try:
+        await asyncio.wait_for(over.wait(), limit_s)
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(held)
+    return True
+
+
+def _marked(root: Path) -> dict[int, tuple[str, str | None]]:
+    """Every living process but this one: its birth, and its engine's mark if it carries one that we may read."""
+    boot, me = proc.boot(root), os.getpid()
+    found: dict[int, tuple[str, str | None]] = {}
+    for entry in root.iterdir():
+        if entry.name.isdigit() and (it := proc.stat(int(entry.name), root)) and not it.ended and it.pid != me:
+            found[it.pid] = (f"{boot}:{it.ticks}", None if it.stuck else _mark(entry))
+    return found
+
+
+def _mark(entry: Path) -> str | None:
+    try:
+        environment = (entry / "environ").read_bytes()
+    except OSError:  # gone, or another user's
+        return None
+    words = [word for word in environment.split(b"\0") if word.startswith(f"{ENV_MARK}=".encode())]
+    return words[-1].partition(b"=")[2].decode(errors="replace") if words else None
+
+
+def _in(container: str | None, pid: int, root: Path) -> bool:
+    """Is it in this container's control group? The monitor that podman may keep beside it is not the engine."""
+    if container is None or not _ID.fullmatch(container):  # a short one would be found in anybody's
+        return False
+    try:
+        groups = (root / str(pid) / "cgroup").read_text(errors="replace")
+    except OSError:
+        return False
+    own = {prefix + container + suffix for prefix in ("", "libpod-", "docker-") for suffix in ("", ".scope")}
+    return any(not own.isdisjoint(line.rpartition(":")[2].split("/")) for line in groups.splitlines())

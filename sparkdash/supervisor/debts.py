@@ -1,0 +1,68 @@
+"""Memory that engines which left have not given back yet. Pure.
+
+Owns: who left, what each held, and how much of it is missing. Must not know how memory is measured.
+
+Rule: what is missing is told only when it was measured what an engine held; a declared need is no evidence of a leak.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparkdash.units import GIB
+
+TOLERANCE = GIB
+"""Available memory moves this much by itself; less than that is not a debt."""
+SHARE = 0.1
+"""Nor is less than this share of what was held: pages shared with others count in each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What an engine held before it was stopped. Bytes."""
+
+    took: int
+    """Measured, not declared."""
+    available: int
+    """Of the box, at that time."""
+
+
+class Debts:
+    """Open until what was held is back, or until another engine takes memory and nothing can be told any more."""
+
+    def __init__(self) -> None:
+        self._took: dict[str, int | None] = {}
+        self._before: int | None = None
+        self.at = float("-inf")
+        """When the last one left; monotonic seconds."""
+
+    @property
+    def who(self) -> tuple[str, ...]:
+        """Those who left, in their order."""
+        return tuple(self._took)
+
+    @property
+    def held(self) -> int | None:
+        """What they held together; None when it is not known of all."""
+        known = [took for took in self._took.values() if took is not None]
+        return sum(known) if known and len(known) == len(self._took) else None
+
+    def left(self, profile: str, now: float, held: Held | None = None) -> None:
+        """An engine of ours is gone, however it ended; `held` None: nobody measured it."""
+        self.at = now
+        if held and self._before is None:
+            self._before = held.available
+        self._took[profile] = held.took if held else None
+
+    def missing(self, available: int) -> int | None:
+        """Bytes that have not come back; None when that cannot be told, since not all of it was measured."""
+        held = self.held
+        if held is None or self._before is None:
+            return None if self._took else 0
+        missing = self._before + held - available
+        return missing if missing > max(TOLERANCE, held * SHARE) else 0
+
+    def settle(self) -> None:
+        """Nothing is owed any more, or nothing can be told."""
+        self._took.clear()
+        self._before = None

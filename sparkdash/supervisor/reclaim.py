@@ -1,0 +1,126 @@
+"""Room for the engine that comes: the memory of those who left is waited for, and the start is risked only when it fits.
+
+Owns: the phases reclaim and preflight. Must not know how engines are stopped or started.
+
+On a GB10 memory has come back minutes after a container was gone, sometimes never; an engine that starts meanwhile
+miscounts what is free (vLLM aborts when free memory grows while it profiles).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from sparkdash.domain.event import Level
+from sparkdash.domain.profile import Profile
+from sparkdash.errors import AdmissionError
+from sparkdash.supervisor import fit
+from sparkdash.supervisor.tools import Tools
+from sparkdash.units import GIB, MIB, duration, gib
+
+SAMPLE_S = 0.2
+STEADY_SAMPLES = 5
+BACK_SAMPLES = 2
+"""Enough of them when all that was held is seen to be back."""
+STEADY = 256 * MIB
+"""Available memory that moves less than this over the samples is steady; an engine gives back gigabytes a second."""
+PATIENCE_S = 10.0
+"""How long memory that is missing is waited for when the next engine fits without it."""
+STOP_S = 5.0
+"""How long it is waited for when no engine comes."""
+AGAIN_S = 60.0
+"""When a start that was refused for missing memory may be tried again."""
+
+
+async def wait(tools: Tools, needs: int | None) -> int:
+    """Wait until those who left lately gave their memory back, or `reclaim_s` after the last of them; what is missing.
+
+    Lately: evicted for this start, stopped before it, cancelled or crashed. Nobody left: no wait. Missing memory
+    without which the next engine fits is waited for shortly; of what nobody measured it is waited until what is
+    available is steady and enough.
+    """
+    debts, clock, limit = tools.books.debts, tools.clock, tools.settings.reclaim_s
+    began = clock.monotonic()
+    seen: deque[int] = deque(maxlen=STEADY_SAMPLES)
+    while debts.who:
+        seen.append(tools.reader.memory().available)
+        missing, now = debts.missing(seen[-1]), clock.monotonic()
+        if missing == 0 and _steady(list(seen)[-BACK_SAMPLES:], BACK_SAMPLES):
+            debts.settle()
+            break
+        waited, late = now - began, now - debts.at >= limit
+        fits = missing is None if needs is None else seen[-1] >= needs + reserve(tools)
+        patient = missing is not None and waited < PATIENCE_S
+        if waited >= limit or (_steady(seen, STEADY_SAMPLES) and (late or (fits and not patient))):
+            return missing or 0
+        await clock.sleep(SAMPLE_S)
+    return 0
+
+
+async def after_stop(tools: Tools) -> None:
+    """No engine comes: wait shortly, and tell what is missing. The next start goes on waiting for it."""
+    debts, clock = tools.books.debts, tools.clock
+    until = clock.monotonic() + STOP_S
+    while missing := debts.missing(tools.reader.memory().available):
+        if clock.monotonic() >= until:
+            text = f"{_gone(tools, missing)} {duration(STOP_S)} after the stop. The next start waits for it."
+            tools.books.notice(Level.WARNING, "memory_not_returned", text, debts.who[-1])
+            return
+        await clock.sleep(SAMPLE_S)
+
+
+def admit(tools: Tools, target: Profile, missing: int) -> None:
+    """The last look before the start.
+
+    Raises:
+        AdmissionError: `does_not_fit`; `memory_not_returned` when that is why, or when it is not known whether it fits.
+    """
+    available = tools.reader.memory().available
+    room = fit.room(target.memory.total_bytes, available, (), reserve=reserve(tools))
+    if missing and room.fits is not True:
+        raise _not_returned(tools, target, missing, available)
+    if room.needs is not None and room.fits is False:
+        raise does_not_fit(tools, target, room.needs, f"{gib(available)} are available")
+    if missing:
+        text = f"{_gone(tools, missing)}. {target.name} fits all the same and is started."
+        tools.books.notice(Level.WARNING, "memory_not_returned", text, tools.books.debts.who[-1])
+    tools.books.debts.settle()  # from here on the newcomer takes memory, and nothing can be told any more
+
+
+def does_not_fit(tools: Tools, target: Profile, needs: int, found: str) -> AdmissionError:
+    """The figures, and what to do."""
+    return AdmissionError(
+        f"{target.name} needs {gib(needs)} and {gib(reserve(tools))} are kept in reserve; {found}.",
+        code="does_not_fit",
+        status=503,
+        hint="Stop what else holds memory, choose a smaller context or KV cache, or lower `reserve_gib`.",
+    )
+
+
+def reserve(tools: Tools) -> int:
+    """Bytes that admission keeps free."""
+    return int(tools.settings.reserve_gib * GIB)
+
+
+def _not_returned(tools: Tools, target: Profile, missing: int, available: int) -> AdmissionError:
+    needs = target.memory.total_bytes
+    what = "a need that is not known" if needs is None else f"a need of {gib(needs)}"
+    return AdmissionError(
+        f"{_gone(tools, missing)}; starting {target.name}, with {what} and {gib(reserve(tools))} kept in reserve, is not "
+        f"risked with {gib(available)} available.",
+        code="memory_not_returned",
+        status=503,
+        retry_after=AGAIN_S,
+        hint="It may still come: try again in a minute. `nvidia-smi` names processes that hold memory; what nobody holds "
+        "comes back with a restart of the box.",
+    )
+
+
+def _gone(tools: Tools, missing: int) -> str:
+    debts = tools.books.debts
+    held = debts.held
+    return f"{gib(missing)}{f' of {gib(held)}' if held else ''} not returned by {', '.join(debts.who)}"
+
+
+def _steady(seen: Sequence[int], samples: int) -> bool:
+    return len(seen) == samples and max(seen) - min(seen) <= STEADY

@@ -1,0 +1,114 @@
+"""Whose a process is, whoever its parent is by now."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sparkdash.domain.container import ENV_MARK
+from sparkdash.host import leftovers
+
+ID = "6843b982b10397a483bcb2004af42f2d8017c961dd803fe0956216b12f9209c6"
+
+
+@pytest.fixture
+def orphan() -> Iterator[Callable[..., int]]:
+    """A process in a session of its own, with this mark; its pid."""
+    made: list[subprocess.Popen[bytes]] = []
+
+    def start(mark: str) -> int:
+        env = {**os.environ, ENV_MARK: mark}
+        argv = [sys.executable, "-S", "-c", "import signal; print(flush=True); signal.pause()"]
+        made.append(subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, start_new_session=True))
+        assert made[-1].stdout
+        made[-1].stdout.readline()
+        return made[-1].pid
+
+    yield start
+    for process in made:
+        process.kill()
+        process.communicate()
+
+
+def planted(proc: Path, pid: int, *, cgroup: str = "0::/", environ: bytes = b"", state: str = "S") -> None:
+    """A process in a /proc of the test's own."""
+    folder = proc / str(pid)
+    folder.mkdir(parents=True)
+    (folder / "stat").write_text(f"{pid} (a b) {state} 1 {pid} {pid} {'0 ' * 15}77 0\n")
+    (folder / "cgroup").write_text(cgroup)
+    (folder / "environ").write_bytes(environ)
+
+
+@pytest.mark.parametrize(
+    "cgroup",
+    [
+        f"4:memory:/libpod_parent/libpod-{ID}\n0::/libpod_parent/libpod-{ID}\n",
+        f"0::/machine.slice/libpod-{ID}.scope/container\n",
+        f"0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope\n",
+        f"0::/system.slice/docker-{ID}.scope\n",
+        f"4:memory:/docker/{ID}\n",
+    ],
+)
+def test_a_container_is_known_by_its_control_group(tmp_path: Path, cgroup: str) -> None:
+    """Both programs, both managers of groups, rootless too."""
+    planted(tmp_path, 7, cgroup=cgroup)
+    assert set(leftovers.belonging("us/x", ID, tmp_path)) == {7}
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "container"),
+    [
+        (f"0::/machine.slice/libpod-conmon-{ID}.scope\n", ID),
+        (f"0::/machine.slice/libpod-{ID}.scope\n", ID[:12]),
+        ("1:cpu:/system.slice/ssh.service\n", "1"),
+        ("0::/\n", ""),
+        ("0::/\n", None),
+    ],
+)
+def test_what_is_not_the_containers_is_left_alone(tmp_path: Path, cgroup: str, container: str | None) -> None:
+    """The monitor, and every case in which the id tells too little to kill by."""
+    planted(tmp_path, 7, cgroup=cgroup)
+    assert leftovers.belonging("us/x", container, tmp_path) == {}
+
+
+def test_the_mark_in_its_environment_tells_an_engine(tmp_path: Path) -> None:
+    """Exactly this engine's: neither another's nor one whose name begins alike; and all of an owner's at once."""
+    for pid, value in {5: "us/x", 6: "us/x2", 7: "them/x", 8: ""}.items():
+        planted(tmp_path, pid, environ=f"A=1\0{ENV_MARK}={value}\0B=2\0".encode())
+    assert set(leftovers.belonging("us/x", None, tmp_path)) == {5}
+    assert {mark: set(found) for mark, found in leftovers.of_owner("us", tmp_path).items()} == {
+        "us/x": {5},
+        "us/x2": {6},
+    }
+
+
+def test_the_environment_of_what_hangs_in_the_kernel_is_not_read(tmp_path: Path) -> None:
+    """Whoever reads it may hang too; its control group can be read, and a zombie holds nothing."""
+    marked = f"{ENV_MARK}=us/x\0".encode()
+    planted(tmp_path, 5, environ=marked, state="D")
+    planted(tmp_path, 6, environ=marked, state="D", cgroup=f"0::/libpod-{ID}\n")
+    planted(tmp_path, 7, environ=marked, state="Z")
+    assert set(leftovers.belonging("us/x", ID, tmp_path)) == {6}
+
+
+async def test_an_orphan_is_ended(orphan: Callable[..., int]) -> None:
+    """Found by its mark, ended, told."""
+    pid = orphan("us/ended")
+    found = await leftovers.scanned("us/ended", None)
+    assert set(found) == {pid}
+    left = await leftovers.end(found)
+    assert (left.ended, left.stuck) == ((pid,), ())
+    assert leftovers.births([pid]) == {}
+
+
+async def test_a_pid_that_changed_hands_is_left_alone(orphan: Callable[..., int]) -> None:
+    """The same number, another birth: a stranger."""
+    pid = orphan("us/stranger")
+    left = await leftovers.end({pid: "another-boot:1"})
+    assert left.ended == left.stuck == ()
+    assert pid in leftovers.births([pid])

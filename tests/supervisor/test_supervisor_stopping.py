@@ -1,0 +1,154 @@
+"""A stop that is verified: what it leaves behind is ended and told, and its memory is waited for before anything starts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.container import ENV_MARK, Leftovers
+from sparkdash.domain.event import Level
+from sparkdash.domain.profile import MemoryNeed
+from sparkdash.domain.swap import SwapPhase
+from sparkdash.errors import SparkdashError
+from sparkdash.supervisor.debts import Debts, Held
+from sparkdash.units import GIB
+
+
+async def refused(house: Any, name: str) -> SparkdashError:
+    """What a request for `name` is refused with."""
+    (result,) = await house.clock.drive(asyncio.gather(house.ask(name).granted(), return_exceptions=True))
+    assert isinstance(result, SparkdashError), result
+    return result
+
+
+async def test_every_process_of_an_engine_can_tell_whose_it_is(house: Any, make_profile: Any) -> None:
+    """Its environment names owner and container, so that an orphan is known when its container is gone."""
+    await house.open(make_profile("a"))
+    await house.leased("a")
+    assert house.runtime.of("a").spec.env[ENV_MARK] == "us/sparkdash-a"
+
+
+async def test_orphans_are_told(house: Any, make_profile: Any, behaviour: Any) -> None:
+    """By pid; one that cannot be ended is an error, and says what that means."""
+    house.runtime.zoo["a"] = behaviour(leftovers=Leftovers(ended=(4711,), stuck=(4712, 4713)))
+    await house.open(make_profile("a"))
+    await house.leased("a")
+    await house.clock.drive(house.supervisor.stop("a"))
+    ended, stuck = house.notices()
+    assert (ended.code, ended.level, ended.profile) == ("orphan_ended", Level.WARNING, "a")
+    assert "orphan pid 4711" in ended.text
+    assert (stuck.code, stuck.level) == ("orphan_stuck", Level.ERROR)
+    assert "4712, 4713" in stuck.text
+
+
+async def test_orphans_of_an_engine_that_died_are_ended_too(house: Any, make_profile: Any, behaviour: Any) -> None:
+    """An API server that dies leaves its workers behind, with the memory."""
+    house.runtime.zoo["a"] = behaviour(leftovers=Leftovers(ended=(4711,)))
+    await house.open(make_profile("a"))
+    await house.leased("a")
+    await house.runtime.kill("a", "Segmentation fault")
+    await house.clock.rest()
+    assert [notice.code for notice in house.notices()] == ["orphan_ended", "engine_crash"]
+
+
+async def test_without_a_need_a_start_into_missing_memory_is_not_risked(house: Any, make_profile: Any) -> None:
+    """It cannot be known whether it fits; once the memory is back, it goes."""
+    await house.open(make_profile("leaky", gib=60), make_profile("unknown", gib=None))
+    await house.leased("leaky")
+    house.reader.leaks["leaky"] = 20 * GIB
+    error = await refused(house, "unknown")
+    assert (error.code, error.status) == ("memory_not_returned", 503)
+    assert "20.0 GiB of 60.0 GiB not returned by leaky" in error.message
+    assert "need that is not known" in error.message
+    assert error.hint is not None
+    assert ("start", "unknown") not in house.runtime.calls
+
+
+async def test_what_fits_without_the_missing_memory_starts_after_a_short_wait(house: Any, make_profile: Any) -> None:
+    """With a warning that has the figures; nobody waits five minutes for memory that is not needed."""
+    await house.open(make_profile("leaky", gib=60), make_profile("small", gib=20), reclaim_s=300)
+    await house.leased("leaky")
+    house.reader.leaks["leaky"] = int(12.4 * GIB)
+    began = house.clock.time
+    await house.leased("small")
+    assert 10 <= house.swaps()[-1].stage_s[SwapPhase.RECLAIM] < 12
+    assert house.clock.time - began < 20
+    (notice,) = house.notices()
+    assert notice.code == "memory_not_returned"
+    assert "12.4 GiB of 60.0 GiB not returned by leaky" in notice.text
+
+
+async def test_a_stop_tells_what_did_not_come_back(house: Any, make_profile: Any) -> None:
+    """Seconds after it, without keeping the person waiting for minutes."""
+    await house.open(make_profile("leaky", gib=60))
+    await house.leased("leaky")
+    house.reader.leaks["leaky"] = 30 * GIB
+    began = house.clock.time
+    await house.clock.drive(house.supervisor.stop("leaky"))
+    assert 5 <= house.clock.time - began < 7
+    assert "30.0 GiB of 60.0 GiB not returned by leaky 5.0s after the stop" in house.notices()[-1].text
+
+
+async def test_nothing_owed_is_no_wait(house: Any, make_profile: Any) -> None:
+    """The first start on a box waits for nothing; a clean swap for two samples."""
+    await house.open(make_profile("a"), make_profile("b"))
+    await house.leased("a")
+    await house.leased("b")
+    first, second = (swap.stage_s[SwapPhase.RECLAIM] for swap in house.swaps())
+    assert first == 0
+    assert 0 < second < 0.5
+
+
+async def test_a_box_that_cannot_tell_what_an_engine_held_waits_for_steadiness(house: Any, make_profile: Any) -> None:
+    """No figure, no claim: as long as it moves it is waited for, and nothing is called a leak."""
+    house.reader.blind = True
+    await house.open(make_profile("a"), make_profile("b"))
+    await house.leased("a")
+    house.reader.leaks["a"] = 5 * GIB
+    await house.leased("b")
+    assert 0.5 < house.swaps()[-1].stage_s[SwapPhase.RECLAIM] < 2
+    assert house.notices() == []
+
+
+async def test_a_debt_outlives_the_refusal(house: Any, make_profile: Any) -> None:
+    """Nobody took memory meanwhile: the next try is refused too, quickly; when it is back, the third goes."""
+    need = MemoryNeed(weights_gib=90, kv_gib=0, overhead_gib=0, source="test")
+    await house.open(make_profile("leaky", gib=60), make_profile("big", memory=need), reclaim_s=30)
+    await house.leased("leaky")
+    house.reader.leaks["leaky"] = 55 * GIB
+    await house.clock.drive(house.supervisor.stop("leaky"))
+    assert (await refused(house, "big")).code == "memory_not_returned"
+    began = house.clock.time
+    await house.clock.drive(house.supervisor.use("big", cause="user"))
+    await house.settled()
+    assert house.swaps()[-1].failure.code == "memory_not_returned"
+    assert house.clock.time - began < 5
+    house.reader.leaks.clear()
+    await house.clock.drive(house.supervisor.use("big", cause="user"))
+    await house.settled()
+    assert house.runtime.running() == ["big"]
+
+
+@pytest.mark.parametrize(
+    ("held", "available", "missing"),
+    [
+        ([Held(40 * GIB, 60 * GIB)], 100 * GIB, 0),
+        ([Held(40 * GIB, 60 * GIB)], 97 * GIB, 0),
+        ([Held(40 * GIB, 60 * GIB)], 90 * GIB, 10 * GIB),
+        ([Held(40 * GIB, 60 * GIB), Held(20 * GIB, 61 * GIB)], 100 * GIB, 20 * GIB),
+        ([Held(40 * GIB, 60 * GIB), None], 70 * GIB, None),
+        ([None], 70 * GIB, None),
+        ([], 70 * GIB, 0),
+        ([Held(GIB // 2, 60 * GIB)], 60 * GIB, 0),
+    ],
+)
+def test_what_is_missing(held: list[Held | None], available: int, missing: int | None) -> None:
+    """The sum of what was held, from where it was before the first left; unknown stays unknown; small change is none."""
+    debts = Debts()
+    for number, each in enumerate(held):
+        debts.left(f"engine-{number}", 1.0, each)
+    assert debts.missing(available) == missing
+    debts.settle()
+    assert debts.missing(0) == 0
