@@ -24,12 +24,12 @@ from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
 from sparkdash.catalog.watch import Watch, keeping
 from sparkdash.domain.event import Level, Notice, ProfilesChanged
-from sparkdash.domain.lease import Request
 from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.engines import registry
 from sparkdash.errors import SparkdashError
 from sparkdash.gateway import app as gateway
 from sparkdash.host.box import BoxReader
+from sparkdash.host.guard import Guard
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
@@ -58,6 +58,8 @@ class Parts:
     load_catalog: Callable[[], Catalog]
     profile_folders: Callable[[], Sequence[Path]] = tuple
     """Watched for edits; the demo, whose profiles are no files, has none."""
+    guard: Guard | None = None
+    """Watches the box's memory; the demo, whose memory is simulated, has none."""
     simulated: bool = False
     host: str = field(default_factory=socket.gethostname)
     """The box's name on the screens; the demo adds how many times faster than it says everything runs."""
@@ -96,6 +98,7 @@ def run(settings: Settings) -> None:
         reader=BoxReader(),
         load_catalog=lambda: catalog.load(settings.profile_folders()),
         profile_folders=settings.profile_folders,
+        guard=Guard(settings),
     )
     uvloop.run(serve(parts))
 
@@ -151,6 +154,7 @@ def _build(
         settings=parts.settings,
         owner=paths.owner(),
         store=store,
+        guard=parts.guard,
     )
     holder: list[House] = []
     deps = gateway.Deps(
@@ -163,16 +167,11 @@ def _build(
         refresh=lambda: _refresh(holder[0]),
         shutdown=lambda stop: _shutdown(holder[0], stop),
         traffic=parts.traffic,
-        record=lambda request: _record(store, supervisor, request),
+        record=store.record_request,
     )
     house = House(parts, bus, supervisor, listen.Server(gateway.build(deps)), url, watch)
     holder.append(house)
     return house
-
-
-def _record(store: Store, supervisor: Supervisor, request: Request) -> None:
-    store.record_request(request)
-    supervisor.served(request)
 
 
 async def _live(

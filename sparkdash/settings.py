@@ -38,6 +38,14 @@ class Settings(BaseModel):
     """Engines listen on free ports in this range, on loopback."""
     reserve_gib: float = Field(default=10.0, ge=0)
     """Memory that admission keeps free. 10 GiB: the floor that owners' reports converge on (an engine's host side, page tables, desktop)."""
+    guard: Literal["off", "warn", "act"] = "act"
+    """What the memory guard does when memory runs short: nothing, tell, or hold loads back and kill an engine."""
+    guard_warn_gib: float | None = Field(default=None, ge=0)
+    """Available memory under which it warns; None is 12 GiB, or 12 % of a small box."""
+    guard_hold_gib: float | None = Field(default=None, ge=0)
+    """Under which no load begins; None is 8 GiB, or 8 %."""
+    guard_kill_gib: float | None = Field(default=None, ge=0)
+    """Under which it kills the engine that costs least; None is 5 GiB, or 5 %."""
     drain_s: float = Field(default=120.0, ge=0)
     """How long a swap waits for running requests before it cuts them."""
     stop_grace_s: float = Field(default=30.0, ge=0)

@@ -10,11 +10,12 @@ from textwrap import fill
 
 from sparkdash.cli.screen import table
 from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.guard import Guard
 from sparkdash.domain.lease import Request
 from sparkdash.domain.metric import EngineSample, Memory, Metric
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap
-from sparkdash.units import DASH, duration, gib, number, percent, tokens
+from sparkdash.units import DASH, GIB, duration, gib, number, percent, tokens
 
 LABEL = 10
 """Width of the first column."""
@@ -115,6 +116,8 @@ def _figures(sample: EngineSample, world: Snapshot) -> Iterator[str]:
 def _box(world: Snapshot) -> Iterator[str]:
     memory = world.sample.memory if world.sample else None
     yield _row("memory", _memory(memory) + _age(world) if memory else DASH)
+    if world.guard:
+        yield from _guard(world.guard, world)
     gpu = world.sample.gpu if world.sample else None
     if gpu:
         yield _row(
@@ -122,6 +125,19 @@ def _box(world: Snapshot) -> Iterator[str]:
             f"{percent(gpu.utilization)}  {number(gpu.power_w, 0, ' W')}  {number(gpu.temperature_c, 0, ' °C')}  "
             f"{number(gpu.sm_clock_mhz, 0, ' MHz')}",
         )
+
+
+def _guard(guard: Guard, world: Snapshot) -> Iterator[str]:
+    floors = guard.floors
+    if floors is None:
+        yield _row("guard", "off" + (": the memory is simulated" if world.daemon.simulated else ""))
+        return
+    acts = f"{number(floors.hold / GIB, 1)} holds loads back, {number(floors.kill / GIB, 1)} kills"
+    does = acts if guard.mode == "act" else "and does no more"
+    level = guard.level if guard.since is None else f"{guard.level} for {_since(guard.since, world)}"
+    yield _row("guard", f"{level}  under {gib(floors.warn)} warns, {does}")
+    for kill in guard.kills[:1]:
+        yield _row("", f"killed {kill.profile} {_since(kill.at, world)} ago, at {gib(kill.available)} available")
 
 
 def _age(world: Snapshot) -> str:

@@ -12,6 +12,7 @@ from pydantic import Field, TypeAdapter
 
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.engine import Engine
+from sparkdash.domain.guard import Guard
 from sparkdash.domain.lease import Request
 from sparkdash.domain.metric import Sample
 from sparkdash.domain.profile import ProfileSummary
@@ -77,6 +78,13 @@ class TrafficChanged(Frozen):
     on: bool
 
 
+class GuardChanged(Frozen):
+    """The memory guard began, entered another level, or killed an engine."""
+
+    kind: Literal["guard"] = "guard"
+    guard: Guard
+
+
 class Notice(Frozen):
     """Something a person should know: a refused start, telemetry restarted, a foreign container."""
 
@@ -95,6 +103,7 @@ Fact = Annotated[
     | ProfilesChanged
     | ToggleChanged
     | TrafficChanged
+    | GuardChanged
     | Notice,
     Field(discriminator="kind"),
 ]

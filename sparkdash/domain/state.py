@@ -13,6 +13,7 @@ from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import (
     EngineChanged,
     Event,
+    GuardChanged,
     Notice,
     ProfilesChanged,
     RequestChanged,
@@ -21,6 +22,7 @@ from sparkdash.domain.event import (
     ToggleChanged,
     TrafficChanged,
 )
+from sparkdash.domain.guard import Guard
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.metric import Metric, Sample
 from sparkdash.domain.profile import ProfileSummary
@@ -101,6 +103,8 @@ class Snapshot(Frozen):
     toggle_b: str | None = None
     traffic: bool | None = None
     """Is the demo's own traffic on? None when there is no such source."""
+    guard: Guard | None = None
+    """None before it began."""
     notices: tuple[Notice, ...] = ()
     """Newest first."""
 
@@ -145,6 +149,8 @@ def _changes(snapshot: Snapshot, event: Event) -> dict[str, object]:
             return {"toggle_a": a, "toggle_b": b}
         case TrafficChanged(on=on):
             return {"traffic": on}
+        case GuardChanged(guard=guard):
+            return {"guard": guard}
         case Notice() as notice:
             return {"notices": (notice, *snapshot.notices)[:RECENT_NOTICES]}
 

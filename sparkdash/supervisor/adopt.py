@@ -81,6 +81,7 @@ async def _take(tools: Tools, catalog: Catalog, container: ContainerInfo, adopte
         adopted=True,
     )
     tools.logbook.adopt(profile.name, container.name)
+    tools.wards.add(profile, container)
     adopted.append(profile)
     return None
 

@@ -4,9 +4,8 @@ Owns: the engine's log while it loads, its progress, when it is given up, and th
 before, or who waits.
 
 Rule: a load has no time limit of its own (a 120B model from a slow disk takes an hour); it has one on standing
-still. A line of a shape not seen before counts as progress, and so does memory that is taken, or a page cache that
-grows: weights that an engine maps from their file show nowhere else. A line that only repeats (vLLM's "No available
-shared memory broadcast block found in 60 seconds") does not, nor does processor time: an engine that hangs spins.
+still. A line of a shape not seen before counts as progress, and so does memory that the engine takes. A line that
+only repeats (vLLM's "No available shared memory broadcast block found in 60 seconds") does not.
 """
 
 from __future__ import annotations
@@ -16,13 +15,12 @@ import re
 from collections.abc import Awaitable
 from contextlib import suppress
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from sparkdash.domain.engine import LoadProgress
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.errors import EngineError, SparkdashError, UpstreamError
-from sparkdash.supervisor.footprint import Scale
 from sparkdash.supervisor.logbook import lines_of
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import MIB, duration
@@ -41,6 +39,9 @@ LAST_WORDS_S = 2.0
 
 AGAIN_S = 5.0
 """Pause after the runtime could not be asked."""
+KILLED_S = 2.0
+"""How long the runtime may take to notice the end of an engine that the memory guard killed. One that hangs, as it does
+just then, is not waited for."""
 
 _NUMBERS = re.compile(r"[\d.:%]+")
 T = TypeVar("T")
@@ -49,9 +50,8 @@ T = TypeVar("T")
 class Loading:
     """An async context manager around one start: watches the container's log and its end."""
 
-    def __init__(self, tools: Tools, profile: Profile, container: str, url: str, scale: Scale | None = None) -> None:
+    def __init__(self, tools: Tools, profile: Profile, container: str, url: str) -> None:
         self._tools = tools
-        self._scale = scale
         self._adapter = tools.adapter(profile.engine)
         self._profile = profile
         self._container = container
@@ -61,22 +61,19 @@ class Loading:
         self._told: LoadProgress | None = None
         self._told_at = 0.0
         self._moved_at = tools.clock.monotonic()
-        memory = tools.reader.memory()
-        self._lowest, self._most_cached = memory.available, memory.page_cache or 0
+        self._lowest = tools.reader.memory().available
 
     async def __aenter__(self) -> Self:
         self._end = asyncio.create_task(until_it_ends(self._tools, self._container))
         self._log = asyncio.create_task(self._read_log())
-        self._memory = asyncio.create_task(self._watch_memory())
         return self
 
     async def __aexit__(
         self, _type: type[BaseException] | None, _e: BaseException | None, _t: TracebackType | None
     ) -> None:
-        tasks = (self._end, self._log, self._memory)
-        for task in tasks:
+        for task in (self._end, self._log):
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(self._end, self._log, return_exceptions=True)
 
     async def until_alive(self) -> None:
         """Wait until the engine's HTTP server answers.
@@ -85,6 +82,7 @@ class Loading:
             EngineError: it ended (classified), or made no progress for `no_progress_s`.
         """
         while not await self._while_it_lives(self._alive()):
+            self._look_at_memory()
             self._tell()
             still = self._tools.clock.monotonic() - self._moved_at
             if still >= self._tools.settings.no_progress_s:
@@ -154,27 +152,15 @@ class Loading:
         self._told, self._told_at = self._latest, now
         self._tools.books.progress(self._profile.name, self._latest)
 
-    async def _watch_memory(self) -> None:
-        """Until the engine is ready: its start, its load and its warm-up."""
-        while True:
-            with suppress(SparkdashError):
-                self._look_at_memory()
-            await self._tools.clock.sleep(POLL_S)
-
     def _look_at_memory(self) -> None:
-        memory = self._tools.reader.memory()
-        if self._scale:
-            self._tools.books.took(self._scale.note(memory.available))
-        if memory.available <= self._lowest - TAKEN:
-            self._lowest = memory.available
-            self._moved_at = self._tools.clock.monotonic()
-        if memory.page_cache is not None and memory.page_cache >= self._most_cached + TAKEN:
-            self._most_cached = memory.page_cache
+        available = self._tools.reader.memory().available
+        if available <= self._lowest - TAKEN:
+            self._lowest = available
             self._moved_at = self._tools.clock.monotonic()
 
-    async def _crashed(self, code: int) -> EngineError:
+    async def _crashed(self, code: int | None) -> EngineError:
         await asyncio.wait({self._log}, timeout=LAST_WORDS_S)
-        return crashed(self._tools, self._profile, code, "did not start")
+        return crashed(self._tools, self._profile, self._container, code, "did not start")
 
     def _stuck(self, still_s: float) -> EngineError:
         stage = f" in stage {self._latest.stage}" if self._latest else ""
@@ -200,16 +186,30 @@ class Loading:
         return self._adapter.classify(self._tools.logbook.tail(self._profile.name, TAIL), None).log_tail
 
 
-async def until_it_ends(tools: Tools, container: str) -> int:
-    """The container's exit code, once it has one. A runtime that cannot be asked is asked again: it is no engine's end."""
+async def until_it_ends(tools: Tools, container: str) -> int | None:
+    """The container's exit code, once it has one; None when the memory guard killed it and the runtime does not tell."""
+    asked = asyncio.ensure_future(_exit_code(tools, container))
+    either: set[asyncio.Future[Any]] = {asked, *filter(None, [tools.wards.killed(container)])}
+    try:
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({asked}, timeout=KILLED_S)
+        return asked.result() if asked.done() else None
+    finally:
+        asked.cancel()
+
+
+async def _exit_code(tools: Tools, container: str) -> int:
+    """A runtime that cannot be asked is asked again: it is no engine's end."""
     while True:
         with suppress(SparkdashError):
             return await tools.runtime.wait(container)
         await tools.clock.sleep(AGAIN_S)
 
 
-def crashed(tools: Tools, profile: Profile, code: int | None, what: str) -> EngineError:
-    """Why an engine ended, from its last words; `what` it did: "did not start", "died"."""
+def crashed(tools: Tools, profile: Profile, container: str, code: int | None, what: str) -> EngineError:
+    """Why an engine ended: the memory guard's word, else its own last ones; `what` it did: "did not start", "died"."""
+    if (killed := tools.wards.killed(container)) and killed.done():
+        return killed.result()
     # below zero: the runtime could not tell
     code = code if code is not None and code >= 0 else None
     failure = tools.adapter(profile.engine).classify(tools.logbook.tail(profile.name), code)

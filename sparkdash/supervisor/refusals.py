@@ -20,10 +20,11 @@ class Memory:
 
     def __init__(self) -> None:
         self._failed: dict[str, tuple[SparkdashError, float]] = {}
+        """The reason, and until when it counts."""
 
     def note(self, profile: str, error: SparkdashError, now: float) -> None:
-        """It failed just now."""
-        self._failed[profile] = (error, now)
+        """It failed just now. A reason that says itself when to come back counts until then."""
+        self._failed[profile] = (error, now + (error.retry_after or REMEMBER_S))
 
     def forget(self, profile: str) -> None:
         """It may be tried again."""
@@ -31,14 +32,14 @@ class Memory:
 
     def of(self, profile: str, now: float) -> SparkdashError | None:
         """The reason, with the seconds after which a new try makes sense; None when it may be tried now."""
-        error, at = self._failed.get(profile, (None, 0.0))
+        error, until = self._failed.get(profile, (None, 0.0))
         if error is None:
             return None
-        if now - at >= REMEMBER_S:
+        if now >= until:
             self.forget(profile)
             return None
         again = copy.copy(error)
-        again.retry_after = REMEMBER_S - (now - at)
+        again.retry_after = until - now
         return again
 
 

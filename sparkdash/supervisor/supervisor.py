@@ -13,18 +13,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from copy import copy
 from itertools import count
 
 from sparkdash.catalog import Catalog
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Fact, Level
-from sparkdash.domain.lease import Request
 from sparkdash.domain.profile import AUTO, EngineKind, Profile
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.engines import registry
 from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.errors import DaemonError, ProfileError, SparkdashError, UpstreamError
+from sparkdash.host.guard import Guard
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
@@ -34,7 +35,6 @@ from sparkdash.supervisor.adopt import adopt
 from sparkdash.supervisor.books import Books, failure_of
 from sparkdash.supervisor.claim import Claim, Lease
 from sparkdash.supervisor.clock import Clock, SystemClock
-from sparkdash.supervisor.footprint import Footprints
 from sparkdash.supervisor.logbook import Logbook
 from sparkdash.supervisor.moves import (
     Adopted,
@@ -64,6 +64,7 @@ from sparkdash.supervisor.ports import Ports
 from sparkdash.supervisor.scheduler import Scheduler
 from sparkdash.supervisor.swaps import Swaps
 from sparkdash.supervisor.tools import Tools
+from sparkdash.supervisor.wards import Wards
 from sparkdash.supervisor.watch import Watch
 from sparkdash.units import GIB
 from sparkdash.upstream import Upstream
@@ -85,20 +86,30 @@ class Supervisor:
         settings: Settings,
         owner: str,
         store: Store | None = None,
+        guard: Guard | None = None,
         clock: Clock | None = None,
         adapter: Callable[[EngineKind], EngineAdapter] = registry.adapter,
     ) -> None:
         clock = clock or SystemClock()
         self.catalog = catalog
+        books = Books(publish, clock)
         self._tools = Tools(
             runtime=runtime,
             upstream=upstream,
             reader=reader,
             settings=settings,
             clock=clock,
-            books=Books(publish, clock),
+            books=books,
             logbook=Logbook(runtime),
             ports=Ports(*settings.engine_ports, seed=owner),
+            wards=Wards(
+                guard,
+                books=books,
+                reader=reader,
+                publish=publish,
+                clock=clock,
+                reload_s=lambda p: self._swaps.expected_s(p),
+            ),
             owner=owner,
             adapter=adapter,
         )
@@ -109,8 +120,7 @@ class Supervisor:
         self._claims: dict[str, Claim] = {}
         self._tickets = count(1)
         self._watch = Watch(self._tools, self._post)
-        self._footprints = Footprints(self._tools, store)
-        self._swaps = Swaps(self._tools, store, self._post, self._watch.end, self._footprints)
+        self._swaps = Swaps(self._tools, store, self._post, self._watch.end)
         self._group: asyncio.TaskGroup | None = None
         self._waiters: dict[type[Move], list[Waiter]] = {Stop: [], Cancel: []}
         """Those who wait until their move is carried out."""
@@ -128,6 +138,7 @@ class Supervisor:
     async def run(self) -> None:
         """The actor, until cancelled. Whatever else ends it is a fault of ours and should end the daemon."""
         try:
+            self._tools.wards.open()
             async with asyncio.TaskGroup() as self._group:
                 await self._adopt()
                 while True:
@@ -135,6 +146,7 @@ class Supervisor:
                     self._handle(*await self._inbox.get())
         finally:
             self._end()
+            self._tools.wards.close()
 
     async def adopted(self) -> None:
         """Wait until engines of an earlier daemon have been looked for."""
@@ -169,6 +181,8 @@ class Supervisor:
                 yield lease
             except UpstreamError:
                 self._leave(claim)
+                if (killed := self._tools.wards.killed(lease.engine.container or "")) and killed.done():
+                    raise copy(killed.result()) from None  # that is why it broke off, and no second try would help
                 await self._watch.confirm(lease.profile, lease.engine)
                 raise
         finally:
@@ -215,11 +229,6 @@ class Supervisor:
     async def cancel(self) -> None:
         """Give up the swap under way; returns when what it had begun is cleaned away. Nothing happens without one."""
         await self._ask(Cancel())
-
-    def served(self, request: Request) -> None:
-        """A request is over, as the gateway recorded it. After a long prompt the engine is weighed again, in the background."""
-        if self._group and not self._over and self._footprints.worth_a_look(request):
-            self._group.create_task(self._footprints.served(request), name=f"weigh {request.profile}")
 
     def replace_catalog(self, catalog: Catalog) -> None:
         """The profiles were read again. Engines that run go on, also when their profile changed or went away."""
@@ -382,6 +391,7 @@ class Supervisor:
         books.waiting(scheduler.waiting_for(scheduler.swap.target) if scheduler.swap else 0)
         for name in list(books.engines):
             books.busy(name, scheduler.in_flight(name))
+        self._tools.wards.refresh()
         if not scheduler.stopping:
             _settle(self._waiters[Stop])
         if scheduler.swap is None:

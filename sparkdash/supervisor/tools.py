@@ -14,6 +14,7 @@ from sparkdash.supervisor.books import Books
 from sparkdash.supervisor.clock import Clock
 from sparkdash.supervisor.logbook import Logbook
 from sparkdash.supervisor.ports import Ports
+from sparkdash.supervisor.wards import Wards
 from sparkdash.upstream import Upstream
 
 
@@ -29,6 +30,7 @@ class Tools:
     books: Books
     logbook: Logbook
     ports: Ports
+    wards: Wards
     owner: str
     """The value of our containers' owner label."""
     adapter: Callable[[EngineKind], EngineAdapter]

@@ -27,7 +27,6 @@ from sparkdash.domain.swap import SwapPhase
 from sparkdash.engines.adapter import Launch
 from sparkdash.errors import EngineError, HostError, UpstreamError
 from sparkdash.supervisor import reclaim, stopping
-from sparkdash.supervisor.footprint import Scale
 from sparkdash.supervisor.load import PROBE_S, Loading
 from sparkdash.supervisor.moves import DrainOver, Evicted, Move, WontStop
 from sparkdash.supervisor.tools import Tools
@@ -46,8 +45,6 @@ class Order:
     """Hands a move to the actor."""
     unwatch: Callable[[str], None]
     """From now on this profile's end is no accident."""
-    scale: Scale | None = None
-    """Weighs what comes up."""
     drained: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the evicted may be stopped."""
 
@@ -94,6 +91,8 @@ class Transition:
                 code="image_missing",
                 hint=f"Fetch it with `sparkdash pull {target.name}`, or build it.",
             )
+        if not self._order.evict and (short := self._tools.wards.short(target.name)):
+            raise short  # with somebody to leave there may be enough once they have left
         total, needs = self._tools.reader.memory().total, target.memory.total_bytes
         if needs is not None and needs + reclaim.reserve(self._tools) > total:
             raise reclaim.does_not_fit(self._tools, target, needs, f"this box has {gib(total)} in all")
@@ -131,19 +130,20 @@ class Transition:
         missing = await reclaim.wait(self._tools, target.memory.total_bytes)
         self._enter(SwapPhase.PREFLIGHT)
         reclaim.admit(self._tools, target, missing)
+        if short := self._tools.wards.short(target.name):
+            raise short
 
     async def _bring_up(self, target: Profile) -> None:
         tools = self._tools
         spec = self._container(target)
         url = f"http://127.0.0.1:{spec.port}"
         self._enter(SwapPhase.CREATE)
-        if self._order.scale:
-            await self._order.scale.before()
         began = tools.clock.monotonic()
         tools.books.enter(target, EngineState.CREATING, port=spec.port, url=url, container=spec.name)
         start = asyncio.ensure_future(tools.runtime.start(spec))
         try:
             await finish(start)
+            tools.wards.add(target, start.result())
             await self._load(target, spec, url)
         except BaseException:
             if start.exception() is None:  # a start that failed left nothing behind, and the name may be a stranger's
@@ -176,7 +176,7 @@ class Transition:
         tools.logbook.open(target.name, spec.name)
         self._enter(SwapPhase.LOAD)
         tools.books.move(target.name, EngineState.LOADING)
-        async with Loading(tools, target, spec.name, url, self._order.scale) as loading:
+        async with Loading(tools, target, spec.name, url) as loading:
             await loading.until_alive()
             self._enter(SwapPhase.WARM)
             tools.books.move(target.name, EngineState.WARMING)

@@ -59,11 +59,19 @@ class Watch:
 
     async def _container(self, profile: Profile, container: str) -> None:
         code = await until_it_ends(self._tools, container)
+        if code is None:  # the memory guard killed it, and the runtime hangs: whoever waits is told before that ends
+            self._died(profile, crashed(self._tools, profile, container, code, "died"))
+            await self._clear_away(profile, container)
+            return
         await self._tools.logbook.close(profile.name)
-        error = crashed(self._tools, profile, code, "died")
+        error = crashed(self._tools, profile, container, code, "died")
+        await self._clear_away(profile, container)
+        self._died(profile, error)
+
+    async def _clear_away(self, profile: Profile, container: str) -> None:
+        await self._tools.logbook.close(profile.name)
         with suppress(SparkdashError):  # the next start of this profile replaces it
             tell(self._tools.books, profile.name, await self._tools.runtime.stop(container, 0.0))
-        self._died(profile, error)
 
     async def _remote(self, profile: Profile, engine: Engine, look: asyncio.Event) -> None:
         misses = 0

@@ -9,6 +9,7 @@ from fake_daemon import BIRTH, GIB, FakeDaemon, engine, sample, summary, swap
 from sparkdash.cli.report import lines
 from sparkdash.domain.engine import EngineState, Failure, LoadProgress
 from sparkdash.domain.event import Level, Notice
+from sparkdash.domain.guard import Floors, Guard, GuardKill, GuardLevel
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.metric import EngineSample, Gpu, Memory, Metric
 from sparkdash.domain.state import Snapshot
@@ -98,6 +99,20 @@ def test_a_swap_shows_phase_share_and_time(daemon: FakeDaemon) -> None:
     progress = LoadProgress(stage="weights", fraction=0.63)
     now = swap("b", SwapPhase.LOAD, progress=progress, expected_s=220)
     assert "swap      to b: load weights 63 %  43s of ~3m40s" in text(daemon, swap=now, at=BIRTH + 103)
+
+
+def test_the_guard_tells_its_floors_its_level_and_its_last_kill(daemon: FakeDaemon) -> None:
+    """And when it is off, that it is."""
+    floors = Floors(warn=12 * GIB, hold=8 * GIB, kill=5 * GIB)
+    guard = Guard(mode="act", floors=floors)
+    assert "guard     ok  under 12.0 GiB warns, 8.0 holds loads back, 5.0 kills\n" in text(daemon, guard=guard)
+    kill = GuardKill(at=BIRTH, profile="qwen", available=4 * GIB, reason="It was too much.")
+    guard = Guard(mode="act", floors=floors, level=GuardLevel.HOLD, since=BIRTH + 60, kills=(kill,))
+    told = text(daemon, guard=guard, at=BIRTH + 90)
+    assert "guard     hold for 30s  under 12.0 GiB warns" in told
+    assert "          killed qwen 1m30s ago, at 4.0 GiB available\n" in told
+    assert "under 12.0 GiB warns, and does no more" in text(daemon, guard=Guard(mode="warn", floors=floors))
+    assert "guard     off\n" in text(daemon, guard=Guard(mode="off"))
 
 
 def test_failures_notices_problems_and_old_figures_are_told(daemon: FakeDaemon) -> None:

@@ -148,6 +148,8 @@ class FakeRuntime:
         self.missing = False
         self.gate: asyncio.Event | None = None
         """Starts and stops take until it is set."""
+        self.pid: int | None = None
+        """Told as every container's."""
         self.stopped: set[str] = set()
         self.calls: list[tuple[str, str]] = []
         """(start or stop, profile) in order."""
@@ -274,6 +276,7 @@ class FakeRuntime:
             image=c.spec.image,
             labels=c.spec.labels,
             exit_code=c.exit_code,
+            pid=self.pid,
             started_at=c.started_at,
         )
 
@@ -320,9 +323,6 @@ class FakeReader:
         """Bytes that a profile's engine does not give back when it is stopped."""
         self.blind = False
         """Cannot tell what an engine holds."""
-        self.reading = GpuReading(None)
-        self.own: int | None = None
-        """What each engine's processes hold, where a test says otherwise than `sizes`."""
 
     def memory(self) -> Memory:
         held = sum(self.sizes.get(name, 0) for name in self.runtime.running())
@@ -331,17 +331,12 @@ class FakeReader:
         return Memory(total=128 * GIB, available=available, free=available)
 
     async def gpu(self) -> GpuReading:
-        return self.reading
+        return GpuReading(gpu=None)
 
     def engine_bytes(self, pids: set[int], _reading: Any) -> int | None:
         if self.blind:
             return None
-        if self.own is not None and pids:
-            return self.own
         return sum(size for name, size in self.sizes.items() if pid_of(name) in pids)
-
-    async def others_bytes(self, _pids: set[int], _reading: Any) -> int:
-        return self.others
 
     def close(self) -> None:
         """Nothing to release."""
@@ -374,7 +369,7 @@ class House:
         self._running: asyncio.Task[None] | None = None
         self._ids = count(1)
 
-    async def open(self, *profiles: Profile, store: Any = None, **settings: Any) -> Supervisor:
+    async def open(self, *profiles: Profile, store: Any = None, guard: Any = None, **settings: Any) -> Supervisor:
         """Start a supervisor with these profiles; returns once it has adopted."""
         given = {
             "engine_ports": PORTS,
@@ -395,6 +390,7 @@ class House:
             settings=Settings(**given),
             owner=OWNER,
             store=store,
+            guard=guard,
             clock=self.clock,
         )
         self._running = asyncio.create_task(self.supervisor.run())

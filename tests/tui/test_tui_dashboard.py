@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.event import EngineChanged, Level, Notice, RequestChanged, SwapChanged
+from sparkdash.domain.event import EngineChanged, GuardChanged, Level, Notice, RequestChanged, SwapChanged
+from sparkdash.domain.guard import Floors, Guard, GuardLevel
 from sparkdash.domain.lease import RequestState
 from sparkdash.domain.swap import SwapOutcome
 from sparkdash.errors import DaemonError
@@ -135,6 +136,17 @@ async def test_a_warning_stays_on_the_notice_row_for_a_while(stage: Any, box: An
         assert on.lines[22].startswith(" ⚠ A foreign container holds port 18002.")
         await on.later(700)
         assert not on.lines[22].strip()
+
+
+async def test_the_memory_bar_says_what_the_guard_does(stage: Any, box: Any) -> None:
+    """Nothing while all is well."""
+    guard = Guard(mode="act", floors=Floors(warn=12 << 30, hold=8 << 30, kill=5 << 30))
+    async with stage(box.snapshot(guard=guard)) as on:
+        assert "guard" not in on.lines[8]
+        await on.happen(GuardChanged(guard=guard.model_copy(update={"level": GuardLevel.HOLD})))
+        assert on.lines[8].startswith("╭ unified memory ── ⚠ guard holds loads back ─")
+        await on.happen(GuardChanged(guard=Guard(mode="off")))
+        assert on.lines[8].startswith("╭ unified memory ── guard off ─")
 
 
 async def test_nothing_running_says_what_to_do(stage: Any, box: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from sparkdash.domain.guard import Guard, GuardLevel
 from sparkdash.domain.metric import Memory
 from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, Span, clip, dimmed, frame, join, length, merged, say
 from sparkdash.tui.mirror import View
@@ -91,12 +92,24 @@ def _mark(part: Part, longest: int) -> Line:
     return say(part.glyph, part.ink) + say(" ") + clip(say(part.name, Ink.DIM), longest) + figure
 
 
+def guard_line(guard: Guard | None) -> Line:
+    """What the memory guard does right now; nothing while all is well."""
+    if guard is None or guard.level is GuardLevel.OK:
+        return say("guard off", Ink.FAINT) if guard and guard.mode == "off" else EMPTY
+    does = _DOES[guard.level] if guard.mode == "act" else "warns"
+    return say(f"⚠ guard {does}", Ink.WARN if guard.level is GuardLevel.WARN else Ink.BAD)
+
+
+_DOES = {GuardLevel.WARN: "warns", GuardLevel.HOLD: "holds loads back", GuardLevel.KILL: "kills"}
+
+
 class MemoryBar(Panel):
     """The framed bar and its legend; 4 rows."""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always four rows
         """See Panel."""
         memory = view.sample.memory if view.sample else None
+        guard = view.snapshot.guard if view.snapshot else None
         if memory is None:
             body = [say("─" * (width - 4), Ink.FAINT), say("memory of the box: -", Ink.DIM)]
             return frame(body, width, Ends(say("unified memory")))
@@ -104,7 +117,7 @@ class MemoryBar(Panel):
         old = say(f"{age(stale)} old", Ink.WARN) if stale is not None else EMPTY
         left = say(f"available {gib(memory.available)}", Ink.PLAIN if memory.available > memory.reserve else Ink.BAD)
         head = Ends(
-            join([say("unified memory"), old], say(" ── ", Ink.FAINT)),
+            join([say("unified memory"), guard_line(guard), old], say(" ── ", Ink.FAINT)),
             join([left, say(gib(memory.total), Ink.STRONG)], say(" of ", Ink.DIM)),
         )
         body = [bar(memory, width - 4), legend(memory, width - 4)]

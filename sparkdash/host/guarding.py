@@ -1,0 +1,159 @@
+"""PURE: when memory is too short, and which engine goes.
+
+Owns: the floors of a box, the level that a look at memory means, when to kill and whom. Must not know how memory is
+read, how an engine is killed, or what a thread is.
+
+Sources: GB10 owners kill under 8 GiB (HF nvidia/GLM-5.3-Flash-FP4-Local discussion 7) or guard with 8 GiB during loads
+(tonyd2wild's field report), and a floor of 2 GiB killed an engine that was steady at 1.5-1.9 GiB (model-serving-minefield
+134); available memory was seen to fall by 17-19 GiB in 10 s. The defaults (12, 8 and 5 GiB) lie between and are
+unverified on a GB10, and so is the part of PSI.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from sparkdash.domain.guard import Floors, GuardLevel
+from sparkdash.settings import Settings
+from sparkdash.units import GIB, MIB
+
+DEFAULTS = {"warn": (12 * GIB, 0.12), "hold": (8 * GIB, 0.08), "kill": (5 * GIB, 0.05)}
+"""Each floor, and the share of the box that it takes at most: a small box must not stand still for a Spark's floors."""
+SAMPLES = 2
+"""Looks in a row under the kill floor before an engine goes; one is enough under half of it."""
+MARGIN = 1.1
+"""A level is left only when this much more than its floor is there, so that it does not flap."""
+PRESSED = 0.10
+"""PSI "full avg10" from which each floor counts as the next one, if it also rises: all processes stood still for memory
+for a tenth of the time. Alone it kills nobody: reading weights through a full page cache raises it too."""
+RISE = 0.02
+LOOKED_BACK = 9
+"""Looks over which pressure must have risen: 4 s at 2 Hz; the kernel renews its averages every 2 s."""
+OWED_S = 60.0
+"""How long a killed engine's memory may take to come back (on a GB10 it has been minutes) before the next one goes."""
+WORSE = 256 * MIB
+"""Falling by this much below what there was at the kill means that somebody else takes memory: the next one goes now."""
+
+
+class Target(Protocol):
+    """How an engine is killed."""
+
+    def kill(self) -> int:
+        """SIGKILL to all of it; how many processes it was sent to."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at memory. `at` is monotonic seconds, `pressure` a share of time or None."""
+
+    at: float
+    available: int
+    pressure: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """An engine that may be killed, and what that would cost. `target` is how."""
+
+    profile: str
+    container: str
+    target: Target
+    serves: bool = True
+    """False while it loads, and when it failed and would not stop."""
+    pinned: bool = False
+    in_flight: int = 0
+    bytes: int | None = None
+    """What it is thought to hold; None is unknown."""
+    reload_s: float | None = None
+    """How long it takes to come back; None is unknown, and counts as long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a look means."""
+
+    level: GuardLevel
+    pressed: bool
+    """Rising pressure made it one level worse than memory alone."""
+    kill: bool
+
+
+def floors(settings: Settings, total: int) -> Floors:
+    """The floors for a box of `total` bytes. One that the owner sets counts as it is, and no milder one lies under it."""
+    given = {"warn": settings.guard_warn_gib, "hold": settings.guard_hold_gib, "kill": settings.guard_kill_gib}
+    found = {
+        name: int(own * GIB) if (own := given[name]) is not None else min(default, int(total * share))
+        for name, (default, share) in DEFAULTS.items()
+    }
+    hold = max(found["hold"], found["kill"])
+    return Floors(warn=max(found["warn"], hold), hold=hold, kill=found["kill"])
+
+
+class Judge:
+    """Judges one look after another. Not thread-safe: the guard's thread owns it."""
+
+    def __init__(self, floors: Floors) -> None:
+        self.floors = floors
+        self.reset()
+
+    def reset(self) -> None:
+        """Nothing was watched for a while: what was seen before it says nothing any more."""
+        self.level = GuardLevel.OK
+        self._pressures: deque[float] = deque(maxlen=LOOKED_BACK)
+        self._in_a_row = 0
+        self._killed: Look | None = None
+
+    def see(self, look: Look) -> Verdict:
+        """What this look means, after those before it."""
+        pressed = self._pressed(look)
+        found = _raised(self.floors.level(look.available), pressed)
+        self.level = self._settled(found, look, pressed)
+        critical = found is GuardLevel.KILL
+        self._in_a_row = self._in_a_row + 1 if critical else 0
+        if self.level.rank < GuardLevel.HOLD.rank:
+            self._killed = None
+        enough = self._in_a_row >= SAMPLES or look.available < self.floors.kill / 2
+        return Verdict(self.level, pressed, kill=critical and enough and self._may_kill_again(look))
+
+    def killed(self, look: Look) -> None:
+        """An engine was killed at this look; its memory is owed."""
+        self._killed, self._in_a_row = look, 0
+
+    def _settled(self, found: GuardLevel, look: Look, pressed: bool) -> GuardLevel:
+        if found.rank >= self.level.rank:
+            return found
+        left = _raised(self.floors.level(look.available, MARGIN), pressed)
+        return left if left.rank < self.level.rank else self.level
+
+    def _pressed(self, look: Look) -> bool:
+        if look.pressure is None:
+            return False
+        self._pressures.append(look.pressure)
+        return look.pressure >= PRESSED and look.pressure - self._pressures[0] >= RISE
+
+    def _may_kill_again(self, look: Look) -> bool:
+        before = self._killed
+        return before is None or look.at - before.at >= OWED_S or look.available <= before.available - WORSE
+
+
+def _raised(level: GuardLevel, pressed: bool) -> GuardLevel:
+    return level.worse if pressed and level is not GuardLevel.OK else level
+
+
+def cheapest(victims: Iterable[Victim], lacking: int) -> Victim | None:
+    """Whom to kill to win `lacking` bytes; None when there is nobody.
+
+    One that serves nobody goes first: most often it loads, and then it is what takes memory. Then one that gives enough before one
+    that does not, not pinned before pinned, idle before busy, soon back before late, big before small.
+    """
+    return min(victims, key=lambda victim: _cost(victim, lacking), default=None)
+
+
+def _cost(victim: Victim, lacking: int) -> tuple[bool, bool, bool, bool, float, int]:
+    late = float("inf") if victim.reload_s is None else victim.reload_s
+    too_small = victim.bytes is not None and victim.bytes < lacking
+    return (victim.serves, too_small, victim.pinned, victim.in_flight > 0, late, -(victim.bytes or 0))

@@ -1,0 +1,223 @@
+"""The loop's side of the memory guard: what it may kill, what it did, and whether a load may begin.
+
+Owns: the table that is handed to the guard, and the words about its levels and kills. Must not know how memory is
+watched or a process killed: `host.guard` does both, in a thread that waits for nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from sparkdash.domain import guard as domain
+from sparkdash.domain.container import ContainerInfo
+from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.event import Fact, GuardChanged, Level, Notice
+from sparkdash.domain.guard import GuardKill, GuardLevel
+from sparkdash.domain.profile import Profile
+from sparkdash.errors import AdmissionError, EngineError
+from sparkdash.host.guard import Guard, Report
+from sparkdash.host.guarding import Victim
+from sparkdash.host.kill import Target
+from sparkdash.host.reader import HostReader
+from sparkdash.supervisor.books import Books
+from sparkdash.supervisor.clock import Clock
+from sparkdash.units import gib, percent
+
+LOG = structlog.get_logger("sparkdash.guard")
+
+CODE = "memory_guard"
+"""Of an engine that the guard killed."""
+KILLS_KEPT = 10
+RETRY_S = 10.0
+"""What a client is asked to wait while memory is short."""
+SERVING = frozenset({EngineState.READY, EngineState.DRAINING})
+
+
+@dataclass(slots=True)
+class Ward:
+    """One container of ours, from its start on."""
+
+    profile: Profile
+    target: Target | None
+    killed: asyncio.Future[EngineError] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    """Done with the reason once the guard has killed it."""
+
+
+class Wards:
+    """One for the supervisor's life, all of it on the loop. Without a guard, or with one that is off, all is well."""
+
+    def __init__(
+        self,
+        guard: Guard | None,
+        *,
+        books: Books,
+        reader: HostReader,
+        publish: Callable[[Fact], object],
+        clock: Clock,
+        reload_s: Callable[[Profile], float | None],
+    ) -> None:
+        self._guard = guard if guard is not None and guard.mode != "off" else None
+        self._books = books
+        self._reader = reader
+        self._publish = publish
+        self._clock = clock
+        self._reload_s = reload_s
+        self._wards: dict[str, Ward] = {}
+        self._table: tuple[Victim, ...] = ()
+        self._standing = domain.Guard(mode="off")
+
+    def open(self) -> None:
+        """Have the guard begin."""
+        if self._guard is None:
+            self._stand(self._standing)
+            return
+        loop = asyncio.get_running_loop()
+        self._stand(domain.Guard(mode=self._guard.mode, floors=self._guard.floors))
+        self._guard.start(lambda report: loop.call_soon_threadsafe(self.hear, report))
+
+    def close(self) -> None:
+        """The guard ends; engines that run on are the next daemon's."""
+        if self._guard is not None:
+            self._guard.close()
+        for container in list(self._wards):
+            self._forget(container)
+
+    def add(self, profile: Profile, container: ContainerInfo) -> None:
+        """This container runs now."""
+        self._forget(container.name)
+        self._wards[container.name] = Ward(profile, Target.of(container) if self._guard else None)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Hand the guard what is there now; after every change of the books."""
+        here = {engine.container: engine for engine in self._books.engines.values() if engine.container}
+        for container in [name for name in self._wards if name not in here]:
+            self._forget(container)
+        table = tuple(
+            Victim(
+                profile=here[name].profile,
+                container=name,
+                target=ward.target,
+                serves=here[name].state in SERVING,
+                in_flight=here[name].in_flight,
+                bytes=ward.profile.memory.total_bytes,
+                reload_s=self._reload_s(ward.profile),
+            )
+            for name, ward in self._wards.items()
+            if ward.target is not None and not ward.killed.done() and _is_there(here[name], ward.target)
+        )
+        if table != self._table and self._guard is not None:
+            self._table = table
+            self._guard.watch(table)
+
+    def killed(self, container: str) -> asyncio.Future[EngineError] | None:
+        """Done with the reason once the guard has killed it; None for a container that was never added."""
+        ward = self._wards.get(container)
+        return ward.killed if ward else None
+
+    def short(self, what: str) -> AdmissionError | None:
+        """Why a load of `what` may not begin now, with the figures; None when it may."""
+        if self._guard is None or self._guard.mode != "act":
+            return None
+        floors, available = self._guard.floors, self._reader.memory().available
+        if floors.level(available).rank < GuardLevel.HOLD.rank:
+            return None
+        return AdmissionError(
+            f"{what} is not started while memory is short: {gib(available)} are available, and under"
+            f" {gib(floors.hold)} the memory guard lets no load begin.",
+            code="memory_low",
+            status=503,
+            retry_after=RETRY_S,
+            hint="Stop an engine or what else holds memory, or lower `guard_hold_gib` in config.toml.",
+        )
+
+    def hear(self, report: Report) -> None:
+        """The guard's word."""
+        if report.error is not None:
+            self._notice(Level.ERROR, "guard_failed", f"The memory guard could not look: {report.error}.")
+        elif report.killed is not None:
+            self._heard_kill(report, report.killed)
+        else:
+            self._heard_level(report)
+
+    def _heard_level(self, report: Report) -> None:
+        level = report.verdict.level
+        self._stand(self._standing.model_copy(update={"level": level, "since": self._clock.now()}))
+        self._notice(_GRAVITY[level], f"memory_{level}", self._level_text(report))
+
+    def _level_text(self, report: Report) -> str:
+        level, there = report.verdict.level, f"{gib(report.look.available)} are available"
+        if level is GuardLevel.OK:
+            return f"Memory is no longer short: {there}."
+        means = _MEANS[level] if self._standing.mode == "act" else "`guard` is `warn`, so nothing is done about it"
+        return f"Memory is short: {there}{_pressed(report)}; {means}."
+
+    def _heard_kill(self, report: Report, victim: Victim) -> None:
+        now, error = self._clock.now(), self._killing(report, victim)
+        kill = GuardKill(
+            at=now,
+            profile=victim.profile,
+            available=report.look.available,
+            pressure=report.look.pressure,
+            processes=report.processes,
+            reason=error.message,
+        )
+        kills = (kill, *self._standing.kills)[:KILLS_KEPT]
+        changes = {"level": report.verdict.level, "since": now, "kills": kills}
+        self._stand(self._standing.model_copy(update=changes))
+        self._notice(Level.ERROR, CODE, error.message, victim.profile)
+        ward = self._wards.get(victim.container)
+        if ward is not None and not ward.killed.done():
+            ward.killed.set_result(error)
+        self.refresh()
+
+    def _killing(self, report: Report, victim: Victim) -> EngineError:
+        floor = self._standing.floors.kill if self._standing.floors else None
+        missed = "" if report.processes else " None of its processes could be signalled; the runtime is asked instead."
+        return EngineError(
+            f"The memory guard killed {victim.profile}: {gib(report.look.available)} were available{_pressed(report)},"
+            f" and under {gib(floor)} the whole box may stand still.{missed}",
+            code=CODE,
+            hint="Give it a smaller context or KV cache, run less beside it, or set `guard_kill_gib` in config.toml.",
+        )
+
+    def _stand(self, standing: domain.Guard) -> None:
+        self._standing = standing
+        self._publish(GuardChanged(guard=standing))
+
+    def _notice(self, level: Level, code: str, text: str, profile: str | None = None) -> None:
+        LOG.log(_SEVERITY[level], text, code=code)
+        self._publish(Notice(level=level, code=code, text=text, profile=profile))
+
+    def _forget(self, container: str) -> None:
+        ward = self._wards.pop(container, None)
+        if ward is not None and ward.target is not None:
+            ward.target.close()
+
+
+def _is_there(engine: Engine, target: Target) -> bool:
+    """One that failed is gone, unless it would not stop."""
+    return engine.state is not EngineState.FAILED or target.alive
+
+
+def _pressed(report: Report) -> str:
+    return f", with memory pressure at {percent(report.look.pressure)} and rising" if report.verdict.pressed else ""
+
+
+_GRAVITY = {
+    GuardLevel.OK: Level.INFO,
+    GuardLevel.WARN: Level.WARNING,
+    GuardLevel.HOLD: Level.WARNING,
+    GuardLevel.KILL: Level.ERROR,
+}
+_MEANS = {
+    GuardLevel.WARN: "soon no load will begin",
+    GuardLevel.HOLD: "no load begins until it is back",
+    GuardLevel.KILL: "the engine that costs least is killed next",
+}
+_SEVERITY = {Level.INFO: 20, Level.WARNING: 30, Level.ERROR: 40}
+"""The numbers of the logging module."""

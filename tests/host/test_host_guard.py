@@ -1,0 +1,201 @@
+"""The guard's thread: a box whose memory the test writes, and real processes that are really killed."""
+
+from __future__ import annotations
+
+import os
+import queue
+import select
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.container import ContainerInfo, ContainerState
+from sparkdash.domain.guard import GuardLevel
+from sparkdash.errors import HostError
+from sparkdash.host.guard import Guard, Report
+from sparkdash.host.guarding import Victim
+from sparkdash.host.kill import Target
+from sparkdash.settings import Settings
+
+GIB_KB = 1 << 20
+SOON = 20
+"""Seconds after which a test gives up; the guard looks twice a second."""
+TREE = "import subprocess, sys; subprocess.Popen(['sleep', '60'], start_new_session={own}, stdin=-3, stdout=-3); print('up', flush=True); sys.stdin.read()"
+
+
+class Box:
+    """A /proc of 121 GiB. Written in place, as the guard keeps the files open."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "pressure").mkdir(parents=True)
+        self.proc = folder
+        self.write(60)
+
+    def write(self, available_gib: float, pressure: float = 0.0) -> None:
+        figures = {"MemTotal:": 121, "MemFree:": 1, "MemAvailable:": available_gib}
+        self._put("meminfo", "".join(f"{name:<15}{int(gib * GIB_KB):>12} kB\n" for name, gib in figures.items()))
+        self._put("pressure/memory", f"some avg10=0.00\nfull avg10={pressure:05.2f} avg60=0.00 avg300=0.00 total=0\n")
+
+    def _put(self, name: str, text: str) -> None:
+        file = self.proc / name
+        with file.open("r+" if file.exists() else "w") as there:
+            there.write(text)
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Box:
+    return Box(tmp_path / "proc")
+
+
+@pytest.fixture
+def guarded(box: Box) -> Iterator[Callable[..., tuple[Guard, queue.Queue[Report]]]]:
+    """Makes a guard that runs, and the queue of what it tells."""
+    made: list[Guard] = []
+
+    def make(**settings: Any) -> tuple[Guard, queue.Queue[Report]]:
+        reports: queue.Queue[Report] = queue.Queue()
+        guard = Guard(Settings(**settings), box.proc)
+        made.append(guard)
+        guard.start(reports.put)
+        return guard, reports
+
+    yield make
+    for guard in made:
+        guard.close()
+
+
+@pytest.fixture
+def engine() -> Iterator[Callable[..., tuple[subprocess.Popen[str], ContainerInfo]]]:
+    """Starts a process with a child; `own_session` has the child leave its leader's session."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(name: str = "a", *, own_session: bool = False) -> tuple[subprocess.Popen[str], ContainerInfo]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", TREE.format(own=own_session)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        return process, ContainerInfo(id=f"{name}-id", name=name, state=ContainerState.RUNNING, pid=process.pid)
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def victim(container: ContainerInfo, **facts: Any) -> Victim:
+    target = Target.of(container)
+    assert target is not None
+    return Victim(container.name, container.name, target, **facts)
+
+
+def test_the_engine_is_killed_with_all_its_processes(box: Box, guarded: Any, engine: Any) -> None:
+    """Also a worker that made itself a session of its own, and nothing but signals is needed for it."""
+    guard, reports = guarded()
+    process, container = engine(own_session=True)
+    (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    watch = os.pidfd_open(int(child))
+    guard.watch((victim(container),))
+    box.write(4.5)
+    levels = [reports.get(timeout=SOON), reports.get(timeout=SOON)]
+    assert [report.killed.profile if report.killed else None for report in levels] == [None, "a"]
+    assert levels[1].processes == 2
+    assert process.wait(SOON) == -9
+    assert select.select([watch], [], [], SOON)[0] == [watch]
+    os.close(watch)
+
+
+def test_the_cheapest_one_goes_and_the_other_stays(box: Box, guarded: Any, engine: Any) -> None:
+    """An idle engine before a busy one."""
+    guard, reports = guarded()
+    (busy, b), (idle, i) = engine("busy"), engine("idle")
+    guard.watch((victim(b, in_flight=1), victim(i)))
+    box.write(2)
+    assert reports.get(timeout=SOON).killed.profile == "idle"
+    assert idle.wait(SOON) == -9
+    assert busy.poll() is None
+
+
+def test_a_guard_that_only_warns_kills_nobody(box: Box, guarded: Any, engine: Any) -> None:
+    """It tells each level, and that it is over."""
+    guard, reports = guarded(guard="warn")
+    process, container = engine()
+    guard.watch((victim(container),))
+    told = []
+    for gib in (11, 7, 1, 60):
+        box.write(gib)
+        told.append(reports.get(timeout=SOON))
+    assert [report.verdict.level for report in told] == ["warn", "hold", "kill", "ok"]
+    assert all(report.killed is None for report in told)
+    assert process.poll() is None
+
+
+def test_a_guard_that_is_off_has_no_thread(guarded: Any) -> None:
+    """Nothing watches."""
+    guarded(guard="off")
+    assert "guard" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_without_an_engine_it_sleeps_and_with_one_it_wakes(box: Box, guarded: Any, engine: Any) -> None:
+    """Short memory is no concern of a guard that has nobody to guard; what was short is over when the last one left."""
+    guard, reports = guarded(guard="warn")
+    box.write(1)
+    process, container = engine()
+    assert reports.empty()
+    guard.watch((victim(container),))
+    assert reports.get(timeout=SOON).verdict.level is GuardLevel.KILL
+    guard.watch(())
+    assert reports.get(timeout=SOON).verdict.level is GuardLevel.OK
+    assert process.poll() is None
+
+
+def test_a_look_that_fails_is_told_once_and_the_next_one_comes(box: Box, guarded: Any, engine: Any) -> None:
+    """A kernel file that says something else for a moment does not end the guard."""
+    guard, reports = guarded()
+    process, container = engine()
+    (box.proc / "meminfo").write_text("nothing of use\n")
+    guard.watch((victim(container),))
+    assert "MemAvailable" in (reports.get(timeout=SOON).error or "")
+    (box.proc / "meminfo").write_text("")
+    box.write(2)
+    assert reports.get(timeout=SOON).killed.profile == "a"
+    assert process.wait(SOON) == -9
+
+
+def test_a_kernel_without_pressure_figures_will_do(tmp_path: Path) -> None:
+    """PSI may be switched off at boot."""
+    proc = Box(tmp_path / "other").proc
+    (proc / "pressure/memory").unlink()
+    Guard(Settings(), proc).close()
+
+
+def test_a_box_that_does_not_tell_its_memory_is_refused(tmp_path: Path) -> None:
+    """There is nothing to guard by."""
+    with pytest.raises(HostError):
+        Guard(Settings(), tmp_path)
+
+
+def test_a_target_that_is_let_go_of_is_not_signalled(engine: Any) -> None:
+    """Its descriptor may mean something else by then."""
+    process, container = engine()
+    target = Target.of(container)
+    assert target is not None
+    assert target.alive
+    target.close()
+    assert target.kill() == 0
+    assert process.poll() is None
+
+
+def test_a_process_that_has_ended_is_no_target() -> None:
+    """Nor is a container whose runtime tells no pid."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    assert Target.of(ContainerInfo(id="x", name="x", state=ContainerState.RUNNING, pid=gone.pid)) is None
+    assert Target.of(ContainerInfo(id="x", name="x", state=ContainerState.CREATED)) is None

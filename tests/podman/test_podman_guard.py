@@ -1,0 +1,25 @@
+"""The memory guard's kill on every runtime, without a word to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparkdash.host.kill import Target
+
+
+async def test_a_kill_ends_an_engine_and_what_it_forked(ground: Any) -> None:
+    """Its runtime sees it ended by SIGKILL, and none of its processes is left; one of them had left its session."""
+    up = ground.gate("up")
+    spec = ground.spec(f"/bin/busybox setsid /bin/busybox sleep 600 & echo up > {up}; wait")
+    container = await ground.runtime.start(spec)
+    with up.open() as gate:
+        assert gate.readline() == "up\n"
+    pids = await ground.runtime.pids(spec.name)
+    assert len(pids) >= 2
+    target = Target.of(container)
+    assert target is not None
+    assert target.kill() >= 2
+    assert await ground.runtime.wait(spec.name) == 137
+    assert await ground.runtime.pids(spec.name) == set()
+    assert not target.alive
+    target.close()

@@ -1,0 +1,209 @@
+"""What becomes of engines and requests when the memory guard acts. The guard's own half is a stand-in that kills nobody."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.engine import EngineState
+from sparkdash.domain.event import GuardChanged
+from sparkdash.domain.guard import Floors, GuardLevel
+from sparkdash.errors import AdmissionError, EngineError, UpstreamError
+from sparkdash.host.guard import Report
+from sparkdash.host.guarding import Look, Verdict, Victim
+from sparkdash.supervisor import load
+from sparkdash.units import GIB
+
+FLOORS = Floors(warn=12 * GIB, hold=8 * GIB, kill=5 * GIB)
+
+
+class FakeGuard:
+    """The table that it was handed, and a mouth."""
+
+    def __init__(self, mode: str = "act") -> None:
+        self.mode = mode
+        self.floors = FLOORS
+        self.victims: tuple[Victim, ...] = ()
+        self.closed = False
+        self.tell: Callable[[Report], object] = lambda _: None
+
+    def start(self, tell: Callable[[Report], object]) -> None:
+        self.tell = tell
+
+    def watch(self, victims: tuple[Victim, ...]) -> None:
+        self.victims = victims
+
+    def close(self) -> None:
+        self.closed = True
+
+    def kills(self, profile: str, available: float = 4.2) -> None:
+        """Tells that it did."""
+        victim = next(v for v in self.victims if v.profile == profile)
+        look = Look(0.0, int(available * GIB))
+        self.tell(Report(look, Verdict(GuardLevel.KILL, pressed=False, kill=True), victim, processes=3))
+
+
+@pytest.fixture
+def guard(house: Any) -> Iterator[FakeGuard]:
+    """Whose containers all have the pid of one process that really is there."""
+    there = subprocess.Popen(["sleep", "60"])
+    house.runtime.pid = there.pid
+    yield FakeGuard()
+    there.kill()
+    there.wait()
+
+
+async def test_the_guard_is_told_who_runs_who_loads_and_who_is_busy(house: Any, make_profile: Any, guard: Any) -> None:
+    """From the moment a container is there until it is gone."""
+    await house.open(make_profile("a"), guard=guard)
+    asking = house.ask("a")
+    await house.loads("a")
+    (loading,) = guard.victims
+    assert (loading.profile, loading.serves, loading.bytes) == ("a", False, 40 * GIB)
+    await house.clock.drive(asking.granted())
+    (busy,) = guard.victims
+    assert (busy.serves, busy.in_flight) == (True, 1)
+    await asking.leave()
+    assert guard.victims[0].in_flight == 0
+    await house.clock.drive(house.supervisor.stop("a"))
+    assert guard.victims == ()
+    await house.close()
+    assert guard.closed
+
+
+async def test_an_adopted_engine_is_guarded_too(house: Any, make_profile: Any, guard: Any) -> None:
+    """It takes memory like any other."""
+    await house.open(make_profile("a"))
+    await house.leased("a")
+    await house.close()
+    await house.open(make_profile("a"), guard=guard)
+    assert [victim.profile for victim in guard.victims] == ["a"]
+
+
+async def test_who_uses_an_engine_that_is_killed_is_told_why(house: Any, make_profile: Any, guard: Any) -> None:
+    """Its lease is cut with the figures, it counts as failed, and what the guard did is there for all to see."""
+    await house.open(make_profile("a"), guard=guard)
+    asking = house.ask("a")
+    lease = await house.clock.drive(asking.granted())
+    await house.runtime.kill("a")
+    guard.kills("a")
+    error = await house.clock.drive(lease.lost)
+    assert (error.code, error.status) == ("memory_guard", 503)
+    assert "4.2 GiB were available" in error.message
+    assert house.supervisor.engines["a"].failure.code == "memory_guard"
+    assert "memory_guard" in [notice.code for notice in house.notices()]
+    (kill,) = _standing(house).kills
+    assert (kill.profile, kill.processes, kill.available) == ("a", 3, int(4.2 * GIB))
+    assert guard.victims == ()
+    await asking.leave()
+
+
+async def test_a_runtime_that_hangs_holds_nobody_up(
+    house: Any, make_profile: Any, guard: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine is dead by the guard's word; podman, which would tell of it, does not answer."""
+    monkeypatch.setattr(load, "KILLED_S", 0.01)
+    await house.open(make_profile("a"), guard=guard)
+    asking = house.ask("a")
+    lease = await house.clock.drive(asking.granted())
+    guard.kills("a")
+    assert (await lease.lost).code == "memory_guard"
+    assert house.state("a") is EngineState.FAILED
+    await asking.leave()
+
+
+async def test_a_request_whose_connection_broke_off_is_told_why_and_not_tried_again(
+    house: Any, make_profile: Any, guard: Any
+) -> None:
+    """The broken connection is the first that it sees of the kill."""
+    await house.open(make_profile("a"), guard=guard)
+    await house.leased("a")
+
+    async def use() -> None:
+        async with house.supervisor.lease("a", request_id="r", on_wait=print):
+            guard.kills("a")
+            await house.clock.rest()
+            raise UpstreamError("the connection broke off")
+
+    with pytest.raises(EngineError) as caught:
+        await use()
+    assert caught.value.code == "memory_guard"
+
+
+async def test_a_load_that_is_killed_fails_with_the_guards_reason(house: Any, make_profile: Any, guard: Any) -> None:
+    """And who waits for it is told."""
+    await house.open(make_profile("a"), guard=guard)
+    asking = house.ask("a")
+    await house.loads("a")
+    await house.runtime.kill("a", "torch.OutOfMemoryError: CUDA out of memory.")
+    guard.kills("a")
+    with pytest.raises(EngineError) as caught:
+        await house.clock.drive(asking.granted())
+    assert caught.value.code == "memory_guard"
+    assert house.swaps()[-1].failure.code == "memory_guard"
+    assert house.runtime.here == {}
+
+
+async def test_no_load_begins_while_memory_is_short(house: Any, make_profile: Any, guard: Any) -> None:
+    """It is refused with the figures and when to come back, nothing is started, and later it may be."""
+    await house.open(make_profile("a", gib=None), guard=guard)
+    house.reader.others = 113 * GIB
+    with pytest.raises(AdmissionError) as caught:
+        await house.clock.drive(house.ask("a").granted())
+    error = caught.value
+    assert (error.code, error.status, error.retry_after) == ("memory_low", 503, 10.0)
+    assert "7.0 GiB are available" in error.message
+    assert "8.0 GiB" in error.message
+    assert house.runtime.calls == []
+    house.reader.others = 0
+    house.clock.time += error.retry_after
+    await house.leased("a")
+
+
+async def test_a_swap_that_makes_room_first_may_begin(house: Any, make_profile: Any, guard: Any) -> None:
+    """What leaves is what made memory short."""
+    await house.open(make_profile("big", gib=None), make_profile("b", gib=20), guard=guard)
+    house.reader.sizes["big"] = 114 * GIB
+    await house.leased("big")
+    assert house.reader.memory().available < FLOORS.hold
+    await house.leased("b")
+    assert house.runtime.running() == ["b"]
+
+
+async def test_a_guard_that_only_warns_lets_loads_begin(house: Any, make_profile: Any, guard: Any) -> None:
+    """It was told to do nothing else."""
+    guard.mode = "warn"
+    await house.open(make_profile("a", gib=None), guard=guard)
+    house.reader.others = 113 * GIB
+    await house.leased("a")
+
+
+async def test_each_level_is_told_and_shown(house: Any, make_profile: Any, guard: Any) -> None:
+    """A notice with the figures, and where the guard stands in every snapshot."""
+    await house.open(make_profile("a"), guard=guard)
+    assert (_standing(house).mode, _standing(house).floors) == ("act", FLOORS)
+    guard.tell(Report(Look(0.0, 7 * GIB, 0.15), Verdict(GuardLevel.HOLD, pressed=True, kill=False)))
+    await house.clock.rest()
+    assert _standing(house).level is GuardLevel.HOLD
+    told = house.notices()[-1]
+    assert (told.code, told.level) == ("memory_hold", "warning")
+    assert "7.0 GiB are available, with memory pressure at 15 % and rising; no load begins" in told.text
+    guard.tell(Report(Look(1.0, 70 * GIB), Verdict(GuardLevel.OK, pressed=False, kill=False)))
+    await house.clock.rest()
+    assert house.notices()[-1].text == "Memory is no longer short: 70.0 GiB are available."
+
+
+async def test_a_guard_that_is_off_says_so(house: Any, make_profile: Any, guard: Any) -> None:
+    """And is not started."""
+    guard.mode = "off"
+    await house.open(make_profile("a"), guard=guard)
+    assert _standing(house).mode == "off"
+    await house.leased("a")
+    assert guard.victims == ()
+
+
+def _standing(house: Any) -> Any:
+    return [fact.guard for fact in house.facts if isinstance(fact, GuardChanged)][-1]
