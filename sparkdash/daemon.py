@@ -24,6 +24,7 @@ from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
 from sparkdash.catalog.watch import Watch, keeping
 from sparkdash.domain.event import Level, Notice, ProfilesChanged
+from sparkdash.domain.lease import Request
 from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.engines import registry
 from sparkdash.errors import SparkdashError
@@ -167,11 +168,16 @@ def _build(
         refresh=lambda: _refresh(holder[0]),
         shutdown=lambda stop: _shutdown(holder[0], stop),
         traffic=parts.traffic,
-        record=store.record_request,
+        record=lambda request: _record(store, supervisor, request),
     )
     house = House(parts, bus, supervisor, listen.Server(gateway.build(deps)), url, watch)
     holder.append(house)
     return house
+
+
+def _record(store: Store, supervisor: Supervisor, request: Request) -> None:
+    store.record_request(request)
+    supervisor.served(request)
 
 
 async def _live(

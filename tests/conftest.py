@@ -11,6 +11,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -178,3 +179,32 @@ def hostfs(tmp_path_factory: pytest.TempPathFactory) -> HostFs:
     (folder / "Containerfile").write_text("FROM scratch\nCOPY Containerfile /Containerfile\n")
     subprocess.run(["podman", "build", "--quiet", "--tag", HostFs.image, str(folder)], check=True, capture_output=True)
     return HostFs()
+
+
+BITS = {"F8_E4M3": 8, "U8": 8, "I32": 32, "BF16": 16, "F32": 32}
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Callable[..., Path]:
+    """Makes a model's folder: config.json, and one safetensors file with a hand-written header over a hole.
+
+    `checkpoint({name: (dtype, shape)}, config, folder=…)`; the header and the file's length are true, the weights are not
+    written.
+    """
+
+    def made(tensors: dict[str, tuple[str, list[int]]], config: dict[str, Any], folder: Path | None = None) -> Path:
+        place = folder or tmp_path / "model"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "config.json").write_text(json.dumps(config))
+        entries, at = {}, 0
+        for name, (dtype, shape) in tensors.items():
+            end = at + prod(shape) * BITS[dtype] // 8
+            entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, end]}
+            at = end
+        text = json.dumps({"__metadata__": {"format": "pt"}, **entries}).encode()
+        with (place / "model.safetensors").open("wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text)
+            file.truncate(8 + len(text) + at)
+        return place
+
+    return made

@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from sparkdash import __version__
-from sparkdash.cli import demo, exchange, home, logs, profiles, pull, run, serve, status, stop, use
+from sparkdash.cli import demo, doctor, exchange, home, logs, profiles, pull, run, serve, status, stop, use
 from sparkdash.errors import SparkdashError
 
 app = typer.Typer(
@@ -31,6 +31,7 @@ for command in (
     run.run,
     pull.pull,
     demo.demo,
+    doctor.doctor,
     home.version,
 ):
     app.command()(command)

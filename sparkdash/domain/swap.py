@@ -64,6 +64,19 @@ class Swap(Frozen):
     """Requests that wait for the target."""
     expected_s: float | None = None
     """Learned time of the whole swap; None before the first."""
+    fraction: float | None = None
+    """Share of the whole way, 0..1: of the time where it was learned, else of the memory that the target needs. Never falls; 1 only once done; None: not known."""
+    eta_s: float | None = None
+    """What was left at `eta_at`, a drain's rest left out: the median over earlier swaps. None before the first."""
+    eta_low_s: float | None = None
+    """The least and the most that those earlier swaps still took from here; None while there is but one."""
+    eta_high_s: float | None = None
+    eta_at: float | None = None
+    """When these were told, Unix seconds: count on from there."""
+    learned_from: int = 0
+    """Earlier swaps that the estimate rests on; 0: none such was seen here."""
+    similar: bool = False
+    """They brought up another launch of the same model on the same engine."""
     stage_s: dict[SwapPhase, float] = {}
     """Time of each phase that is over."""
     steps: tuple[Step, ...] = ()

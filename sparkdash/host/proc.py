@@ -78,9 +78,19 @@ def host_bytes(pid: int, proc: Path = PROC) -> int | None:
 
     Memory shared between processes counts in each of them. None when the process is gone.
     """
+    return _summed(pid, _HOST_MEMORY, proc)
+
+
+def anonymous_of_others(pids: set[int], proc: Path = PROC) -> int:
+    """Anonymous memory of all processes but these. Shared memory is left out: it would count once for each that maps it."""
+    others = {int(entry.name) for entry in proc.iterdir() if entry.name.isdigit()} - pids
+    return sum(_summed(pid, _HOST_MEMORY[:1], proc) or 0 for pid in others)
+
+
+def _summed(pid: int, names: tuple[str, ...], proc: Path) -> int | None:
     try:
         text = (proc / str(pid) / "status").read_text(errors="replace")
     except OSError:
         return None
-    lines = [line.split() for line in text.splitlines() if line.startswith(_HOST_MEMORY)]
+    lines = [line.split() for line in text.splitlines() if line.startswith(names)]
     return sum(int(words[1]) for words in lines) * KIB if lines else None

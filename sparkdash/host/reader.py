@@ -31,6 +31,10 @@ class HostReader(Protocol):
         """What these processes hold of the unified memory: their NVML figures plus their resident host memory; None when nothing is known."""
         ...
 
+    async def others_bytes(self, pids: set[int], reading: GpuReading) -> int:
+        """What all processes but these keep for themselves: their NVML figures plus their anonymous host memory."""
+        ...
+
     def close(self) -> None:
         """Release the driver."""
         ...

@@ -94,6 +94,10 @@ class SimBox:
         held = [size for pid, size in (reading.processes or {}).items() if pid in pids]
         return sum(held) if held else None
 
+    async def others_bytes(self, pids: set[int], reading: GpuReading) -> int:
+        """What all other processes claim; the rest of the box stands still."""
+        return sum(size for pid, size in (reading.processes or {}).items() if pid not in pids)
+
     def close(self) -> None:
         """Nothing is open."""
 

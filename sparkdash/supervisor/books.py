@@ -16,6 +16,13 @@ from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import EngineError, SparkdashError
 from sparkdash.supervisor.clock import Clock
 from sparkdash.supervisor.debts import Debts, Held
+from sparkdash.supervisor.eta import Course
+
+MOVED = 0.01
+MOVED_S = 2.0
+"""An estimate is told anew when its fraction rose by MOVED, or its time is off by MOVED_S and by that share of itself."""
+NO_ESTIMATE = dict.fromkeys(("eta_s", "eta_low_s", "eta_high_s", "eta_at"))
+"""Of a swap that is over."""
 
 Publish = Callable[[Fact], object]
 
@@ -43,6 +50,7 @@ class Books:
         self._clock = clock
         self._engines: dict[str, Engine] = {}
         self._phase_began = 0.0
+        self._course = Course()
         self.swap: Swap | None = None
         self.engines: Mapping[str, Engine] = MappingProxyType(self._engines)
         """A live view; failed ones stay until their next start or a stop."""
@@ -99,7 +107,14 @@ class Books:
         """How far the engine that is being loaded has come."""
         if old := self._engines.get(name):
             self._write(old.model_copy(update={"progress": progress}))
+        self._course.heard(progress, self._clock.monotonic())
         self._note(progress=progress)
+
+    def took(self, taken: int) -> None:
+        """The engine that is being loaded holds about this many bytes by now. Published when the estimate moves by it, or by the time that passed."""
+        self._course.took(taken)
+        if self.swap and self._moved(self.swap):
+            self._note()
 
     def notice(self, level: Level, code: str, text: str, profile: str | None = None) -> None:
         """Something a person should know."""
@@ -113,10 +128,13 @@ class Books:
         cause: SwapCause,
         phase: SwapPhase,
         expected_s: float | None,
+        course: Course | None = None,
     ) -> Swap:
-        """A swap begins, in its first phase."""
+        """A swap begins, in its first phase. `course` knows earlier ones like it."""
         now = self._clock.now()
         self._phase_began = self._clock.monotonic()
+        self._course = course or Course()
+        self._course.enter(phase, self._phase_began)
         self.swap = Swap(
             id=id_,
             target=target,
@@ -126,7 +144,9 @@ class Books:
             started_at=now,
             phase_at=now,
             expected_s=expected_s,
-        )
+            learned_from=self._course.learned_from,
+            similar=self._course.similar,
+        ).model_copy(update=self._estimated())
         self._publish(SwapChanged(swap=self.swap))
         return self.swap
 
@@ -135,6 +155,7 @@ class Books:
         if self.swap and self.swap.phase is not phase:
             times = self._times(self.swap)
             self._phase_began = self._clock.monotonic()
+            self._course.enter(phase, self._phase_began)
             self._note(phase=phase, phase_at=self._clock.now(), stage_s=times, progress=None)
 
     def waiting(self, count: int) -> None:
@@ -147,6 +168,9 @@ class Books:
         assert self.swap  # noqa: S101 - only the actor ends swaps, and only the one that it began
         ended = self.swap.model_copy(
             update={
+                **NO_ESTIMATE,
+                "fraction": 1.0 if outcome is SwapOutcome.DONE else self.swap.fraction,
+                "steps": self._course.steps(self._clock.monotonic()),
                 "ended_at": self._clock.now(),
                 "outcome": outcome,
                 "failure": failure,
@@ -167,8 +191,28 @@ class Books:
 
     def _note(self, **facts: object) -> None:
         if self.swap:
-            self.swap = self.swap.model_copy(update=facts)
+            self.swap = self.swap.model_copy(update=self._estimated() | facts)
             self._publish(SwapChanged(swap=self.swap))
+
+    def _estimated(self) -> dict[str, object]:
+        estimate = self._course.estimate(self._clock.monotonic())
+        return {
+            "fraction": estimate.fraction,
+            "eta_s": estimate.eta_s,
+            "eta_low_s": estimate.low_s,
+            "eta_high_s": estimate.high_s,
+            "eta_at": None if estimate.eta_s is None else self._clock.now(),
+        }
+
+    def _moved(self, told: Swap) -> bool:
+        """Is it otherwise than whoever counts on from what was told must think?"""
+        now = self._course.estimate(self._clock.monotonic())
+        if (now.fraction or 0.0) - (told.fraction or 0.0) >= MOVED:
+            return True
+        if now.eta_s is None or told.eta_s is None or told.eta_at is None:
+            return False
+        counted = max(0.0, told.eta_s - (self._clock.now() - told.eta_at))
+        return abs(now.eta_s - counted) >= max(MOVED_S, MOVED * counted)
 
     def _write(self, engine: Engine) -> Engine:
         self._engines[engine.profile] = engine

@@ -4,8 +4,9 @@ Owns: the engine's log while it loads, its progress, when it is given up, and th
 before, or who waits.
 
 Rule: a load has no time limit of its own (a 120B model from a slow disk takes an hour); it has one on standing
-still. A line of a shape not seen before counts as progress, and so does memory that the engine takes. A line that
-only repeats (vLLM's "No available shared memory broadcast block found in 60 seconds") does not.
+still. A line of a shape not seen before counts as progress, and so does memory that is taken, or a page cache that
+grows: weights that an engine maps from their file show nowhere else. A line that only repeats (vLLM's "No available
+shared memory broadcast block found in 60 seconds") does not, nor does processor time: an engine that hangs spins.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from sparkdash.domain.engine import LoadProgress
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.errors import EngineError, SparkdashError, UpstreamError
+from sparkdash.supervisor.footprint import Scale
 from sparkdash.supervisor.logbook import lines_of
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import MIB, duration
@@ -50,8 +52,9 @@ T = TypeVar("T")
 class Loading:
     """An async context manager around one start: watches the container's log and its end."""
 
-    def __init__(self, tools: Tools, profile: Profile, container: str, url: str) -> None:
+    def __init__(self, tools: Tools, profile: Profile, container: str, url: str, scale: Scale | None = None) -> None:
         self._tools = tools
+        self._scale = scale
         self._adapter = tools.adapter(profile.engine)
         self._profile = profile
         self._container = container
@@ -61,19 +64,22 @@ class Loading:
         self._told: LoadProgress | None = None
         self._told_at = 0.0
         self._moved_at = tools.clock.monotonic()
-        self._lowest = tools.reader.memory().available
+        memory = tools.reader.memory()
+        self._lowest, self._most_cached = memory.available, memory.page_cache or 0
 
     async def __aenter__(self) -> Self:
         self._end = asyncio.create_task(until_it_ends(self._tools, self._container))
         self._log = asyncio.create_task(self._read_log())
+        self._memory = asyncio.create_task(self._watch_memory())
         return self
 
     async def __aexit__(
         self, _type: type[BaseException] | None, _e: BaseException | None, _t: TracebackType | None
     ) -> None:
-        for task in (self._end, self._log):
+        tasks = (self._end, self._log, self._memory)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(self._end, self._log, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def until_alive(self) -> None:
         """Wait until the engine's HTTP server answers.
@@ -82,7 +88,6 @@ class Loading:
             EngineError: it ended (classified), or made no progress for `no_progress_s`.
         """
         while not await self._while_it_lives(self._alive()):
-            self._look_at_memory()
             self._tell()
             still = self._tools.clock.monotonic() - self._moved_at
             if still >= self._tools.settings.no_progress_s:
@@ -152,10 +157,22 @@ class Loading:
         self._told, self._told_at = self._latest, now
         self._tools.books.progress(self._profile.name, self._latest)
 
+    async def _watch_memory(self) -> None:
+        """Until the engine is ready: its start, its load and its warm-up."""
+        while True:
+            with suppress(SparkdashError):
+                self._look_at_memory()
+            await self._tools.clock.sleep(POLL_S)
+
     def _look_at_memory(self) -> None:
-        available = self._tools.reader.memory().available
-        if available <= self._lowest - TAKEN:
-            self._lowest = available
+        memory = self._tools.reader.memory()
+        if self._scale:
+            self._tools.books.took(self._scale.note(memory.available))
+        if memory.available <= self._lowest - TAKEN:
+            self._lowest = memory.available
+            self._moved_at = self._tools.clock.monotonic()
+        if memory.page_cache is not None and memory.page_cache >= self._most_cached + TAKEN:
+            self._most_cached = memory.page_cache
             self._moved_at = self._tools.clock.monotonic()
 
     async def _crashed(self, code: int | None) -> EngineError:

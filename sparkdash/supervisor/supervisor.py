@@ -20,6 +20,7 @@ from sparkdash.catalog import Catalog
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Fact, Level
+from sparkdash.domain.lease import Request
 from sparkdash.domain.profile import AUTO, EngineKind, Profile
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.engines import registry
@@ -35,6 +36,7 @@ from sparkdash.supervisor.adopt import adopt
 from sparkdash.supervisor.books import Books, failure_of
 from sparkdash.supervisor.claim import Claim, Lease
 from sparkdash.supervisor.clock import Clock, SystemClock
+from sparkdash.supervisor.footprint import Footprints
 from sparkdash.supervisor.logbook import Logbook
 from sparkdash.supervisor.moves import (
     Adopted,
@@ -120,7 +122,8 @@ class Supervisor:
         self._claims: dict[str, Claim] = {}
         self._tickets = count(1)
         self._watch = Watch(self._tools, self._post)
-        self._swaps = Swaps(self._tools, store, self._post, self._watch.end)
+        self._footprints = Footprints(self._tools, store)
+        self._swaps = Swaps(self._tools, store, self._post, self._watch.end, self._footprints)
         self._group: asyncio.TaskGroup | None = None
         self._waiters: dict[type[Move], list[Waiter]] = {Stop: [], Cancel: []}
         """Those who wait until their move is carried out."""
@@ -229,6 +232,11 @@ class Supervisor:
     async def cancel(self) -> None:
         """Give up the swap under way; returns when what it had begun is cleaned away. Nothing happens without one."""
         await self._ask(Cancel())
+
+    def served(self, request: Request) -> None:
+        """A request is over, as the gateway recorded it. After a long prompt the engine is weighed again, in the background."""
+        if self._group and not self._over and self._footprints.worth_a_look(request):
+            self._group.create_task(self._footprints.served(request), name=f"weigh {request.profile}")
 
     def replace_catalog(self, catalog: Catalog) -> None:
         """The profiles were read again. Engines that run go on, also when their profile changed or went away."""

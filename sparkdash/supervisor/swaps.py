@@ -12,10 +12,12 @@ from collections.abc import Callable
 from sparkdash.domain.engine import EngineState, Failure
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
-from sparkdash.domain.swap import SwapOutcome
+from sparkdash.domain.swap import Swap, SwapOutcome
 from sparkdash.errors import SparkdashError
 from sparkdash.store import Store
 from sparkdash.supervisor.books import failure_of
+from sparkdash.supervisor.eta import Course
+from sparkdash.supervisor.footprint import Footprints, Scale
 from sparkdash.supervisor.moves import BeginSwap, Move, SwapCancelled, SwapDone, SwapFailed
 from sparkdash.supervisor.tools import Tools
 from sparkdash.supervisor.transition import Order, Transition
@@ -23,6 +25,12 @@ from sparkdash.supervisor.transition import Order, Transition
 
 def _new_id() -> str:
     return secrets.token_hex(4)
+
+
+def kin(profile: Profile) -> str:
+    """What launches have in common that load about alike: the engine and the target model."""
+    target = profile.models.get("target")
+    return f"{profile.engine.value} {target.ref}" if target else ""
 
 
 class Swaps:
@@ -34,16 +42,19 @@ class Swaps:
         store: Store | None,
         tell: Callable[[Move], None],
         unwatch: Callable[[str], None],
+        footprints: Footprints,
         new_id: Callable[[], str] = _new_id,
     ) -> None:
         self._tools = tools
         self._store = store
         self._tell = tell
         self._unwatch = unwatch
+        self._footprints = footprints
         self._new_id = new_id
         self._order: Order | None = None
         self._transition: Transition | None = None
         self._task: asyncio.Task[Move] | None = None
+        self._group: asyncio.TaskGroup | None = None
 
     def expected_s(self, profile: Profile | None) -> float | None:
         """Learned time of bringing this profile up."""
@@ -53,10 +64,14 @@ class Swaps:
         """Start the transition; it stops nothing before `drained`."""
         books = self._tools.books
         evict = tuple(books.engines[name] for name in effect.evict)
-        self._order = Order(target, evict, self._tell, self._unwatch)
+        managed = target is not None and self._tools.adapter(target.engine).managed
+        scale = Scale(self._tools, target) if target and managed else None
+        self._group = group
+        self._order = Order(target, evict, self._tell, self._unwatch, scale)
         self._transition = Transition(self._tools, self._order)
         expected_s = self.expected_s(target)
-        books.begin(self._new_id(), effect.target, effect.evict, effect.cause, self._transition.phase, expected_s)
+        first = self._transition.phase
+        books.begin(self._new_id(), effect.target, effect.evict, effect.cause, first, expected_s, self._course(target))
         for engine in evict:
             if engine.state is EngineState.READY:
                 books.move(engine.profile, EngineState.DRAINING)
@@ -80,7 +95,8 @@ class Swaps:
         self._order = self._transition = self._task = None
         self._keep_the_spared(order)
         if isinstance(move, SwapDone):
-            self._close(SwapOutcome.DONE, order.target)
+            ended = self._close(SwapOutcome.DONE, order.target)
+            self._weigh(order.scale, ended)
             return order.target
         if isinstance(move, SwapCancelled):
             self._away(order.target)
@@ -109,10 +125,23 @@ class Swaps:
         self._tools.books.notice(Level.ERROR, failure.code, words, name)
         self._close(SwapOutcome.FAILED, target, failure)
 
-    def _close(self, outcome: SwapOutcome, target: Profile | None, failure: Failure | None = None) -> None:
+    def _close(self, outcome: SwapOutcome, target: Profile | None, failure: Failure | None = None) -> Swap:
         ended = self._tools.books.end(outcome, failure)
         if self._store and target:
-            self._store.record_swap(ended, target.fingerprint)
+            self._store.record_swap(ended, target.fingerprint, kin(target))
+        return ended
+
+    def _course(self, target: Profile | None) -> Course:
+        """What earlier swaps to this launch tell; else those to another launch of its model."""
+        if self._store is None or target is None:
+            return Course()
+        same, needs = self._store.steps(target.fingerprint), target.memory.total_bytes
+        return Course(same or self._store.steps(kin(target)), similar=not same, needs=needs)
+
+    def _weigh(self, scale: Scale | None, ended: Swap) -> None:
+        engine = self._tools.books.engines.get(ended.target or "")
+        if scale and engine and self._group:
+            self._group.create_task(self._footprints.weigh(scale, ended.id, engine), name=f"weigh {engine.profile}")
 
     def _serves(self, name: str) -> bool:
         engine = self._tools.books.engines.get(name)

@@ -27,6 +27,7 @@ from sparkdash.domain.swap import SwapPhase
 from sparkdash.engines.adapter import Launch
 from sparkdash.errors import EngineError, HostError, UpstreamError
 from sparkdash.supervisor import reclaim, stopping
+from sparkdash.supervisor.footprint import Scale
 from sparkdash.supervisor.load import PROBE_S, Loading
 from sparkdash.supervisor.moves import DrainOver, Evicted, Move, WontStop
 from sparkdash.supervisor.tools import Tools
@@ -45,6 +46,8 @@ class Order:
     """Hands a move to the actor."""
     unwatch: Callable[[str], None]
     """From now on this profile's end is no accident."""
+    scale: Scale | None = None
+    """Weighs what comes up."""
     drained: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the evicted may be stopped."""
 
@@ -138,6 +141,8 @@ class Transition:
         spec = self._container(target)
         url = f"http://127.0.0.1:{spec.port}"
         self._enter(SwapPhase.CREATE)
+        if self._order.scale:
+            await self._order.scale.before()
         began = tools.clock.monotonic()
         tools.books.enter(target, EngineState.CREATING, port=spec.port, url=url, container=spec.name)
         start = asyncio.ensure_future(tools.runtime.start(spec))
@@ -176,7 +181,7 @@ class Transition:
         tools.logbook.open(target.name, spec.name)
         self._enter(SwapPhase.LOAD)
         tools.books.move(target.name, EngineState.LOADING)
-        async with Loading(tools, target, spec.name, url) as loading:
+        async with Loading(tools, target, spec.name, url, self._order.scale) as loading:
             await loading.until_alive()
             self._enter(SwapPhase.WARM)
             tools.books.move(target.name, EngineState.WARMING)

@@ -19,7 +19,7 @@ from sparkdash.cli.main import app
 Run = Callable[..., Any]
 
 COMMANDS = [
-    (), ("serve",), ("status",), ("use",), ("stop",), ("cancel",), ("logs",), ("run",), ("pull",), ("demo",), ("version",),
+    (), ("serve",), ("status",), ("use",), ("stop",), ("cancel",), ("logs",), ("run",), ("pull",), ("demo",), ("doctor",), ("version",),
     ("profiles",), ("profiles", "list"), ("profiles", "show"), ("profiles", "check"), ("profiles", "import"), ("profiles", "export"),
     ("profiles", "rules"), ("profiles", "schema"),
 ]  # fmt: skip

@@ -323,6 +323,9 @@ class FakeReader:
         """Bytes that a profile's engine does not give back when it is stopped."""
         self.blind = False
         """Cannot tell what an engine holds."""
+        self.reading = GpuReading(None)
+        self.own: int | None = None
+        """What each engine's processes hold, where a test says otherwise than `sizes`."""
 
     def memory(self) -> Memory:
         held = sum(self.sizes.get(name, 0) for name in self.runtime.running())
@@ -331,12 +334,17 @@ class FakeReader:
         return Memory(total=128 * GIB, available=available, free=available)
 
     async def gpu(self) -> GpuReading:
-        return GpuReading(gpu=None)
+        return self.reading
 
     def engine_bytes(self, pids: set[int], _reading: Any) -> int | None:
         if self.blind:
             return None
+        if self.own is not None and pids:
+            return self.own
         return sum(size for name, size in self.sizes.items() if pid_of(name) in pids)
+
+    async def others_bytes(self, _pids: set[int], _reading: Any) -> int:
+        return self.others
 
     def close(self) -> None:
         """Nothing to release."""

@@ -7,7 +7,8 @@ from typing import Any
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged, SwapChanged
-from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase
+from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
+from sparkdash.store import Store
 
 
 async def test_a_request_brings_its_engine_up_and_gets_a_url_that_answers(house: Any, make_profile: Any) -> None:
@@ -146,16 +147,10 @@ async def test_progress_is_told_a_few_times_a_second_at_most(house: Any, make_pr
 async def test_the_time_to_expect_is_learned(house: Any, make_profile: Any) -> None:
     """A plan tells the median of earlier swaps of the same launch, and 0 for what runs."""
 
-    class Memory:
-        times = {make_profile("b").fingerprint: 90.0}
-
-        def expected_s(self, fingerprint: str) -> float | None:
-            return self.times.get(fingerprint)
-
-        def record_swap(self, swap: Any, fingerprint: str) -> None:
-            self.times[fingerprint] = sum(swap.stage_s.values())
-
-    await house.open(make_profile("a"), make_profile("b"), store=Memory())
+    store = Store(lambda _: None)  # without a file: it learns, and keeps nothing
+    past = Swap(id="1", target="b", evict=(), cause="user", phase="warm", started_at=0, phase_at=0, outcome="done")
+    store.record_swap(past.model_copy(update={"stage_s": {SwapPhase.LOAD: 90.0}}), make_profile("b").fingerprint)
+    await house.open(make_profile("a"), make_profile("b"), store=store)
     assert (await house.supervisor.plan("a")).expected_s is None
     await house.leased("a")
     plan = await house.supervisor.plan("b")

@@ -1,0 +1,196 @@
+"""config.json: a model's shape, and what each of its layers keeps of a token.
+
+Owns: the keys of Hugging Face configurations. Must not know: files, tensors.
+Rule: a key that changes the arithmetic in a way not known here makes the KV cache unknown, never wrong.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from sparkdash.domain.weights import Attention, KvLayers
+
+Config = Mapping[str, Any]
+
+_INNER = ("text_config", "llm_config", "language_config", "thinker_config")
+"""Where multimodal models keep the language model's own configuration."""
+_OTHER_CACHES = ("index_head_dim", "compress_ratios", "global_head_dim", "linear_attn_config", "attn_layer_period")
+"""Indexer and compressed caches, layers of unequal heads, schedules not known here."""
+_NAMES = {
+    "full_attention": Attention.FULL,
+    "attention": Attention.FULL,
+    "sliding_attention": Attention.SLIDING,
+    "chunked_attention": Attention.SLIDING,
+    "linear_attention": Attention.LINEAR,
+    "mamba": Attention.LINEAR,
+    "mlp": None,
+    "moe": None,
+}
+_LETTERS = {"*": Attention.FULL, "M": Attention.LINEAR, "-": None, "E": None}
+"""Nemotron-H's hybrid_override_pattern."""
+_ALL_SLIDING = ("mistral", "mixtral", "phi3", "starcoder2")
+"""Models in which a `sliding_window` holds for every layer."""
+
+
+def text_config(config: Config) -> Config:
+    """The language model's part."""
+    for key in _INNER:
+        if isinstance(inner := config.get(key), dict):
+            return text_config(inner)
+    return config
+
+
+def integer(config: Config, *keys: str) -> int | None:
+    """The first of these keys that holds a positive integer."""
+    return next((value for key in keys if type(value := config.get(key)) is int and value > 0), None)
+
+
+def layers(config: Config) -> int | None:
+    """How many decoder layers there are, without those that draft."""
+    return integer(config, "num_hidden_layers", "n_layer", "num_layers", "n_layers")
+
+
+def head_dim(config: Config) -> int | None:
+    """Given, or hidden size / heads."""
+    if given := integer(config, "head_dim", "attention_head_dim"):
+        return given
+    hidden, heads = integer(config, "hidden_size", "n_embd"), heads_of(config)
+    return hidden // heads if hidden and heads else None
+
+
+def heads_of(config: Config) -> int | None:
+    """Query heads."""
+    return integer(config, "num_attention_heads", "n_head")
+
+
+def kv_heads(config: Config) -> int | None:
+    """Heads of keys and values; as many as query heads where it is not told (no grouped queries)."""
+    return integer(config, "num_key_value_heads", "n_head_kv") or heads_of(config)
+
+
+def experts(config: Config) -> int | None:
+    """Routed experts of a layer."""
+    return integer(config, "num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+
+
+def active_experts(config: Config) -> int | None:
+    """Routed experts that a token uses."""
+    return integer(config, "num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_k", "moe_topk")
+
+
+def kv_layers(config: Config) -> tuple[KvLayers, ...]:
+    """What the layers keep, alike ones together; empty when that is not known."""
+    kinds = _kinds(config)
+    if kinds is None or any(config.get(key) for key in _OTHER_CACHES):
+        return ()
+    found = [_kept(config, kind, number) for kind, number in Counter(kinds).items()]
+    known = [kept for kept in found if kept is not None]
+    return tuple(known) if len(known) == len(found) else ()
+
+
+def _kept(config: Config, kind: Attention, number: int) -> KvLayers | None:
+    if kind is Attention.LINEAR:
+        state = _state_bytes(config)
+        return KvLayers(kind=kind, layers=number, state_bytes=state) if state else None
+    window = integer(config, "sliding_window", "attention_chunk_size") if kind is Attention.SLIDING else None
+    if kind is Attention.SLIDING and window is None:
+        return None
+    key, value = _elements(config)
+    return KvLayers(kind=kind, layers=number, key_elements=key, value_elements=value, window=window) if key else None
+
+
+def _elements(config: Config) -> tuple[int, int]:
+    """Elements of a token's key and value in one layer.
+
+    MLA keeps one latent of kv_lora_rank + qk_rope_head_dim for both (DeepSeek-V2, arXiv 2405.04434, section 2.1);
+    grouped queries keep KV heads x head size for each.
+    """
+    rank, rope = integer(config, "kv_lora_rank"), integer(config, "qk_rope_head_dim")
+    if rank:
+        return (rank + rope, 0) if rope else (0, 0)
+    heads, size = kv_heads(config), head_dim(config)
+    if not heads or not size:
+        return 0, 0
+    return heads * size, heads * (integer(config, "v_head_dim") or size)
+
+
+def _kinds(config: Config) -> list[Attention] | None:
+    """What each layer is, those without attention left out; None when the schedule is not known."""
+    number = layers(config)
+    if number is None:
+        return None
+    found = _listed(config, number)
+    if found is None:
+        return None
+    shared = integer(config, "num_kv_shared_layers") or 0  # the last ones use the caches of those before (Gemma 3n)
+    return [kind for kind in found[: number - shared] if kind is not None]
+
+
+def _listed(config: Config, number: int) -> list[Attention | None] | None:
+    types = config.get("layer_types") or config.get("layers_block_type")
+    if isinstance(types, list):
+        known = len(types) >= number and all(isinstance(name, str) and name in _NAMES for name in types)
+        return [_NAMES[name] for name in types[:number]] if known else None
+    pattern = config.get("hybrid_override_pattern")
+    if isinstance(pattern, str):
+        known = len(pattern) == number and all(letter in _LETTERS for letter in pattern)
+        return [_LETTERS[letter] for letter in pattern] if known else None
+    if integer(config, "linear_num_value_heads"):
+        return _every(integer(config, "full_attention_interval"), number, Attention.LINEAR)
+    if any(key.startswith(("mamba_", "ssm_")) for key in config):
+        return None
+    return _windows(config, number)
+
+
+def _windows(config: Config, number: int) -> list[Attention | None] | None:
+    if not integer(config, "sliding_window") or config.get("use_sliding_window") is False:
+        return [Attention.FULL] * number
+    if config.get("model_type") in _ALL_SLIDING:
+        return [Attention.SLIDING] * number
+    return _every(integer(config, "sliding_window_pattern"), number, Attention.SLIDING)
+
+
+def _every(interval: int | None, number: int, others: Attention) -> list[Attention | None] | None:
+    """Every interval-th layer is full (Qwen3-Next's full_attention_interval, Gemma 3's sliding_window_pattern)."""
+    if interval is None:
+        return None
+    return [others if (index + 1) % interval else Attention.FULL for index in range(number)]
+
+
+def _state_bytes(config: Config) -> int | None:
+    """Bytes of one linear layer's state for one sequence: a recurrent state and the last inputs of a convolution.
+
+    Shapes as in vLLM's MambaStateShapeCalculator (model_executor/layers/mamba/mamba_utils.py): Gated DeltaNet keeps
+    value heads x value size x key size, Mamba2 heads x head size x state size. The recurrent state is float32 where
+    the config says so, else of the model's 16 bits; the convolution's inputs have 16 bits.
+    """
+    inner = _deltanet(config) or _mamba2(config)
+    if inner is None:
+        return None
+    recurrent, width, kernel = inner
+    single = "float32" in (config.get("mamba_ssm_dtype"), config.get("mamba_ssm_cache_dtype"))
+    return recurrent * (4 if single else 2) + width * (kernel - 1) * 2
+
+
+def _deltanet(config: Config) -> tuple[int, int, int] | None:
+    """Elements of the recurrent state, channels of the convolution, its kernel."""
+    names = ("num_value_heads", "value_head_dim", "num_key_heads", "key_head_dim", "conv_kernel_dim")
+    found = [integer(config, f"linear_{name}") for name in names]
+    values, value_size, keys, key_size, kernel = (item or 0 for item in found)
+    if not all(found):
+        return None
+    return values * value_size * key_size, 2 * keys * key_size + values * value_size, kernel
+
+
+def _mamba2(config: Config) -> tuple[int, int, int] | None:
+    found = (
+        integer(config, "mamba_num_heads", "mamba_n_heads"),
+        integer(config, "mamba_head_dim", "mamba_d_head"),
+        integer(config, "ssm_state_size", "mamba_d_state"),
+        integer(config, "n_groups", "mamba_n_groups"),
+        integer(config, "conv_kernel", "mamba_d_conv"),
+    )
+    heads, size, state, groups, kernel = (item or 0 for item in found)
+    return (heads * size * state, heads * size + 2 * groups * state, kernel) if all(found) else None

@@ -1,0 +1,164 @@
+"""The headers of safetensors files: what tensors there are, of which dtype and shape. No weight is read.
+
+Owns: the format's header (8 bytes of length, then JSON) and the index that names a checkpoint's files.
+Must not know: what a tensor is for. Every malformed header is a ProfileError; sizes are bounded before anything is read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple, TypeGuard
+
+from sparkdash.errors import ProfileError
+
+MAX_HEADER = 100_000_000
+"""The format's own limit (MAX_HEADER_SIZE of the safetensors library)."""
+MAX_JSON = 64 * 2**20
+"""Of config.json and the index; the largest index known has 10 MB."""
+MAX_FILES = 2000
+INDEX = "model.safetensors.index.json"
+
+BITS = {
+    "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6,
+    "U16": 16, "I16": 16, "F16": 16, "BF16": 16, "U32": 32, "I32": 32, "F32": 32, "U64": 64, "I64": 64, "F64": 64, "C64": 64,
+}  # fmt: skip
+
+
+class Tensor(NamedTuple):
+    """One tensor as its header tells it."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+
+
+def tensors(folder: Path) -> Iterator[Tensor]:
+    """Every tensor of the checkpoint in that folder.
+
+    Raises:
+        ProfileError: no safetensors there, a file of the index is missing, or a header is malformed.
+    """
+    for file in files(folder):
+        yield from header(file)
+
+
+def files(folder: Path) -> list[Path]:
+    """The files that make up the checkpoint: those of the index, else `model.safetensors`, else all that are there.
+
+    As vLLM's filter_duplicate_safetensors_files does it; a second copy for another loader (`consolidated*`) is left out.
+    """
+    index = folder / INDEX
+    if index.exists():
+        return _indexed(folder, mapping(index))
+    whole = folder / "model.safetensors"
+    if whole.exists():
+        return [whole]
+    found = sorted(folder.glob("*.safetensors"))
+    found = [file for file in found if not file.name.startswith("consolidated")] or found
+    if not found:
+        raise unreadable(f"{folder} holds no safetensors files")
+    return _few(folder, found)
+
+
+def header(file: Path) -> Iterator[Tensor]:
+    """The tensors of one file, from its first bytes."""
+    try:
+        with file.open("rb") as opened:
+            size = opened.seek(0, 2)
+            opened.seek(0)
+            length = int.from_bytes(opened.read(8), "little")
+            if size < 8 or length > min(MAX_HEADER, size - 8):
+                raise unreadable(f"{file} is no safetensors file, or cut off: its header claims {length} bytes")
+            text = opened.read(length)
+    except OSError as error:
+        raise unreadable(f"{file} cannot be read: {error.strerror}") from None
+    return _parsed(text, size - 8 - length, file)
+
+
+def mapping(file: Path) -> dict[str, Any]:
+    """A JSON object in a file.
+
+    Raises:
+        ProfileError: it cannot be read, is too large, or is no JSON object.
+    """
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(MAX_JSON + 1)
+    except OSError as error:
+        raise unreadable(f"{file} cannot be read: {error.strerror}") from None
+    if len(text) > MAX_JSON:
+        raise unreadable(f"{file} is larger than {MAX_JSON >> 20} MiB")
+    return _object(text, file)
+
+
+def unreadable(message: str, hint: str | None = None) -> ProfileError:
+    """The error for weights of which nothing can be told."""
+    return ProfileError(f"{message}.", code="weights_unreadable", hint=hint)
+
+
+def _indexed(folder: Path, index: dict[str, Any]) -> list[Path]:
+    names = index.get("weight_map")
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+        raise unreadable(f"{folder / INDEX} has no weight_map of names")
+    wanted = sorted(set(names.values()))
+    if odd := [name for name in wanted if Path(name).name != name]:
+        raise unreadable(f"{folder / INDEX} names {odd[0]!r}, which is no plain file name")
+    missing = [name for name in wanted if not (folder / name).exists()]
+    if missing:
+        raise unreadable(
+            f"{folder} is incomplete: {len(missing)} of {len(wanted)} files are not there, {missing[0]} first",
+            "Download the model again; what is complete is kept.",
+        )
+    return _few(folder, [folder / name for name in wanted])
+
+
+def _few(folder: Path, found: list[Path]) -> list[Path]:
+    if len(found) > MAX_FILES:
+        raise unreadable(f"{folder} has {len(found)} weight files; more than {MAX_FILES} are not looked at")
+    return found
+
+
+def _object(text: bytes, file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise unreadable(f"{file} does not hold valid JSON where it should") from None
+    if not isinstance(found, dict):
+        raise unreadable(f"{file} holds no JSON object where it should")
+    return found
+
+
+def _parsed(text: bytes, data_bytes: int, file: Path) -> Iterator[Tensor]:
+    for name, entry in _object(text, file).items():
+        if name == "__metadata__":
+            continue
+        tensor = _tensor(name, entry, data_bytes)
+        if tensor is None:
+            raise unreadable(
+                f"{file} has a malformed entry for {name[:80]!r}, or is cut off",
+                "Download the file again if it was broken off.",
+            )
+        yield tensor
+
+
+def _tensor(name: str, entry: object, data_bytes: int) -> Tensor | None:
+    """None for an entry that contradicts itself or lies outside of the file."""
+    if not isinstance(entry, dict):
+        return None
+    dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
+    if not isinstance(dtype, str) or not _counts(shape) or not _counts(offsets) or len(offsets) != 2:
+        return None
+    begin, end = offsets
+    if not begin <= end <= data_bytes:
+        return None
+    if dtype in BITS and prod(shape) * BITS[dtype] != (end - begin) * 8:
+        return None
+    return Tensor(name, dtype, tuple(shape), end - begin)
+
+
+def _counts(value: object) -> TypeGuard[list[int]]:
+    return isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)

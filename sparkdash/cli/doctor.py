@@ -1,0 +1,122 @@
+"""`sparkdash doctor`: what of this box would keep engines from running well."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sparkdash.cli.parameters import AsJson
+from sparkdash.cli.screen import emit, paint, width
+
+if TYPE_CHECKING:
+    from sparkdash.doctor import Probe
+    from sparkdash.doctor.facts import DaemonSeen
+    from sparkdash.domain.finding import Finding
+
+WARNED, FAILED = 1, 5
+"""Exit codes. 5 is that of every command for which the box lacks something."""
+COLOURS = {"ok": "green", "note": None, "unknown": None, "warn": "yellow", "fail": "red"}
+MARK, WIDEST = 9, 100
+
+
+def complete_check(incomplete: str) -> list[str]:
+    """Names of checks that begin with `incomplete`."""
+    from sparkdash.doctor import CHECKS
+
+    return [name for name in CHECKS if name.startswith(incomplete)]
+
+
+def doctor(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[CHECK]...", help="Only these checks.", autocompletion=complete_check),
+    ] = None,
+    list_them: Annotated[bool, typer.Option("--list", help="List the checks, one sentence each.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Examine this box: driver, podman, CDI, memory, disks, ports, settings.
+
+    It only reads. Each finding says what was read and where, and in one line what mends it. Exits 0 when nothing need be
+    done (ok, note, unknown), 1 with a warning, 5 when something keeps engines from running.
+
+    \b
+    Examples:
+      sparkdash doctor
+      sparkdash doctor cdi cdi-version cdi-driver
+      sparkdash doctor --list
+      sparkdash doctor --json | jq '.findings[] | select(.status == "fail")'
+    """
+    from sparkdash.doctor import checks_named, examine
+
+    chosen = checks_named(names or ())
+    if list_them:
+        told = [{"name": each.name, "about": each.about} for each in chosen]
+        return emit(told) if as_json else typer.echo("\n".join(listed(told)))
+    found = asyncio.run(examine(_probe(), names or ()))
+    counts = {status: count for status in COLOURS if (count := Counter(one.status.value for one in found)[status])}
+    if as_json:
+        emit({"findings": found, "counts": counts})
+    else:
+        typer.echo("\n".join(lines(found, min(width(), WIDEST))))
+    raise typer.Exit(FAILED if "fail" in counts else WARNED if "warn" in counts else 0)
+
+
+def listed(told: Sequence[dict[str, str]]) -> Iterator[str]:
+    """The checks within 80 columns. Pure."""
+    first = max(len(each["name"]) for each in told) + 2
+    for each in told:
+        head, *rest = wrap(each["about"], 80 - first)
+        yield f"{each['name']:<{first}}{head}"
+        yield from (" " * first + row for row in rest)
+
+
+def lines(found: Sequence[Finding], columns: int) -> Iterator[str]:
+    """The findings, and their count at the end, where it stays on the screen."""
+    first = max(len(one.name) for one in found) + 2
+    room = columns - MARK - first
+    for one in found:
+        mark = paint(f"{one.status.value:<{MARK}}", COLOURS[one.status.value], bold=one.status.value == "fail")
+        head, *rest = wrap(one.evidence, room, break_long_words=False, break_on_hyphens=False)
+        yield f"{mark}{one.name:<{first}}{head}"
+        yield from (" " * (MARK + first) + row for row in rest)
+        if one.fix:  # never broken: it is there to be copied
+            yield " " * MARK + paint(f"fix: {one.fix}", bold=True)
+    counts = Counter(one.status.value for one in found)
+    yield ""
+    yield ", ".join(
+        paint(f"{counts[status]} {status}", COLOURS[status]) for status in reversed(COLOURS) if counts[status]
+    )
+
+
+def _probe() -> Probe:
+    import logging
+
+    from sparkdash import log, settings
+    from sparkdash.doctor import Probe
+    from sparkdash.errors import ProfileError
+
+    log.configure(level=logging.ERROR)  # what NVML keeps from us is a finding, not a line in the log
+    try:
+        known, problem = settings.load(), None
+    except ProfileError as error:
+        known, problem = settings.Settings(), error.text()
+    return Probe(settings=known, settings_problem=problem, daemon=_daemon())
+
+
+def _daemon() -> DaemonSeen:
+    from sparkdash.client.client import Client
+    from sparkdash.doctor.facts import DaemonSeen
+    from sparkdash.errors import SparkdashError
+
+    try:
+        with Client() as client:
+            address = str(client.address)
+            info = client.state().daemon
+    except SparkdashError as error:
+        return DaemonSeen("", problem=error.message)
+    return DaemonSeen(address, info.version, info.pid, info.url, info.runtime)

@@ -1,0 +1,184 @@
+"""PURE: how the GPU gets into a container: CDI specs, who can read them, and whether they are of this driver."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sparkdash.doctor import podman_info
+from sparkdash.doctor.check import Said, check, fail, note, ok, unknown, warn
+from sparkdash.doctor.checks.gpu import MODULE, loaded_driver
+from sparkdash.doctor.facts import Facts
+
+SPECS = tuple(f"{folder}/*.{kind}" for folder in ("/etc/cdi", "/run/cdi", "/var/run/cdi") for kind in ("yaml", "json"))
+KIND, ALL = "nvidia.com/gpu", "all"
+TOOLKIT = ("nvidia-ctk", "--version")
+REFRESH = "/etc/nvidia-container-toolkit/nvidia-cdi-refresh.env"
+"""There from toolkit 1.18 on, whose service writes /run/cdi/nvidia.yaml at boot and after a driver's upgrade."""
+
+GENERATE = "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
+RESTART = "sudo systemctl restart nvidia-cdi-refresh"
+NO_GIDS = "no-additional-gids-for-device-nodes"
+NEEDS = (
+    ((0, 7), (5, 1), "podman PR#22280, nvidia-container-toolkit#1860"),
+    ((0, 5), (4, 5), "podman#20648"),
+    ((0, 0), (4, 1), "podman 4.1's release notes"),
+)
+"""(CDI version from which, podman from which, evidence). An older podman passes over the whole spec, in silence."""
+
+_LIBRARY = re.compile(r"\.so\.(\d{3}\.\d+(?:\.\d+)?)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One file that offers NVIDIA's GPUs."""
+
+    path: str
+    version: str
+    devices: tuple[str, ...]
+    drivers: frozenset[str]
+    """Driver versions in the names of the libraries that it mounts."""
+
+
+def specs(facts: Facts) -> tuple[list[Spec], list[str]]:
+    """The specs of NVIDIA's GPUs, the one that wins last, and the files that are no spec at all."""
+    found: list[Spec] = []
+    broken: list[str] = []
+    # /var/run is /run on every box that sparkdash is for
+    texts = {path.removeprefix("/var"): text for pattern in SPECS for path, text in facts.matching(pattern).items()}
+    for path, text in texts.items():
+        try:
+            spec = _spec(path, text)
+        except ValueError:
+            broken.append(path)
+        else:
+            found += [] if spec is None else [spec]
+    return found, broken
+
+
+def _spec(path: str, text: str) -> Spec | None:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        read = YAML(typ="safe").load(text)
+    except YAMLError as error:
+        raise ValueError(str(error)) from None
+    if not isinstance(read, dict) or "cdiVersion" not in read:
+        raise ValueError("no CDI spec")
+    if read.get("kind") != KIND:
+        return None
+    devices = tuple(str(each.get("name")) for each in read.get("devices") or ())
+    return Spec(path, str(read["cdiVersion"]), devices, frozenset(_LIBRARY.findall(text)))
+
+
+def _not_used(facts: Facts) -> Iterator[Said]:
+    if facts.settings.runtime != "podman":
+        yield note(f"The settings run engines with {facts.settings.runtime}, which gets the GPU without CDI.")
+
+
+@check("cdi", "A CDI spec offers the GPU to podman as nvidia.com/gpu=all.", reads=(*SPECS, REFRESH, MODULE))
+def offered(facts: Facts) -> Iterator[Said]:
+    """Podman creates a container for a device that no spec offers, and fails at its start."""
+    if facts.settings.runtime != "podman":
+        yield from _not_used(facts)
+        return
+    found, broken = specs(facts)
+    mend = GENERATE if facts.file(REFRESH) is None else RESTART
+    if loaded_driver(facts.file(MODULE)) is None:
+        mend = f"First the driver; then {mend}"
+    for path in broken:
+        yield fail(f"{path} is no CDI spec; podman passes over it.", f"sudo rm {path}; {mend}")
+    if not found:
+        yield fail(f"No CDI spec offers {KIND} (looked in /etc/cdi and /run/cdi): engines get no GPU.", mend)
+    elif not any(ALL in spec.devices for spec in found):
+        yield fail(f"{found[-1].path} offers {', '.join(found[-1].devices)}, and not {KIND}={ALL}.", mend)
+    elif len(found) > 1:
+        yield note(
+            f"{found[-1].path} wins over {found[0].path}: two specs of the same devices drift apart.",
+            f"sudo rm {found[0].path}",
+        )
+    else:
+        yield ok(f"{found[0].path} offers {', '.join(found[0].devices)}.")
+
+
+@check(
+    "cdi-version",
+    "This podman can read the CDI specs; an older one passes over newer specs in silence.",
+    reads=(*SPECS, REFRESH),
+    runs=(podman_info.COMMAND,),
+)
+def version(facts: Facts) -> Iterator[Said]:
+    """The spec's own version against what this podman understands."""
+    if facts.settings.runtime != "podman":
+        yield from _not_used(facts)
+        return
+    found, _ = specs(facts)
+    if not found:
+        yield note("There is no spec to read; see the check cdi.")
+        return
+    podman = podman_info.of(facts).version
+    for spec in found:
+        least, evidence = _least(spec.version)
+        words = ".".join(map(str, least))
+        if podman_info.numbers(podman) < least:
+            yield fail(
+                f"{spec.path} is CDI {spec.version}, which podman reads from {words} on ({evidence}); this is {podman}.",
+                _older(facts),
+            )
+        else:
+            yield ok(f"{spec.path} is CDI {spec.version}, which podman {podman} reads.")
+
+
+def _least(spec: str) -> tuple[tuple[int, int], str]:
+    return next((podman, evidence) for cdi, podman, evidence in NEEDS if podman_info.numbers(spec) >= cdi)
+
+
+def _older(facts: Facts) -> str:
+    if facts.file(REFRESH) is None:
+        return f"sudo nvidia-ctk cdi generate --feature-flag {NO_GIDS} --output=/etc/cdi/nvidia.yaml"
+    line = f"NVIDIA_CTK_CDI_GENERATE_FEATURE_FLAGS={NO_GIDS}"
+    return f"echo {line} | sudo tee -a {REFRESH}; {RESTART}"
+
+
+@check("cdi-driver", "The CDI spec was made for the driver that runs.", reads=(*SPECS, MODULE))
+def of_driver(facts: Facts) -> Iterator[Said]:
+    """A spec names libraries by their driver's version; after an upgrade they are gone and no engine starts."""
+    if facts.settings.runtime != "podman":
+        yield from _not_used(facts)
+        return
+    loaded, (found, _) = loaded_driver(facts.file(MODULE)), specs(facts)
+    if not found or loaded is None:
+        yield note("Nothing to compare: " + ("there is no spec." if not found else "no driver is loaded."))
+        return
+    for spec in found:
+        made_for = ", ".join(sorted(spec.drivers))
+        if not made_for:
+            yield unknown(f"{spec.path} names no library with a driver's version.")
+        elif spec.drivers == {loaded}:
+            yield ok(f"{spec.path} is for driver {loaded}, which runs ({MODULE}).")
+        elif spec is found[-1]:
+            mend = RESTART if spec.path.startswith("/run/") else GENERATE
+            yield fail(f"{spec.path} is for driver {made_for}, and {loaded} runs ({MODULE}).", mend)
+        else:
+            yield warn(f"{spec.path} is for driver {made_for}; {found[-1].path} wins.", f"sudo rm {spec.path}")
+
+
+@check("toolkit", "NVIDIA's container toolkit, which writes the CDI spec.", reads=(REFRESH,), runs=(TOOLKIT,))
+def toolkit(facts: Facts) -> Iterator[Said]:
+    """Its version, and whether it keeps the spec up to date by itself."""
+    done = facts.ran(TOOLKIT)
+    if done is None or done.code:
+        yield warn(
+            "nvidia-ctk is not here: after the next driver upgrade nothing can write the CDI spec anew.",
+            "sudo apt install nvidia-container-toolkit-base",
+        )
+        return
+    words = done.out.strip().partition("\n")[0]
+    if facts.file(REFRESH) is None:
+        yield note(
+            f"{words}: it does not renew the CDI spec by itself, 1.18 does.", f"After a driver upgrade: {GENERATE}"
+        )
+    else:
+        yield ok(f"{words}; nvidia-cdi-refresh renews the CDI spec ({REFRESH}).")

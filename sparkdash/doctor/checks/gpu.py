@@ -1,0 +1,95 @@
+"""PURE: the driver, and whether the GPU runs at its real speed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from sparkdash.doctor.check import Said, check, fail, note, ok, unknown
+from sparkdash.doctor.facts import Facts
+from sparkdash.domain.metric import Gpu
+from sparkdash.units import number, percent
+
+MODULE = "/proc/driver/nvidia/version"
+VENDORS, NVIDIA = "/sys/bus/pci/devices/*/vendor", "0x10de"
+SPARK_GPU = "GB10"
+
+BUSY, SLOW_MHZ, LOW_W = 0.9, 1400.0, 30.0
+"""The stuck state on owners' boxes: 96 % busy at 799 MHz and 19.5 W with no throttle reason; healthy is 2.2-2.5 GHz
+and 50-95 W (model-serving-minefield trap 124; NVIDIA forum threads 376039, 361294, 366590)."""
+
+_VERSION = re.compile(r"\s(\d{3}\.\d+(?:\.\d+)?)\s")
+
+
+def loaded_driver(module: str | None) -> str | None:
+    """The version in /proc/driver/nvidia/version; None without a loaded driver."""
+    first = (module or "").partition("\n")[0]
+    found = _VERSION.search(f"{first} ")
+    return found[1] if found else None
+
+
+@check("driver", "The NVIDIA driver is loaded and answers.", reads=(MODULE, VENDORS), gpu=True)
+def driver(facts: Facts) -> Iterator[Said]:
+    """The kernel module's own file against what NVML says."""
+    loaded = loaded_driver(facts.file(MODULE))
+    if loaded is None and NVIDIA not in {vendor.strip() for vendor in facts.matching(VENDORS).values()}:
+        yield fail(
+            f"This box has no NVIDIA GPU (no {NVIDIA} in {VENDORS}).",
+            "None here; `sparkdash demo` shows the product without one.",
+        )
+    elif loaded is None:
+        yield fail(
+            f"No NVIDIA driver is loaded ({MODULE} is not there).",
+            "sudo ubuntu-drivers install, or DGX OS's own update; then reboot",
+        )
+    elif not facts.looks:
+        yield fail(
+            f"The driver {loaded} is loaded ({MODULE}), and NVML does not answer: after an upgrade its libraries are newer.",
+            "sudo reboot",
+        )
+    else:
+        yield _answers(loaded, facts.looks[0])
+
+
+def _answers(loaded: str, gpu: Gpu) -> Said:
+    name = gpu.name or "the GPU"
+    if gpu.driver not in (None, loaded):
+        return fail(
+            f"The kernel has driver {loaded} ({MODULE}), the libraries are of {gpu.driver} (NVML).", "sudo reboot"
+        )
+    if SPARK_GPU not in name:
+        return note(f"{name}, driver {loaded} ({MODULE}): not the {SPARK_GPU} of a DGX Spark.")
+    return ok(f"{name}, driver {loaded} ({MODULE}, NVML).")
+
+
+@check("gpu-power", "The GPU is not stuck in its low-power state (busy, slow, and no reason given).", gpu=True)
+def power(facts: Facts) -> Iterator[Said]:
+    """Every look must show it: a single one may fall between two kernels."""
+    if not facts.looks:
+        yield unknown("NVML tells nothing; see the check driver.")
+        return
+    last = facts.looks[-1]
+    figures = (
+        f"{percent(last.utilization)} busy, {number(last.sm_clock_mhz, 0, ' MHz')}, {number(last.power_w, 1, ' W')}, "
+        f"held back by {', '.join(last.throttle) or 'nothing'} (NVML)"
+    )
+    if stuck(facts.looks):
+        yield fail(
+            f"{figures}: stuck in the low-power state; a reboot does not help.",
+            "Unplug the power supply at both ends for a minute.",
+        )
+    elif (last.utilization or 0.0) < BUSY:
+        yield ok(f"{figures}; the stuck state shows only while an engine works.")
+    else:
+        yield ok(f"{figures}.")
+
+
+def stuck(looks: Sequence[Gpu]) -> bool:
+    """Busy, slow, low power and no reason given, in each of several looks."""
+    return len(looks) > 1 and all(_stuck(gpu) for gpu in looks)
+
+
+def _stuck(gpu: Gpu) -> bool:
+    if gpu.utilization is None or gpu.sm_clock_mhz is None or gpu.power_w is None:
+        return False
+    return gpu.utilization >= BUSY and gpu.sm_clock_mhz < SLOW_MHZ and gpu.power_w < LOW_W and not gpu.throttle

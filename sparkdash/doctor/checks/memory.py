@@ -1,0 +1,145 @@
+"""PURE: the one pool of memory, and what happens when it runs out.
+
+On a GB10 an over-commit of GPU memory wedges the kernel instead of ending a process (open-gpu-kernel-modules#1358,
+dgx-spark-playbooks#97): these checks look at what is left between the box and that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sparkdash.doctor.check import Said, check, note, ok, unknown, warn
+from sparkdash.doctor.facts import Facts, meminfo
+from sparkdash.units import GIB, KIB, gib, percent
+
+MEMINFO = "/proc/meminfo"
+SWAPS = "/proc/swaps"
+SWAPPINESS = "/proc/sys/vm/swappiness"
+PRESSURE = "/proc/pressure/memory"
+OVERCOMMIT = "/proc/sys/vm/overcommit_memory"
+MIN_FREE = "/proc/sys/vm/min_free_kbytes"
+NAMES = "/proc/[0-9]*/comm"
+
+SWAPPED = GIB
+"""On disk, from which something is being slowed down."""
+RESERVED = 2 * GIB
+"""vm.min_free_kbytes beyond which it costs engines memory; a raised one was seen to cost 6.2 GiB."""
+SCARCE_FREE, LARGE_CACHE = 8 * GIB, 16 * GIB
+BUSY_PRESSURE = 0.1
+"""Share of time in which every task waited for memory."""
+
+
+@check("memory", "Memory that is available now, against the reserve that admission keeps.", reads=(MEMINFO,))
+def memory(facts: Facts) -> Iterator[Said]:
+    """The kernel's own figures; huge pages that somebody reserved are gone from them."""
+    found = meminfo(facts.file(MEMINFO) or "")
+    total, available = found.get("MemTotal"), found.get("MemAvailable")
+    if total is None or available is None:
+        yield unknown(f"{MEMINFO} does not tell MemTotal and MemAvailable.")
+        return
+    if huge := found.get("HugePages_Total", 0) * found.get("Hugepagesize", 0):
+        yield warn(
+            f"{gib(huge)} are kept as huge pages, which no engine uses ({MEMINFO}).",
+            "sudo sysctl vm.nr_hugepages=0",
+        )
+    reserve = facts.settings.reserve_gib * GIB
+    about = f"{gib(available)} available of {gib(total)}, reserve {gib(reserve, 0)} ({MEMINFO})"
+    if available < reserve:
+        yield warn(f"{about}: nothing more is let in.", "`sparkdash status` shows what holds it.")
+    else:
+        yield ok(f"{about}.")
+
+
+@check("page-cache", "What of the available memory is page cache, which some engines do not count.", reads=(MEMINFO,))
+def page_cache(facts: Facts) -> Iterator[Said]:
+    """CUDA's own free figure is about MemFree; sparkdash and vLLM from 0.16 on count MemAvailable."""
+    found = meminfo(facts.file(MEMINFO) or "")
+    free, cached = found.get("MemFree"), found.get("Cached")
+    if free is None or cached is None:
+        yield unknown(f"{MEMINFO} does not tell MemFree and Cached.")
+        return
+    about = f"{gib(free)} free, {gib(cached)} page cache ({MEMINFO})"
+    if free < SCARCE_FREE and cached > LARGE_CACHE:
+        yield note(
+            f"{about}: an engine that counts only free memory may refuse to start.",
+            "If one does: sync; echo 3 | sudo tee /proc/sys/vm/drop_caches",
+        )
+    else:
+        yield ok(f"{about}.")
+
+
+@check("swap", "Swap: none or zram is best; a swapped-out engine stalls the box.", reads=(SWAPS, SWAPPINESS))
+def swap(facts: Facts) -> Iterator[Said]:
+    """proc(5): name, type, KiB, used KiB, priority."""
+    text = facts.file(SWAPS)
+    if text is None:
+        yield unknown(f"{SWAPS} is not there.")
+        return
+    rows = [line.split() for line in text.splitlines()[1:] if line.strip()]
+    disks = [row for row in rows if "/zram" not in row[0]]
+    about = ", ".join(f"{row[0]} {gib(int(row[2]) * KIB)}, {gib(int(row[3]) * KIB)} used" for row in rows)
+    lean = f"swappiness {(facts.file(SWAPPINESS) or '-').strip()}"
+    if sum(int(row[3]) for row in disks) * KIB > SWAPPED:
+        yield warn(f"Memory has gone to disk: {about}, {lean} ({SWAPS}).", "sudo swapoff -a, once enough is available")
+    elif disks:
+        yield note(
+            f"Swap on disk: {about}, {lean} ({SWAPS}). It hides an over-commit until the box stalls.",
+            "sudo swapoff -a, and comment it out in /etc/fstab",
+        )
+    else:
+        yield ok(f"{about or 'None'} ({SWAPS}).")
+
+
+@check(
+    "oom-guard", "Something ends a process before memory is gone, also while sparkdash does not run.", reads=(NAMES,)
+)
+def oom_guard(facts: Facts) -> Iterator[Said]:
+    """By the names of running processes."""
+    running = {name.strip() for name in facts.matching(NAMES).values()}
+    if "earlyoom" in running:
+        yield ok("earlyoom runs (/proc/*/comm).")
+    elif "systemd-oomd" in running:
+        yield note(
+            "Only systemd-oomd runs (/proc/*/comm): it judges by cgroups, which do not see the GPU's memory.",
+            "sudo apt install earlyoom",
+        )
+    else:
+        yield warn(
+            "Neither earlyoom nor systemd-oomd runs (/proc/*/comm): an over-commit can freeze a Spark until it is unplugged.",
+            "sudo apt install earlyoom",
+        )
+
+
+@check("vm", "Kernel settings of memory that are known to hurt engines.", reads=(OVERCOMMIT, MIN_FREE))
+def sysctls(facts: Facts) -> Iterator[Said]:
+    """vm.overcommit_memory and vm.min_free_kbytes."""
+    overcommit, least = (facts.file(OVERCOMMIT) or "").strip(), (facts.file(MIN_FREE) or "").strip()
+    kept = int(least) * KIB if least.isdecimal() else None
+    strict, greedy = overcommit == "2", kept is not None and kept > RESERVED
+    if strict:
+        yield warn(
+            f"vm.overcommit_memory is 2 ({OVERCOMMIT}): CUDA reserves far more addresses than memory, and is refused.",
+            "sudo sysctl vm.overcommit_memory=0",
+        )
+    if greedy:
+        yield warn(
+            f"vm.min_free_kbytes keeps {gib(kept)} from everybody ({MIN_FREE}).", "sudo sysctl vm.min_free_kbytes=67584"
+        )
+    if not strict and not greedy:
+        yield ok(f"overcommit_memory {overcommit or '-'}, min_free_kbytes {gib(kept, 2)} (/proc/sys/vm).")
+
+
+@check("pressure", "The kernel tells how long tasks wait for memory (PSI), and they do not.", reads=(PRESSURE,))
+def pressure(facts: Facts) -> Iterator[Said]:
+    """ "full avg10": the share of the last 10 s in which every task waited."""
+    text = facts.file(PRESSURE)
+    if text is None:
+        yield note(
+            f"The kernel does not measure it ({PRESSURE} is not there): a stall is seen later.",
+            "kernel command line: psi=1",
+        )
+        return
+    full = next((line for line in text.splitlines() if line.startswith("full ")), "full")
+    share = float(dict(word.split("=", 1) for word in full.split()[1:])["avg10"]) / 100
+    about = f"All tasks waited for memory {percent(share)} of the last 10 s ({PRESSURE})."
+    yield warn(about, "sparkdash stop") if share >= BUSY_PRESSURE else ok(about)

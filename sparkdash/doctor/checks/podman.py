@@ -1,0 +1,104 @@
+"""PURE: the program that runs the containers, and where it keeps its images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sparkdash.doctor import podman_info
+from sparkdash.doctor.check import Said, check, fail, note, ok, warn
+from sparkdash.doctor.facts import Facts, Unread, file_system
+from sparkdash.host.command import Done
+from sparkdash.host.podman_answers import last_words
+from sparkdash.units import GIB, gib
+
+DOCKER = ("docker", "version", "--format", "{{.Server.Version}}")
+OLDEST = (4, 3)
+"""The oldest podman that sparkdash was run with; CDI devices came with 4.1."""
+MOUNTS = "/proc/self/mountinfo"
+REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "ceph", "lustre"})
+FULL, SCARCE = 10 * GIB, 60 * GIB
+"""A vLLM image has about 20 GB, and while it is updated there are two of it, and its layers once more."""
+
+
+@check("podman", "The container runtime is there, new enough, and answers.", runs=(podman_info.COMMAND, DOCKER))
+def runtime(facts: Facts) -> Iterator[Said]:
+    """The runtime that the settings name."""
+    if facts.settings.runtime == "process":
+        yield note("The settings run engines as plain processes; podman is not needed.")
+    elif facts.settings.runtime == "docker":
+        yield _docker(facts)
+    else:
+        yield _podman(facts)
+
+
+def _docker(facts: Facts) -> Said:
+    done = facts.ran(DOCKER)
+    if done is None:
+        return fail("The settings name docker, and it is not installed.", "sudo apt install docker.io")
+    if done.code:
+        return fail(f"docker's daemon does not answer: {_words(done)}.", "sudo systemctl start docker")
+    return ok(f"docker {done.out.strip()} (docker version).")
+
+
+def _podman(facts: Facts) -> Said:
+    try:
+        done = facts.ran(podman_info.COMMAND)
+    except Unread as why:
+        return fail(f"{why}.", "podman system migrate; when that hangs too: sudo reboot")
+    if done is None:
+        return fail("podman is not installed.", "sudo apt install podman")
+    if (info := podman_info.read(done)) is None:
+        return _failing(done, facts.uid)
+    about = f"podman {info.version}, {'rootless' if facts.rootless else 'root'}, {info.oci_runtime}, {info.network}"
+    if podman_info.numbers(info.version) < OLDEST:
+        needed = ".".join(map(str, OLDEST))
+        return fail(f"{about} (podman info): sparkdash needs {needed}.", "sudo apt install --only-upgrade podman")
+    return ok(f"{about} (podman info).")
+
+
+def _failing(done: Done, uid: int) -> Said:
+    words = _words(done)
+    if "lock" in words:  # a lock file of another version; pengguanya/pgpu met it on a GB10
+        return fail(
+            f"`podman info` fails: {words}.", f"rm /dev/shm/libpod_rootless_lock_{uid}, while no container runs"
+        )
+    return fail(f"`podman info` fails: {words}.", "podman system migrate")
+
+
+def _words(done: Done) -> str:
+    return last_words(done.err).rstrip(".") or f"status {done.code}"
+
+
+@check(
+    "images",
+    "There is room for images, on a file system of this box.",
+    reads=(MOUNTS,),
+    runs=(podman_info.COMMAND,),
+    disks=("{graphroot}",),
+)
+def images(facts: Facts) -> Iterator[Said]:
+    """Podman's graphroot: its driver, its file system, its free bytes."""
+    if facts.settings.runtime != "podman":
+        yield note(f"Where {facts.settings.runtime} keeps its things is not looked at.")
+        return
+    info = podman_info.of(facts)
+    kind = file_system(info.graph_root, facts.file(MOUNTS) or "")
+    disk = facts.disk("{graphroot}")
+    where = f"{info.graph_root} ({info.graph_driver} on {kind or 'an unknown file system'}, podman info)"
+    room = f"{gib(disk.free)} of {gib(disk.total)} free in {where}"
+    if kind in REMOTE:
+        yield fail(
+            f"Images are on a network file system, where rootless podman cannot keep layers: {room}.",
+            'graphroot = "/var/tmp/containers" under [storage] in ~/.config/containers/storage.conf',
+        )
+    elif info.graph_driver == "vfs":
+        yield warn(
+            f"The driver vfs copies every layer whole: {room}.",
+            'driver = "overlay" in ~/.config/containers/storage.conf, then podman system reset',
+        )
+    elif disk.free < FULL:
+        yield fail(f"{room}: no image fits.", "podman image prune --all")
+    elif disk.free < SCARCE:
+        yield warn(f"{room}: an image has about 20 GB, and an update needs it twice.", "podman image prune")
+    else:
+        yield ok(f"{room}.")

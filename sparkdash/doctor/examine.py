@@ -1,0 +1,55 @@
+"""From the names of checks to their findings.
+
+Owns: which checks run, and that one that stumbles does not take the others with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from sparkdash.catalog.catalog import nearest
+from sparkdash.doctor import checks  # noqa: F401 - importing it fills the register
+from sparkdash.doctor.check import CHECKS, Check, Said, unknown
+from sparkdash.doctor.facts import Facts, Unread
+from sparkdash.doctor.probe import Probe
+from sparkdash.domain.finding import Finding
+from sparkdash.errors import AdmissionError
+
+
+async def examine(probe: Probe, names: Iterable[str] = ()) -> tuple[Finding, ...]:
+    """Look at the box and say what was found; all checks, or those named.
+
+    Raises:
+        AdmissionError: no check has that name.
+    """
+    chosen = checks_named(names)
+    return judge(await probe.look(chosen), chosen)
+
+
+def checks_named(names: Iterable[str]) -> tuple[Check, ...]:
+    """The checks of these names in their own order; all without names. Raises AdmissionError."""
+    wanted = list(names)
+    for name in wanted:
+        if name not in CHECKS:
+            close = nearest(name, CHECKS)
+            hint = f"Did you mean {' or '.join(close)}?" if close else "`sparkdash doctor --list` lists them."
+            raise AdmissionError(f"There is no check {name!r}.", code="check_not_found", hint=hint)
+    return tuple(each for each in CHECKS.values() if not wanted or each.name in wanted)
+
+
+def judge(facts: Facts, chosen: Sequence[Check]) -> tuple[Finding, ...]:
+    """What these checks say about these facts. Pure."""
+    return tuple(
+        Finding(name=each.name, status=said.status, evidence=said.evidence, fix=said.fix)
+        for each in chosen
+        for said in _said(each, facts)
+    )
+
+
+def _said(each: Check, facts: Facts) -> Iterator[Said]:
+    try:
+        yield from each.look(facts)
+    except Unread as why:
+        yield unknown(f"{why}.")
+    except Exception as error:  # noqa: BLE001 - a file that no check foresaw must not hide the other findings
+        yield unknown(f"The check itself failed ({type(error).__name__}: {error}).")

@@ -1,0 +1,58 @@
+"""PURE: what `podman info` says, as far as the checks need it. Shapes: podman 4.3.1 run here, 4.9 and 5 from their documentation."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+from sparkdash.doctor.facts import Facts, Unread
+from sparkdash.host.command import Done
+
+COMMAND = ("podman", "info", "--format", "json")
+
+_NUMBERS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class PodmanInfo:
+    """podman's own words. Empty text where it does not tell."""
+
+    version: str
+    graph_root: str
+    graph_driver: str
+    oci_runtime: str
+    network: str
+
+
+def read(done: Done) -> PodmanInfo | None:
+    """From a finished COMMAND; None when it failed or is not JSON."""
+    try:
+        found = json.loads(done.out) if not done.code else None
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        return None
+    host, store = found.get("host") or {}, found.get("store") or {}
+    return PodmanInfo(
+        version=(found.get("version") or {}).get("Version") or "",
+        graph_root=store.get("graphRoot") or "",
+        graph_driver=store.get("graphDriverName") or "",
+        oci_runtime=(host.get("ociRuntime") or {}).get("name") or "",
+        network=host.get("networkBackend") or "",
+    )
+
+
+def of(facts: Facts) -> PodmanInfo:
+    """Podman's words on this box. Raises Unread when it has none, which the check `podman` tells of."""
+    done = facts.ran(COMMAND)
+    if done is None:
+        raise Unread("There is no podman to ask")
+    if (info := read(done)) is None:
+        raise Unread("`podman info` fails, see the check podman")
+    return info
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """ "4.9.3" -> (4, 9, 3); what follows the first three numbers is dropped. Empty when there are none."""
+    return tuple(int(number) for number in _NUMBERS.findall(version)[:3])

@@ -1,0 +1,175 @@
+"""The one look at the box.
+
+Owns: reading all that the checks declare, at once, each read with its limit; what does not answer in time is Unread.
+Must not know what anything means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+import platform
+import resource
+import stat
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from sparkdash.doctor import podman_info, senses
+from sparkdash.doctor.check import Check
+from sparkdash.doctor.facts import DaemonSeen, Disk, Facts, Listener, ProfilesSeen, Unread
+from sparkdash.doctor.patience import each, within
+from sparkdash.domain.metric import Gpu
+from sparkdash.host.command import Done
+from sparkdash.settings import Settings
+
+FILE_LIMIT = 1 << 20
+"""Bytes of a file that are read; a CDI spec of one GPU has 20 kB."""
+
+Ended = Done | None | Unread
+Text = str | None | Unread
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """Where and how to look. Only the first three differ between real runs; the rest is for tests."""
+
+    settings: Settings
+    settings_problem: str | None = None
+    daemon: DaemonSeen | None = None
+    root: Path = Path("/")
+    """Stands before every path that is read."""
+    command: Callable[[Sequence[str]], Awaitable[Done]] = senses.command
+    looks: Callable[[], Awaitable[Sequence[Gpu]]] = senses.looks
+    disk: Callable[[Path], Disk] = senses.disk
+    listeners: Callable[[], Sequence[Listener]] = senses.listeners
+    profiles: Callable[[Settings], ProfilesSeen] = senses.profiles
+    machine: str = field(default_factory=platform.machine)
+    kernel: str = field(default_factory=platform.release)
+    uid: int = field(default_factory=os.getuid)
+    user: str = field(default_factory=getpass.getuser)
+    home: str = field(default_factory=lambda: str(Path.home()))
+    memlock: int = field(default_factory=lambda: resource.getrlimit(resource.RLIMIT_MEMLOCK)[0])
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+    async def look(self, checks: Iterable[Check]) -> Facts:
+        """Read what these checks need. Never raises for what cannot be read."""
+        wanted = tuple(checks)
+        commands = await each({argv for one in wanted for argv in one.runs}, self._ended)
+        names = self._names(commands)
+        files, modes, disks, heard, profiles, gpu = await asyncio.gather(
+            each(_places(names, (one.reads for one in wanted)), self._texts),
+            each(_places(names, (one.modes for one in wanted)), self._mode),
+            each(_places(names, (one.disks for one in wanted)), self._disk),
+            _if(any(one.listeners for one in wanted), self._heard),
+            _if(any(one.profiles for one in wanted), self._profiles),
+            _if(any(one.gpu for one in wanted), self.looks),
+        )
+        return Facts(
+            settings=self.settings,
+            settings_problem=self.settings_problem,
+            machine=self.machine,
+            kernel=self.kernel,
+            uid=self.uid,
+            memlock=None if self.memlock == resource.RLIM_INFINITY else self.memlock,
+            environment=frozenset(name for name, value in self.environment.items() if value),
+            names=names,
+            files={path: text for texts in files.values() for path, text in texts.items()},
+            modes=modes,
+            commands=commands,
+            disks=disks,
+            listeners=heard or (),
+            looks=gpu or (),
+            daemon=self.daemon,
+            profiles=profiles,
+        )
+
+    def _at(self, path: str) -> Path:
+        return self.root / path.lstrip("/")
+
+    def _names(self, commands: Mapping[tuple[str, ...], Ended]) -> dict[str, str]:
+        """What declared paths may hold; podman says where its images are."""
+        names = {
+            "uid": str(self.uid),
+            "user": self.user,
+            "home": self.home,
+            "hf_home": self._own(self.settings.hf_home),
+            "cache_dir": self._own(self.settings.cache_dir),
+        }
+        done = commands.get(podman_info.COMMAND)
+        if isinstance(done, Done) and (info := podman_info.read(done)) and info.graph_root:
+            names["graphroot"] = info.graph_root
+        return names
+
+    def _own(self, path: Path) -> str:
+        words = str(path)
+        return self.home + words[1:] if words.startswith("~/") else str(path.expanduser().absolute())
+
+    async def _ended(self, argv: tuple[str, ...]) -> Ended:
+        words = " ".join(argv)
+        try:
+            return await self.command(argv)
+        except FileNotFoundError:
+            return None
+        except TimeoutError:
+            return Unread(f"`{words}` did not answer within {senses.COMMAND_S:g} s")
+        except OSError as error:
+            return Unread(f"`{words}` cannot be run: {error.strerror or error}")
+
+    async def _texts(self, pattern: str) -> dict[str, Text]:
+        """By path; what is there under no wildcard and does not exist is None."""
+        texts = await within(pattern, lambda: self._met(pattern))
+        return {pattern: texts} if isinstance(texts, Unread) else texts
+
+    def _met(self, pattern: str) -> dict[str, Text]:
+        if not set(pattern) & set("*?["):
+            return {pattern: _text(self._at(pattern))}
+        paths = self.root.glob(pattern.lstrip("/"))
+        return {f"/{path.relative_to(self.root)}": _text(path) for path in paths if path.is_file()}
+
+    async def _mode(self, path: str) -> int | Unread | None:
+        return await within(path, lambda: _bits(self._at(path)))
+
+    async def _disk(self, path: str) -> Disk | Unread:
+        return await within(path, lambda: self.disk(self._at(path)))
+
+    async def _heard(self) -> Sequence[Listener] | Unread:
+        return await within("The list of ports", self.listeners)
+
+    async def _profiles(self) -> ProfilesSeen | Unread:
+        return await within("The profiles", lambda: self.profiles(self.settings))
+
+
+def _places(names: Mapping[str, str], declared: Iterable[tuple[str, ...]]) -> set[str]:
+    """Declared paths with their names filled in; one whose name nobody could tell is left out, and Facts says so."""
+    found = set()
+    for pattern in {one for patterns in declared for one in patterns}:
+        try:
+            found.add(pattern.format_map(names))
+        except KeyError:
+            continue
+    return found
+
+
+def _text(path: Path) -> Text:
+    try:
+        with path.open("rb") as file:
+            return file.read(FILE_LIMIT).decode("utf-8", "replace")
+    except (FileNotFoundError, NotADirectoryError, ProcessLookupError):
+        return None
+    except OSError as error:
+        return Unread(f"{path} cannot be read: {error.strerror or error}")
+
+
+def _bits(path: Path) -> int | None:
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+async def _if(wanted: bool, read: Callable[[], Awaitable[T]]) -> T | None:
+    return await read() if wanted else None

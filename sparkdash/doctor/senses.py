@@ -1,0 +1,81 @@
+"""How the real box is asked for what no file tells: commands, disks, ports, the GPU, the catalog.
+
+Owns: each of these reads. Must not know why somebody asks. A test hands Probe others in their place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from sparkdash import catalog
+from sparkdash.doctor.facts import Disk, Listener, ProfilesSeen
+from sparkdash.domain.metric import Gpu
+from sparkdash.host.command import Done, call
+from sparkdash.host.nvml import Nvml
+from sparkdash.rules import Level, findings
+from sparkdash.settings import Settings
+
+COMMAND_S = 15.0
+"""Limit of one command. `podman info` takes 0.1 s; its first call after a reboot may take seconds."""
+NVML_S = 10.0
+"""Limit of a look at the GPU: without the persistence daemon the first one sets the driver up anew."""
+BUSY = 0.9
+"""Utilisation from which further looks are worth their second: only a busy GPU can be seen to be stuck."""
+LOOKS, APART_S = 3, 1.0
+
+
+async def command(argv: Sequence[str]) -> Done:
+    """Run it, for at most COMMAND_S. Raises as `host.command.call`."""
+    return await call(argv, deadline_s=COMMAND_S)
+
+
+async def looks() -> list[Gpu]:
+    """One look at the GPU, and more while it is busy; none where NVML tells nothing."""
+    nvml = Nvml(deadline_s=NVML_S)
+    found: list[Gpu] = []
+    try:
+        while (gpu := (await nvml.read()).gpu) is not None:
+            found.append(gpu)
+            if len(found) == LOOKS or (gpu.utilization or 0.0) < BUSY:
+                break
+            await asyncio.sleep(APART_S)
+    finally:
+        nvml.close()
+    return found
+
+
+def disk(path: Path) -> Disk:
+    """The file system of `path`, or of the folder that it would be made in."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    usage = shutil.disk_usage(path)
+    return Disk(usage.total, usage.free)
+
+
+def listeners() -> list[Listener]:
+    """Who listens on TCP here; other users' programs stay unnamed unless root asks."""
+    import psutil
+
+    heard = [(each.laddr, each.pid) for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+    return [Listener(where.port, where.ip, pid, _program(pid)) for where, pid in heard if where]
+
+
+def _program(pid: int | None) -> str | None:
+    import psutil
+
+    try:
+        return None if pid is None else psutil.Process(pid).name()
+    except psutil.Error:
+        return None
+
+
+def profiles(settings: Settings) -> ProfilesSeen:
+    """The catalog, read and held against the rules."""
+    found = catalog.load(settings.profile_folders())
+    levels = [one.level for one in findings(found)]
+    return ProfilesSeen(
+        len(found.profiles), len(found.problems), levels.count(Level.ERROR), levels.count(Level.WARNING)
+    )

@@ -1,0 +1,158 @@
+"""How far a swap has come, and how long it should still take. Pure.
+
+Owns: the swap's steps, and what earlier swaps' steps say of the rest. Must not know clocks, logs or stores: times come
+in as monotonic seconds.
+
+A step is a phase, or within the load a stage of the engine's own log. The drain is no step: how long it takes depends
+on who is served, and not on what is loaded. Nothing is invented: without an earlier swap there is no estimate of time,
+and without a known need no share either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import NamedTuple
+
+from sparkdash.domain.engine import LoadProgress
+from sparkdash.domain.swap import Step, SwapPhase
+
+Steps = tuple[Step, ...]
+
+START = "start"
+"""The load before the log's first word: the interpreter and its imports."""
+NEARLY = 0.99
+"""The most that is said before an engine is ready."""
+
+
+class Estimate(NamedTuple):
+    """Of a swap under way. Seconds and a share of 0..1; None is not known."""
+
+    fraction: float | None = None
+    """Share of the way: of the time where it was learned, else of the memory that is needed. Never falls, never 1."""
+    eta_s: float | None = None
+    """What is left, the median over earlier swaps; a drain's rest is not in it."""
+    low_s: float | None = None
+    """The least and the most that is left by those earlier swaps; None while there is but one."""
+    high_s: float | None = None
+
+
+class Course:
+    """The steps of one swap. `past` are earlier ones, oldest first; `needs` is what the target takes, in bytes."""
+
+    def __init__(self, past: Sequence[Steps] = (), *, similar: bool = False, needs: int | None = None) -> None:
+        self.learned_from = len(past)
+        """How many earlier swaps the estimate rests on; 0: none such was seen before."""
+        self.similar = similar and bool(past)
+        """They were of another launch of the same model."""
+        self._past = [_Past(steps) for steps in past]
+        self._needs = needs
+        self._taken = 0
+        self._spent: dict[str, float] = {}
+        """Seconds of each step that is over, in order."""
+        self._phase: SwapPhase | None = None
+        self._step: str | None = None
+        self._since = 0.0
+        self._first: float | None = None
+        """The stage's share when its step began."""
+        self._share: float | None = None
+        self._reached = 0.0
+
+    def enter(self, phase: SwapPhase, now: float) -> None:
+        """The swap goes on to this phase."""
+        self._phase = phase
+        self._go_on(None if phase is SwapPhase.DRAIN else START if phase is SwapPhase.LOAD else phase.value, now, None)
+
+    def heard(self, progress: LoadProgress, now: float) -> None:
+        """The log told where the load is. What an engine still says while it is warmed up is passed by."""
+        if self._phase is not SwapPhase.LOAD:
+            return
+        complete = progress.fraction is not None and progress.fraction >= 1.0
+        name = f"{progress.stage} done" if complete else progress.stage
+        if name != self._plain():
+            self._go_on(name, now, None if complete else progress.fraction)
+        elif not complete and progress.fraction is not None:
+            self._first = progress.fraction if self._first is None else self._first
+            self._share = progress.fraction
+
+    def took(self, taken: int) -> None:
+        """The load holds this many bytes by now."""
+        self._taken = max(self._taken, taken)
+
+    def steps(self, now: float) -> Steps:
+        """What it did so far, the step under way with it."""
+        return tuple(Step(name=name, s=seconds) for name, seconds in self._with_present(now).items())
+
+    def estimate(self, now: float) -> Estimate:
+        """As of now. A fraction once told is not taken back."""
+        left = sorted(self._left(past, now) for past in self._past)
+        if not left:
+            return Estimate(self._ratchet(self._by_memory()))
+        middle = median(left)
+        done = sum(self._with_present(now).values())
+        several = len(left) > 1
+        return Estimate(
+            self._ratchet(done / (done + middle) if done + middle > 0 else 0.0),
+            middle,
+            left[0] if several else None,
+            left[-1] if several else None,
+        )
+
+    def _go_on(self, name: str | None, now: float, share: float | None) -> None:
+        self._spent = self._with_present(now)
+        self._step = name if name is None or name not in self._spent else self._again(name)
+        self._since = now
+        self._first = self._share = share
+
+    def _again(self, name: str) -> str:
+        """A step that was over comes back: a drafter's weights, a second pass of captures."""
+        count = 2
+        while f"{name} {count}" in self._spent:
+            count += 1
+        return f"{name} {count}"
+
+    def _plain(self) -> str | None:
+        """The present step without its count."""
+        name, _, count = (self._step or "").rpartition(" ")
+        return name if name and count.isdecimal() else self._step
+
+    def _with_present(self, now: float) -> dict[str, float]:
+        return self._spent if self._step is None else {**self._spent, self._step: now - self._since}
+
+    def _left(self, past: _Past, now: float) -> float:
+        """What is left if the rest goes as it went then."""
+        if self._step is not None and self._step in past.place:
+            return self._left_here(past.seconds[past.place[self._step]], now) + past.after(self._step)
+        known = [name for name in self._spent if name in past.place]
+        return past.after(max(known, key=past.place.__getitem__)) if known else past.total
+
+    def _left_here(self, took: float, now: float) -> float:
+        """Of the present step: as long as it took then, and the more the log tells of it, at the pace of now."""
+        gone = now - self._since
+        learned = max(0.0, took - gone)
+        if self._share is None or self._first is None or not self._first < self._share < 1.0:
+            return learned
+        paced = gone * (1.0 - self._share) / (self._share - self._first)
+        return (1.0 - self._share) * learned + self._share * paced
+
+    def _by_memory(self) -> float | None:
+        return self._taken / self._needs if self._needs and self._taken else None
+
+    def _ratchet(self, fraction: float | None) -> float | None:
+        if fraction is None:
+            return self._reached or None
+        self._reached = max(self._reached, min(fraction, NEARLY))
+        return self._reached
+
+
+class _Past:
+    """An earlier swap, so that its rest is looked up and not summed anew."""
+
+    def __init__(self, steps: Steps) -> None:
+        self.place = {step.name: at for at, step in enumerate(steps)}
+        self.seconds = [step.s for step in steps]
+        self.total = sum(self.seconds)
+
+    def after(self, name: str) -> float:
+        """Seconds of all that came after this step."""
+        return sum(self.seconds[self.place[name] + 1 :])

@@ -1,0 +1,216 @@
+"""What a launch takes of the unified memory, measured while it comes up and once more after a long prompt.
+
+Owns: when memory is looked at, and what may be learned from it. Must not know phases, logs or the store's rows.
+
+Two figures are taken, and each covers the other's blind spot:
+* what the engine's own processes hold: not disturbed by others, and blind to memory that no process shows (page-locked
+  host memory, the driver's tables); without NVML's figures it is half of the truth, and not used for an engine on the GPU;
+* by how much MemAvailable fell, less what all other processes took meanwhile: sees everything, and also what the
+  kernel itself took or gave back, so it is believed over the first only when it is larger by more than UNSEEN.
+Page cache does not count in either: see `domain.footprint`.
+
+Rule: a figure that may be another engine's is not learned from. A load is weighed in the background and never waits.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.footprint import LONG_PROMPT, Measure, Weighing
+from sparkdash.domain.lease import Request
+from sparkdash.domain.profile import Profile
+from sparkdash.errors import SparkdashError
+from sparkdash.store import Store
+from sparkdash.supervisor.tools import Tools
+from sparkdash.units import GIB, MIB
+
+CURVE = 200
+"""Points of a curve that are kept; when it is full every second one goes."""
+UNSEEN = GIB
+"""By how much MemAvailable must have fallen beyond what the processes hold to be believed: below it, it is the box's own noise."""
+CAME_BACK = 256 * MIB
+"""Available memory that rises by more than this while an engine loads was somebody else's."""
+GROWN = 2.0
+"""A longer prompt is measured again when it is this much longer than the longest so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The box at one moment. Bytes."""
+
+    available: int
+    own: int | None
+    """What the engine's processes hold; None when that is not known, or not all of it."""
+    others: int
+    """What all other processes hold."""
+    beside: frozenset[tuple[str, str | None]]
+    """Other engines of ours, as (profile, container)."""
+    blind: bool
+    """One of those is on the GPU, and the driver does not tell whose memory is whose."""
+
+
+class Scale:
+    """Weighs one bring-up: `before` the start, `note` while it loads, `after` once it is ready."""
+
+    def __init__(self, tools: Tools, profile: Profile) -> None:
+        self.profile = profile
+        self._tools = tools
+        self._zero: Look | None = None
+        self._began = 0.0
+        self._lowest: int | None = None
+        self._highest = 0
+        self._curve: list[tuple[float, int]] = []
+        self._every, self._count = 1, 0
+        self.last: Look | None = None
+
+    async def before(self) -> None:
+        """The box without it. One that cannot be looked at stops no start: nothing is learned then."""
+        with suppress(SparkdashError):
+            self._zero = await self._look(None)
+        self._began = self._tools.clock.monotonic()
+
+    def note(self, available: int) -> int:
+        """One sample of MemAvailable while it loads; by how much it has fallen."""
+        zero = self._zero.available if self._zero else available
+        self._lowest = available if self._lowest is None else min(self._lowest, available)
+        self._highest = max(self._highest, available)
+        if self._count % self._every == 0:
+            self._curve.append((self._tools.clock.monotonic() - self._began, zero - available))
+        self._count += 1
+        if len(self._curve) == CURVE:
+            del self._curve[1::2]
+            self._every *= 2
+        return zero - available
+
+    async def after(self, id_: str, engine: Engine) -> Weighing | None:
+        """What it took, now that it is ready; None when there was no look before it. `id_` is the swap's."""
+        if (zero := self._zero) is None:
+            return None
+        now = self.last = await self._look(engine)
+        steady, measure = held(zero, now)
+        dip = max(0, now.available - self._lowest) if self._lowest is not None else 0
+        return Weighing(
+            id=id_,
+            at=engine.ready_at or self._tools.clock.now(),
+            measure=measure,
+            steady_bytes=steady,
+            peak_bytes=None if steady is None else steady + dip,
+            spoilt=None if measure is Measure.PROCESSES else spoilt(zero, now, self._highest),
+            curve=tuple(self._curve),
+        )
+
+    async def grown(self, engine: Engine) -> int | None:
+        """By how much it has grown since `after`; None when that cannot be told from others' growth."""
+        if (then := self.last) is None:
+            return None
+        now = await self._look(engine)
+        if then.own is not None and now.own is not None:
+            return max(0, now.own - then.own)
+        return None if spoilt(then, now, now.available) else max(0, _fallen(then, now))
+
+    async def _look(self, engine: Engine | None) -> Look:
+        tools, container = self._tools, engine.container if engine else None
+        reading = await tools.reader.gpu()
+        pids = await tools.runtime.pids(container) if container else set()
+        told = reading.processes or {}
+        whole = not self.profile.gpu or not pids.isdisjoint(told)
+        beside = [e for e in tools.books.engines.values() if e.profile != self.profile.name and _holds(e)]
+        on_gpu = [e for e in beside if (started := tools.books.started.get(e.profile)) is None or started.gpu]
+        return Look(
+            available=tools.reader.memory().available,
+            own=tools.reader.engine_bytes(pids, reading) if pids and whole else None,
+            others=await tools.reader.others_bytes(pids, reading),
+            beside=frozenset((e.profile, e.container) for e in beside),
+            blind=bool(on_gpu) and reading.processes is None,
+        )
+
+
+class Footprints:
+    """Weighs what comes up, keeps it in the store, and looks again after long prompts."""
+
+    def __init__(self, tools: Tools, store: Store | None) -> None:
+        self._tools = tools
+        self._store = store
+        self._scales: dict[str, tuple[Scale, Engine, Weighing, int]] = {}
+        """By profile: what runs, as it was weighed, and the longest prompt that it was weighed after."""
+        self._busy: set[str] = set()
+
+    async def weigh(self, scale: Scale, id_: str, engine: Engine) -> None:
+        """The engine is ready: measure and keep. A box or runtime that cannot be asked is a pity and no more."""
+        try:
+            seen = await scale.after(id_, engine)
+        except SparkdashError:
+            return
+        if seen is not None:
+            self._keep(scale, engine, seen, LONG_PROMPT // 2)
+
+    def worth_a_look(self, request: Request) -> bool:
+        """Did it compute a prompt so long that the engine may hold more than at its start, or at the last look?"""
+        known = self._scales.get(request.profile)
+        if known is None or request.profile in self._busy:
+            return False
+        _, engine, seen, longest = known
+        return seen.steady_bytes is not None and _computed(request) >= longest * GROWN and self._still(engine)
+
+    async def served(self, request: Request) -> None:
+        """Look again after a request that is `worth_a_look`."""
+        if not self.worth_a_look(request):
+            return
+        scale, engine, seen, _ = self._scales[request.profile]
+        self._busy.add(request.profile)
+        try:
+            grown = await scale.grown(engine)
+        except SparkdashError:
+            return
+        finally:
+            self._busy.discard(request.profile)
+        if grown is not None:
+            after = max(seen.after_prompt_bytes or 0, (seen.steady_bytes or 0) + grown)
+            self._keep(scale, engine, seen.model_copy(update={"after_prompt_bytes": after}), _computed(request))
+
+    def _keep(self, scale: Scale, engine: Engine, seen: Weighing, longest: int) -> None:
+        self._scales[engine.profile] = (scale, engine, seen, longest)
+        if self._store:
+            self._store.record_load(seen, engine.profile, engine.fingerprint)
+
+    def _still(self, engine: Engine) -> bool:
+        """Is it this incarnation that runs?"""
+        now = self._tools.books.engines.get(engine.profile)
+        return now is not None and _holds(now) and (now.ready_at, now.container) == (engine.ready_at, engine.container)
+
+
+def _computed(request: Request) -> int:
+    """Prompt tokens that did not come from the prefix cache."""
+    return (request.prompt_tokens or 0) - (request.cached_tokens or 0)
+
+
+def _holds(engine: Engine) -> bool:
+    return engine.container is not None and engine.state not in (EngineState.ABSENT, EngineState.FAILED)
+
+
+def _fallen(then: Look, now: Look) -> int:
+    """What was taken between two looks and not by other processes."""
+    return (then.available - now.available) - (now.others - then.others)
+
+
+def held(zero: Look, now: Look) -> tuple[int | None, Measure | None]:
+    """What it holds, and by which of the two figures."""
+    fallen = max(0, _fallen(zero, now))
+    if now.own is not None and (fallen <= now.own + UNSEEN or now.beside or zero.beside):
+        return now.own, Measure.PROCESSES
+    return fallen, Measure.AVAILABLE
+
+
+def spoilt(then: Look, now: Look, highest: int) -> str | None:
+    """Why the fall of MemAvailable is not this engine's alone; `highest` was available at some time between."""
+    if highest > then.available + CAME_BACK:
+        return "memory of an engine that had left came back meanwhile"
+    if then.beside != now.beside:
+        names = ", ".join(sorted({name for name, _ in then.beside ^ now.beside}))
+        return f"{names} came or went meanwhile"
+    if now.blind or then.blind:
+        names = ", ".join(sorted(name for name, _ in now.beside))
+        return f"{names} ran beside it, and the driver does not tell whose memory is whose"
+    return None

@@ -1,0 +1,389 @@
+"""Published models by their configurations and shapes, and folders as they are found on a disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkdash.catalog import weights
+from sparkdash.catalog.safetensors import BITS, Tensor
+from sparkdash.domain.profile import EngineKind, ModelRef, Mount, Profile
+from sparkdash.domain.weights import Attention, Unread, WeightFacts
+from sparkdash.errors import ProfileError
+from sparkdash.units import GIB
+
+Checkpoint = Callable[..., Path]
+
+# The configurations below hold what was read in copies of the published config.json files, and no more.
+GPT_OSS_120B: dict[str, Any] = {
+    "model_type": "gpt_oss", "num_hidden_layers": 36, "hidden_size": 2880, "intermediate_size": 2880, "head_dim": 64,
+    "num_attention_heads": 64, "num_key_value_heads": 8, "num_local_experts": 128, "num_experts_per_tok": 4,
+    "layer_types": ["sliding_attention", "full_attention"] * 18, "sliding_window": 128, "max_position_embeddings": 131072,
+    "tie_word_embeddings": False, "vocab_size": 201088, "quantization_config": {"quant_method": "mxfp4"},
+}  # fmt: skip
+QWEN3_30B_A3B: dict[str, Any] = {
+    "model_type": "qwen3_moe", "num_hidden_layers": 48, "hidden_size": 2048, "head_dim": 128, "torch_dtype": "bfloat16",
+    "num_attention_heads": 32, "num_key_value_heads": 4, "num_experts": 128, "num_experts_per_tok": 8,
+    "moe_intermediate_size": 768, "vocab_size": 151936, "tie_word_embeddings": False, "max_position_embeddings": 262144,
+    "use_sliding_window": False, "sliding_window": None,
+}  # fmt: skip
+QWEN35_122B_A10B: dict[str, Any] = {
+    "model_type": "qwen3_5_moe",
+    "text_config": {
+        "num_hidden_layers": 48, "hidden_size": 3072, "head_dim": 256, "num_attention_heads": 32, "num_key_value_heads": 2,
+        "num_experts": 256, "num_experts_per_tok": 8, "full_attention_interval": 4, "linear_num_key_heads": 16,
+        "linear_num_value_heads": 64, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+        "linear_conv_kernel_dim": 4, "mamba_ssm_dtype": "float32",
+    },
+}  # fmt: skip
+QWEN36_27B: dict[str, Any] = {
+    "model_type": "qwen3_5",
+    "text_config": {
+        "dtype": "bfloat16", "head_dim": 256, "hidden_size": 5120, "num_hidden_layers": 64, "num_attention_heads": 24,
+        "num_key_value_heads": 4, "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 16,
+        "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_num_key_heads": 16, "linear_num_value_heads": 48,
+        "linear_value_head_dim": 128, "mamba_ssm_dtype": "float32", "max_position_embeddings": 262144,
+    },
+}  # fmt: skip
+NEMOTRON_3_NANO: dict[str, Any] = {
+    "model_type": "nemotron_h", "num_hidden_layers": 52, "num_attention_heads": 32, "num_key_value_heads": 2, "head_dim": 128,
+    "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME", "mamba_num_heads": 64,
+    "mamba_head_dim": 64, "ssm_state_size": 128, "n_groups": 8, "conv_kernel": 4, "mamba_ssm_cache_dtype": "float32",
+    "hidden_size": 2688, "sliding_window": None,
+}  # fmt: skip
+DEEPSEEK_V3: dict[str, Any] = {
+    "model_type": "deepseek_v3", "num_hidden_layers": 61, "hidden_size": 7168, "num_attention_heads": 128,
+    "num_key_value_heads": 128, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "v_head_dim": 128,
+}  # fmt: skip
+
+TINY = {
+    "model_type": "qwen3", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "head_dim": 16, "max_position_embeddings": 2048, "torch_dtype": "bfloat16", "tie_word_embeddings": True,
+}  # fmt: skip
+TINY_TENSORS = {
+    "model.embed_tokens.weight": ("BF16", [1000, 64]),
+    "model.layers.0.self_attn.q_proj.weight": ("BF16", [64, 64]),
+    "model.layers.1.self_attn.q_proj.weight": ("BF16", [64, 64]),
+    "model.norm.weight": ("F32", [64]),
+}
+
+
+def tensor(name: str, dtype: str, *shape: int) -> Tensor:
+    return Tensor(name, dtype, shape, prod(shape) * BITS[dtype] // 8)
+
+
+def facts(config: dict[str, Any], *tensors: Tensor) -> WeightFacts:
+    return weights.assemble("published", config, {}, tensors)
+
+
+def gpt_oss() -> Iterator[Tensor]:
+    """The tensors of openai/gpt-oss-120b: attention, router and embeddings in BF16, experts in MXFP4 blocks."""
+    yield tensor("model.embed_tokens.weight", "BF16", 201088, 2880)
+    yield tensor("lm_head.weight", "BF16", 201088, 2880)
+    yield tensor("model.norm.weight", "BF16", 2880)
+    for number in range(36):
+        at = f"model.layers.{number}"
+        for name, rows in (("q", 4096), ("k", 512), ("v", 512)):
+            yield tensor(f"{at}.self_attn.{name}_proj.weight", "BF16", rows, 2880)
+            yield tensor(f"{at}.self_attn.{name}_proj.bias", "BF16", rows)
+        yield tensor(f"{at}.self_attn.o_proj.weight", "BF16", 2880, 4096)
+        yield tensor(f"{at}.self_attn.o_proj.bias", "BF16", 2880)
+        yield tensor(f"{at}.self_attn.sinks", "BF16", 64)
+        yield tensor(f"{at}.mlp.router.weight", "BF16", 128, 2880)
+        yield tensor(f"{at}.mlp.router.bias", "BF16", 128)
+        for name in ("input", "post_attention"):
+            yield tensor(f"{at}.{name}_layernorm.weight", "BF16", 2880)
+        for name, rows in (("gate_up", 5760), ("down", 2880)):
+            yield tensor(f"{at}.mlp.experts.{name}_proj_blocks", "U8", 128, rows, 90, 16)
+            yield tensor(f"{at}.mlp.experts.{name}_proj_scales", "U8", 128, rows, 90)
+            yield tensor(f"{at}.mlp.experts.{name}_proj_bias", "BF16", 128, rows)
+
+
+def qwen3_moe() -> Iterator[Tensor]:
+    """Qwen3-30B-A3B, and with it Qwen3-Coder-30B-A3B, in BF16."""
+    yield tensor("model.embed_tokens.weight", "BF16", 151936, 2048)
+    yield tensor("lm_head.weight", "BF16", 151936, 2048)
+    yield tensor("model.norm.weight", "BF16", 2048)
+    for number in range(48):
+        at = f"model.layers.{number}"
+        for name, rows, columns in (("q", 4096, 2048), ("k", 512, 2048), ("v", 512, 2048), ("o", 2048, 4096)):
+            yield tensor(f"{at}.self_attn.{name}_proj.weight", "BF16", rows, columns)
+        for name, width in (
+            ("self_attn.q_norm", 128),
+            ("self_attn.k_norm", 128),
+            ("input_layernorm", 2048),
+            ("post_attention_layernorm", 2048),
+        ):
+            yield tensor(f"{at}.{name}.weight", "BF16", width)
+        yield tensor(f"{at}.mlp.gate.weight", "BF16", 128, 2048)
+        for expert in range(128):
+            for name, rows, columns in (("gate", 768, 2048), ("up", 768, 2048), ("down", 2048, 768)):
+                yield tensor(f"{at}.mlp.experts.{expert}.{name}_proj.weight", "BF16", rows, columns)
+
+
+def test_gpt_oss_120b_is_as_its_model_card_says() -> None:
+    """116.83 B parameters, a checkpoint of 60.8 GiB; 5.00 GB a token with attention and head in BF16."""
+    found = facts(GPT_OSS_120B, *gpt_oss())
+    assert found.parameters is not None
+    assert round(found.parameters / 1e9, 2) == 116.83
+    assert round(found.bytes.total / GIB, 1) == 60.8
+    assert (found.quantization, found.experts, found.active_experts) == ("mxfp4", 128, 4)
+    active = found.active_bytes()
+    assert active is not None
+    assert round(active / 1e9, 2) == 5.00
+    assert found.bytes_by_dtype.keys() == {"U8", "BF16"}
+
+
+def test_gpt_oss_120b_keeps_half_of_its_layers_windowed() -> None:
+    """18 layers of 2 x 8 x 64 elements each; beyond 128 tokens only the other 18 grow."""
+    found = facts(GPT_OSS_120B)
+    assert {layers.kind: (layers.layers, layers.window) for layers in found.kv} == {
+        Attention.SLIDING: (18, 128), Attention.FULL: (18, None),
+    }  # fmt: skip
+    assert found.kv_bytes_per_token(8) == 18 * 1024
+    assert found.kv_bytes(131072, 1, 8) == 18 * 1024 * (131072 + 128)
+
+
+def test_qwen3_30b_a3b_reads_three_billion_weights_a_token() -> None:
+    """30.53 B parameters; 3.04 B of them are read for a token, the embedding being a lookup."""
+    found = facts(QWEN3_30B_A3B, *qwen3_moe())
+    assert found.parameters == 30_532_122_624
+    active = found.active_bytes()
+    assert active is not None
+    assert round(active / 2 / 1e9, 2) == 3.04
+    assert found.kv_bytes_per_token() == 48 * 2 * 4 * 128 * 2
+    assert found.decode_bytes(1000) == active + 1000 * 98304
+
+
+def test_the_gated_deltanet_of_qwen36_27b_is_what_llamacpp_logged() -> None:
+    """16384 MiB for 262144 cells of 16 layers; 3 MiB and the convolution's inputs for each of the other 48."""
+    found = facts(QWEN36_27B)
+    full, linear = sorted(found.kv, key=lambda layers: layers.layers)
+    assert (full.kind, full.layers, linear.kind, linear.layers) == (Attention.FULL, 16, Attention.LINEAR, 48)
+    assert full.bytes(262144, 1, 16, 16) == 16384 * 2**20
+    assert linear.state_bytes == 3 * 2**20 + 10240 * 3 * 2
+    assert found.hybrid
+
+
+def test_qwen35_122b_has_twelve_full_layers_of_48() -> None:
+    """The interval of its text_config stands in where no list of layers is given: 24 KiB a token."""
+    found = facts(QWEN35_122B_A10B)
+    assert found.kv_bytes_per_token() == 12 * 2 * 2 * 256 * 2
+    assert (found.layers, found.experts, found.active_experts) == (48, 256, 8)
+
+
+def test_nemotron_3_nano_keeps_six_layers_and_23_states() -> None:
+    """By the letters of its pattern; the experts' layers keep nothing."""
+    found = facts(NEMOTRON_3_NANO)
+    assert {layers.kind: layers.layers for layers in found.kv} == {Attention.LINEAR: 23, Attention.FULL: 6}
+    assert found.kv_bytes_per_token() == 6 * 2 * 2 * 128 * 2
+    states = next(layers.state_bytes for layers in found.kv if layers.kind is Attention.LINEAR)
+    assert states == 64 * 64 * 128 * 4 + (4096 + 2 * 8 * 128) * 3 * 2
+
+
+def test_mla_keeps_one_latent() -> None:
+    """DeepSeek-V3: 61 layers of 576 elements, 70272 bytes a token; layer 61 drafts and is none of them."""
+    found = facts(
+        DEEPSEEK_V3,
+        tensor("model.layers.60.mlp.shared_experts.up_proj.weight", "BF16", 8, 8),
+        tensor("model.layers.61.mlp.experts.0.up_proj.weight", "BF16", 8, 8),
+    )
+    assert found.kv_bytes_per_token() == 70272
+    assert (found.bytes.draft, found.bytes.dense, found.mtp) == (128, 128, True)
+
+
+@pytest.mark.parametrize(("change", "why"), [
+    ({"layer_types": ["full_attention", "lightning"]}, "a kind of layer that is not known"),
+    ({"layer_types": ["full_attention"]}, "too few layers"),
+    ({"sliding_window": 128, "model_type": "odd"}, "which layers slide is not told"),
+    ({"index_head_dim": 128}, "an indexer keeps more"),
+    ({"mamba_d_state": 16}, "which layers are Mamba is not told"),
+    ({"num_hidden_layers": None}, "no layers"),
+    ({"num_hidden_layers": True}, "no number"),
+    ({"num_key_value_heads": -1, "num_attention_heads": "8"}, "no heads"),
+], ids=lambda item: item if isinstance(item, str) else "")  # fmt: skip
+def test_what_is_not_understood_leaves_the_cache_unknown(change: dict[str, Any], why: str) -> None:
+    """Unknown is not zero, and never a guess."""
+    found = facts(TINY | change)
+    assert (found.kv, found.kv_bytes(1000), found.kv_bytes_per_token()) == ((), None, None)
+
+
+def test_windows_hold_where_the_configuration_says_so() -> None:
+    """Mistral's everywhere, Gemma 3's in five of six, Qwen2's not at all while it is switched off; Gemma 3n's last layers share."""
+    window = {"sliding_window": 128}
+    for change, full, sliding in (
+        (window | {"model_type": "mistral"}, 0, 2),
+        (window | {"use_sliding_window": False}, 2, 0),
+        (window | {"num_hidden_layers": 12, "sliding_window_pattern": 6}, 2, 10),
+        ({"num_kv_shared_layers": 1}, 1, 0),
+    ):
+        kept = {layers.kind: layers.layers for layers in facts(TINY | change).kv}
+        assert kept == {
+            kind: number for kind, number in ((Attention.FULL, full), (Attention.SLIDING, sliding)) if number
+        }
+
+
+@pytest.mark.parametrize(("given", "sidecar", "expected"), [
+    ({"quant_method": "mxfp4"}, {}, ("mxfp4", None)),
+    ({"quant_method": "gptq", "bits": 4}, {}, ("gptq int4", None)),
+    ({"quant_method": "fp8"}, {}, ("fp8", None)),
+    ({"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}, {}, ("nvfp4", "fp8")),
+    (None, {"quantization": {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"}}, ("nvfp4", "fp8")),
+    ({"quant_method": "compressed-tensors", "config_groups": {
+        "a": {"weights": {"num_bits": 8, "type": "float"}}, "b": {"weights": {"num_bits": 4, "type": "float", "group_size": 16}},
+    }}, {}, ("nvfp4 + fp8", None)),
+    ({"quant_method": "compressed-tensors", "config_groups": {"a": 1}}, {}, ("compressed-tensors", None)),
+    (None, {}, (None, None)),
+    ("nonsense", {"quantization": []}, (None, None)),
+], ids=str)  # fmt: skip
+def test_quantization_is_read_wherever_it_stands(
+    given: object, sidecar: dict[str, Any], expected: tuple[str | None, str | None]
+) -> None:
+    """In config.json, or beside it as ModelOpt's older exports have it."""
+    found = weights.assemble("x", TINY | {"quantization_config": given}, sidecar, [])
+    assert (found.quantization, found.kv_dtype) == expected
+
+
+def test_packed_weights_count_singly() -> None:
+    """Eight int4 in an I32, two in a U8; scales are no weights."""
+    packed = {"quantization_config": {"quant_method": "gptq", "bits": 4}}
+    found = facts(
+        TINY | packed,
+        tensor("model.layers.0.q.qweight", "I32", 8, 64),
+        tensor("model.layers.0.q.scales", "BF16", 4, 64),
+        tensor("model.layers.0.q.qzeros", "I32", 4, 8),
+    )
+    assert found.parameters == 64 * 64
+    nvfp4 = {"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}
+    assert facts(TINY | nvfp4, tensor("model.layers.0.q.weight", "U8", 64, 32)).parameters == 64 * 64
+
+
+def test_parts_are_told_by_their_names() -> None:
+    """Vision towers, MTP layers, experts and the head, under the prefixes that multimodal models give them."""
+    found = facts(
+        TINY,
+        tensor("model.visual.blocks.0.attn.qkv.weight", "BF16", 1, 1),
+        tensor("mtp.layers.0.mlp.experts.0.up_proj.weight", "BF16", 2, 1),
+        tensor("model.language_model.layers.0.mlp.experts.3.up_proj.weight", "BF16", 4, 1),
+        tensor("model.language_model.layers.0.mlp.shared_expert.up_proj.weight", "BF16", 8, 1),
+        tensor("model.language_model.embed_tokens.weight", "BF16", 16, 1),
+        tensor("lm_head.weight", "BF16", 32, 1),
+    )
+    assert found.bytes.model_dump() == {
+        "senses": 2, "draft": 4, "experts": 8, "dense": 16, "embedding": 32, "head": 64,
+    }  # fmt: skip
+    assert found.active_bytes() is None, "which share of the experts a token uses is not told"
+
+
+def test_a_folder_is_read_from_its_headers_alone(checkpoint: Checkpoint) -> None:
+    """A tied embedding is read whole as the head; nothing beyond the header is there to be read."""
+    found = weights.read(checkpoint(TINY_TENSORS, TINY))
+    assert found.bytes.model_dump() == {
+        "dense": 2 * 64 * 64 * 2 + 64 * 4, "embedding": 128000, "experts": 0, "head": 0, "draft": 0, "senses": 0,
+    }  # fmt: skip
+    assert found.active_bytes() == found.bytes.total
+    assert (found.parameters, found.dtype, found.context) == (64000 + 8192 + 64, "bfloat16", 2048)
+    assert found.kv_bytes_per_token() == 2 * 2 * 2 * 16 * 2
+
+
+def test_a_changed_folder_is_read_again(checkpoint: Checkpoint) -> None:
+    """The same files give the same value, others a new one."""
+    folder = checkpoint(TINY_TENSORS, TINY)
+    first = weights.read(folder)
+    assert weights.read(folder) is first
+    checkpoint(TINY_TENSORS | {"lm_head.weight": ("BF16", [1000, 64])}, TINY)
+    assert weights.read(folder).bytes.head == 128000
+
+
+def test_shards_are_those_of_the_index(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    """Another copy beside them does not count; a missing one is told."""
+    folder = checkpoint(TINY_TENSORS, TINY)
+    (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
+    more = checkpoint({"lm_head.weight": ("BF16", [1000, 64])}, TINY, tmp_path / "more") / "model.safetensors"
+    more.rename(folder / "model-00002-of-00002.safetensors")
+    names = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    (folder / "consolidated.safetensors").write_bytes(b"another copy")
+    assert weights.read(folder).bytes.head == 128000
+    (folder / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(
+        ProfileError, match=r"incomplete: 1 of 2 files are not there, model-00002-of-00002\.safetensors"
+    ):
+        weights.read(folder)
+
+
+def entry(**changes: Any) -> bytes:
+    fields = {"dtype": "BF16", "shape": [2, 2], "data_offsets": [0, 8]} | changes
+    return json.dumps({"w": fields}).encode()
+
+
+@pytest.mark.parametrize("content", [
+    b"", b"short", (10**9).to_bytes(8, "little") + b"{}", (2**64 - 1).to_bytes(8, "little") + b"{}",
+    (2).to_bytes(8, "little") + b"[]", (2).to_bytes(8, "little") + b"{x", (1).to_bytes(8, "little") + b"\xff",
+    *((len(text)).to_bytes(8, "little") + text + bytes(8) for text in (
+        b"[" * 100_000, b'{"w": 1}', b'{"w": {}}', entry(dtype=5), entry(shape=[-1, 4]), entry(shape=[True, 4]),
+        entry(shape="ab"), entry(data_offsets=[0]), entry(data_offsets=[8, 0]), entry(data_offsets=[0, 9]),
+        entry(data_offsets=[0, 6]), entry(data_offsets=[0, 1e400]), entry(shape=[10**30]), b'{"w": ' + b"9" * 5000 + b"}",
+    )),
+], ids=lambda content: str(content[:40]))  # fmt: skip
+def test_a_malformed_header_is_an_error_that_names_the_file(content: bytes, tmp_path: Path) -> None:
+    """Cut off, lying about its length, no JSON, or contradicting itself."""
+    (tmp_path / "config.json").write_text(json.dumps(TINY))
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(ProfileError, match=r"model\.safetensors") as error:
+        weights.read(tmp_path)
+    assert error.value.code == "weights_unreadable"
+
+
+@pytest.mark.parametrize(("files", "told"), [
+    ({}, "config.json cannot be read"),
+    ({"config.json": "[]"}, "holds no JSON object"),
+    ({"config.json": "{"}, "does not hold valid JSON"),
+    ({"config.json": "{}"}, "holds no safetensors files"),
+    ({"config.json": "{}", "model.safetensors.index.json": "{}"}, "no weight_map"),
+    ({"config.json": "{}", "model.safetensors.index.json": '{"weight_map": {"w": "../x"}}'}, "no plain file name"),
+], ids=str)  # fmt: skip
+def test_a_folder_that_is_no_model_says_what_it_lacks(files: dict[str, str], told: str, tmp_path: Path) -> None:
+    """One clear error each."""
+    folder = tmp_path / "odd"
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    with pytest.raises(ProfileError, match=told):
+        weights.read(folder)
+
+
+def snapshot(home: Path, repository: str, commit: str = "c0ffee") -> Path:
+    """A place in the hub's cache, with `main` naming the commit."""
+    folder = home / "hub" / f"models--{repository.replace('/', '--')}"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text(commit)
+    return folder / "snapshots" / commit
+
+
+def test_a_model_is_found_in_the_cache_or_behind_a_mount(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    """By its id and revision; a path of the container through the profile's mounts; what is not here is Unread."""
+    cached = checkpoint(TINY_TENSORS, TINY, snapshot(tmp_path / "hf", "org/tiny"))
+    here = checkpoint(TINY_TENSORS, TINY, tmp_path / "models" / "tiny")
+    profile = Profile(
+        name="p", engine=EngineKind.VLLM, mounts=(Mount(source=str(tmp_path / "models"), target="/models"),),
+        models={
+            "target": ModelRef(path="/models/tiny"), "cached": ModelRef(hf="org/tiny"),
+            "pinned": ModelRef(hf="org/tiny", revision="c0ffee"), "old": ModelRef(hf="org/tiny", revision="gone"),
+            "absent": ModelRef(path="/nowhere/x"), "odd": ModelRef(hf="../../etc"),
+        },
+    )  # fmt: skip
+    found = weights.of_profile(profile, tmp_path / "hf")
+    assert [one.origin for one in found.values() if isinstance(one, WeightFacts)] == [
+        str(here), str(cached), str(cached),
+    ]  # fmt: skip
+    assert [one.reason for one in found.values() if isinstance(one, Unread)] == [
+        f"org/tiny at gone is not in the cache at {tmp_path / 'hf'}. `sparkdash pull` fetches it.",
+        "/nowhere/x is not on this box.",
+        f"../../etc is not in the cache at {tmp_path / 'hf'}. `sparkdash pull` fetches it.",
+    ]

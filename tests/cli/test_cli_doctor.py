@@ -1,0 +1,76 @@
+"""`sparkdash doctor` as its owner meets it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fake_daemon import FakeDaemon
+
+from sparkdash.cli.doctor import lines
+from sparkdash.doctor import CHECKS
+from sparkdash.domain.finding import Finding, Status
+
+Run = Callable[..., Any]
+
+
+def test_the_list_names_every_check_in_80_columns(sparkdash: Run) -> None:
+    """One sentence each, and nothing is examined for it."""
+    done = sparkdash("doctor", "--list")
+    assert done.code == 0
+    assert {line.split()[0] for line in done.out.splitlines() if not line.startswith(" ")} == set(CHECKS)
+    assert [line for line in done.out.splitlines() if len(line) > 80] == []
+    assert [each["name"] for each in sparkdash("doctor", "--list", "--json").json()] == list(CHECKS)
+
+
+def test_only_the_named_checks_run(sparkdash: Run, nobody: None) -> None:
+    """In their own order, as JSON with their counts."""
+    told = sparkdash("doctor", "settings", "architecture", "--json").json()
+    assert [one["name"] for one in told["findings"]] == ["architecture", "settings"]
+    assert sum(told["counts"].values()) == 2
+    assert set(told["findings"][0]) == {"name", "status", "evidence", "fix"}
+
+
+def test_an_unknown_check_is_told_with_the_nearest(sparkdash: Run) -> None:
+    """Exit code 3, as for every word that names nothing."""
+    done = sparkdash("doctor", "swapp")
+    assert done.code == 3
+    assert "There is no check 'swapp'" in done.err
+    assert "Did you mean swap?" in done.err
+
+
+def test_settings_that_are_not_valid_are_a_finding(sparkdash: Run, own_folders: Any) -> None:
+    """The doctor is who one asks when nothing else starts."""
+    (own_folders / "config" / "config.toml").write_text("prot = 1\n")
+    done = sparkdash("doctor", "settings", "daemon")
+    assert done.code == 5
+    assert re.search(r"^fail +settings", done.out, re.MULTILINE)
+    assert "prot" in done.out
+
+
+def test_the_daemon_is_asked(sparkdash: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is well while it runs what the settings say; otherwise a warning, and exit code 1."""
+    done = sparkdash("doctor", "daemon")
+    assert (done.code, done.out.split()[:2]) == (0, ["ok", "daemon"])
+    monkeypatch.setenv("SPARKDASH_RUNTIME", "docker")
+    done = sparkdash("doctor", "daemon")
+    assert (done.code, done.out.split()[:2]) == (1, ["warn", "daemon"])
+
+
+def test_no_daemon_is_no_fault(sparkdash: Run, nobody: None) -> None:
+    """It says how to start one, and exits 0."""
+    done = sparkdash("doctor", "daemon")
+    assert done.code == 0
+    assert "No sparkdash daemon answers" in done.out
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100])
+def test_evidence_is_folded_and_a_cure_stays_one_line(columns: int) -> None:
+    """A cure is there to be copied."""
+    fix = "echo " + "word " * 40
+    found = [Finding(name="engine-ports", status=Status.FAIL, evidence="a word " * 60, fix=fix.strip())]
+    shown = list(lines(found, columns))
+    assert [line for line in shown if len(line) > columns] == [f"         fix: {fix.strip()}"]
+    assert shown[-1] == "1 fail"

@@ -1,0 +1,142 @@
+"""Every planted defect is found by its check, and by no other; a healthy box has none."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from sparkdash.doctor import CHECKS, podman_info
+from sparkdash.doctor.checks.cdi import REFRESH, TOOLKIT
+from sparkdash.doctor.facts import DaemonSeen, Disk, Listener, ProfilesSeen
+from sparkdash.domain.finding import Status
+from sparkdash.host.command import Done
+from sparkdash.units import GIB
+
+
+def _load() -> Any:
+    spec = importlib.util.spec_from_file_location("doctor_box", Path(__file__).with_name("conftest.py"))
+    assert spec
+    assert spec.loader
+    module = sys.modules.setdefault("doctor_box", importlib.util.module_from_spec(spec))
+    spec.loader.exec_module(module)
+    return module
+
+
+box = _load()
+NFS = "24 1 259:2 / / rw - ext4 /dev/nvme0n1p2 rw\n90 24 0:51 / /home rw,relatime shared:9 - nfs4 nas:/home rw\n"
+GRAPH = "/home/lab/.local/share/containers/storage"
+WEIGHTS, CACHE, TOKEN = (f"/home/lab/.cache/{name}" for name in ("huggingface", "sparkdash", "huggingface/token"))
+OTHER = "/etc/cdi/nvidia.yaml"
+OURS = "/run/cdi/nvidia.yaml"
+IB = "/sys/class/infiniband"
+
+
+class Defect(NamedTuple):
+    """What is wrong, which check finds it, how bad it is, and words of its evidence and of its cure."""
+
+    plant: Callable[[Any], object]
+    check: str
+    status: Status
+    evidence: str
+    fix: str | None = None
+    also: frozenset[str] = frozenset()
+    """Other checks that see the same, or can say no more."""
+
+
+def _ports(spark: Any) -> None:
+    spark.set(engine_ports=(18000, 18009))
+    spark.ports = [Listener(18000, "127.0.0.1", 5, "vllm")]
+
+
+DEFECTS = {
+    "podman is missing": Defect(lambda s: s.commands.pop(podman_info.COMMAND), "podman", Status.FAIL, "not installed", "apt install podman", also=frozenset({"images", "cdi-version"})),
+    "podman is old": Defect(lambda s: s.commands.update({podman_info.COMMAND: box.info(version="3.4.4")}), "podman", Status.FAIL, "podman 3.4.4", "only-upgrade", also=frozenset({"cdi-version"})),
+    "podman hangs": Defect(lambda s: s.commands.update({podman_info.COMMAND: TimeoutError()}), "podman", Status.FAIL, "did not answer within 15 s", "reboot", also=frozenset({"images", "cdi-version"})),
+    "podman's lock is another version's": Defect(lambda s: s.commands.update({podman_info.COMMAND: Done(125, "", "Error: failed to open 2048 locks in /libpod_rootless_lock_1000: numerical result out of range")}), "podman", Status.FAIL, "2048 locks", "rm /dev/shm/libpod_rootless_lock_1000", also=frozenset({"images", "cdi-version"})),
+    "podman speaks in riddles": Defect(lambda s: s.commands.update({podman_info.COMMAND: Done(0, "<html>", "")}), "podman", Status.FAIL, "fails: status 0", also=frozenset({"images", "cdi-version"})),
+    "docker does not answer": Defect(lambda s: (s.set(runtime="docker"), s.commands.update({("docker", "version", "--format", "{{.Server.Version}}"): Done(1, "", "Cannot connect to the Docker daemon")})), "podman", Status.FAIL, "Cannot connect", "systemctl start docker"),
+    "images on NFS": Defect(lambda s: s.write("/proc/self/mountinfo", NFS), "images", Status.FAIL, "network file system", "graphroot =", also=frozenset({"weights"})),
+    "images are copied whole": Defect(lambda s: s.commands.update({podman_info.COMMAND: box.info(driver="vfs")}), "images", Status.WARN, "vfs", 'driver = "overlay"'),
+    "no room for images": Defect(lambda s: s.disks.update({GRAPH: Disk(900 * GIB, 3 * GIB)}), "images", Status.FAIL, "3.0 GiB of 900.0 GiB free", "image prune"),
+    "little room for images": Defect(lambda s: s.disks.update({GRAPH: Disk(900 * GIB, 41 * GIB)}), "images", Status.WARN, "41.0 GiB", "image prune"),
+    "no CDI spec": Defect(lambda s: s.remove(OURS), "cdi", Status.FAIL, "No CDI spec offers nvidia.com/gpu", "restart nvidia-cdi-refresh", also=frozenset({"cdi-version", "cdi-driver"})),
+    "a CDI spec without `all`": Defect(lambda s: s.write(OURS, box.cdi_spec(devices=("0",))), "cdi", Status.FAIL, "and not nvidia.com/gpu=all", "nvidia-cdi-refresh"),
+    "a CDI spec that is none": Defect(lambda s: s.write(OTHER, "cdiVersion: [\n"), "cdi", Status.FAIL, f"{OTHER} is no CDI spec", f"sudo rm {OTHER}"),
+    "two CDI specs": Defect(lambda s: s.write(OTHER, box.cdi_spec()), "cdi", Status.NOTE, f"{OURS} wins over {OTHER}", f"sudo rm {OTHER}"),
+    "a CDI spec that this podman cannot read": Defect(lambda s: s.write(OURS, box.cdi_spec(version="0.7.0")), "cdi-version", Status.FAIL, "podman reads from 5.1 on", "FEATURE_FLAGS=no-additional-gids"),
+    "a hand-made spec gone stale": Defect(lambda s: (s.remove(OURS), s.write(OTHER, box.cdi_spec(driver="570.86.16"))), "cdi-driver", Status.FAIL, "is for driver 570.86.16, and 580.142 runs", "cdi generate --output"),
+    "a stale spec that does not win": Defect(lambda s: s.write(OTHER, box.cdi_spec(driver="570.86.16")), "cdi-driver", Status.WARN, "570.86.16", f"sudo rm {OTHER}", also=frozenset({"cdi"})),
+    "no toolkit": Defect(lambda s: s.commands.pop(TOOLKIT), "toolkit", Status.WARN, "nvidia-ctk is not here", "nvidia-container-toolkit-base"),
+    "a toolkit that renews nothing": Defect(lambda s: s.remove(REFRESH), "toolkit", Status.NOTE, "1.18.2", "After a driver upgrade"),
+    "no driver": Defect(lambda s: s.remove("/proc/driver/nvidia/version"), "driver", Status.FAIL, "No NVIDIA driver is loaded", "ubuntu-drivers", also=frozenset({"gpu-power", "cdi-driver"})),
+    "the driver was upgraded under us": Defect(lambda s: s.gpu.clear(), "driver", Status.FAIL, "NVML does not answer", "sudo reboot", also=frozenset({"gpu-power"})),
+    "libraries of another driver": Defect(lambda s: s.gpu.__setitem__(0, box.IDLE.model_copy(update={"driver": "580.159.03"})), "driver", Status.FAIL, "libraries are of 580.159.03", "sudo reboot"),
+    "another GPU": Defect(lambda s: s.gpu.__setitem__(0, box.IDLE.model_copy(update={"name": "NVIDIA RTX 4090"})), "driver", Status.NOTE, "not the GB10"),
+    "the stuck low-power state": Defect(lambda s: s.gpu.__setitem__(slice(None), [box.STUCK] * 3), "gpu-power", Status.FAIL, "96 % busy, 799 MHz, 19.5 W, held back by nothing", "Unplug"),
+    "cgroups v1": Defect(lambda s: s.remove("/sys/fs/cgroup/cgroup.controllers"), "cgroups", Status.WARN, "not v2", "unified_cgroup_hierarchy"),
+    "memory is not delegated": Defect(lambda s: s.write("/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/cgroup.controllers", "cpu pids\n"), "cgroups", Status.WARN, "memory not delegated", "Delegate=yes"),
+    "no subordinate ids": Defect(lambda s: s.write("/etc/subgid", "other:100000:65536\n"), "rootless", Status.FAIL, "0 in /etc/subgid", "--add-subgids"),
+    "no linger": Defect(lambda s: s.remove("/var/lib/systemd/linger/lab"), "linger", Status.WARN, "last logout", "enable-linger"),
+    "RDMA without locked memory": Defect(lambda s: s.changes.update(memlock=8 << 20), "memlock", Status.NOTE, "at most 8 MiB", "memlock unlimited"),
+    "half a cable": Defect(lambda s: s.write(f"{IB}/roceP2p1s0f1/ports/1/state", "1: DOWN\n"), "roce", Status.WARN, "down roceP2p1s0f1 (1: DOWN)", "ibdev2netdev"),
+    "little memory": Defect(lambda s: s.write("/proc/meminfo", box.meminfo(MemAvailable=6 << 20, Cached=1 << 20)), "memory", Status.WARN, "6.0 GiB available", "status"),
+    "huge pages": Defect(lambda s: s.write("/proc/meminfo", box.meminfo() + "HugePages_Total: 8192\nHugepagesize: 2048 kB\n"), "memory", Status.WARN, "16.0 GiB are kept as huge pages", "nr_hugepages=0"),
+    "memory full of page cache": Defect(lambda s: s.write("/proc/meminfo", box.meminfo(MemFree=3 << 20, Cached=90 << 20)), "page-cache", Status.NOTE, "90.0 GiB page cache", "drop_caches"),
+    "swap on disk": Defect(lambda s: s.write("/proc/swaps", "Filename Type Size Used Priority\n/swap.img file 16777212 0 -2\n"), "swap", Status.NOTE, "/swap.img 16.0 GiB", "swapoff"),
+    "swapped out": Defect(lambda s: s.write("/proc/swaps", "Filename Type Size Used Priority\n/swap.img file 16777212 4194304 -2\n"), "swap", Status.WARN, "4.0 GiB used", "swapoff"),
+    "nobody watches memory": Defect(lambda s: s.remove("/proc/812/comm"), "oom-guard", Status.WARN, "Neither earlyoom", "apt install earlyoom"),
+    "only systemd-oomd": Defect(lambda s: s.write("/proc/812/comm", "systemd-oomd\n"), "oom-guard", Status.NOTE, "cgroups", "apt install earlyoom"),
+    "strict overcommit": Defect(lambda s: s.write("/proc/sys/vm/overcommit_memory", "2\n"), "vm", Status.WARN, "overcommit_memory is 2", "overcommit_memory=0"),
+    "a greedy kernel": Defect(lambda s: s.write("/proc/sys/vm/min_free_kbytes", "6500000\n"), "vm", Status.WARN, "6.2 GiB", "min_free_kbytes"),
+    "memory stalls": Defect(lambda s: s.write("/proc/pressure/memory", "some avg10=60.00\nfull avg10=41.50 avg60=1.00 avg300=0.00 total=9\n"), "pressure", Status.WARN, "42 %", "stop"),
+    "a kernel without PSI": Defect(lambda s: s.remove("/proc/pressure/memory"), "pressure", Status.NOTE, "does not measure", "psi=1"),
+    "no room for weights": Defect(lambda s: s.disks.update({WEIGHTS: Disk(900 * GIB, 2 * GIB)}), "weights", Status.FAIL, "no model fits", "hf cache"),
+    "little room for weights": Defect(lambda s: s.disks.update({WEIGHTS: Disk(900 * GIB, 40 * GIB)}), "weights", Status.WARN, "40.0 GiB", "hf cache"),
+    "weights on NFS": Defect(lambda s: (s.set(hf_home=Path("/mnt/nas/hf")), s.write("/mnt/nas/hf/token", "x"), s.write("/proc/self/mountinfo", NFS.replace(" /home ", " /mnt/nas "))), "weights", Status.WARN, "network file system", "hf_home"),
+    "no room for kernels": Defect(lambda s: s.disks.update({CACHE: Disk(900 * GIB, GIB)}), "cache", Status.WARN, "1.0 GiB free", "du -sh"),
+    "a stranger on our port": Defect(lambda s: s.ports.append(Listener(8484, "0.0.0.0", 4711, "ollama")), "port", Status.FAIL, "8484 is held by ollama (pid 4711)", "SPARKDASH_PORT"),
+    "somebody else's program on our port": Defect(lambda s: s.ports.append(Listener(8484, "0.0.0.0")) or s.changes.update(daemon=DaemonSeen("", problem="No sparkdash daemon answers.")), "port", Status.FAIL, "a program of another user", "SPARKDASH_PORT", also=frozenset({"daemon"})),
+    "no free engine ports": Defect(_ports, "engine-ports", Status.WARN, "9 of 18000-18009 free; held: 18000 by vllm (pid 5)", "engine_ports"),
+    "broken profiles": Defect(lambda s: setattr(s, "seen", ProfilesSeen(40, 3, 1, 0)), "profiles", Status.WARN, "3 problems, 1 errors", "profiles check"),
+    "settings that are not valid": Defect(lambda s: s.changes.update(settings_problem="config.toml: prot: Extra inputs are not permitted."), "settings", Status.FAIL, "prot"),
+    "a daemon of yesterday": Defect(lambda s: s.changes.update(daemon=DaemonSeen("x", "0.0.1", 77, "http://127.0.0.1:8484/v1", "podman")), "daemon", Status.WARN, "is 0.0.1", "stop --daemon"),
+    "a daemon with other settings": Defect(lambda s: s.changes.update(daemon=DaemonSeen("x", box.__version__, 77, "http://127.0.0.1:8484/v1", "docker")), "daemon", Status.WARN, "uses docker", "stop --daemon"),
+    "a token that all may read": Defect(lambda s: s.write(TOKEN, "x", mode=0o644), "hf-token", Status.WARN, "(mode 644)", "chmod 600"),
+    "no token": Defect(lambda s: s.remove(TOKEN), "hf-token", Status.NOTE, "None", "hf auth login"),
+    "another processor": Defect(lambda s: s.changes.update(machine="x86_64"), "architecture", Status.NOTE, "x86_64"),
+    "another system": Defect(lambda s: s.remove("/etc/dgx-release"), "system", Status.NOTE, "not DGX OS"),
+}  # fmt: skip
+
+
+async def test_a_healthy_spark_has_no_finding(spark: Any) -> None:
+    """Not even a note, and each check says what it saw."""
+    found = await spark.examine()
+    assert {one.name: one.status.value for one in found if one.status is not Status.OK} == {}
+    assert {one.name for one in found} == set(CHECKS)
+    assert all(one.evidence.endswith(".") and one.fix is None for one in found)
+
+
+@pytest.mark.parametrize("defect", DEFECTS.values(), ids=DEFECTS.keys())
+async def test_a_planted_defect_is_found_by_its_check(spark: Any, defect: Defect) -> None:
+    """With the evidence and the cure, and no check that it does not concern changes its mind."""
+    defect.plant(spark)
+    found = [one for one in await spark.examine() if one.status is not Status.OK]
+    hits = [one for one in found if one.name == defect.check and one.status is defect.status]
+    assert [one for one in hits if defect.evidence in one.evidence], found
+    if defect.fix is not None:
+        assert defect.fix in (hits[0].fix or "")
+    assert "\n" not in (hits[0].fix or "")
+    stray = {one.name for one in found} - {defect.check} - defect.also
+    if spark.settings.runtime == "podman":  # docker makes notes of all that is about podman
+        assert stray == set()
+
+
+def test_every_check_that_can_fail_has_a_defect() -> None:
+    """A check nobody has seen finding something is a guess."""
+    assert {defect.check for defect in DEFECTS.values()} == set(CHECKS)
+    assert len(DEFECTS) >= 20

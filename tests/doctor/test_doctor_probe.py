@@ -1,0 +1,160 @@
+"""The look at the box: its limits, what it leaves alone, and the real one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from sparkdash.doctor import CHECKS, Probe, examine, podman_info, senses
+from sparkdash.doctor.facts import Disk, Unread, file_system
+from sparkdash.doctor.patience import within
+from sparkdash.domain.finding import Status
+from sparkdash.errors import AdmissionError
+from sparkdash.settings import Settings
+
+
+async def test_only_what_is_asked_for_is_read(spark: Any) -> None:
+    """`doctor swap` starts no podman and wakes no GPU."""
+
+    async def looks() -> list[Any]:
+        raise AssertionError("nobody asked for the GPU")
+
+    spark.changes = {"looks": looks}
+    (found,) = await spark.examine("swap")
+    assert (found.name, found.status) == ("swap", Status.OK)
+    assert spark.asked == []
+
+
+async def test_a_name_that_is_no_check_is_told_with_the_nearest(spark: Any) -> None:
+    """And nothing is read."""
+    with pytest.raises(AdmissionError, match="no check 'swapp'") as told:
+        await spark.examine("swapp")
+    assert told.value.hint == "Did you mean swap?"
+
+
+async def test_a_disk_that_never_answers_holds_up_only_its_own_checks(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dead NFS server: the thread is left behind, the finding is unknown, and says why."""
+    monkeypatch.setattr(within, "__kwdefaults__", {"limit_s": 0.2})
+    stuck = threading.Event()
+
+    def disk(_path: object) -> Disk:
+        stuck.wait(30)
+        return Disk(1, 1)
+
+    spark.changes = {"disk": disk}
+    found = {one.name: one for one in await spark.examine("weights", "cache", "swap", "memory")}
+    stuck.set()
+    assert found["weights"].status is found["cache"].status is Status.UNKNOWN
+    assert "/home/lab/.cache/huggingface did not answer within 0.2 s" in found["weights"].evidence
+    assert found["swap"].status is found["memory"].status is Status.OK
+
+
+async def test_a_real_command_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deadline is the child's, not only ours."""
+    monkeypatch.setattr(senses, "COMMAND_S", 0.2)
+    with pytest.raises(TimeoutError):
+        await senses.command(["sleep", "60"])
+
+
+async def test_a_file_that_may_not_be_read_is_unknown(spark: Any) -> None:
+    """Root may read everything, so the refusal is the file's own: a folder where a file should be."""
+    spark.remove("/proc/swaps")
+    (spark.root / "proc/swaps").mkdir()
+    (found,) = await spark.examine("swap")
+    assert found.status is Status.UNKNOWN
+    assert "proc/swaps cannot be read: Is a directory" in found.evidence
+
+
+async def test_a_file_that_no_check_foresaw_does_not_hide_the_others(spark: Any) -> None:
+    """A stumbling check is unknown, and says over what."""
+    spark.write("/proc/swaps", "Filename\nnonsense\n")
+    found = {one.name: one for one in await spark.examine("swap", "memory")}
+    assert found["swap"].status is Status.UNKNOWN
+    assert "IndexError" in found["swap"].evidence
+    assert found["memory"].status is Status.OK
+
+
+async def test_secrets_are_not_read(spark: Any) -> None:
+    """Neither the token's file nor a variable's value is anywhere in the facts or the findings."""
+    spark.changes = {"environment": {"HF_TOKEN": "hf_variable", "EMPTY": ""}}
+    facts = await spark.probe.look(CHECKS.values())
+    assert "hf_this_is_never_read" not in repr(facts)
+    assert "hf_variable" not in repr(facts)
+    assert facts.environment == frozenset({"HF_TOKEN"})
+    spark.remove("/home/lab/.cache/huggingface/token")
+    (found,) = await spark.examine("hf-token")
+    assert found.evidence.startswith("HF_TOKEN is set here")
+
+
+async def test_this_box_is_examined_in_a_few_seconds_and_every_check_answers() -> None:
+    """The real thing, whatever box this is: no check fails by itself, none asks for what it did not declare."""
+    found = await examine(Probe(settings=Settings()))
+    assert {one.name for one in found} == set(CHECKS)
+    assert [one for one in found if "check itself failed" in one.evidence] == []
+    assert all(one.fix for one in found if one.status in (Status.WARN, Status.FAIL))
+
+
+async def test_the_real_listeners_name_this_process() -> None:
+    """A port of ours, our pid, our program."""
+    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    (mine,) = [one for one in senses.listeners() if one.port == port]
+    server.close()
+    assert mine.pid is not None
+    assert mine.address == "127.0.0.1"
+
+
+async def test_a_busy_gpu_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three looks while it is busy, one while it is not: the stuck state cannot be told from a single look."""
+    from sparkdash.domain.metric import Gpu
+    from sparkdash.host.reader import GpuReading
+
+    class Nvml:
+        utilization = 0.95
+
+        def __init__(self, *, deadline_s: float) -> None:
+            self.closed = False
+
+        async def read(self) -> GpuReading:
+            return GpuReading(Gpu(utilization=Nvml.utilization))
+
+        def close(self) -> None:
+            self.closed = True
+
+    monkeypatch.setattr(senses, "Nvml", Nvml)
+    monkeypatch.setattr(senses, "APART_S", 0.0)
+    assert len(await senses.looks()) == 3
+    Nvml.utilization = 0.2
+    assert len(await senses.looks()) == 1
+
+
+async def test_waiting_ends_also_when_the_work_raises() -> None:
+    """The reason is the answer."""
+
+    def work() -> int:
+        raise OSError("stale file handle")
+
+    answer = await within("x", work)
+    assert isinstance(answer, Unread)
+    assert str(answer) == "x cannot be read: stale file handle"
+
+
+def test_the_file_system_is_that_of_the_innermost_mount() -> None:
+    """With spaces as the kernel writes them, and without taking /homework for /home."""
+    text = "1 0 8:1 / / rw - ext4 a rw\n2 1 8:2 / /home rw - nfs b rw\n3 1 8:3 / /my\\040disk rw master:2 - xfs c rw\nbad line\n"
+    assert file_system("/home/lab/x", text) == "nfs"
+    assert file_system("/homework", text) == "ext4"
+    assert file_system("/my disk/y", text) == "xfs"
+    assert file_system("/x", "") is None
+
+
+def test_versions_are_compared_as_numbers() -> None:
+    """4.10 is after 4.9, and what a distribution adds does not count."""
+    assert podman_info.numbers("4.10.1") > podman_info.numbers("4.9.3+ds1-1ubuntu0.2")
+    assert podman_info.numbers("5.1") >= (5, 1)
+    assert podman_info.numbers("") == ()

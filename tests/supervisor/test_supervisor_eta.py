@@ -1,0 +1,173 @@
+"""How far, and how long still: only what was seen is said, it never goes back, and it is never full too soon."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparkdash.domain.engine import LoadProgress
+from sparkdash.domain.swap import Step, SwapPhase
+from sparkdash.supervisor.eta import NEARLY, Course, Estimate, Steps
+
+STAGES = ("download", "weights", "compile", "kv", "graphs", "warmup", "http", "ready")
+
+
+def steps(**seconds: float) -> Steps:
+    """In this order; "_" stands for a space."""
+    return tuple(Step(name=name.replace("_", " "), s=s) for name, s in seconds.items())
+
+
+def says(course: Course, stage: str, at: float, fraction: float | None = None) -> None:
+    """The log tells of a stage."""
+    course.heard(LoadProgress(stage=stage, fraction=fraction), at)
+
+
+ONCE = steps(reclaim=2, create=1, start=10, weights=60, weights_done=7, compile=20, warm=5)
+SLOWER = steps(reclaim=2, create=1, start=10, weights=90, weights_done=7, compile=20, warm=5)
+
+
+def test_nothing_known_is_nothing_said() -> None:
+    """A first load without a need: no share and no time, whatever its log says."""
+    course = Course()
+    course.enter(SwapPhase.LOAD, 0)
+    says(course, "weights", 5, 0.8)
+    assert course.estimate(30) == Estimate(None, None, None, None)
+    assert course.learned_from == 0
+
+
+def test_a_first_load_moves_with_the_memory_that_it_takes() -> None:
+    """Against the need, where one is known; it does not shrink with the engine, and is not full before it is ready."""
+    course = Course(needs=100)
+    course.enter(SwapPhase.LOAD, 0)
+    assert course.estimate(0).fraction is None
+    for taken, share in ((10, 0.1), (60, 0.6), (40, 0.6), (130, NEARLY)):
+        course.took(taken)
+        assert course.estimate(1) == Estimate(share)
+
+
+def test_one_earlier_load_tells_what_is_left_and_no_spread() -> None:
+    """What that load still took from the same step on, less what has passed of this step."""
+    course = Course([ONCE])
+    course.enter(SwapPhase.RECLAIM, 0)
+    assert course.estimate(0) == Estimate(0.0, 105)
+    course.enter(SwapPhase.CREATE, 2)
+    course.enter(SwapPhase.LOAD, 3)
+    assert course.estimate(8).eta_s == 97
+    says(course, "weights", 13)
+    estimate = course.estimate(43)
+    assert (estimate.eta_s, estimate.low_s, estimate.high_s) == (62, None, None)
+    assert estimate.fraction == 43 / 105
+
+
+def test_several_earlier_loads_tell_the_spread() -> None:
+    """Median, least and most of what each of them still took."""
+    course = Course([ONCE, SLOWER, ONCE])
+    course.enter(SwapPhase.LOAD, 0)
+    says(course, "weights", 10)
+    assert course.estimate(40)[1:] == (62, 62, 92)
+    assert course.estimate(85)[1:] == (32, 32, 47), "a step that takes longer than ever leaves the steps after it"
+
+
+def test_the_log_s_own_share_corrects_what_was_learned() -> None:
+    """A load of twice the usual speed: the further its weights, the less the learned time counts."""
+    course = Course([ONCE])
+    course.enter(SwapPhase.LOAD, 0)
+    says(course, "weights", 10, 0.0)
+    says(course, "weights", 25, 0.5)
+    assert course.estimate(25).eta_s == 32 + 0.5 * 45 + 0.5 * 15
+    says(course, "weights", 37, 0.9)
+    assert abs((course.estimate(37).eta_s or 0) - (32 + 0.1 * 33 + 0.9 * 3)) < 1e-9
+
+
+def test_a_load_that_goes_as_it_went_is_foretold_exactly() -> None:
+    """Also between two shards, and when the log speaks first at 10 %."""
+    course = Course([ONCE])
+    course.enter(SwapPhase.LOAD, 0)
+    says(course, "weights", 10, 0.1)
+    says(course, "weights", 40, 0.55)
+    assert abs((course.estimate(40).eta_s or 0) - 62) < 1e-9
+    says(course, "weights", 70, 1.0)
+    assert course.estimate(70).eta_s == 32
+    says(course, "weights", 72, 1.0)
+    assert course.estimate(73).eta_s == 29
+
+
+def test_a_stage_that_comes_back_is_a_step_of_its_own() -> None:
+    """A drafter's weights after the target's; and the record of it is what the next load is measured by."""
+    course = Course()
+    course.enter(SwapPhase.LOAD, 0)
+    for at, stage, share in ((1, "weights", 0.0), (5, "weights", 1.0), (6, "weights", 0.0), (8, "weights", 1.0)):
+        says(course, stage, at, share)
+    course.enter(SwapPhase.WARM, 9)
+    says(course, "compile", 10)
+    record = course.steps(11)
+    assert record == steps(start=1, weights=4, weights_done=1, weights_2=2, weights_done_2=1, warm=2)
+    again = Course([record])
+    again.enter(SwapPhase.LOAD, 0)
+    for at, share in ((1, 0.0), (5, 1.0), (6, 0.0)):
+        says(again, "weights", at, share)
+    assert again.estimate(6).eta_s == 5
+
+
+def test_the_drain_is_no_step() -> None:
+    """It is neither in what was done nor in what is left."""
+    course = Course([ONCE])
+    course.enter(SwapPhase.DRAIN, 0)
+    assert course.estimate(100) == Estimate(0.0, 105)
+    course.enter(SwapPhase.STOP, 100)
+    course.enter(SwapPhase.RECLAIM, 104)
+    assert course.estimate(104) == Estimate(4 / 109, 105)
+    assert [s.name for s in course.steps(105)] == ["stop", "reclaim"]
+
+
+def test_a_stage_never_seen_before_leaves_what_comes_after_the_last_known_one() -> None:
+    """A new version prints a new line."""
+    course = Course([ONCE])
+    course.enter(SwapPhase.LOAD, 0)
+    says(course, "weights", 10)
+    says(course, "download", 70)
+    assert course.estimate(90).eta_s == 32
+
+
+moments = st.lists(
+    st.tuples(
+        st.floats(0, 50),
+        st.one_of(
+            st.sampled_from(list(SwapPhase)),
+            st.tuples(st.sampled_from(STAGES), st.one_of(st.none(), st.floats(0, 1))),
+            st.integers(0, 200),
+        ),
+    ),
+    max_size=25,
+)
+pasts = st.lists(
+    st.lists(
+        st.builds(Step, name=st.sampled_from([*SwapPhase, "start", *STAGES, "weights done"]), s=st.floats(0, 500)),
+        unique_by=lambda step: step.name,
+        max_size=8,
+    ).map(tuple),
+    max_size=4,
+)
+
+
+@given(pasts, moments, st.one_of(st.none(), st.integers(1, 100)))
+def test_whatever_happens_it_never_goes_back_and_is_never_full(
+    past: list[Steps], what: list, needs: int | None
+) -> None:  # type: ignore[type-arg]
+    """In any order of phases and lines: monotone, below 1, low <= eta <= high, None where nothing is known."""
+    course, now, before = Course(past, needs=needs), 0.0, 0.0
+    for pause, move in what:
+        now += pause
+        if isinstance(move, SwapPhase):
+            course.enter(move, now)
+        elif isinstance(move, int):
+            course.took(move)
+        else:
+            says(course, move[0], now, move[1])
+        found = course.estimate(now)
+        assert found.fraction is None or before <= found.fraction <= NEARLY
+        before = found.fraction or before
+        assert (found.eta_s is None) == (not past)
+        assert past or needs or found.fraction is None
+        if found.low_s is not None and found.high_s is not None and found.eta_s is not None:
+            assert 0 <= found.low_s <= found.eta_s <= found.high_s

@@ -1,0 +1,224 @@
+"""What a load takes is measured, kept, and only believed when it can be nobody else's."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.footprint import LONG_PROMPT, Measure
+from sparkdash.domain.lease import Request, RequestState
+from sparkdash.errors import HostError
+from sparkdash.host.reader import GpuReading
+from sparkdash.store import Store
+from sparkdash.supervisor.footprint import Look, held, spoilt
+from sparkdash.units import GIB, MIB
+
+
+def pid(profile: str) -> int:
+    """Of this profile's fake engine."""
+    return zlib.crc32(profile.encode())
+
+
+@pytest.fixture
+def store() -> Store:
+    """Without a file: it learns, and keeps nothing."""
+    return Store(lambda _: None)
+
+
+@pytest.fixture
+def kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Every load that was recorded, as it was."""
+    records: list[Any] = []
+    monkeypatch.setattr(store, "record_load", lambda seen, *_: records.append(seen))
+    return records
+
+
+def request(profile: str, prompt: int, cached: int = 0) -> Request:
+    """One that is over."""
+    return Request(
+        id="r", client="curl", profile=profile, route="/v1/chat/completions", state=RequestState.DONE, started_at=0,
+        prompt_tokens=prompt, cached_tokens=cached,
+    )  # fmt: skip
+
+
+async def weighed(house: Any, name: str) -> None:
+    """Bring it up, and let it be weighed."""
+    await house.leased(name)
+    await house.settled()
+    await house.clock.rest()
+
+
+async def test_what_a_load_takes_is_learned_from_memavailable(house: Any, make_profile: Any, store: Store) -> None:
+    """The fake box knows no processes: 40 GiB fell, 40 GiB are learned, and the next load is held against them."""
+    await house.open(make_profile("a"), store=store)
+    await weighed(house, "a")
+    found = store.footprint(house.supervisor.engines["a"].fingerprint)
+    assert found is not None
+    assert (found.steady_bytes, found.peak_bytes, found.loads) == (40 * GIB, 40 * GIB, 1)
+    assert found.measure is Measure.AVAILABLE
+
+
+async def test_what_others_took_meanwhile_is_not_the_engine_s(house: Any, make_profile: Any, store: Store) -> None:
+    """A browser that grows by 5 GiB during the load is taken off."""
+    house.reader.others = 3 * GIB
+    await house.open(make_profile("a"), store=store)
+    asking = house.ask("a")
+    await house.loads("a")
+    house.reader.others = 8 * GIB
+    await house.clock.drive(asking.granted())
+    await asking.leave()
+    await house.clock.rest()
+    found = store.footprint(house.supervisor.engines["a"].fingerprint)
+    assert found is not None
+    assert found.steady_bytes == 40 * GIB
+
+
+async def test_the_peak_is_the_dip_below_what_is_left_when_ready(house: Any, make_profile: Any, kept: list[Any], store: Store) -> None:  # fmt: skip
+    """6 GiB that were taken for a while and given back count for the peak alone; the curve shows them."""
+    await house.open(make_profile("a"), store=store)
+    asking = house.ask("a")
+    await house.loads("a")
+    house.reader.others = 6 * GIB
+    for _ in range(3):
+        house.clock.step()
+        await house.clock.rest()
+    house.reader.others = 0
+    await house.clock.drive(asking.granted())
+    await asking.leave()
+    await house.clock.rest()
+    (seen,) = kept
+    assert (seen.steady_bytes, seen.peak_bytes) == (40 * GIB, 46 * GIB)
+    assert max(taken for _, taken in seen.curve) == 46 * GIB
+    assert [at for at, _ in seen.curve] == sorted(at for at, _ in seen.curve)
+
+
+async def test_a_curve_stays_short(
+    house: Any, make_profile: Any, kept: list[Any], store: Store, behaviour: Any
+) -> None:
+    """Ten minutes at two looks a second are at most 200 points from the first to the last."""
+    house.runtime.zoo["slow"] = behaviour(load_s=600)
+    await house.open(make_profile("slow"), store=store, no_progress_s=900)
+    await weighed(house, "slow")
+    (seen,) = kept
+    assert 100 <= len(seen.curve) < 200
+    assert seen.curve[-1][0] > 590
+
+
+async def test_the_engine_s_own_processes_are_believed_over_the_box_s_noise(
+    house: Any, make_profile: Any, store: Store
+) -> None:
+    """NVML tells 39.5 GiB and MemAvailable fell by 40: less than a GiB apart is noise; more is memory no process shows."""
+    house.reader.reading = GpuReading(None, {pid("a"): 39 * GIB, pid("b"): 39 * GIB})
+    house.reader.own = 39 * GIB + 512 * MIB
+    await house.open(make_profile("a"), make_profile("b", gib=50), store=store)
+    await weighed(house, "a")
+    found = store.footprint(house.supervisor.engines["a"].fingerprint)
+    assert found is not None
+    assert (found.steady_bytes, found.measure) == (39 * GIB + 512 * MIB, Measure.PROCESSES)
+    await weighed(house, "b")
+    pinned = store.footprint(house.supervisor.engines["b"].fingerprint)
+    assert pinned is not None
+    assert (pinned.steady_bytes, pinned.measure) == (50 * GIB, Measure.AVAILABLE)
+
+
+async def test_host_memory_alone_is_not_what_an_engine_on_the_gpu_holds(
+    house: Any, make_profile: Any, store: Store
+) -> None:
+    """Where NVML is silent its processes show 2 GiB of 40: that is not learned. An engine without GPU shows all it has."""
+    house.reader.own = 2 * GIB
+    await house.open(make_profile("a"), make_profile("cpu", gib=2, gpu=False), store=store)
+    await weighed(house, "a")
+    found = store.footprint(house.supervisor.engines["a"].fingerprint)
+    assert found is not None
+    assert (found.steady_bytes, found.measure) == (40 * GIB, Measure.AVAILABLE)
+    await weighed(house, "cpu")
+    on_cpu = store.footprint(house.supervisor.engines["cpu"].fingerprint)
+    assert on_cpu is not None
+    assert (on_cpu.steady_bytes, on_cpu.measure) == (2 * GIB, Measure.PROCESSES)
+
+
+async def test_a_long_prompt_has_it_weighed_again(house: Any, make_profile: Any, store: Store) -> None:
+    """After 8k computed tokens it holds 3 GiB more; short and cached prompts, and other engines' requests, change nothing."""
+    house.reader.reading = GpuReading(None, {pid("a"): GIB})
+    house.reader.own = 40 * GIB
+    await house.open(make_profile("a"), store=store)
+    await weighed(house, "a")
+    fingerprint = house.supervisor.engines["a"].fingerprint
+    house.reader.own = 43 * GIB
+    for other in (request("a", LONG_PROMPT - 1), request("a", 4 * LONG_PROMPT, 4 * LONG_PROMPT), request("b", 10**5)):
+        house.supervisor.served(other)
+        await house.clock.rest()
+    before = store.footprint(fingerprint)
+    assert before is not None
+    assert before.after_prompt_bytes is None
+    house.supervisor.served(request("a", LONG_PROMPT))
+    await house.clock.rest()
+    after = store.footprint(fingerprint)
+    assert after is not None
+    assert (after.steady_bytes, after.after_prompt_bytes, after.loads) == (40 * GIB, 43 * GIB, 1)
+    house.reader.own = 44 * GIB
+    for prompt, holds in ((LONG_PROMPT + 1, 43 * GIB), (2 * LONG_PROMPT, 44 * GIB)):
+        house.supervisor.served(request("a", prompt))
+        await house.clock.rest()
+        again = store.footprint(fingerprint)
+        assert again is not None
+        assert again.after_prompt_bytes == holds
+
+
+async def test_an_engine_started_anew_is_not_the_one_that_was_weighed(house: Any, make_profile: Any, store: Store, kept: list[Any]) -> None:  # fmt: skip
+    """A request of the old one that ends late changes nothing."""
+    await house.open(make_profile("a"), store=store)
+    await weighed(house, "a")
+    await house.runtime.kill("a")
+    await house.clock.rest()
+    house.supervisor.served(request("a", 10 * LONG_PROMPT))
+    await house.clock.rest()
+    assert len(kept) == 1
+
+
+async def test_a_box_that_cannot_be_looked_at_stops_no_start(house: Any, make_profile: Any, store: Store, kept: list[Any]) -> None:  # fmt: skip
+    """The engine serves, and nothing is learned."""
+
+    async def silent() -> GpuReading:
+        raise HostError("NVML is gone.", code="nvml_failed")
+
+    house.reader.gpu = silent
+    await house.open(make_profile("a"), store=store)
+    await weighed(house, "a")
+    assert kept == []
+
+
+def look(available: int, own: int | None = None, *, others: int = 0, beside: str = "", blind: bool = False) -> Look:
+    """In GiB; `beside` names a neighbour."""
+    neighbours = frozenset({(beside, "c")}) if beside else frozenset()
+    return Look(available * GIB, own if own is None else own * GIB, others * GIB, neighbours, blind)
+
+
+def test_beside_another_engine_its_own_processes_are_the_figure() -> None:
+    """What fell beyond them may be the neighbour's page-locked memory."""
+    assert held(look(80, beside="x"), look(30, 40, beside="x")) == (40 * GIB, Measure.PROCESSES)
+
+
+def test_beside_another_engine_the_driver_s_figures_take_its_growth_off() -> None:
+    """Its own processes are not known, its neighbour's are: 50 fell, 10 of them the neighbour's."""
+    zero, now = look(80, others=20, beside="x"), look(30, others=30, beside="x")
+    assert held(zero, now) == (40 * GIB, Measure.AVAILABLE)
+    assert spoilt(zero, now, 0) is None
+
+
+def test_what_may_be_another_engine_s_is_not_learned_from() -> None:
+    """A neighbour on the GPU of which the driver tells nothing, or one that came or went."""
+    blind = look(80, beside="chat", blind=True)
+    assert spoilt(blind, look(30, beside="chat", blind=True), 0) == (
+        "chat ran beside it, and the driver does not tell whose memory is whose"
+    )
+    assert spoilt(look(80, beside="chat"), look(30), 0) == "chat came or went meanwhile"
+    assert spoilt(look(80), look(30), 80 * GIB) is None
+
+
+def test_memory_that_comes_back_meanwhile_is_nobody_s_footprint() -> None:
+    """An engine that left late gives back while the new one takes: only its own processes tell."""
+    assert held(look(60), look(70, 5)) == (5 * GIB, Measure.PROCESSES)
+    assert spoilt(look(60), look(50), 61 * GIB) == "memory of an engine that had left came back meanwhile"
