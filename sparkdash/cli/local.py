@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sparkdash import paths, settings
-from sparkdash.catalog import Catalog, load, summary
+from sparkdash.catalog import Catalog, load, summary, weights
 from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, LABEL_SERVES, ContainerSpec
+from sparkdash.domain.need import Need
 from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.engines.adapter import Launch
+from sparkdash.engines.estimate import estimate
 from sparkdash.engines.registry import adapter
-from sparkdash.errors import AdmissionError
+from sparkdash.errors import AdmissionError, HostError
+from sparkdash.host import memory
 from sparkdash.host.podman import Podman
 from sparkdash.host.podman_argv import shell
 from sparkdash.host.process import Process
@@ -52,6 +55,20 @@ def _place(place: Path) -> Catalog:
 
 def _file(profile: Profile) -> str:
     return profile.source.rpartition(":")[0]
+
+
+def need(profile: Profile) -> Need:
+    """What a launch of it takes of this box, as its flags and the headers of its weights tell; nothing measured is looked up."""
+    facts = weights.of_profile(profile, settings.load().hf_home.expanduser())
+    return estimate(profile, facts, box_bytes())
+
+
+def box_bytes() -> int | None:
+    """MemTotal; None where the kernel does not tell."""
+    try:
+        return memory.read().total
+    except HostError:
+        return None
 
 
 def summaries() -> tuple[tuple[ProfileSummary, ...], tuple[str, ...]]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sparkdash.cli.parameters import AsJson, ProfileName
-from sparkdash.cli.screen import emit, table, tell
+from sparkdash.cli.screen import emit, table, tell, width
 from sparkdash.errors import DaemonError, ProfileError
-from sparkdash.units import DASH, gib, number, tokens
+from sparkdash.units import DASH, gib, number
 
 if TYPE_CHECKING:
     from sparkdash.domain.profile import Profile, ProfileSummary
@@ -60,18 +59,24 @@ def list_profiles(as_json: AsJson = False) -> None:
 
 @app.command("show")
 def show(profile: ProfileName, as_json: AsJson = False) -> None:
-    """Show one whole profile, its published figures and where they come from.
+    """Show one whole profile: what it needs, term by term, its published figures, and where each comes from.
+
+    The need is computed here, from the profile and the headers of its weights.
 
     \b
     Examples:
       sparkdash profiles show gpt-oss-120b
       sparkdash profiles show qwen3-coder-30b-nvfp4/eagle3 --json
     """
+    from sparkdash.cli.local import need
+    from sparkdash.cli.profile_page import lines
+
     found = _one(profile)
+    takes = need(found)
     if as_json:
-        emit(found)
+        emit(found.model_dump(mode="json") | {"need": takes})
     else:
-        typer.echo("\n".join(_whole(found)))
+        typer.echo("\n".join(lines(found, takes, width())))
 
 
 @app.command("check")
@@ -206,49 +211,3 @@ def _state(summary: ProfileSummary, world: Snapshot | None) -> str:
         return DASH
     engine = world.engines.get(summary.name)
     return engine.state.value if engine else "stopped"
-
-
-def _whole(profile: Profile) -> list[str]:
-    """A profile as `name  value` lines, unknown things left as "-"."""
-    from sparkdash.engines.registry import adapter
-
-    lines = [profile.name, f"  {profile.about}" if profile.about else ""]
-    dialect, version = adapter(profile.engine), profile.engine_version or DASH
-    facts = {
-        "engine": f"{profile.engine.value} {version}",
-        "image": profile.image or profile.url or DASH,
-        "aliases": ", ".join(profile.serves) or DASH,
-        "context": tokens(dialect.context(profile)),
-        "speculation": dialect.speculation(profile) or DASH,
-        "memory": _memory(profile),
-        "fingerprint": profile.fingerprint,
-        "source": profile.source or DASH,
-    }
-    facts |= {f"model {role}": model.ref for role, model in profile.models.items()}
-    if profile.cannot_run:
-        facts |= {"cannot run": profile.cannot_run, "nearest": profile.nearest or DASH}
-    lines += [f"  {label:<16}{text}" for label, text in facts.items()]
-    lines += [f"  arg {key} = {json.dumps(value)}" for key, value in profile.args.items()]
-    lines += [f"  env {key} = {value}" for key, value in profile.env.items()]
-    lines += [f"  env {name} from the daemon's environment" for name in profile.env_from]
-    return [line for line in lines if line] + _published(profile)
-
-
-def _memory(profile: Profile) -> str:
-    need = profile.memory
-    parts = [
-        f"{label} {number(size, 1, ' GiB')}"
-        for label, size in (("weights", need.weights_gib), ("kv", need.kv_gib), ("overhead", need.overhead_gib))
-    ]
-    return f"{gib(need.total_bytes)} ({', '.join(parts)})"
-
-
-def _published(profile: Profile) -> list[str]:
-    if not profile.published:
-        return []
-    rows = [
-        (one.workload, number(one.decode_tok_s, 1), number(one.prefill_tok_s), number(one.e2e_tok_s, 1), one.source)
-        for one in profile.published
-    ]
-    head = ("published workload", "decode", "prefill", "e2e", "source")
-    return ["", *(f"  {line}" for line in table(head, rows, "<>>><"))]

@@ -92,24 +92,68 @@ small/broken  vllm        -      -  -       cannot run
     assert (done.code, "Did you mean small?" in done.err) == (3, True)
 
 
+def whole(**rest: Any) -> Profile:
+    given = {
+        "about": "the a", "engine": EngineKind.VLLM, "image": "i", "models": {"target": ModelRef(hf="org/a")},
+        "serves": ("x", "y"), "args": {"max-model-len": 4096, "kv-cache-memory-bytes": "2G"}, "env": {"K": "v"},
+        "memory": MemoryNeed(weights_gib=60, source="a card"), "source": "a.yaml:1",
+        "published": (Published(workload="ctx 0", source="paper.txt", decode_tok_s=59.0),),
+    }  # fmt: skip
+    return Profile(name="a", **(given | rest))
+
+
 def test_show_gives_all_facts_and_their_sources(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """Figures with their documents, unknown ones as "-"."""
-    daemon.whole["a"] = Profile(
-        name="a", about="the a", engine=EngineKind.VLLM, image="i", models={"target": ModelRef(hf="org/a")},
-        serves=("x", "y"), args={"max-model-len": 4096}, env={"K": "v"}, memory=MemoryNeed(weights_gib=60),
-        published=(Published(workload="ctx 0", source="paper.txt", decode_tok_s=59.0),), source="a.yaml:1",
-    )  # fmt: skip
+    """Figures with their documents, the need term by term, unknown things as "-"."""
+    daemon.whole["a"] = whole()
     told = sparkdash("profiles", "show", "a").out
     for line in (
         "  aliases         x, y\n",
         "  context         4.1k\n",
-        "  memory          - (weights 60.0 GiB, kv -, overhead -)\n",
+        "  memory          - (weights 60.0 GiB, kv -, overhead -; a card)\n",
         "  model target    org/a\n",
         "  arg max-model-len = 4096\n",
         "  env K = v\n",
-        "  ctx 0                 59.0        -    -  paper.txt\n",
+        "  need            69.0 GiB, estimated\n",
+        "    weights        60.0 GiB  memory.weights_gib in the profile: a card\n",
+        "    kv              2.0 GiB  --kv-cache-memory-bytes\n",
+        "  published workload  decode  source\n",
+        "  ctx 0                 59.0  paper.txt\n",
+        "  decode          generated tokens / time after the first one\n",
     ):
         assert line in told
+    assert sparkdash("profiles", "show", "a", "--json").json()["need"]["terms"][1]["bytes"] == 2 * 2**30
+
+
+def test_show_says_why_a_need_is_not_known(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """The term has no figure, and what is missing stands beside it."""
+    daemon.whole["a"] = whole(memory=MemoryNeed(), models={"target": ModelRef(path="/nowhere/a")})
+    told = sparkdash("profiles", "show", "a").out
+    assert "  need            -, unknown\n    weights               -  /nowhere/a is not on this box.\n" in told
+
+
+FIGURES = (
+    Published(workload="a long one", source="paper.txt", decode_tok_s=57, upto=60, note="about"),
+    Published(workload="all at once", source="paper.txt", aggregate_tok_s=123.4, prefill_tok_s=3316),
+    Published(workload="cache", source="paper.txt", prefix_hit_rate=0.76, kv_tokens=630_000, math_score=0.7),
+    Published(workload="not given", source="other.txt", tok_s=14, upto=21, e2e_tok_s=None),
+)
+
+
+@pytest.mark.parametrize("columns", ["200", "60"])
+def test_show_prints_every_published_field_at_any_width(
+    sparkdash: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    """Ranges, aggregates, caches, scores and notes; in a narrow terminal below each other and never cut."""
+    monkeypatch.setenv("COLUMNS", columns)
+    daemon.whole["a"] = whole(published=FIGURES)
+    told = sparkdash("profiles", "show", "a").out
+    for figure in (
+        "57.0 to 60.0", "paper.txt (about)", "123.4", "3316", "76 %", "630000", "70 %", "14.0 to 21.0", "other.txt",
+        "the source does not say what was measured",
+    ):  # fmt: skip
+        assert figure in " ".join(told.split())
+    if columns == "60":
+        assert max(map(len, told.splitlines())) <= 60
 
 
 def test_check_is_content_with_good_files(sparkdash: Run, shelf: Path) -> None:
