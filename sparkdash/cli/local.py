@@ -33,6 +33,8 @@ class Command(NamedTuple):
     runtime: str
     argv: list[str]
     shell: str
+    cannot_run: str | None
+    """Why it would fail, of a profile that cannot run."""
 
 
 def catalog(places: Sequence[Path] | None = None) -> Catalog:
@@ -78,17 +80,17 @@ def summaries() -> tuple[tuple[ProfileSummary, ...], tuple[str, ...]]:
     return shown, tuple(map(str, found.problems))
 
 
-def command(name: str) -> Command:
+def command(name: str, *, anyway: bool = False) -> Command:
     """The command that would start that profile's engine, as the daemon would run it on its first free port.
 
     Raises:
-        AdmissionError: no such profile, or sparkdash does not start it.
+        AdmissionError: no such profile, sparkdash does not start it, or it cannot run and `anyway` is not said.
         ProfileError: the profile lacks something; or the settings are not valid.
     """
     known = settings.load()
-    profile = _startable(name)
+    profile = _managed(name) if anyway else _startable(name, "`--anyway` prints its command all the same.")
     argv = _runtime(known).command(spec(profile, known))
-    return Command(profile.name, known.runtime, argv, shell(argv))
+    return Command(profile.name, known.runtime, argv, shell(argv), profile.cannot_run)
 
 
 def exported(name: str) -> tuple[Profile, ContainerSpec]:
@@ -98,14 +100,19 @@ def exported(name: str) -> tuple[Profile, ContainerSpec]:
     return profile, spec(profile, known).model_copy(update={"labels": labels})
 
 
-def _startable(name: str) -> Profile:
-    profile = catalog().find(name)
+def _startable(name: str, besides: str = "") -> Profile:
+    profile = _managed(name)
     if profile.cannot_run:
         raise AdmissionError(
             f"{profile.name} cannot run: {profile.cannot_run}.",
             code="cannot_run",
-            hint=f"Use {profile.nearest} instead." if profile.nearest else None,
+            hint=" ".join(filter(None, (profile.nearest and f"Use {profile.nearest} instead.", besides))) or None,
         )
+    return profile
+
+
+def _managed(name: str) -> Profile:
+    profile = catalog().find(name)
     if not adapter(profile.engine).managed:
         raise AdmissionError(
             f"{profile.name} is an engine that listens at {profile.url}: sparkdash does not start it.",

@@ -14,13 +14,16 @@ from sparkdash.cli.screen import emit, tell
 def run(
     profile: ProfileName,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the exact command and do nothing.")] = False,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="With --dry-run: also of a profile that cannot run.")
+    ] = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Bring PROFILE up and wait until it answers, starting the daemon in the background when none runs.
 
     With --dry-run: print the command that would start its engine, to be read or pasted. That needs neither a daemon
-    nor podman.
+    nor podman. Of a profile that cannot run it says why, and prints the command only with --anyway.
 
     \b
     Examples:
@@ -29,7 +32,9 @@ def run(
       sparkdash run gpt-oss-120b --dry-run --json | jq -r '.argv[]'
     """
     if dry_run:
-        return _print_command(profile, as_json=as_json)
+        return _print_command(profile, anyway=anyway, as_json=as_json)
+    if anyway:
+        raise typer.BadParameter("it goes with --dry-run: what cannot run is never started.", param_hint="--anyway")
     from sparkdash.client import launch
 
     if launch.ensure() is not None:
@@ -45,10 +50,12 @@ async def _bring_up(profile: str, *, ask: bool, as_json: bool) -> None:
         await change(client, profile, wait=True, ask=ask, as_json=as_json)
 
 
-def _print_command(name: str, *, as_json: bool) -> None:
+def _print_command(name: str, *, anyway: bool, as_json: bool) -> None:
     from sparkdash.cli.local import command
 
-    planned = command(name)
+    planned = command(name, anyway=anyway)
+    if planned.cannot_run:
+        tell(f"{planned.profile} cannot run: {planned.cannot_run}.")
     if as_json:
         emit(planned._asdict())
     else:

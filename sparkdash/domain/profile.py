@@ -20,7 +20,8 @@ AUTO = "auto"
 """The name that clients give for whatever runs now; no profile may have it."""
 
 ArgValue = bool | int | float | str | list[Any] | dict[str, Any] | None
-"""An engine flag's value. True is a bare flag, False and None leave it out, a dict or list is passed as JSON."""
+"""An engine flag's value. True is a bare flag, False and None leave it out, a dict or list is passed as JSON,
+but for the lists of `domain.lists`."""
 
 
 class EngineKind(StrEnum):

@@ -11,13 +11,15 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from sparkdash.domain.lists import NO_LISTS, Lists
 from sparkdash.domain.profile import AUTO, ArgValue, ModelRef, Profile
 from sparkdash.errors import ProfileError
 
 HOST = "127.0.0.1"
 """Engines listen on loopback only: the gateway is their one door."""
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT]?)")
+_SIZE = re.compile(r"(\d+)([KMGT]?)|(\d+(?:\.\d+)?)([kmgt])")
+"""What vLLM's human_readable_int takes (0.32.0, utils/argparse_utils.py): no fraction before a capital letter."""
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_-]*)\}")
 
@@ -77,15 +79,21 @@ def placeholders(value: Any) -> set[str]:
     return set()
 
 
-def flags(args: Mapping[str, ArgValue], models: Mapping[str, ModelRef]) -> list[str]:
-    """Each entry as a flag: True is bare, False and None are left out, dicts and lists are compact JSON."""
+def flags(args: Mapping[str, ArgValue], models: Mapping[str, ModelRef], lists: Lists = NO_LISTS) -> list[str]:
+    """Each entry as a flag: True is bare, False and None are left out, dicts and lists are compact JSON but for `lists`."""
     words: list[str] = []
     for key, value in args.items():
         if value is None or value is False:
             continue
-        words.append(f"-{key}" if len(key) == 1 else f"--{key}")
-        if value is not True:
-            words.append(_word(fill(value, models)))
+        flag, name, filled = f"-{key}" if len(key) == 1 else f"--{key}", key.replace("_", "-"), fill(value, models)
+        if value is True:
+            words.append(flag)
+        elif isinstance(value, list) and name in lists.repeated:
+            words += [word for item in filled for word in (flag, _word(item))]
+        elif isinstance(value, list) and name in lists.several:
+            words += [flag, *map(_word, filled)] if value else []
+        else:
+            words += [flag, _word(filled)]
     return words
 
 
@@ -109,8 +117,9 @@ def size_bytes(value: ArgValue) -> int | None:
     """Bytes as vLLM reads them: "10G" is 10 GiB, "10g" is 10^10; None for anything else."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    hit = _SIZE.fullmatch(value) if isinstance(value, str) else None
-    return int(float(hit[1]) * _UNITS[hit[2]]) if hit else None
+    if not isinstance(value, str) or (hit := _SIZE.fullmatch(value.strip())) is None:
+        return None
+    return int(hit[1]) * _UNITS[hit[2]] if hit[1] else int(float(hit[3]) * _UNITS[hit[4]])
 
 
 def share(value: ArgValue) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sparkdash.domain import lists
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
 from sparkdash.domain.profile import EngineKind, Profile
@@ -44,7 +45,7 @@ class Vllm:
             *("--host", argv.HOST, "--port", str(launch.port)),
             *("--served-model-name", *self.served_names(profile)),
             *(("--revision", model.revision) if model.revision else ()),
-            *argv.flags(argv.overlaid(DEFAULT_FLAGS, profile.args), profile.models),
+            *argv.flags(argv.overlaid(DEFAULT_FLAGS, profile.args), profile.models, lists.of(self.kind)),
         ]
         return containers.build(profile, launch, words, shm_size=containers.SHM_SIZE)
 

@@ -51,8 +51,16 @@ def _small_unit(profile: Profile) -> Iterator[Hit]:
     if isinstance(value, str) and value[-1:] in ("k", "m", "g", "t") and size_bytes(value):
         text = f"{value!r} counts in thousands: {(size_bytes(value) or 0) / GIB:.2f} GiB"
         yield Hit(
-            flag(profile, "kv-cache-memory-bytes") or (), text, f"Write `{value[:-1]}{value[-1].upper()}` for GiB."
+            flag(profile, "kv-cache-memory-bytes") or (), text, f"Write `{_binary(value)}`, which counts in 1024s."
         )
+
+
+def _binary(value: str) -> str:
+    """The same figure in 1024s, without the fraction that vLLM would refuse: "1.5g" becomes "1536M"."""
+    number, unit = float(value[:-1]), value[-1].upper()
+    if number.is_integer():
+        return f"{int(number)}{unit}"
+    return str(round(number * 1024)) + {"K": "", "M": "K", "G": "M", "T": "G"}[unit]
 
 
 def _fp8(profile: Profile) -> Iterator[Hit]:
@@ -87,7 +95,8 @@ RULES = (
     Rule("more-than-box", Level.ERROR, "a need larger than the memory", "MemTotal 121.69 GiB: nvitop PR#208", _total),
     Rule(
         "kv-small-unit", Level.WARNING, "10g is 10^10 bytes, 10G is 10 GiB",
-        "vLLM's human_readable_int in engine/arg_utils.py", _small_unit, _VLLM,
+        "human_readable_int in vLLM 0.32.0, utils/argparse_utils.py: k m g t are powers of 1000, K M G T of 1024",
+        _small_unit, _VLLM,
     ),
     Rule(
         "fp8-kv-backend", Level.ERROR, "an attention backend without fp8 KV or sinks on SM121",

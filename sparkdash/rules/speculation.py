@@ -93,6 +93,6 @@ RULES = (
     ),
     Rule(
         "mtp-old-name", Level.WARNING, "a method such as qwen3_next_mtp, deprecated for mtp",
-        "vLLM's config/speculative.py from 0.17 on", _alias, _VLLM, since=(0, 17),
+        "vLLM says so at the start: config/speculative.py in 0.32.0, logs of 0.19.0 and 0.24.0", _alias, _VLLM, since=(0, 19),
     ),
 )  # fmt: skip

@@ -61,6 +61,30 @@ def test_the_published_line_keeps_what_it_says() -> None:
     assert "dropped: --security-opt label=disable" in said(imported)
 
 
+def test_lists_are_read_as_the_engine_takes_them() -> None:
+    """Several words, a flag that is repeated, JSON; where only one is given it stays one."""
+    imported = got("lists.sh")
+    assert imported.profiles[0]["args"] == {
+        "gpu-memory-utilization": 0.8,
+        "cudagraph-capture-sizes": [1, 2, 4, 8],
+        "lora-modules": [{"name": "sql", "path": "/data/lora"}, "chat=/data/chat"],
+        "middleware": ["own.First", "own.Second"],
+        "limit-mm-per-prompt": {"image": 2},
+        "allowed-origins": ["https://a.example", "https://b.example"],
+        "collect-detailed-traces": "model",
+    }
+    assert imported.profiles[0]["serves"] == ["lists", "small-one"]
+    assert imported.remarks == ()
+
+
+def test_a_model_after_a_flag_with_one_value_is_the_model() -> None:
+    """As argparse reads it; a list that is not known to be one is told of."""
+    assert only("vllm serve --max-model-len 4096 own/model")["models"] == {"target": {"hf": "own/model"}}
+    imported = importers.read("vllm serve own/model --own-flag a b c")
+    assert "args" not in imported.profiles[0]
+    assert "unknown: --own-flag: has 3 values, and is not known to take a list" in said(imported)
+
+
 def test_the_written_file_is_readable() -> None:
     """Provenance and report stand above; short mappings stand on one line."""
     imported = got("llamacpp.sh")

@@ -63,6 +63,7 @@ def test_good_files_are_not_blamed(write: Write) -> None:
         (FP8, "kv-cache-memory-bytes: 200G", 12, "kv-more-than-box"),
         (FP8, "kv_cache_memory_bytes: 200000000000", 12, "kv-more-than-box"),
         (FP8, "kv-cache-memory-bytes: 10g", 12, "kv-small-unit"),
+        (FP8, "kv-cache-memory-bytes: 1.5g", 12, "kv-small-unit"),
         ("weights_gib: 9", "weights_gib: 130", 8, "more-than-box"),
         (FP8, "attention-backend: flash_attn\n  kv-cache-dtype: fp8_e4m3", 12, "fp8-kv-backend"),
         ("Qwen3.5-9B}\n", "gpt-oss-20b}\n", 12, "fp8-kv-backend"),

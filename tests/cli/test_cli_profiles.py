@@ -260,9 +260,20 @@ def test_a_dry_run_speaks_for_the_chosen_runtime(sparkdash: Run, shelf: Path, mo
     assert plain[:3] == ["vllm", "serve", "/data/small"]
 
 
+def test_the_line_of_what_cannot_run_is_printed_on_request(sparkdash: Run, shelf: Path) -> None:
+    """With the reason on stderr; only together with --dry-run."""
+    done = sparkdash("run", "small/broken", "--dry-run", "--anyway")
+    assert (done.code, done.err) == (0, "small/broken cannot run: no MTP head.\n")
+    assert done.out.startswith("podman run")
+    planned = sparkdash("run", "small/broken", "--dry-run", "--anyway", "--json").json()
+    assert planned["cannot_run"] == "no MTP head"
+    assert sparkdash("run", "small", "--dry-run", "--json").json()["cannot_run"] is None
+    assert sparkdash("run", "small/broken", "--anyway").code == 2
+
+
 @pytest.mark.parametrize(("name", "code", "told"), [
     ("smal", 3, "Did you mean small?"),
-    ("small/broken", 3, "small/broken cannot run: no MTP head.\nHint: Use small instead."),
+    ("small/broken", 3, "no MTP head.\nHint: Use small instead. `--anyway` prints its command all the same."),
     ("bare", 2, "has no image"),
     ("there", 3, "sparkdash does not start it"),
 ], ids=str)  # fmt: skip

@@ -15,7 +15,7 @@ Run = Callable[..., Any]
 DATA = Path(__file__).parents[1] / "data" / "imports"
 
 SCRIPTS = ("turbo.sh", "turbo_eagle3.sh", "turbo_mtp1.sh", "turbo_mtp2.sh", "openai_image.sh", "sglang.sh", "llamacpp.sh", "trtllm.sh",
-           "wrapped.sh", "by_name.sh", "cpu.sh")  # fmt: skip
+           "wrapped.sh", "by_name.sh", "cpu.sh", "lists.sh")  # fmt: skip
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from sparkdash.domain import lists
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines import argv
 from sparkdash.engines.adapter import Launch
@@ -24,6 +25,38 @@ def test_values_become_flags_by_their_type() -> None:
     """True is bare, False and None are left out, dicts and lists are JSON, one letter takes one dash."""
     args = {"a-flag": True, "off": False, "none": None, "share": 0.87, "text": "10G", "cfg": {"k": [1]}, "c": 4}
     assert argv.flags(args, {}) == ["--a-flag", "--share", "0.87", "--text", "10G", "--cfg", '{"k":[1]}', "-c", "4"]
+
+
+def test_lists_become_what_the_engine_takes(profile: Make, launch: Launch) -> None:
+    """Words, a flag for each value, or JSON; an empty list of words is no flag."""
+    args = {
+        "cudagraph_capture_sizes": [1, 2],
+        "middleware": ["a.A", "b.B"],
+        "allowed-origins": ["*"],
+        "lora-modules": [],
+    }
+    told = _words(profile(args=args), launch)
+    assert told.endswith('--cudagraph_capture_sizes 1 2 --middleware a.A --middleware b.B --allowed-origins ["*"]')
+    assert argv.flags({"cuda-graph-bs": [1, 2]}, {}, lists.of(EngineKind.SGLANG)) == ["--cuda-graph-bs", "1", "2"]
+    assert argv.flags({"cuda-graph-bs": [1, 2]}, {}, lists.of(EngineKind.LLAMACPP)) == ["--cuda-graph-bs", "[1,2]"]
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("10G", 10 * 2**30),
+        ("10g", 10**10),
+        ("1.5g", 1_500_000_000),
+        ("1.5G", None),
+        (" 4096 ", 4096),
+        (7, 7),
+        ("lots", None),
+        (True, None),
+    ],
+)
+def test_sizes_are_read_as_vllm_reads_them(text: argv.ArgValue, size: int | None) -> None:
+    """A small letter counts in thousands; a fraction before a capital one is refused there."""
+    assert argv.size_bytes(text) == size
 
 
 def test_placeholders_are_filled_inside_structures(profile: Make) -> None:

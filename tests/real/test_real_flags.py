@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from sparkdash import catalog
+from sparkdash.catalog import importers
+from sparkdash.catalog.importers import write
+from sparkdash.domain import lists
 from sparkdash.domain.profile import EngineKind
 from sparkdash.engines.adapter import Launch
 from sparkdash.engines.registry import adapter
@@ -71,6 +74,36 @@ def test_vllm_takes_every_shipped_command_line(parser: Parser) -> None:
     assert {name for name, complaint in said.items() if complaint} == set(REFUSED)
     assert all(word in said[name] for name, word in REFUSED.items())
     assert len(said) == 35
+
+
+LISTS = """
+import json
+from vllm.entrypoints.launchers.cli_args import make_arg_parser
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+found = {"several": [], "repeated": []}
+for action in make_arg_parser(FlexibleArgumentParser())._actions:
+    kind = "several" if action.nargs == "+" else "repeated" if "Append" in type(action).__name__ else None
+    if kind:
+        found[kind].append(action.option_strings[-1].lstrip("-"))
+print(json.dumps(found))
+"""
+
+
+def test_the_table_of_list_flags_is_the_parser_s_own(engine: Path) -> None:
+    """Every flag of vLLM that takes several words or is repeated, and no other."""
+    python = engine / "venv/bin/python"
+    done = subprocess.run([python, "-c", LISTS], capture_output=True, text=True, check=True, timeout=240)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert {kind: frozenset(names) for kind, names in found.items()} == lists.of(EngineKind.VLLM)._asdict()
+
+
+def test_vllm_takes_an_imported_line_with_lists(parser: Parser) -> None:
+    """As it was written, and as it comes out of the profile that it became."""
+    text = (Path(__file__).parents[1] / "data/imports/lists.sh").read_text()
+    (made,) = importers.read(text).profiles
+    (profile,) = write.tried({"x": write.yaml_text(made, importers.read(text), "lists.sh")}).profiles.values()
+    argv = list(adapter(EngineKind.VLLM).container(profile, LAUNCH).argv)[2:]
+    assert parser([argv]) == [""]
 
 
 def test_vllm_refuses_the_published_speculation_flags(parser: Parser) -> None:

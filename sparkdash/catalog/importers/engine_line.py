@@ -12,6 +12,8 @@ from typing import Any
 
 from sparkdash.catalog.importers.report import Notes, refused
 from sparkdash.catalog.importers.values import model_ref, secret, typed
+from sparkdash.domain.lists import Lists, of
+from sparkdash.domain.profile import EngineKind
 
 _PYTHON = re.compile(r"python[\d.]*")
 _OF_VLLM = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "dp": "data-parallel-size",
@@ -110,6 +112,7 @@ def read(engine: Engine, words: list[str], notes: Notes) -> Engine:
         ProfileError: they name no model.
     """
     positional, flags = _split(engine.kind, words, notes)
+    _model_last(engine, positional, flags)
     _place(engine, flags, notes)
     if engine.kind == "vllm":
         _speculation(engine, notes)
@@ -161,7 +164,26 @@ def _key(kind: str, name: str, notes: Notes) -> str:
     return key
 
 
+def _as_list(value: Any) -> list[Any]:
+    return [] if value is None else value if isinstance(value, list) else [value]
+
+
+def _model_last(engine: Engine, positional: list[str], flags: list[tuple[str, list[str]]]) -> None:
+    """`--max-model-len 4096 owner/name`: the second word after a flag that takes one is the model, if none was named."""
+    if positional or any(key in _MODEL[engine.kind] for key, _ in flags):
+        return
+    for key, values in flags:
+        if len(values) == 2 and key not in _lists(engine).several:
+            positional.append(values.pop())
+            return
+
+
+def _lists(engine: Engine) -> Lists:
+    return of(EngineKind(engine.kind))
+
+
 def _place(engine: Engine, flags: list[tuple[str, list[str]]], notes: Notes) -> None:
+    lists = _lists(engine)
     for key, values in flags:
         flag = f"--{key}"
         if key == _NAMES[engine.kind]:
@@ -174,8 +196,12 @@ def _place(engine: Engine, flags: list[tuple[str, list[str]]], notes: Notes) -> 
             notes.dropped(flag, "a secret must not be in a profile; the gateway asks for keys")
         elif (key in _OURS[engine.kind] and not values) or (key, *values) == _OURS_OF_SGLANG:
             notes.dropped(flag, "sparkdash sets it by itself")
+        elif key in lists.repeated and values:
+            engine.args[key] = [*_as_list(engine.args.get(key)), *map(typed, values)]
+        elif len(values) > 1 and key in lists.several:
+            engine.args[key] = list(map(typed, values))
         elif len(values) > 1:
-            notes.unknown(flag, f"has {len(values)} values, which a profile cannot say; left out")
+            notes.unknown(flag, f"has {len(values)} values, and is not known to take a list; left out")
         elif engine.kind == "vllm" and "." in key:
             _dotted(engine.args, key, values, notes)
         else:
