@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes
 # podman as a small machine needs it (tests/podman/containers.conf says why)
 TEST_ENV := CONTAINERS_CONF=$(CURDIR)/tests/podman/containers.conf
+# The tests wait for containers and loads more than they compute: more workers than cores, a file to each at a time.
+JOBS ?= 4
+PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 export PYTHONDONTWRITEBYTECODE ?= 1
 
 .PHONY: help venv demo test check format lint types contracts unit bench clean lock
@@ -37,10 +40,10 @@ demo: $(VENV)/.base ## the whole product on a simulated box, in this terminal
 test: $(VENV)/.dev ## all tests, real podman and a real vLLM included
 	@sh tests/podman/setup.sh
 	@sh tests/real/setup.sh $(PYTHON)
-	@$(TEST_ENV) $(BIN)/python -m pytest -q
+	@$(TEST_ENV) $(PYTEST)
 
 unit: $(VENV)/.dev ## the tests that need neither podman nor the real engine
-	@$(BIN)/python -m pytest -q -m "not podman and not real"
+	@$(PYTEST) -m "not podman and not real"
 
 check: format lint types contracts test ## everything CI asks for
 

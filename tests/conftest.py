@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 FOLDERS = ("CONFIG", "STATE", "RUNTIME")
+SLOWEST = {room: place for place, room in enumerate(("real", "e2e", "podman"))}
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +45,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if report.skipped and os.environ.get("SPARKDASH_FORBID_SKIPS"):
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} was skipped, and SPARKDASH_FORBID_SKIPS is set: {report.longrepr}"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The rooms that wait for real engines and containers come first: the others fill the time beside them."""
+    items.sort(key=lambda item: SLOWEST.get(item.path.parent.name, len(SLOWEST)))
 
 
 class Daemon:

@@ -81,7 +81,7 @@ def loaded(*argv: str) -> set[str]:
     (("--version",), HEAVY | {"pydantic"}),
     (("use", "--help"), HEAVY),
     (("status",), HEAVY - {"httpx", "rich"}),
-], ids=str)  # fmt: skip
+], ids=["help", "version", "help of use", "status"])  # fmt: skip
 def test_a_command_loads_only_what_it_needs(argv: tuple[str, ...], forbidden: set[str], nobody: None) -> None:
     """Help pays for no client, a client for no server."""
     assert loaded(*argv) & forbidden == set()

@@ -12,15 +12,34 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import urllib.request
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import openai
+import psutil
 import pytest
 
 ARGV = [sys.executable, "-m", "sparkdash", "demo"]
+MARK = "SPARKDASH_TEST_MARK"
+"""Handed down to every engine of a test's own demo: others may run on this box."""
+
+
+@pytest.fixture(autouse=True)
+def mark(monkeypatch: pytest.MonkeyPatch) -> str:
+    """What this test's processes carry in their environment."""
+    monkeypatch.setenv(MARK, mark := uuid.uuid4().hex)
+    return mark
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder whose path leaves room for a socket's name (108 bytes in all)."""
+    with tempfile.TemporaryDirectory(prefix="sd-") as folder:
+        yield Path(folder)
 
 
 @contextmanager
@@ -37,16 +56,19 @@ def headless(*flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
             child.send_signal(signal.SIGTERM)
 
 
-def simulators() -> set[str]:
-    """Process ids of simulated engines on this box."""
-    found = subprocess.run(["pgrep", "-f", "sparkdash.sim --port"], capture_output=True, text=True, check=False)
-    return set(found.stdout.split())
+def simulators(mark: str) -> list[int]:
+    """Process ids of this test's simulated engines."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if "sparkdash.sim" in process.cmdline() and process.environ().get(MARK) == mark:
+                found.append(process.pid)
+    return found
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_prints_its_address_serves_and_ends_cleanly(number: signal.Signals) -> None:
+def test_it_prints_its_address_serves_and_ends_cleanly(number: signal.Signals, mark: str) -> None:
     """For scripts: one line when it answers, every figure simulated, exit code 0, no engine left."""
-    before = simulators()
     with headless("--no-traffic") as (child, url):
         client = openai.OpenAI(base_url=f"{url}/v1", api_key="x", max_retries=0, timeout=60)
         answer = client.chat.completions.create(
@@ -58,9 +80,10 @@ def test_it_prints_its_address_serves_and_ends_cleanly(number: signal.Signals) -
             state = json.load(reply)
         assert state["daemon"]["simulated"]
         assert all(engine["simulated"] for engine in state["engines"].values())
+        assert simulators(mark)
         child.send_signal(number)
         assert child.wait(timeout=30) == 0
-    assert simulators() <= before
+    assert not simulators(mark)
 
 
 def test_a_port_that_is_taken_is_told() -> None:
@@ -76,17 +99,16 @@ def test_a_port_that_is_taken_is_told() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_killed_daemon_leaves_nothing_once_the_dashboard_is_left(tmp_path: Path) -> None:
+def test_a_killed_daemon_leaves_nothing_once_the_dashboard_is_left(short_path: Path, mark: str) -> None:
     """kill -9 of the demo's daemon orphans its engine; leaving the dashboard sweeps up."""
-    before = simulators()
     leader, follower = pty.openpty()
-    env = {**os.environ, "TMPDIR": str(tmp_path), "TERM": "xterm-256color"}
+    env = {**os.environ, "TMPDIR": str(short_path), "TERM": "xterm-256color"}
     with subprocess.Popen([*ARGV, "--speed", "20"], stdin=follower, stdout=follower, stderr=follower, env=env) as child:
         os.close(follower)
         seen = b""
         while b"ready" not in seen:
             seen += os.read(leader, 65536)
-        assert simulators() > before
+        assert simulators(mark)
         os.kill(_daemon_of(child.pid), signal.SIGKILL)
         os.write(leader, b"q")
         with contextlib.suppress(OSError):  # EIO: the terminal's other end is gone
@@ -94,15 +116,15 @@ def test_a_killed_daemon_leaves_nothing_once_the_dashboard_is_left(tmp_path: Pat
                 pass
         assert child.wait(timeout=30) == 0
     os.close(leader)
-    assert simulators() <= before
-    assert not list(tmp_path.glob("sparkdash-demo-*"))
+    assert not simulators(mark)
+    assert not list(short_path.glob("sparkdash-demo-*"))
 
 
-def test_a_terminal_that_goes_away_takes_the_demo_with_it(tmp_path: Path) -> None:
+def test_a_terminal_that_goes_away_takes_the_demo_with_it(short_path: Path) -> None:
     """The window is closed or the TUI killed: its daemon and its engines end by themselves."""
     leader, follower = pty.openpty()
     argv = [*ARGV, "--speed", "20"]
-    env = {**os.environ, "TMPDIR": str(tmp_path), "TERM": "xterm-256color"}
+    env = {**os.environ, "TMPDIR": str(short_path), "TERM": "xterm-256color"}
     with subprocess.Popen(argv, stdin=follower, stdout=follower, stderr=follower, env=env) as child:
         os.close(follower)
         seen = b""
@@ -117,7 +139,7 @@ def test_a_terminal_that_goes_away_takes_the_demo_with_it(tmp_path: Path) -> Non
         assert poll.poll(30_000), "the demo's daemon outlived its terminal"
     os.close(handle)
     os.close(leader)
-    assert not list(tmp_path.glob("sparkdash-demo-*"))
+    assert not list(short_path.glob("sparkdash-demo-*"))
 
 
 def _daemon_of(parent: int) -> int:
