@@ -29,9 +29,9 @@ def state_dir() -> Path:
     return _given("SPARKDASH_STATE_DIR") or _DIRS.user_state_path
 
 
-def owner() -> str:
-    """What this daemon's containers are labelled with: the state folder hashed, so that two daemons on one box never adopt each other's."""
-    return hashlib.sha256(str(state_dir().resolve()).encode()).hexdigest()[:12]
+def owner(state: Path | None = None) -> str:
+    """What a daemon's containers are labelled with: its state folder (ours unless given) hashed, so that two daemons on one box never adopt each other's."""
+    return hashlib.sha256(str((state or state_dir()).resolve()).encode()).hexdigest()[:12]
 
 
 def runtime_dir() -> Path:

@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from sparkdash import paths
+
 FOLDERS = ("CONFIG", "STATE", "RUNTIME")
 SLOWEST = {room: place for place, room in enumerate(("real", "e2e", "podman"))}
 
@@ -53,6 +55,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: SLOWEST.get(item.path.parent.name, len(SLOWEST)))
 
 
+def engine_ports() -> tuple[int, int]:
+    """A range for this worker's engines: others run their own beside it, and below 32768 no client's port is met."""
+    first = 20_000 + os.getpid() % 120 * 100
+    return first, first + 99
+
+
 class Daemon:
     """`sparkdash serve` as a child process, in folders of its own under `root`."""
 
@@ -61,12 +69,22 @@ class Daemon:
         self.env = {**os.environ, **_folders(root), "SPARKDASH_RUNTIME": runtime, "NO_COLOR": "1"}
         self.profiles = root / "config" / "profiles"
         self.profiles.mkdir(exist_ok=True)
-        values = {"shipped_profiles": False, "cache_dir": str(root / "cache"), "reserve_gib": 0.5, **settings}
+        given = {"shipped_profiles": False, "cache_dir": str(root / "cache"), "reserve_gib": 0.5}
+        values = {**given, "engine_ports": engine_ports(), **settings}
         lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
         (root / "config" / "config.toml").write_text("\n".join(lines) + "\n")
         self.url = ""
         self.process: subprocess.Popen[str] | None = None
         self.log = root / "daemon.log"
+
+    def containers(self) -> list[str]:
+        """Names of the containers that are its own, running or not."""
+        owner = paths.owner(self.root / "state")
+        done = subprocess.run(
+            ["podman", "ps", "--all", "--filter", f"label=sparkdash.owner={owner}", "--format", "{{.Names}}"],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        return done.stdout.split()
 
     def write(self, name: str, text: str) -> None:
         """Put a profile file where the daemon reads them."""

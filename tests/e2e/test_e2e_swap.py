@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,15 +24,6 @@ def spark(new_daemon: Callable[..., Any], tiny: Any) -> Iterator[Any]:
     daemon.write("no-image", tiny("no-image", image="localhost/no-such-image:0"))
     daemon.write("wrong-key", tiny("wrong-key").replace("about:", "abuot:"))
     return daemon.start()
-
-
-def containers() -> list[str]:
-    """Names of all containers with our label."""
-    done = subprocess.run(
-        ["podman", "ps", "--all", "--filter", "label=sparkdash.profile", "--format", "{{.Names}}"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    return done.stdout.split()
 
 
 def test_twenty_clients_two_profiles_every_request_is_answered_in_a_fair_order(spark: Any) -> None:
@@ -58,9 +48,9 @@ def test_twenty_clients_two_profiles_every_request_is_answered_in_a_fair_order(s
     assert sorted(order) == list(range(20))
     swaps = [s for s in spark.state()["swaps"] if s["outcome"] == "done"]
     assert 2 <= len(swaps) <= 6
-    assert len(containers()) == 1
+    assert len(spark.containers()) == 1
     spark.post("/api/stop", {"profile": None})
-    assert containers() == []
+    assert spark.containers() == []
 
 
 def refused(spark: Any, model: str) -> openai.APIStatusError:
@@ -92,7 +82,7 @@ def test_each_bad_profile_gets_its_own_clear_error(spark: Any, model: str, statu
     client = openai.OpenAI(base_url=f"{spark.url}/v1", api_key="x", max_retries=0, timeout=120)
     answer = client.chat.completions.create(model="north", messages=[{"role": "user", "content": "hi"}])
     assert answer.choices[0].message.content
-    assert len(containers()) == 1
+    assert len(spark.containers()) == 1
 
 
 def test_a_profile_with_a_wrong_key_is_told_and_the_others_load(spark: Any) -> None:

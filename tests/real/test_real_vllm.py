@@ -6,7 +6,6 @@ The tests of this module share one daemon and run in their order: each begins wh
 from __future__ import annotations
 
 import json
-import subprocess
 import urllib.request
 from typing import Any
 
@@ -57,23 +56,14 @@ def counters(spark: Any, profile: str) -> dict[str, float]:
     return found
 
 
-def ours(spark: Any) -> list[str]:
-    """Names of this daemon's containers, running or not."""
-    done = subprocess.run(
-        ["podman", "ps", "--all", "--filter", "label=sparkdash.profile", "--format", "{{.Names}}"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    return done.stdout.split()
-
-
 def test_a_request_brings_its_profile_up_and_streams(spark: Any) -> None:
     """From nothing: the request waits for the load, then gets its forty tokens."""
-    assert ours(spark) == []
+    assert spark.containers() == []
     usage = stream(spark, "tiny-plain")
     assert usage.completion_tokens == 40
     engine = spark.state()["engines"]["tiny"]
     assert (engine["state"], engine["version"]) == ("ready", "0.32.0")
-    assert ours(spark) == [engine["container"]]
+    assert spark.containers() == [engine["container"]]
 
 
 def test_the_prefix_cache_figures_equal_the_engines_own(spark: Any) -> None:
@@ -114,10 +104,10 @@ def test_a_client_that_leaves_frees_the_engine_within_two_seconds(spark: Any) ->
 
 def test_another_profile_swaps_and_its_acceptance_equals_the_engines_own(spark: Any) -> None:
     """The first container is gone, the second answers, and acceptance is accepted / drafted."""
-    before = ours(spark)
+    before = spark.containers()
     stream(spark, "tiny/ngram", tokens=8)
-    assert len(ours(spark)) == 1
-    assert ours(spark) != before
+    assert len(spark.containers()) == 1
+    assert spark.containers() != before
     base = counters(spark, "tiny/ngram")
     assert stream(spark, "tiny/ngram", tokens=200).completion_tokens == 200
     own = counters(spark, "tiny/ngram")
@@ -142,14 +132,14 @@ def test_another_profile_swaps_and_its_acceptance_equals_the_engines_own(spark: 
 
 def test_a_killed_daemon_finds_its_engine_again(spark: Any) -> None:
     """SIGKILL, a new daemon, and the next request is answered by the same container without a load."""
-    before = ours(spark)
+    before = spark.containers()
     spark.kill()
-    assert ours(spark) == before
+    assert spark.containers() == before
     spark.start()
     engine = spark.state()["engines"]["tiny/ngram"]
     assert (engine["state"], engine["adopted"]) == ("ready", True)
     assert stream(spark, "tiny/ngram", tokens=16).completion_tokens == 16
-    assert ours(spark) == before
+    assert spark.containers() == before
 
 
 def test_stop_leaves_nothing(spark: Any) -> None:
@@ -157,4 +147,4 @@ def test_stop_leaves_nothing(spark: Any) -> None:
     done = spark.sparkdash("stop", "--json")
     assert done.returncode == 0, done.stderr
     json.loads(done.stdout)
-    assert ours(spark) == []
+    assert spark.containers() == []
