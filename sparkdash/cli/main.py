@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from sparkdash import __version__
-from sparkdash.cli import demo, doctor, exchange, home, logs, profiles, pull, run, serve, status, stop, use
+from sparkdash.cli import demo, doctor, exchange, home, logs, profiles, pull, release, run, serve, status, stop, use
 from sparkdash.errors import SparkdashError
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ for command in (
     use.use,
     stop.stop,
     stop.cancel,
+    release.release,
     logs.logs,
     run.run,
     pull.pull,

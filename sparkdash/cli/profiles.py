@@ -209,5 +209,7 @@ def _state(summary: ProfileSummary, world: Snapshot | None) -> str:
         return "cannot run"
     if world is None:
         return DASH
+    if parked := world.parked.get(summary.name):
+        return f"parked: {parked.failure.code}"
     engine = world.engines.get(summary.name)
     return engine.state.value if engine else "stopped"

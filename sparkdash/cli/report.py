@@ -28,6 +28,7 @@ def lines(world: Snapshot) -> Iterator[str]:
     """The whole report. Ages are counted to the snapshot's own time."""
     yield from _daemon(world)
     yield from _engines(world)
+    yield from _parked(world)
     yield from _box(world)
     yield _row("swap", swap_line(world.swap, world.at) if world.swap else DASH)
     yield from _requests(world)
@@ -85,6 +86,13 @@ def _engines(world: Snapshot) -> Iterator[str]:
         sample = world.sample.engines.get(engine.profile) if world.sample else None
         if sample:
             yield from _figures(sample, world)
+
+
+def _parked(world: Snapshot) -> Iterator[str]:
+    for name, parked in world.parked.items():
+        shown = name in world.engines  # with its failure
+        why = "" if shown else f" {parked.failure.message} {parked.failure.hint or ''}".rstrip()
+        yield from _told("parked", f"{name}:{why} `sparkdash release {name}` when it is mended.")
 
 
 def _engine(engine: Engine, world: Snapshot) -> str:

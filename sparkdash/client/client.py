@@ -108,6 +108,10 @@ class AsyncClient:
         """Stop one engine, or all of them."""
         await self._ask(routes.stop(name))
 
+    async def release(self, name: str | None = None) -> None:
+        """Let one parked profile, or all of them, be tried again."""
+        await self._ask(routes.release(name))
+
     async def cancel(self) -> None:
         """Give the swap under way up."""
         await self._ask(routes.cancel())
@@ -225,6 +229,10 @@ class Client:
     def stop(self, name: str | None = None) -> None:
         """Stop one engine, or all of them."""
         self._ask(routes.stop(name))
+
+    def release(self, name: str | None = None) -> None:
+        """Let one parked profile, or all of them, be tried again."""
+        self._ask(routes.release(name))
 
     def cancel(self) -> None:
         """Give the swap under way up."""

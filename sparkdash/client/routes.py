@@ -84,6 +84,11 @@ def use(name: str) -> Ask[Plan]:
     return Ask("/api/use", Plan.model_validate_json, {"profile": name})
 
 
+def release(name: str | None) -> Ask[None]:
+    """Let one parked profile, or all, be tried again."""
+    return Ask("/api/release", _nothing, {"profile": name})
+
+
 def stop(name: str | None) -> Ask[None]:
     """Stop one engine, or all."""
     return Ask("/api/stop", _nothing, {"profile": name})

@@ -35,12 +35,23 @@ class Failure(Frozen):
     """Why an engine did not come up or died, for people and programs."""
 
     code: str
-    """out_of_memory, port_in_use, unknown_flag, model_not_found, image_missing, no_gpu_device, wrong_arch, token_refused, engine_crash, no_progress, bad_answer, does_not_fit, runtime_missing, cancelled"""
+    """out_of_memory, port_in_use, unknown_flag, model_not_found, image_missing, no_gpu_device, cdi_stale, wrong_arch, token_refused, engine_crash, no_progress, bad_answer, does_not_fit, runtime_missing, cancelled"""
     message: str
     hint: str | None = None
     phase: str | None = None
     exit_code: int | None = None
     log_tail: tuple[str, ...] = ()
+
+
+class Parked(Frozen):
+    """A profile that is not started until it is released or edited, since trying again would not help."""
+
+    since: float
+    """Unix seconds."""
+    failures: int
+    """Within ten minutes."""
+    failure: Failure
+    """The last one."""
 
 
 class Engine(Frozen):

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from sparkdash.domain.base import Frozen
-from sparkdash.domain.engine import Engine
+from sparkdash.domain.engine import Engine, Parked
 from sparkdash.domain.guard import Guard
 from sparkdash.domain.lease import Request
 from sparkdash.domain.metric import Sample
@@ -85,6 +85,13 @@ class GuardChanged(Frozen):
     guard: Guard
 
 
+class ParkedChanged(Frozen):
+    """A profile was parked or released; these are all that are parked now, by name."""
+
+    kind: Literal["parked"] = "parked"
+    parked: dict[str, Parked]
+
+
 class Notice(Frozen):
     """Something a person should know: a refused start, telemetry restarted, a foreign container."""
 
@@ -104,6 +111,7 @@ Fact = Annotated[
     | ToggleChanged
     | TrafficChanged
     | GuardChanged
+    | ParkedChanged
     | Notice,
     Field(discriminator="kind"),
 ]

@@ -9,12 +9,13 @@ from collections.abc import Iterable
 from statistics import median
 
 from sparkdash.domain.base import Frozen
-from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.engine import Engine, EngineState, Parked
 from sparkdash.domain.event import (
     EngineChanged,
     Event,
     GuardChanged,
     Notice,
+    ParkedChanged,
     ProfilesChanged,
     RequestChanged,
     SampleTaken,
@@ -89,6 +90,8 @@ class Snapshot(Frozen):
     profiles: tuple[ProfileSummary, ...] = ()
     problems: tuple[str, ...] = ()
     engines: dict[str, Engine] = {}
+    parked: dict[str, Parked] = {}
+    """Profiles that are not started until they are released or edited."""
     swap: Swap | None = None
     """The one under way, or None."""
     swaps: tuple[Swap, ...] = ()
@@ -151,6 +154,8 @@ def _changes(snapshot: Snapshot, event: Event) -> dict[str, object]:
             return {"traffic": on}
         case GuardChanged(guard=guard):
             return {"guard": guard}
+        case ParkedChanged(parked=parked):
+            return {"parked": parked}
         case Notice() as notice:
             return {"notices": (notice, *snapshot.notices)[:RECENT_NOTICES]}
 

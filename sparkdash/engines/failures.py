@@ -86,6 +86,12 @@ COMMON: tuple[Cause, ...] = (
         "Log in with `hf auth login`, then try again.",
     ),
     cause(
+        "cdi_stale",
+        r"Driver/library version mismatch|unsupported display driver / cuda driver combination|cudaErrorSystemDriverMismatch",
+        "The driver in the container is not that of the box",
+        "The CDI description is older than the driver: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`.",
+    ),
+    cause(
         "no_gpu_device",
         r"unresolvable CDI devices|failed to stat CDI|no CUDA-capable device|No CUDA GPUs are available"
         r"|Failed to infer device type|libcuda\.so\.1: cannot open|NVIDIA Driver was not detected"

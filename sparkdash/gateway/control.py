@@ -43,6 +43,12 @@ class StopBody(_Body):
     profile: str | None = None
 
 
+class ReleaseBody(_Body):
+    """Which parked profile may be tried again; null means all."""
+
+    profile: str | None = None
+
+
 class NoBody(_Body):
     """Nothing to say: `{}`."""
 
@@ -194,6 +200,11 @@ def _switching(api: APIRouter, deps: Deps) -> None:
     @api.post("/stop", summary="Stop one engine, or all")
     async def stop(body: StopBody) -> Done:
         await deps.supervisor.stop(body.profile)
+        return Done()
+
+    @api.post("/release", summary="Let a parked profile be tried again, or all")
+    async def release(body: ReleaseBody) -> Done:
+        await deps.supervisor.release(body.profile)
         return Done()
 
     @api.post("/cancel", summary="Give the swap under way up")

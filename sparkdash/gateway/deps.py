@@ -79,6 +79,10 @@ class Supervisor(Protocol):
         """Stop one profile's engine, or all."""
         ...
 
+    async def release(self, name: str | None) -> None:
+        """Let a parked profile, or all, be tried again."""
+        ...
+
     async def cancel(self) -> None:
         """Give the swap under way up."""
         ...

@@ -34,6 +34,13 @@ _NOISE = re.compile(r"time=\S+ level=|Run 'docker ")
 _PREFIX = re.compile(r"(docker: )?(Error: |Error response from daemon: )?")
 _WORDS_LIMIT = 400
 
+_STALE = re.compile(r"stat\b.*\blib(?:cuda|nv|\w+_nvidia)[\w-]*\.so[.\d]*\W.*no such file", re.IGNORECASE)
+"""A driver's library, by its version, that the CDI description names and an update has replaced (podman #26233, #23935)."""
+_RENEW = (
+    "The CDI description is older than the driver: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, or "
+    "`sudo systemctl restart nvidia-cdi-refresh`."
+)
+
 
 def containers(inspected: str) -> list[ContainerInfo]:
     """The containers in the output of `inspect`; none in an empty one. Raises ValueError when it is not that."""
@@ -111,6 +118,8 @@ def start_failed(program: str, spec: ContainerSpec, complaint: str) -> HostError
     lowered = complaint.lower()
     if _any(lowered, "image not known", "no such image", "unable to find image"):
         return image_missing(program, spec.image or "", words)
+    if _STALE.search(complaint):
+        return HostError(_start_message(spec, words), code="cdi_stale", hint=_RENEW)
     for code, patterns, hint in _COMPLAINTS:
         if _any(lowered, *patterns):
             return HostError(_start_message(spec, words), code=code, hint=hint)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from sparkdash.domain.engine import Engine, EngineState, Failure, LoadProgress
-from sparkdash.domain.event import EngineChanged, Fact, Level, Notice, SwapChanged
+from sparkdash.domain.engine import Engine, EngineState, Failure, LoadProgress, Parked
+from sparkdash.domain.event import EngineChanged, Fact, Level, Notice, ParkedChanged, SwapChanged
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import EngineError, SparkdashError
@@ -54,6 +54,7 @@ class Books:
         self.swap: Swap | None = None
         self.engines: Mapping[str, Engine] = MappingProxyType(self._engines)
         """A live view; failed ones stay until their next start or a stop."""
+        self.parked: dict[str, Parked] = {}
         self.debts = Debts()
         """What engines that ended, however they did, have not given back."""
         self.started: dict[str, Profile] = {}
@@ -120,6 +121,13 @@ class Books:
         """Something a person should know."""
         self._publish(Notice(level=level, code=code, text=text, profile=profile))
 
+    def park(self, parked: Mapping[str, tuple[SparkdashError, int]]) -> None:
+        """These profiles are parked, each for its last failure and after so many; published when that changed."""
+        now = {name: self._parked(name, error, failures) for name, (error, failures) in parked.items()}
+        if now != self.parked:
+            self.parked = now
+            self._publish(ParkedChanged(parked=now))
+
     def begin(
         self,
         id_: str,
@@ -185,6 +193,12 @@ class Books:
         engine = self._engines.get(name)
         if engine and engine.container and engine.state is not EngineState.FAILED:
             self.gone(name, held)
+
+    def _parked(self, name: str, error: SparkdashError, failures: int) -> Parked:
+        before, failure = self.parked.get(name), failure_of(error)
+        if before and (before.failure, before.failures) == (failure, failures):
+            return before
+        return Parked(since=self._clock.now(), failures=failures, failure=failure)
 
     def _times(self, swap: Swap) -> dict[SwapPhase, float]:
         return {**swap.stage_s, swap.phase: self._clock.monotonic() - self._phase_began}

@@ -61,10 +61,10 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
-class Forgive:
-    """What made this profile fail has been mended; a remembered failure no longer counts."""
+class Release:
+    """What made this profile fail, or every one (None), has been mended; failures no longer count."""
 
-    profile: str
+    profile: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class SwapCancelled:
 
 
 Move = (
-    Arrive | Leave | Use | Stop | Cancel | Forgive | CatalogRead | Adopted | EngineDied
+    Arrive | Leave | Use | Stop | Cancel | Release | CatalogRead | Adopted | EngineDied
     | DrainOver | Evicted | WontStop | SwapDone | SwapFailed | SwapCancelled
 )  # fmt: skip
 

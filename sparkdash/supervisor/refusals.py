@@ -1,46 +1,12 @@
-"""Why a request is not served: the words, and for how long a failure is remembered. Pure."""
+"""Why a request is not served: the words. Pure."""
 
 from __future__ import annotations
-
-import copy
 
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
 from sparkdash.supervisor.moves import Known
 
-REMEMBER_S = 60.0
-"""A profile that failed to start is refused at once for this long, with the reason: clients re-post within seconds,
-and each try costs a swap."""
-
 RETRY_S = 10.0
 """What a full queue asks a client to wait. Clients keep Retry-After to the second, and none waits minutes."""
-
-
-class Memory:
-    """Which profiles failed lately, and why."""
-
-    def __init__(self) -> None:
-        self._failed: dict[str, tuple[SparkdashError, float]] = {}
-        """The reason, and until when it counts."""
-
-    def note(self, profile: str, error: SparkdashError, now: float) -> None:
-        """It failed just now. A reason that says itself when to come back counts until then."""
-        self._failed[profile] = (error, now + (error.retry_after or REMEMBER_S))
-
-    def forget(self, profile: str) -> None:
-        """It may be tried again."""
-        self._failed.pop(profile, None)
-
-    def of(self, profile: str, now: float) -> SparkdashError | None:
-        """The reason, with the seconds after which a new try makes sense; None when it may be tried now."""
-        error, until = self._failed.get(profile, (None, 0.0))
-        if error is None:
-            return None
-        if now >= until:
-            self.forget(profile)
-            return None
-        again = copy.copy(error)
-        again.retry_after = until - now
-        return again
 
 
 def of(name: str, known: Known | None) -> SparkdashError | None:

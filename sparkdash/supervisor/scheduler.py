@@ -17,6 +17,7 @@ from dataclasses import replace
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import SparkdashError
 from sparkdash.supervisor import fit, refusals
+from sparkdash.supervisor.breaker import Breaker
 from sparkdash.supervisor.moves import (
     Adopted,
     Arrive,
@@ -30,12 +31,12 @@ from sparkdash.supervisor.moves import (
     EngineDied,
     Evict,
     Evicted,
-    Forgive,
     Grant,
     Known,
     Leave,
     Move,
     Refuse,
+    Release,
     Stop,
     SwapCancelled,
     SwapDone,
@@ -45,10 +46,6 @@ from sparkdash.supervisor.moves import (
     WontStop,
 )
 from sparkdash.supervisor.records import USE, Change, Resident, Stage, Ticket
-
-CRASH_LOOP_S = 300.0
-"""An engine that dies twice within this time is not started for a third until its failure is forgotten: restart
-loops have wedged whole Sparks."""
 
 
 class Scheduler:
@@ -65,8 +62,7 @@ class Scheduler:
         self._limit = queue_limit
         self._places: dict[str, int] = {}
         self._stops: set[str] = set()
-        self._failures = refusals.Memory()
-        self._died_at: dict[str, float] = {}
+        self.breaker = Breaker()
         self._previous: str | None = None
         """Who was evicted for a swap that has not succeeded yet."""
         self._fallback: str | None = None
@@ -122,8 +118,8 @@ class Scheduler:
                 return self._stop(profile)
             case Cancel():
                 return self._cancel()
-            case Forgive(profile=profile):
-                self._failures.forget(profile)
+            case Release(profile=profile):
+                self.breaker.release(profile)
             case CatalogRead(profiles=profiles):
                 return self._catalog(profiles)
             case Adopted(profile=profile, fingerprint=fingerprint):
@@ -151,7 +147,7 @@ class Scheduler:
             return [Refuse(move.id, refusals.no_engine())]
         ticket = Ticket(move.id, profile, follows=move.profile is None)
         if not self.runs(profile):
-            error = refusals.of(profile, self.profiles.get(profile)) or self._failures.of(profile, move.now)
+            error = refusals.of(profile, self.profiles.get(profile)) or self.breaker.refusal(profile, move.now)
             if error:
                 return [Refuse(move.id, error)]
         if len(self.queue) >= self._limit and ticket not in self._hits([*self.queue.values(), ticket]):
@@ -168,8 +164,7 @@ class Scheduler:
         known = self.profiles.get(move.profile)
         if known is None or known.cannot_run:
             return []
-        self._failures.forget(move.profile)
-        self._died_at.pop(move.profile, None)
+        self.breaker.tried_again(move.profile)
         self.queue.pop(USE, None)
         self.queue[USE] = Ticket(USE, move.profile, move.cause)
         return self._supersede(move.profile)
@@ -210,8 +205,7 @@ class Scheduler:
         self.profiles = dict(profiles)
         if self._fallback and refusals.of(self._fallback, profiles.get(self._fallback)):
             self._fallback = None
-        self._failures = refusals.Memory()
-        self._died_at.clear()
+        self.breaker.read({name: known.fingerprint for name, known in profiles.items()})
         effects: list[Effect] = []
         for ticket in list(self.queue.values()):
             if not self.runs(ticket.profile) and (error := refusals.of(ticket.profile, profiles.get(ticket.profile))):
@@ -222,15 +216,13 @@ class Scheduler:
         known = self.profiles.get(profile)
         self.residents.pop(profile, None)
         self.residents[profile] = Resident(fingerprint, managed=known is None or known.managed)
-        self._failures.forget(profile)
+        self.breaker.came_up(profile)
 
     def _died(self, move: EngineDied) -> list[Effect]:
-        if self.residents.pop(move.profile, None) is None:
+        resident = self.residents.pop(move.profile, None)
+        if resident is None:
             return []
-        last = self._died_at.get(move.profile)
-        if last is not None and move.now - last < CRASH_LOOP_S:
-            self._failures.note(move.profile, move.error, move.now)
-        self._died_at[move.profile] = move.now
+        self.breaker.died(move.profile, resident.fingerprint or "", move.error, move.now)
         return self._cut([move.profile], move.error)
 
     def _drain_over(self) -> list[Effect]:
@@ -264,7 +256,7 @@ class Scheduler:
         swap, self.swap = self.swap, None
         if swap is None or swap.target is None:
             return []
-        self._failures.note(swap.target, move.error, move.now)
+        self.breaker.failed(swap.target, swap.fingerprint or "", move.error, move.now)
         if self._previous == swap.target:
             self._previous = None
         self._fallback = self._previous if self._may_return(move.now) else None
@@ -279,7 +271,7 @@ class Scheduler:
         name = self._previous
         if name is None or name in self._stops:
             return False
-        return not refusals.of(name, self.profiles.get(name)) and not self._failures.of(name, now)
+        return not refusals.of(name, self.profiles.get(name)) and not self.breaker.refusal(name, now)
 
     # What follows from the books, after every move.
 

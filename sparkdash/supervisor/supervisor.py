@@ -49,12 +49,12 @@ from sparkdash.supervisor.moves import (
     Effect,
     EngineDied,
     Evict,
-    Forgive,
     Grant,
     Known,
     Leave,
     Move,
     Refuse,
+    Release,
     Stop,
     SwapCancelled,
     SwapDone,
@@ -238,6 +238,10 @@ class Supervisor:
         if self._group and not self._over and self._footprints.worth_a_look(request):
             self._group.create_task(self._footprints.served(request), name=f"weigh {request.profile}")
 
+    async def release(self, name: str | None) -> None:
+        """Let a parked profile, or all of them, be tried again. Raises AdmissionError: unknown profile."""
+        self._post(Release(None if name is None else self.catalog.find(name).name))
+
     def replace_catalog(self, catalog: Catalog) -> None:
         """The profiles were read again. Engines that run go on, also when their profile changed or went away."""
         self.catalog = catalog
@@ -266,7 +270,7 @@ class Supervisor:
             )
         async for step in self._tools.runtime.pull(profile.image):
             yield step
-        self._post(Forgive(profile.name))
+        self._post(Release(profile.name))
 
     def retire(self, *, cut: bool) -> None:
         """The daemon ends: refuse whoever waits or comes; with `cut` also whoever is served. Idempotent."""
@@ -400,6 +404,7 @@ class Supervisor:
         for name in list(books.engines):
             books.busy(name, scheduler.in_flight(name))
         self._tools.wards.refresh()
+        books.park({name: (each.error, each.failures) for name, each in scheduler.breaker.parked.items()})
         if not scheduler.stopping:
             _settle(self._waiters[Stop])
         if scheduler.swap is None:

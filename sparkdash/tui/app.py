@@ -196,6 +196,10 @@ class SparkdashApp(App[None]):
         """Fetch a profile's image."""
         self.order(self.orders.pull(name))
 
+    def action_release(self, name: str) -> None:
+        """Let a parked profile be tried again."""
+        self.order(self.orders.release(name))
+
     def action_why(self, name: str) -> None:
         """Why a profile cannot run."""
         self.order(self.orders.why(name))

@@ -48,6 +48,10 @@ class Link(Protocol):
         """Stop one engine, or all."""
         ...
 
+    async def release(self, profile: str) -> None:
+        """Let a parked profile be tried again."""
+        ...
+
     async def cancel(self) -> None:
         """Give the swap under way up."""
         ...
@@ -101,6 +105,10 @@ class DaemonLink:
     async def stop(self, profile: str | None) -> None:
         """See Link."""
         await self._client.stop(profile)
+
+    async def release(self, profile: str) -> None:
+        """See Link."""
+        await self._client.release(profile)
 
     async def cancel(self) -> None:
         """See Link."""

@@ -103,6 +103,14 @@ class Orders:
         """Give up the swap under way."""
         await self._told(self._cancel())
 
+    async def release(self, name: str) -> None:
+        """Let a parked profile be tried again."""
+        snapshot = self._snapshot()
+        if snapshot is not None and name not in snapshot.parked:
+            self._clerk.say(f"{name} is not parked.")
+            return
+        await self._told(self._clerk.link.release(name), f"{name} may be tried again")
+
     async def reload(self) -> None:
         """Read the profiles again."""
         await self._told(self._clerk.link.reload(), "the profiles are read again")

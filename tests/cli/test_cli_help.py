@@ -19,7 +19,7 @@ from sparkdash.cli.main import app
 Run = Callable[..., Any]
 
 COMMANDS = [
-    (), ("serve",), ("status",), ("use",), ("stop",), ("cancel",), ("logs",), ("run",), ("pull",), ("demo",), ("doctor",), ("version",),
+    (), ("serve",), ("status",), ("use",), ("stop",), ("cancel",), ("release",), ("logs",), ("run",), ("pull",), ("demo",), ("doctor",), ("version",),
     ("profiles",), ("profiles", "list"), ("profiles", "show"), ("profiles", "check"), ("profiles", "import"), ("profiles", "export"),
     ("profiles", "rules"), ("profiles", "schema"),
 ]  # fmt: skip
@@ -160,7 +160,7 @@ def test_errors_in_json_mode_are_json_too(sparkdash: Run, nobody: None) -> None:
     assert "Hint: Start it with `sparkdash serve`." in done.err
 
 
-@pytest.mark.parametrize("argv", [("status",), ("use", "a"), ("stop",), ("cancel",), ("logs",), ("pull", "a"),
+@pytest.mark.parametrize("argv", [("status",), ("use", "a"), ("stop",), ("cancel",), ("release",), ("logs",), ("pull", "a"),
                                   ("status", "--watch"), ("use", "--toggle"), ("stop", "--daemon")], ids=" ".join)  # fmt: skip
 def test_without_a_daemon_every_command_says_how_to_start_one(
     sparkdash: Run, argv: tuple[str, ...], nobody: None

@@ -7,7 +7,7 @@ from typing import Any
 from fake_daemon import BIRTH, GIB, FakeDaemon, engine, sample, summary, swap
 
 from sparkdash.cli.report import lines
-from sparkdash.domain.engine import EngineState, Failure, LoadProgress
+from sparkdash.domain.engine import EngineState, Failure, LoadProgress, Parked
 from sparkdash.domain.event import Level, Notice
 from sparkdash.domain.guard import Floors, Guard, GuardKill, GuardLevel
 from sparkdash.domain.lease import Request, RequestState
@@ -130,6 +130,16 @@ def test_failures_notices_problems_and_old_figures_are_told(daemon: FakeDaemon) 
     assert "(40s old)" in told
     assert "warning   A foreign container holds the GPU." in told
     assert "profiles  1 with problems; see `sparkdash profiles check`" in told
+
+
+def test_a_parked_profile_is_told_with_its_reason(daemon: FakeDaemon) -> None:
+    """And how to let it go; the reason is not said twice when its failed engine is shown."""
+    failure = Failure(code="token_refused", message="The hub refused.", hint="Log in.")
+    parked = {"a": Parked(since=BIRTH, failures=2, failure=failure)}
+    told = " ".join(text(daemon, parked=parked).split())
+    assert "parked a: The hub refused. Log in. `sparkdash release a` when it is mended." in told
+    told = text(daemon, parked=parked, engines={"a": engine("a", EngineState.FAILED, failure=failure)})
+    assert told.count("The hub refused.") == 1
 
 
 def test_watching_prints_every_change_until_the_daemon_goes(sparkdash: Run, daemon: FakeDaemon) -> None:

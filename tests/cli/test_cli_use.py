@@ -10,7 +10,7 @@ import pytest
 from fake_daemon import BIRTH, GIB, FakeDaemon, engine, sample, summary, swap
 
 from sparkdash.cli.progress import steps
-from sparkdash.domain.engine import EngineState, LoadProgress
+from sparkdash.domain.engine import EngineState, Failure, LoadProgress, Parked
 from sparkdash.domain.event import EngineChanged, Fact, SampleTaken, SwapChanged
 from sparkdash.domain.swap import Plan, SwapOutcome, SwapPhase
 
@@ -242,6 +242,20 @@ def test_cancel_names_what_it_cancelled(sparkdash: Run, daemon: FakeDaemon) -> N
     daemon.set(swap=swap("b"))
     assert sparkdash("cancel").out == "Cancelled the swap to b.\n"
     assert sparkdash("cancel", "--json").json()["cancelled"]["target"] == "b"
+
+
+def test_release_shows_what_is_parked_and_lets_it_go(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """Without a name nothing is asked for; aliases are understood."""
+    assert sparkdash("release").out == "Nothing is parked.\n"
+    parked = Parked(since=BIRTH, failures=2, failure=Failure(code="out_of_memory", message="b ran out of memory."))
+    daemon.set(parked={"b": parked}, profiles=(summary("b", serves=("bee",)), summary("c")))
+    assert sparkdash("release").out == "b: b ran out of memory.\n"
+    assert not any(path == "/api/release" for _, path, _ in daemon.calls)
+    assert sparkdash("release", "bee").out == "Released: b.\n"
+    assert sparkdash("release", "c").out == "c was not parked.\n"
+    assert sparkdash("release", "--all", "--json").json()["released"] == ["b"]
+    assert [body["profile"] for _, path, body in daemon.calls if path == "/api/release"] == ["b", "c", None]
+    assert "parked: out_of_memory" in sparkdash("profiles", "list").out
 
 
 def test_an_engine_that_died_loading_ends_the_wait(sparkdash: Run, daemon: FakeDaemon) -> None:

@@ -226,7 +226,7 @@ class FakeDaemon:
             web.post("/api/pull", self._pull),
             web.post("/api/shutdown", self._shutdown),
             web.post("/api/reload", self._profiles),
-            *(web.post(f"/api/{word}", self._health) for word in ("cancel", "traffic")),
+            *(web.post(f"/api/{word}", self._health) for word in ("cancel", "release", "traffic")),
         ]
 
     async def _health(self, _request: web.Request) -> web.Response:

@@ -48,6 +48,7 @@ def test_requests_are_what_the_api_table_says(daemon: FakeDaemon, client: Client
     client.use("family/variant")
     client.stop()
     client.stop("a")
+    client.release("a")
     client.cancel()
     client.toggle("a", None, flip=True)
     client.reload()
@@ -57,6 +58,7 @@ def test_requests_are_what_the_api_table_says(daemon: FakeDaemon, client: Client
         ("POST", "/api/use", {"profile": "family/variant"}),
         ("POST", "/api/stop", {"profile": None}),
         ("POST", "/api/stop", {"profile": "a"}),
+        ("POST", "/api/release", {"profile": "a"}),
         ("POST", "/api/cancel", {}),
         ("POST", "/api/toggle", {"a": "a", "flip": True}),
         ("POST", "/api/reload", {}),

@@ -188,6 +188,12 @@ def test_recorded_failures_of_a_real_vllm_are_named(log: str, code: str, found: 
         ("vllm", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "out_of_memory"),
         ("vllm", "RuntimeError: Failed to infer device type", "no_gpu_device"),
         ("vllm", "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all", "no_gpu_device"),
+        ("vllm", "Failed to initialize NVML: Driver/library version mismatch", "cdi_stale"),
+        (
+            "vllm",
+            "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 803: system has unsupported display driver / cuda driver combination",
+            "cdi_stale",
+        ),
         ("vllm", "exec /usr/local/bin/vllm: exec format error", "wrong_arch"),
         ("vllm", "OSError: You are trying to access a gated repo.", "token_refused"),
         ("vllm", "RepositoryNotFoundError: 401 Client Error. Repository Not Found for url", "model_not_found"),

@@ -269,6 +269,9 @@ class FakeSupervisor:
     async def stop(self, name: str | None) -> None:
         self.calls.append(("stop", name))
 
+    async def release(self, name: str | None) -> None:
+        self.calls.append(("release", name))
+
     async def cancel(self) -> None:
         self.calls.append(("cancel", None))
 

@@ -70,6 +70,8 @@ def test_nothing_found() -> None:
         ("docker: Error response from daemon: No such image: localhost/a:1.", "image_missing", "build"),
         ("Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all", "no_gpu_device", "nvidia-ctk cdi"),
         ('Error response from daemon: could not select device driver "" with capabilities: [[gpu]].', "no_gpu_device", "cdi"),
+        ("Error: crun: cannot stat `/lib64/libEGL_nvidia.so.580.95.05`: No such file or directory: OCI runtime attempted to invoke a command that was not found", "cdi_stale", "older than the driver"),
+        ("Error: runc: stat /usr/lib/aarch64-linux-gnu/libcuda.so.580.95.05: no such file or directory", "cdi_stale", "nvidia-ctk cdi"),
         ("Error: rootlessport listen tcp 0.0.0.0:80: bind: address already in use", "port_in_use", "ss -ltnp"),
         ("Error: statfs /nope/x: no such file or directory", "mount_missing", "path"),
         ("invalid mount config for type \"bind\": bind source path does not exist: /x", "mount_missing", "path"),

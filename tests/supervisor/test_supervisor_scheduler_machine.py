@@ -22,12 +22,12 @@ from sparkdash.supervisor.moves import (
     EngineDied,
     Evict,
     Evicted,
-    Forgive,
     Grant,
     Known,
     Leave,
     Move,
     Refuse,
+    Release,
     Stop,
     SwapCancelled,
     SwapDone,
@@ -181,7 +181,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(profile=NAMES)
     def forgive(self, profile: str) -> None:
-        self.send(Forgive(profile))
+        self.send(Release(profile))
 
     @rule(changed=st.booleans(), gone=st.sampled_from(["a", "b", "c", None]))
     def read_catalog(self, changed: bool, gone: str | None) -> None:

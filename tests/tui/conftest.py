@@ -207,6 +207,9 @@ class ScriptedLink:
     async def stop(self, profile: str | None) -> None:
         await self._do("stop", profile)
 
+    async def release(self, profile: str) -> None:
+        await self._do("release", profile)
+
     async def cancel(self) -> None:
         await self._do("cancel")
 

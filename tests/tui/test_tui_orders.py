@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sparkdash.domain.engine import Failure, Parked
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import AdmissionError, EngineError, ProfileError
 from sparkdash.units import GIB
@@ -69,6 +70,21 @@ async def test_a_system_that_cannot_run_says_why(stage: Any, box: Any) -> None:
         assert "qwen3-coder-30b-nvfp4/eagle3" in on.text
         await on.press("enter", "enter")
         assert on.link.asked == []
+
+
+async def test_a_parked_profile_is_marked_and_released(stage: Any, box: Any) -> None:
+    """With its reason; u lets it be tried again, and is harmless on any other."""
+    failure = Failure(code="out_of_memory", message="It ran out of memory.", hint="Take less.")
+    parked = {"qwen3.5-122b": Parked(since=0, failures=2, failure=failure)}
+    async with stage(box.snapshot().model_copy(update={"parked": parked})) as on:
+        await on.press("2", "G")
+        assert any(row.endswith("✗ parked") for row in on.rows)
+        assert "✗ parked, u releases it: It ran out of memory. Take less." in on.text
+        await on.press("u")
+        assert on.link.asked == [("release", "qwen3.5-122b")]
+        await on.press("g", "u")
+        assert "is not parked" in on.text
+        assert len(on.link.asked) == 1
 
 
 async def test_flipping_asks_once_and_the_same_key_says_yes(stage: Any, box: Any) -> None:

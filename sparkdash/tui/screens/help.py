@@ -18,6 +18,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("x", "give up the swap under way"),
     ("S", "stop the engine that runs"),
     ("p  w  r", "on the profiles: pull its image, why it cannot run, read the files again"),
+    ("u", "on the profiles: release a parked one, so that it may be tried again"),
     ("/  esc", "find in the page; show all again"),
     ("space n N", "on a log: hold or follow; next and earlier place found; tab: next engine"),
     ("y", "copy the row (through the terminal, also over ssh)"),

@@ -28,6 +28,7 @@ class ProfilesPage(Page):
         Binding("space", "mark_next", "mark", show=False),
         Binding("p", "pull", "pull", show=False),
         Binding("w", "why", "why", show=False),
+        Binding("u", "release", "release", show=False),
         Binding("r", "app.reload", "reload", show=False),
     ]
 
@@ -72,6 +73,10 @@ class ProfilesPage(Page):
     async def action_why(self) -> None:
         """Why the profile under the cursor cannot run."""
         await self._with_cursor("why('{}')")
+
+    async def action_release(self) -> None:
+        """Let the parked profile under the cursor be tried again."""
+        await self._with_cursor("release('{}')")
 
     async def _with_cursor(self, action: str) -> None:
         if name := self.query_one(ProfileTable).cursor:

@@ -100,6 +100,8 @@ def _figure(figure: str, cells: int) -> Line:
 
 
 def _state(snapshot: Snapshot, profile: ProfileSummary) -> Line:
+    if profile.name in snapshot.parked:
+        return say("✗ parked", Ink.BAD)
     engine = snapshot.engines.get(profile.name)
     if engine is None:
         coming = snapshot.swap is not None and snapshot.swap.target == profile.name
@@ -149,6 +151,9 @@ def _verdict(profile: ProfileSummary, snapshot: Snapshot, plan: Plan | None, wid
     if profile.cannot_run:
         nearest = f". Nearest that runs: {profile.nearest}" if profile.nearest else ""
         return wrap(f"✗ cannot run as published: {profile.cannot_run.rstrip('.')}{nearest}", width, Ink.WARN, limit=2)
+    if parked := snapshot.parked.get(profile.name):
+        why = f"✗ parked, u releases it: {parked.failure.message} {parked.failure.hint or ''}"
+        return wrap(why, width, Ink.BAD, limit=2)
     engine = snapshot.engines.get(profile.name)
     if engine and engine.state is EngineState.FAILED and engine.failure:
         return wrap(f"✗ {engine.failure.message} {engine.failure.hint or ''}", width, Ink.BAD, limit=2)

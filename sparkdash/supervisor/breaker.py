@@ -1,0 +1,169 @@
+"""Which profiles are not tried for now, or not until a person says so, and why. Pure.
+
+Owns: the memory of failures and what follows from it. Must not know how a failure came about.
+
+Each try of a start evicts whoever runs and takes minutes; clients re-post within seconds; restart loops have leaked
+driver memory until boxes died. So:
+* After a failure a profile rests for a minute: it is refused at once, with the reason and a Retry-After.
+* It is parked by its second failure within ten minutes, deaths included; by a second start that fails for the same
+  reason, however much later; and at once where no try can help (an unknown flag, another machine's image).
+* What is the box's fault and passes (memory, a runtime that hangs, a full disk) parks nobody: the rest doubles instead,
+  unless the failure says itself when to come back.
+* Parked is left by `release`, by an edit that changes the launch, by a pulled image. A person's wish (`use`) is one try
+  more: it counts if it fails, so that the profile is parked again at once.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sparkdash.errors import SparkdashError
+from sparkdash.units import duration
+
+REST_S = 60.0
+WITHIN_S = 600.0
+"""Two failures within this park; it is also the longest rest."""
+
+PERMANENT = frozenset({"unknown_flag", "wrong_arch"})
+"""Nothing but an edit of the profile or another image mends these."""
+PASSING = frozenset(
+    {
+        "disk_full", "does_not_fit", "engine_unreachable", "host_not_ready", "memory_guard", "memory_low",
+        "memory_not_returned", "runtime_missing", "runtime_timeout", "shutting_down", "unkillable",
+    }
+)  # fmt: skip
+"""The box's or another engine's fault."""
+
+_CHANGING = re.compile(r"0x[0-9a-f]+|\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """One profile that is not started until it is released."""
+
+    error: SparkdashError
+    failures: int
+
+
+@dataclass(slots=True)
+class _Record:
+    fingerprint: str
+    error: SparkdashError
+    rest_until: float = 0.0
+    passing: int = 0
+    """Failures in a row that were the box's."""
+    failed_at: list[float] = field(default_factory=list)
+    """The profile's own, starts and deaths."""
+    deaths: list[float] = field(default_factory=list)
+    reasons: set[str] = field(default_factory=set)
+    """Why starts failed since it last came up."""
+    parked: bool = False
+
+
+class Breaker:
+    """Hand it what happened; ask it before a start. Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, _Record] = {}
+
+    @property
+    def parked(self) -> dict[str, Parked]:
+        """Those that wait for a person."""
+        return {
+            name: Parked(record.error, max(1, len(record.failed_at)))
+            for name, record in self._records.items()
+            if record.parked
+        }
+
+    def failed(self, profile: str, fingerprint: str, error: SparkdashError, now: float) -> None:
+        """It did not come up."""
+        record = self._record(profile, fingerprint, error)
+        if error.code in PASSING:
+            record.passing += 1
+            record.rest_until = now + (error.retry_after or min(REST_S * 2 ** (record.passing - 1), WITHIN_S))
+            return
+        again = _reason(error) in record.reasons
+        record.reasons.add(_reason(error))
+        self._count(record, now)
+        record.rest_until = now + REST_S
+        record.parked |= again or error.code in PERMANENT
+
+    def died(self, profile: str, fingerprint: str, error: SparkdashError, now: float) -> None:
+        """It ran, and is gone. Once is no reason to refuse it: the next request starts it."""
+        if error.code not in PASSING:
+            record = self._record(profile, fingerprint, error)
+            self._count(record, now)
+            record.deaths.append(now)
+
+    def came_up(self, profile: str) -> None:
+        """It runs: what its starts failed for no longer counts. Deaths do, for their ten minutes."""
+        record = self._records.pop(profile, None)
+        if record and record.deaths:
+            kept = _Record(record.fingerprint, record.error, failed_at=record.deaths, deaths=record.deaths.copy())
+            self._records[profile] = kept
+
+    def tried_again(self, profile: str) -> None:
+        """A person wants it in spite of all; what it failed for stays known."""
+        if record := self._records.get(profile):
+            record.parked, record.rest_until = False, 0.0
+
+    def release(self, profile: str | None) -> None:
+        """Forget what it, or everyone, failed for."""
+        for name in [profile] if profile is not None else list(self._records):
+            self._records.pop(name, None)
+
+    def read(self, fingerprints: Mapping[str, str]) -> None:
+        """The profiles were read again: one that was edited has a clean slate, and what does not change the launch (a
+        smaller declared need) may be the mending too."""
+        for name, record in list(self._records.items()):
+            if fingerprints.get(name) != record.fingerprint:
+                del self._records[name]
+            else:
+                record.rest_until = 0.0
+
+    def refusal(self, profile: str, now: float) -> SparkdashError | None:
+        """Why it is not started now; None when it may be tried. Its code is that of the failure."""
+        record = self._records.get(profile)
+        if record is None:
+            return None
+        if record.parked:
+            return _parked(profile, Parked(record.error, len(record.failed_at)))
+        if now >= record.rest_until:
+            return None
+        again = copy.copy(record.error)
+        again.retry_after = record.rest_until - now
+        return again
+
+    def _record(self, profile: str, fingerprint: str, error: SparkdashError) -> _Record:
+        record = self._records.get(profile)
+        if record is None or record.fingerprint != fingerprint:
+            record = self._records[profile] = _Record(fingerprint, error)
+        record.error = error
+        return record
+
+    def _count(self, record: _Record, now: float) -> None:
+        record.passing = 0
+        record.failed_at = [at for at in record.failed_at if now - at < WITHIN_S] + [now]
+        record.deaths = [at for at in record.deaths if now - at < WITHIN_S]
+        record.parked |= len(record.failed_at) > 1
+
+
+def _reason(error: SparkdashError) -> str:
+    """What makes two failures the same. A crash that nobody knows is told by its words, figures and addresses left out."""
+    return error.code if error.code != "engine_crash" else _CHANGING.sub("", error.message)
+
+
+def _parked(profile: str, parked: Parked) -> SparkdashError:
+    refusal = copy.copy(parked.error)
+    times = (
+        f"after {parked.failures} failures within {duration(WITHIN_S)}" if parked.failures > 1 else "since no try helps"
+    )
+    refusal.message = f"{profile} is parked {times}: {parked.error.message}"
+    mend = f"{parked.error.hint} " if parked.error.hint else ""
+    refusal.hint = f"{mend}Then `sparkdash release {profile}`; an edit of its launch releases it too."
+    refusal.retry_after = None
+    refusal.args = (refusal.message,)
+    return refusal

@@ -1,0 +1,185 @@
+"""The breaker: what is tried again, what rests, what is parked, and what lets it go."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.engine import EngineState
+from sparkdash.domain.event import ParkedChanged
+from sparkdash.domain.swap import SwapCause
+from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError
+from sparkdash.supervisor.breaker import Breaker
+
+OOM = EngineError("a did not start. It ran out of memory.", code="out_of_memory", hint="Take less.", log_tail=("CUDA",))
+CRASH = EngineError("a did not start. The engine died: KeyError: 'w1' at 0x7f00", code="engine_crash")
+FLAG = EngineError("a did not start. It refused its command line.", code="unknown_flag")
+HANGS = HostError("`podman run` gave no answer for 180 s.", code="runtime_timeout")
+
+
+def refusal(breaker: Breaker, now: float) -> SparkdashError | None:
+    return breaker.refusal("a", now)
+
+
+def test_a_first_failure_rests_for_a_minute() -> None:
+    """Refused at once with the seconds that are left, then tried."""
+    breaker = Breaker()
+    breaker.failed("a", "f", OOM, 100.0)
+    assert (found := refusal(breaker, 110.0)) is not None
+    assert (found.code, found.retry_after) == ("out_of_memory", 50.0)
+    assert refusal(breaker, 160.0) is None
+    assert breaker.parked == {}
+
+
+def test_the_second_within_ten_minutes_parks_with_the_reason() -> None:
+    """Whatever each was; the last one is told, with its words, and how to let it go."""
+    breaker = Breaker()
+    breaker.failed("a", "f", CRASH, 0.0)
+    breaker.failed("a", "f", OOM, 599.0)
+    found = refusal(breaker, 99_999.0)
+    assert isinstance(found, EngineError)
+    assert (found.code, found.retry_after, found.log_tail) == ("out_of_memory", None, ("CUDA",))
+    assert found.message == "a is parked after 2 failures within 10m00s: a did not start. It ran out of memory."
+    assert "Take less. Then `sparkdash release a`" in (found.hint or "")
+    assert OOM.message == "a did not start. It ran out of memory."
+    assert breaker.parked["a"].failures == 2
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "parks"),
+    [
+        (OOM, OOM, True),
+        (CRASH, EngineError(CRASH.message.replace("7f00", "8a10"), code="engine_crash"), True),
+        (CRASH, EngineError("a did not start. The engine died: another", code="engine_crash"), False),
+        (OOM, CRASH, False),
+    ],
+)
+def test_the_same_error_twice_is_not_tried_a_third_time(
+    first: SparkdashError, second: SparkdashError, parks: bool
+) -> None:
+    """An hour apart too; figures and addresses do not make two crashes different."""
+    breaker = Breaker()
+    breaker.failed("a", "f", first, 0.0)
+    breaker.failed("a", "f", second, 3600.0)
+    assert ("a" in breaker.parked) is parks
+
+
+def test_what_no_try_can_help_is_parked_at_once() -> None:
+    """Each try would evict whoever runs."""
+    breaker = Breaker()
+    breaker.failed("a", "f", FLAG, 0.0)
+    assert (found := refusal(breaker, 1.0)) is not None
+    assert "parked since no try helps" in found.message
+
+
+def test_the_boxs_faults_park_nobody_and_rest_longer_each_time() -> None:
+    """One, two, four … at most ten minutes; a fault of the profile's own begins anew."""
+    breaker, now, rests = Breaker(), 0.0, []
+    for _ in range(6):
+        breaker.failed("a", "f", HANGS, now)
+        found = refusal(breaker, now)
+        assert found is not None
+        rests.append(found.retry_after)
+        now += 1000.0
+    assert rests == [60, 120, 240, 480, 600, 600]
+    assert breaker.parked == {}
+
+
+def test_deaths_count_for_ten_minutes_even_though_it_came_up_between() -> None:
+    """One is no reason to refuse; the second is. Failures of starts do not outlive a start that went well."""
+    breaker = Breaker()
+    breaker.failed("a", "f", OOM, 0.0)
+    breaker.came_up("a")
+    breaker.died("a", "f", CRASH, 10.0)
+    assert refusal(breaker, 10.0) is None
+    breaker.came_up("a")
+    breaker.died("a", "f", CRASH, 700.0)
+    assert breaker.parked == {}
+    breaker.came_up("a")
+    breaker.died("a", "f", CRASH, 1299.0)
+    assert set(breaker.parked) == {"a"}
+
+
+def test_a_death_and_a_failed_restart_are_two() -> None:
+    """A restart loop by another name."""
+    breaker = Breaker()
+    breaker.died("a", "f", CRASH, 0.0)
+    breaker.failed("a", "f", OOM, 30.0)
+    assert set(breaker.parked) == {"a"}
+
+
+def test_what_lets_go() -> None:
+    """Release, an edit of the launch, the profile's removal; an edit that changes no launch ends a rest only."""
+    breaker = Breaker()
+    for name in "abcd":
+        breaker.failed(name, "f", FLAG, 0.0)
+    breaker.failed("e", "f", OOM, 0.0)
+    breaker.release("a")
+    breaker.read({"b": "edited", "c": "f", "e": "f"})
+    assert set(breaker.parked) == {"c"}
+    assert breaker.refusal("e", 1.0) is None
+    breaker.release(None)
+    assert breaker.parked == {}
+
+
+def test_a_persons_wish_is_one_try_more() -> None:
+    """If it fails, what was known counts."""
+    breaker = Breaker()
+    breaker.failed("a", "f", OOM, 0.0)
+    breaker.failed("a", "f", OOM, 1.0)
+    breaker.tried_again("a")
+    assert refusal(breaker, 2.0) is None
+    breaker.failed("a", "f", OOM, 5000.0)
+    assert set(breaker.parked) == {"a"}
+
+
+async def refused(house: Any, name: str) -> SparkdashError:
+    """What a request for `name` is refused with."""
+    (result,) = await house.clock.drive(asyncio.gather(house.ask(name).granted(), return_exceptions=True))
+    assert isinstance(result, SparkdashError), result
+    return result
+
+
+async def test_parked_is_published_kept_and_released(house: Any, make_profile: Any, behaviour: Any) -> None:
+    """In the snapshot with the last words; requests no longer evict anyone; released, it is tried and comes up."""
+    house.runtime.zoo["b"] = behaviour(dies_after_s=2)
+    await house.open(make_profile("a"), make_profile("b"))
+    await house.leased("a")
+    await refused(house, "b")
+    house.clock.time += 61
+    await refused(house, "b")
+    parked = [fact.parked for fact in house.facts if isinstance(fact, ParkedChanged)][-1]
+    assert parked["b"].failure.code == "out_of_memory"
+    assert "CUDA out of memory" in parked["b"].failure.log_tail[-1]
+    house.clock.time += 9999
+    await house.settled()
+    swaps = len(house.swaps())
+    error = await refused(house, "b")
+    assert error.code == "out_of_memory"
+    assert "parked after 2 failures" in error.message
+    assert len(house.swaps()) == swaps
+    del house.runtime.zoo["b"]
+    await house.supervisor.release("b")
+    await house.leased("b")
+    assert house.state("b") is EngineState.READY
+    assert [fact.parked for fact in house.facts if isinstance(fact, ParkedChanged)][-1] == {}
+
+
+async def test_release_of_an_unknown_profile_is_told(house: Any, make_profile: Any) -> None:
+    """A slip of the keyboard is no success."""
+    await house.open(make_profile("a"))
+    with pytest.raises(AdmissionError, match="nobody"):
+        await house.supervisor.release("nobody")
+
+
+async def test_use_tries_a_parked_profile_once(house: Any, make_profile: Any, behaviour: Any) -> None:
+    """And parks it again when it fails."""
+    house.runtime.zoo["b"] = behaviour(dies_after_s=2)
+    await house.open(make_profile("b"))
+    for _ in range(3):
+        await house.supervisor.use("b", cause=SwapCause.USER)
+        await house.settled()
+    assert len(house.swaps()) == 3
+    assert "parked" in (await refused(house, "b")).message
