@@ -25,6 +25,9 @@ STREAM_HEADERS = [
 ]
 
 
+CODING_SHOWN = 40
+
+
 class ClientGone(Exception):  # noqa: N818 - not an error of ours
     """The client closed its connection."""
 
@@ -49,10 +52,13 @@ class Exchange:
         """The whole request body.
 
         Raises:
-            AdmissionError: code `body_too_large`, status 413; nothing beyond the limit is kept.
+            AdmissionError: code `body_encoded`, status 415, before anything is read: it is compressed; code
+                `body_too_large`, status 413; nothing beyond the limit is kept.
             ClientGone: it hung up before the end.
         """
         limit = limit_mib * MIB
+        if (coding := self.headers.get("content-encoding", "").strip().lower()) not in ("", "identity"):
+            raise _encoded(coding)
         if int(self.headers.get("content-length") or 0) > limit:
             raise _too_large(limit_mib)
         parts, size, more = [], 0, True
@@ -102,6 +108,15 @@ class Exchange:
         """An error with its true status."""
         body = problems.encode(problems.envelope(error, dialect))
         await self.answer(error.status, body, problems.headers(error))
+
+
+def _encoded(coding: str) -> AdmissionError:
+    return AdmissionError(
+        f"The request's body is compressed ({coding[:CODING_SHOWN]}), which sparkdash does not read.",
+        code="body_encoded",
+        status=415,
+        hint="Send it plain, without Content-Encoding.",
+    )
 
 
 def _too_large(limit_mib: int) -> AdmissionError:

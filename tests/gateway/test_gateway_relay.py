@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -246,6 +247,26 @@ async def test_errors_on_messages_have_anthropics_shape(house: Any) -> None:
     assert reply.status_code == 404
     body = reply.json()
     assert (body["type"], body["error"]["type"]) == ("error", "not_found_error")
+
+
+async def test_a_compressed_body_is_refused_in_plain_words(house: Any) -> None:
+    """415 with what would be taken, in the client's own dialect; "identity" says that nothing is compressed."""
+    plain = json.dumps({"model": "alpha", "messages": []}).encode()
+    coded = {"content-type": "application/json", "content-encoding": "gzip"}
+    refused = await house.client.post("/v1/chat/completions", content=gzip.compress(plain), headers=coded)
+    assert (refused.status_code, refused.headers["accept-encoding"]) == (415, "identity")
+    error = refused.json()["error"]
+    assert error["code"] == "body_encoded"
+    assert error["message"] == (
+        "The request's body is compressed (gzip), which sparkdash does not read. Send it plain, without Content-Encoding."
+    )
+    anthropic = await house.client.post("/v1/messages", content=gzip.compress(plain), headers=coded)
+    assert (anthropic.status_code, anthropic.json()["type"]) == (415, "error")
+    assert house.engine.seen == []
+    same = await house.client.post(
+        "/v1/chat/completions", content=plain, headers={**coded, "content-encoding": "identity"}
+    )
+    assert same.status_code == 200
 
 
 class TestLimits:

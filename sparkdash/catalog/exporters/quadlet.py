@@ -1,4 +1,8 @@
-"""A profile as a quadlet: a systemd unit that podman generates. Keys: podman-systemd.unit(5), podman 5."""
+"""A profile as a quadlet: a systemd unit that podman generates.
+
+Keys: podman-systemd.unit(5), podman 5. What its generator makes of them is recorded in tests/data/quadlet (5.4.2): values
+of [Container] go into systemd's command line, so that a $ must be doubled in each of them.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,16 @@ import re
 from sparkdash.catalog.exporters import own
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.profile import Profile
+from sparkdash.errors import ProfileError
 
 
 def unit(profile: Profile, spec: ContainerSpec) -> str:
-    """The .container file. It is started by hand and never restarted: an engine in a crash loop can freeze the box."""
+    """The .container file. It is started by hand and never restarted: an engine in a crash loop can freeze the box.
+
+    Raises:
+        ProfileError: the command has a word that the generator would lose.
+    """
+    _carried(profile, spec.argv)
     lines = [
         f"# {profile.name}, exported by sparkdash.",
         *own.lost(profile, "request"),
@@ -19,15 +29,15 @@ def unit(profile: Profile, spec: ContainerSpec) -> str:
         "",
         "[Container]",
         f"ContainerName={spec.name}",
-        f"Image={_plain(spec.image or '')}",
+        f"Image={_value(spec.image or '')}",
         "Network=host",
         *(f"AddDevice={device}" for device in spec.devices),
         *([f"ShmSize={spec.shm_size}"] if spec.shm_size else []),
         *(
-            f"Volume={_plain(mount.source)}:{_plain(mount.target)}{':ro' if mount.read_only else ''}"
+            f"Volume={_value(mount.source)}:{_value(mount.target)}{':ro' if mount.read_only else ''}"
             for mount in spec.mounts
         ),
-        *(f"Tmpfs={_plain(tmpfs)}" for tmpfs in spec.tmpfs),
+        *(f"Tmpfs={_value(tmpfs)}" for tmpfs in spec.tmpfs),
         *(f"Environment={_quoted(f'{name}={text}')}" for name, text in spec.env.items()),
         *(f"PodmanArgs=--env {name}" for name in spec.env_from),
         f"Entrypoint={_quoted(spec.argv[0])}",
@@ -38,6 +48,21 @@ def unit(profile: Profile, spec: ContainerSpec) -> str:
         "TimeoutStartSec=1800",
     ]
     return "\n".join(lines)
+
+
+def _carried(profile: Profile, argv: tuple[str, ...]) -> None:
+    """The generator drops an empty word and all after it, and leaves a lone ; bare, where systemd ends a command."""
+    lost = next((word for word in argv if word in ("", ";")), None)
+    if lost is not None:
+        raise ProfileError(
+            f"The command of {profile.name} has the word {lost!r}, which a quadlet cannot carry.",
+            code="export_refused",
+            hint="Change that argument, or export it with `--as podman`.",
+        )
+
+
+def _value(text: str) -> str:
+    return _plain(text).replace("$", "$$")
 
 
 def _plain(text: str) -> str:
