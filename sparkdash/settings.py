@@ -59,6 +59,9 @@ class Settings(BaseModel):
     """Requests that may wait; the next one is told to come back."""
     hold_headers_s: float = Field(default=3.0, ge=0)
     """A waiting stream gets its true status for this long; after it, keep-alives."""
+    progress_as_reasoning: bool = False
+    """Tell a waiting chat stream how far the load is, as reasoning text. Off: several agents send it back in their next
+    turn. A single request asks for it with the header `x-sparkdash-progress: reasoning`."""
     sample_s: float = Field(default=1.0, gt=0)
     body_limit_mib: int = Field(default=64, ge=1)
 

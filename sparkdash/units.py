@@ -37,6 +37,11 @@ def tokens(count: float | None) -> str:
     return f"{count / 1e6:.1f}M".replace(".0M", "M")
 
 
+def age(seconds: float) -> str:
+    """A time that runs, in whole seconds: 0s, 9s, 3m40s."""
+    return duration(seconds) if seconds >= 10 else f"{max(int(seconds), 0)}s"
+
+
 def duration(seconds: float | None) -> str:
     """Seconds as people say them: 0.4s, 12s, 3m40s, 2h14m, 5d03h."""
     if seconds is None:

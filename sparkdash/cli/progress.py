@@ -5,11 +5,10 @@ Owns: that line, for a terminal and for a log file. Must not know when the swap 
 
 from __future__ import annotations
 
-from sparkdash.cli.report import phase, swap_line
+from sparkdash.cli.report import phase, swap_line, times
 from sparkdash.cli.screen import LiveLine
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap, SwapPhase
-from sparkdash.units import duration
 
 
 class Progress:
@@ -36,10 +35,9 @@ class Progress:
 
 
 def steps(swap: Swap, now: float) -> str:
-    """ "drain stop reclaim preflight create [load weights 63 %] warm  0m43s of ~3m40s". Pure."""
+    """ "drain stop reclaim preflight create [load weights 63 %] warm  38 %  43s, about 1m40s left". Pure."""
     words = [f"[{phase(swap)}]" if step is swap.phase else step.value for step in SwapPhase]
-    expected = f" of ~{duration(swap.expected_s)}" if swap.expected_s is not None else ""
-    return f"{' '.join(words)}  {duration(max(0.0, now - swap.started_at))}{expected}"
+    return f"{' '.join(words)}  {times(swap, now)}"
 
 
 def _plain(swap: Swap) -> str:

@@ -13,9 +13,10 @@ from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.guard import Guard
 from sparkdash.domain.lease import Request
 from sparkdash.domain.metric import EngineSample, Memory, Metric
+from sparkdash.domain.progress import estimate_text, stage_text
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap
-from sparkdash.units import DASH, GIB, duration, gib, number, percent, tokens
+from sparkdash.units import DASH, GIB, age, duration, gib, number, percent, tokens
 
 LABEL = 10
 """Width of the first column."""
@@ -39,18 +40,20 @@ def lines(world: Snapshot) -> Iterator[str]:
 
 
 def swap_line(swap: Swap, now: float) -> str:
-    """ "load weights 63 %  0m43s of ~3m40s  for gpt-oss-120b", what a swap does and how long it has taken."""
+    """ "to gpt-oss-120b: load weights 63 %  38 %  43s, about 1m40s left", what a swap does and how long it takes."""
     goal = f"to {swap.target}" if swap.target else "stop"
-    expected = f" of ~{duration(swap.expected_s)}" if swap.expected_s is not None else ""
-    return f"{goal}: {phase(swap)}  {duration(max(0.0, now - swap.started_at))}{expected}"
+    return f"{goal}: {phase(swap)}  {times(swap, now)}"
 
 
 def phase(swap: Swap) -> str:
-    """The phase under way, with the load's stage and share where the log tells."""
-    if swap.progress is None:
-        return swap.phase.value
-    share = f" {percent(swap.progress.fraction)}" if swap.progress.fraction is not None else ""
-    return f"{swap.phase.value} {swap.progress.stage}{share}"
+    """The phase under way, with the load's stage and its own share where the log tells."""
+    return swap.phase.value if swap.progress is None else f"{swap.phase.value} {stage_text(swap)}"
+
+
+def times(swap: Swap, now: float) -> str:
+    """ "38 %  43s, about 1m40s left (1m20s to 2m10s)": the share of the whole way, what has passed, what is left."""
+    share = f"{percent(swap.fraction)}  " if swap.fraction is not None else ""
+    return share + ", ".join(filter(None, (age(now - swap.started_at), estimate_text(swap, now))))
 
 
 def _row(label: str, text: str) -> str:

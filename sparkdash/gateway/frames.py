@@ -15,19 +15,27 @@ from sparkdash.gateway.problems import encode, in_stream, is_permanent
 from sparkdash.gateway.route import Dialect
 
 COMMENT = b":\n\n"
+OURS = "[sparkdash]"
+"""How reasoning text begins that no model wrote: several agents send it back in their next turn."""
 DONE = b"data: [DONE]\n\n"
 _RESPONSE_ID = re.compile(rb'"response": ?\{"id": ?"([^"]+)"')
 
 
 class Waiting:
-    """Keep-alives of one waiting stream: `next()` gives the bytes of the next one."""
+    """Keep-alives of one waiting stream: `next()` gives the bytes of the next one.
 
-    def __init__(self, dialect: Dialect, request_id: str, model: str, now: float) -> None:
+    What is waited for goes into them where it harms nobody: as a comment where comments are sent, and with `reasoning`
+    into a chat as `reasoning_content`, marked as ours.
+    """
+
+    def __init__(self, dialect: Dialect, request_id: str, model: str, now: float, *, reasoning: bool = False) -> None:
         self._dialect = dialect
         self._id = request_id
         self._model = model
         self._created = int(now)
         self._said = 0
+        self._reasoning = reasoning
+        self._told = ""
 
     @property
     def response_id(self) -> str:
@@ -39,25 +47,29 @@ class Waiting:
         """How many events were given."""
         return self._said
 
-    def next(self) -> bytes:
-        """The next keep-alive: one or two whole frames."""
+    def next(self, waits_for: str = "") -> bytes:
+        """The next keep-alive: one or two whole frames. `waits_for` is one line of words."""
         first = self._said == 0
         if self._dialect is Dialect.RESPONSES:
             return self._responses(first)
         self._said += 1
         match self._dialect:
             case Dialect.CHAT:
-                return data(self._chunk())
+                return data(self._chunk(waits_for))
             case Dialect.COMPLETIONS:
                 return data(self._text())
             case Dialect.MESSAGES:
                 return event("ping", {"type": "ping"})
             case _:
-                return COMMENT
+                return comment(waits_for)
 
-    def _chunk(self) -> dict[str, Any]:
+    def _chunk(self, waits_for: str) -> dict[str, Any]:
         """No role: the engine's first chunk brings it, and openai-python's helper would join the two into one word."""
-        choice = {"index": 0, "delta": {"content": ""}, "logprobs": None, "finish_reason": None}
+        delta = {"content": ""}
+        if self._reasoning and waits_for not in ("", self._told):
+            self._told = waits_for
+            delta = {"reasoning_content": f"{OURS} {waits_for}\n"}
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
         return self._openai("chatcmpl", "chat.completion.chunk") | {"choices": [choice]}
 
     def _text(self) -> dict[str, Any]:
@@ -118,6 +130,11 @@ def failure(
             "response.failed", {"type": "response.failed", "sequence_number": sequence + 1, "response": failed}
         )
     return data(in_stream(error, dialect)) + DONE
+
+
+def comment(text: str = "") -> bytes:
+    """A line that every client passes by."""
+    return b": " + " ".join(text.split()).encode() + b"\n\n" if text else COMMENT
 
 
 def data(body: dict[str, Any]) -> bytes:

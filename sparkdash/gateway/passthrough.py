@@ -19,6 +19,7 @@ import structlog
 
 from sparkdash.domain.lease import RequestState
 from sparkdash.domain.profile import AUTO
+from sparkdash.domain.progress import waiting_text
 from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
 from sparkdash.gateway import frames
 from sparkdash.gateway.deps import Deps, Lease
@@ -35,6 +36,8 @@ from sparkdash.upstream import Answer, engine_words
 LOG = structlog.get_logger("sparkdash.gateway")
 KEEP_ALIVE_S = 5.0
 """Between keep-alives: the most impatient client measured gives up after 60 s without a byte."""
+PROGRESS_HEADER = "x-sparkdash-progress"
+"""`reasoning`: this chat wants to be told how far its engine is."""
 EVENT_STREAM = "text/event-stream"
 ERROR_LIMIT = 64 * 1024
 NAME_SHOWN = 64
@@ -95,7 +98,8 @@ class _Relay:
             route=route.path,
             stream=asked.stream,
         )
-        self._waiting = frames.Waiting(route.dialect, self._row.request.id, self._name, deps.clock())
+        told = deps.settings.progress_as_reasoning or exchange.headers.get(PROGRESS_HEADER) == "reasoning"
+        self._waiting = frames.Waiting(route.dialect, self._row.request.id, self._name, deps.clock(), reasoning=told)
         self._tap = Tap(route.dialect)
         self._answering = False
         """Has a byte of an engine's answer gone out?"""
@@ -171,9 +175,12 @@ class _Relay:
             if not self._exchange.started:
                 self._framed = True
                 await self._exchange.start(200, STREAM_HEADERS)
-            await self._exchange.send(self._waiting.next())
+            await self._exchange.send(self._waiting.next(self._waits_for()))
             with suppress(TimeoutError):
                 await asyncio.wait_for(over.wait(), KEEP_ALIVE_S)
+
+    def _waits_for(self) -> str:
+        return waiting_text(self._deps.bus.snapshot.swap, self._row.request.profile, self._deps.clock())
 
     async def _ask(self, lease: Lease) -> None:
         exchange, route = self._exchange, self._route

@@ -186,10 +186,13 @@ def test_without_a_pair_toggle_says_how_to_mark_one(sparkdash: Run, daemon: Fake
 
 
 def test_the_line_of_phases_marks_the_present_one() -> None:
-    """Seven words, one in brackets with its share, and the time against what is expected."""
-    now = swap("a", SwapPhase.LOAD, progress=LoadProgress(stage="weights", fraction=0.63), expected_s=220)
-    assert steps(now, BIRTH + 103) == "drain stop reclaim preflight create [load weights 63 %] warm  43s of ~3m40s"
-    assert steps(swap("a"), BIRTH + 61) == "[drain] stop reclaim preflight create load warm  1.0s"
+    """Seven words, one in brackets with its stage, the share of the whole way, and the time."""
+    now = swap("a", SwapPhase.LOAD, progress=LoadProgress(stage="weights", fraction=0.63))
+    now = now.model_copy(update={"fraction": 0.38, "eta_s": 110.0, "eta_at": BIRTH + 93})
+    assert steps(now, BIRTH + 103) == (
+        "drain stop reclaim preflight create [load weights 63 %] warm  38 %  43s, about 1m40s left"
+    )
+    assert steps(swap("a"), BIRTH + 61) == "[drain] stop reclaim preflight create load warm  1s, first load here"
 
 
 @pytest.mark.parametrize(("argv", "asked"), [

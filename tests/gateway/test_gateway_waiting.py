@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from sparkdash.domain.engine import LoadProgress
+from sparkdash.domain.event import SwapChanged
 from sparkdash.domain.lease import RequestState
+from sparkdash.domain.swap import Swap, SwapCause, SwapPhase
 from sparkdash.errors import AdmissionError, EngineError
 from sparkdash.gateway import passthrough
 from sparkdash.settings import Settings
@@ -31,6 +35,17 @@ async def waiting(house: Any) -> AsyncIterator[Any]:
     house.supervisor.gate.clear()
     yield house
     house.supervisor.gate.set()
+
+
+def loading(house: Any) -> None:
+    """alpha is coming up; the estimate is of a moment to come, so that nothing of it has passed yet."""
+    now = time.time() + 1000
+    swap = Swap(
+        id="s", target="alpha", evict=(), cause=SwapCause.REQUEST, phase=SwapPhase.LOAD, started_at=now - 60,
+        phase_at=now - 50, progress=LoadProgress(stage="weights", fraction=0.62),
+        eta_s=100.5, eta_low_s=80.5, eta_high_s=130.5, eta_at=now,
+    )  # fmt: skip
+    house.bus.publish(SwapChanged(swap=swap))
 
 
 async def frames_of(reply: Any) -> tuple[list[bytes], AsyncIterator[bytes]]:
@@ -85,6 +100,33 @@ class TestImpatient:
             (first, *_), _ = await frames_of(reply)
             assert first.startswith(start)
             waiting.supervisor.gate.set()
+
+    @pytest.mark.parametrize("ask", ["setting", "header", "nobody"])
+    async def test_a_chat_is_told_how_far_its_engine_is_if_somebody_asked(
+        self, waiting: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch, ask: str
+    ) -> None:
+        """As reasoning text, marked as ours, once per change; otherwise the chunks stay empty."""
+        loading(waiting)
+        if ask == "setting":
+            monkeypatch.setitem(settings.__dict__, "progress_as_reasoning", True)
+        headers = {"x-sparkdash-progress": "reasoning"} if ask == "header" else {}
+        async with waiting.client.stream(
+            "POST", "/v1/chat/completions", json={"model": "alpha", "stream": True}, headers=headers
+        ) as reply:
+            (first, *_), rest = await frames_of(reply)
+            second = await anext(rest)
+            waiting.supervisor.gate.set()
+            deltas = [json.loads(f.removeprefix(b"data: "))["choices"][0]["delta"] for f in (first, second)]
+        told = {"reasoning_content": "[sparkdash] alpha: weights 62 % · about 1m40s left (1m20s to 2m10s)\n"}
+        assert deltas == [{"content": ""} if ask == "nobody" else told, {"content": ""}]
+
+    async def test_a_stream_that_is_kept_alive_by_comments_is_told_in_them(self, waiting: Any) -> None:
+        """No client reads a comment as an answer."""
+        loading(waiting)
+        async with waiting.client.stream("POST", "/v1/audio/speech", json={"model": "alpha", "stream": True}) as reply:
+            (first, *_), _ = await frames_of(reply)
+            waiting.supervisor.gate.set()
+        assert first.decode() == ": alpha: weights 62 % · about 1m40s left (1m20s to 2m10s)"
 
     async def test_a_responses_stream_keeps_the_id_it_was_given(self, waiting: Any, recorded_body: Any) -> None:
         """created and in_progress come under our id, and the engine's stream goes on under it, cut anywhere."""

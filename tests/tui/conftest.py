@@ -116,6 +116,7 @@ def swap(**changes: Any) -> Swap:
     values: dict[str, Any] = {
         "id": "s1", "target": CODER, "evict": (GPT,), "cause": SwapCause.REQUEST, "phase": SwapPhase.LOAD,
         "started_at": NOW - 72, "phase_at": NOW - 60, "waiting": 1, "expected_s": 220.0,
+        "fraction": 0.33, "eta_s": 150.0, "eta_low_s": 128.0, "eta_high_s": 168.0, "eta_at": NOW - 2, "learned_from": 4,
         "progress": LoadProgress(stage="weights", fraction=0.63, detail="Loading safetensors checkpoint shards: 63% 5/8"),
         "stage_s": {SwapPhase.DRAIN: 1.2, SwapPhase.STOP: 4.0, SwapPhase.RECLAIM: 3.1, SwapPhase.PREFLIGHT: 0.2, SwapPhase.CREATE: 1.0},
     }  # fmt: skip

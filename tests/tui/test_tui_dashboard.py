@@ -13,6 +13,11 @@ from sparkdash.domain.lease import RequestState
 from sparkdash.domain.swap import SwapOutcome
 from sparkdash.errors import DaemonError
 
+FIRST: dict[str, Any] = {
+    "fraction": None, "eta_s": None, "eta_low_s": None, "eta_high_s": None, "eta_at": None, "learned_from": 0,
+    "expected_s": None, "progress": None, "waiting": 0,
+}  # fmt: skip
+"""Nothing is known of a swap that was never seen before."""
 PAGES = "1 Dash 2 Profiles 3 Requests 4 A/B 5 Logs 6 History"
 
 
@@ -68,9 +73,9 @@ async def test_the_card_becomes_the_swap(stage: Any, box: Any) -> None:
     async with stage(box.swapping()) as on:
         assert "load → qwen3-coder-30b-nvfp4" in on.lines[0]
         assert "swap to qwen3-coder-30b-nvfp4 after gpt-oss-120b" in on.lines[1]
-        assert "✓ drain  ✓ stop  ✓ reclaim  ✓ preflight  ✓ create  ▶ load 63 %  · warm" in on.lines[2]
-        assert " 33 %  weights" in on.lines[3]
-        assert "elapsed 1m12s   left ~2m28s   usually 3m40s" in on.lines[4]
+        assert "✓ drain  ✓ stop  ✓ reclaim  ✓ preflight  ✓ create  ▶ load  · warm" in on.lines[2]
+        assert " 33 %  weights 63 %" in on.lines[3]
+        assert "elapsed 1m12s   about 2m28s left (2m06s to 2m46s)   usually 3m40s   n 4" in on.lines[4]
         assert "log Loading safetensors checkpoint shards: 63% 5/8" in on.lines[5]
         assert "1 waits: aider 1m02s" in on.lines[6]
         assert "x cancels" in on.lines[6]
@@ -79,23 +84,25 @@ async def test_the_card_becomes_the_swap(stage: Any, box: Any) -> None:
 
 async def test_a_first_swap_has_no_estimate(stage: Any, box: Any) -> None:
     """Nothing is invented where no such swap was seen."""
-    async with stage(box.swapping(swap=box.swap(expected_s=None, progress=None, waiting=0), requests={})) as on:
+    async with stage(box.swapping(swap=box.swap(**FIRST), requests={})) as on:
         assert "no estimate yet" in on.lines[3]
-        assert "first time here: no estimate" in on.lines[4]
+        assert "first load here: no estimate" in on.lines[4]
         assert "nobody waits" in on.lines[6]
 
 
 async def test_a_swap_that_takes_longer_than_it_ever_did_says_so(stage: Any, box: Any) -> None:
     """The time left is not counted below zero."""
-    async with stage(box.swapping(swap=box.swap(expected_s=30.0))) as on:
-        assert "99 %" in on.lines[3]
+    late = box.swap(fraction=0.95, eta_s=10.0, eta_low_s=8.0, eta_high_s=12.0, eta_at=box.now - 30)
+    async with stage(box.swapping(swap=late)) as on:
+        assert "95 %" in on.lines[3]
         assert "longer than usual" in on.lines[4]
 
 
-async def test_the_spread_of_earlier_swaps_is_told(stage: Any, box: Any) -> None:
-    """From two of the same kind on."""
-    async with stage(box.swapping(swaps=(box.ended("a", took=200.0), box.ended("b", took=240.0)))) as on:
-        assert "(3m20s to 4m00s, n 2)" in on.lines[4]
+async def test_where_the_estimate_is_from_is_told(stage: Any, box: Any) -> None:
+    """One earlier load has no spread; another launch of the same model is named as that."""
+    once = box.swap(eta_low_s=None, eta_high_s=None, learned_from=1, similar=True, expected_s=None)
+    async with stage(box.swapping(swap=once)) as on:
+        assert "about 2m28s left   from 1 load of the same model" in on.lines[4]
 
 
 async def test_a_swap_moves_on_before_ones_eyes(stage: Any, box: Any) -> None:

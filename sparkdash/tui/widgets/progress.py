@@ -1,11 +1,12 @@
 """A swap under way: seven words with the present one lit, its progress, its time, its log's last line, who waits.
 
-Owns: those rows. Rule: an estimate is only shown where such a swap was seen before, with the spread of those seen.
+Owns: those rows. Rule: the bar is the whole way and never falls; the stage's own share stands beside it as a word.
 """
 
 from __future__ import annotations
 
-from sparkdash.domain.swap import Swap, SwapOutcome, SwapPhase
+from sparkdash.domain.progress import estimate_text, left, stage_text
+from sparkdash.domain.swap import Swap, SwapPhase
 from sparkdash.tui.ink import EMPTY, Ink, Line, clip, ends, join, say
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets import words
@@ -27,7 +28,7 @@ def swap_title(swap: Swap) -> Line:
 
 def swap_rows(view: View, swap: Swap, width: int) -> list[Line]:
     """Five rows of at most `width` cells."""
-    rows = [phase_line(swap), _bar(swap, view, width), _times(swap, view), _log(swap), _waiting(swap, view, width)]
+    rows = [phase_line(swap), _bar(swap, width), _times(swap, view), _log(swap), _waiting(swap, view, width)]
     return [clip(row, width) for row in rows]
 
 
@@ -43,50 +44,35 @@ def _phase(swap: Swap, phase: SwapPhase, place: int) -> Line:
         return say("✓ " if ran else "  ", Ink.GOOD) + say(phase, Ink.PLAIN if ran else Ink.FAINT)
     if place > 0:
         return say(f"· {phase}", Ink.DIM)
-    share = swap.progress.fraction if swap.progress and phase is SwapPhase.LOAD else None
-    return say(f"▶ {phase}" + (f" {share * 100:.0f} %" if share is not None else ""), Ink.STRONG)
+    return say(f"▶ {phase}", Ink.STRONG)
 
 
-def _bar(swap: Swap, view: View, width: int) -> Line:
+def _bar(swap: Swap, width: int) -> Line:
     cells = min(METER, width // 2)
-    stage = say(swap.progress.stage, Ink.PLAIN) if swap.progress else EMPTY
-    share = _share(swap, view)
-    if share is None:
+    stage = say(stage_text(swap), Ink.PLAIN) if swap.progress else EMPTY
+    if swap.fraction is None:
         return say("─" * cells, Ink.FAINT) + say("  ") + (stage or say("no estimate yet", Ink.DIM))
-    done, rest = meter(share, cells)
-    return say(done, Ink.GOOD) + say(rest, Ink.FAINT) + say(f" {share * 100:3.0f} %  ", Ink.STRONG) + stage
-
-
-def _share(swap: Swap, view: View) -> float | None:
-    """By time where it was learned, never quite full; else the log's own word about this stage."""
-    if swap.expected_s:
-        return min((view.now - swap.started_at) / swap.expected_s, 0.99)
-    return swap.progress.fraction if swap.progress else None
+    done, rest = meter(swap.fraction, cells)
+    return say(done, Ink.GOOD) + say(rest, Ink.FAINT) + say(f" {swap.fraction * 100:3.0f} %  ", Ink.STRONG) + stage
 
 
 def _times(swap: Swap, view: View) -> Line:
     elapsed = say("elapsed ", Ink.DIM) + say(words.age(view.now - swap.started_at), Ink.STRONG)
-    left = words.remaining_s(swap, view.now)
-    if swap.expected_s is None:
-        return elapsed + say("   first time here: no estimate", Ink.DIM)
-    eta = (
-        say("   left ", Ink.DIM) + say(f"~{words.age(left)}", Ink.STRONG)
-        if left is not None
-        else say("   longer than usual", Ink.WARN)
-    )
-    usual = say(f"   usually {duration(swap.expected_s)}", Ink.DIM)
-    return elapsed + eta + usual + _spread(swap, view)
+    rest = left(swap, view.now)
+    if swap.target is None:
+        return elapsed
+    if rest is None:
+        return elapsed + say("   first load here: no estimate", Ink.DIM)
+    ink = Ink.STRONG if rest.s or rest.high_s else Ink.WARN
+    return elapsed + say(f"   {estimate_text(swap, view.now)}", ink) + _learned(swap)
 
 
-def _spread(swap: Swap, view: View) -> Line:
-    seen = [
-        past.ended_at - past.started_at
-        for past in (view.snapshot.swaps if view.snapshot else ())
-        if past.target == swap.target and past.outcome is SwapOutcome.DONE and past.ended_at is not None
-    ]
-    if len(seen) < 2:
-        return EMPTY
-    return say(f" ({duration(min(seen))} to {duration(max(seen))}, n {len(seen)})", Ink.DIM)
+def _learned(swap: Swap) -> Line:
+    """Which earlier swaps the estimate is from."""
+    if swap.similar:
+        return say(f"   from {words.count(swap.learned_from, 'load')} of the same model", Ink.DIM)
+    usual = f"   usually {duration(swap.expected_s)}" if swap.expected_s is not None else ""
+    return say(f"{usual}   n {swap.learned_from}", Ink.DIM)
 
 
 def _log(swap: Swap) -> Line:

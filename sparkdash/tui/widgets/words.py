@@ -9,10 +9,12 @@ from __future__ import annotations
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.profile import AUTO, EngineKind, ProfileSummary
+from sparkdash.domain.progress import left
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome
 from sparkdash.tui.ink import Ink, Line, dimmed, say
 from sparkdash.tui.mirror import LinkState, View
-from sparkdash.units import DASH, duration, tokens
+from sparkdash.units import DASH, tokens
+from sparkdash.units import age as age
 
 KINDS: dict[EngineKind, str] = {
     EngineKind.VLLM: "vLLM",
@@ -90,19 +92,11 @@ def waits_for(request: Request, swap: Swap) -> bool:
     return request.state is RequestState.WAITING and request.profile in (swap.target, AUTO)
 
 
-def remaining_s(swap: Swap, now: float) -> float | None:
-    """Seconds that the swap should still take; None when no such swap was seen before, or when it takes longer than it ever did."""
-    if swap.expected_s is None:
-        return None
-    left = swap.expected_s - (now - swap.started_at)
-    return left if left > 0 else None
-
-
 def _wait(request: Request, view: View) -> str:
     swap = view.swap
     if swap and waits_for(request, swap):
-        left = remaining_s(swap, view.now)
-        return f" ~{age(left)}" if left is not None else ": swap"
+        rest = left(swap, view.now)
+        return f" ~{age(rest.s)}" if rest and rest.s else ": swap"
     return f" #{request.position}" if request.position else ""
 
 
@@ -114,8 +108,3 @@ def count(number: int, noun: str) -> str:
 def context(length: int | None) -> str:
     """A context length as its owners say it: 128K for 131072, 128k for 128000."""
     return f"{length // 1024}K" if length and length % 4096 == 0 else tokens(length)
-
-
-def age(seconds: float) -> str:
-    """A running time in whole seconds: 0s, 9s, 3m40s."""
-    return duration(seconds) if seconds >= 10 else f"{max(int(seconds), 0)}s"

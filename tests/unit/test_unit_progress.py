@@ -1,0 +1,56 @@
+"""A swap in words: what is known, and no more."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparkdash.domain.engine import LoadProgress
+from sparkdash.domain.progress import Left, estimate_text, left, progress_text, waiting_text
+from sparkdash.domain.swap import Swap, SwapCause, SwapPhase
+
+SWAP = Swap(
+    id="s", target="new", evict=("old",), cause=SwapCause.USER, phase=SwapPhase.LOAD, started_at=100, phase_at=110,
+    progress=LoadProgress(stage="weights", fraction=0.62),
+)  # fmt: skip
+LEARNED = SWAP.model_copy(update={"eta_s": 100.0, "eta_low_s": 80.0, "eta_high_s": 130.0, "eta_at": 140.0})
+
+
+def with_(swap: Swap, **facts: object) -> Swap:
+    return swap.model_copy(update=facts)
+
+
+def test_what_is_left_is_counted_on_from_when_it_was_told() -> None:
+    """Not below zero, not backwards, and not while the drain lasts."""
+    assert left(SWAP, 150) is None
+    assert left(LEARNED, 150) == Left(90, 70, 120)
+    assert left(LEARNED, 130) == Left(100, 80, 130)
+    assert left(LEARNED, 230) == Left(10, 0, 40)
+    assert left(with_(LEARNED, phase=SwapPhase.DRAIN), 200) == Left(100, 80, 130)
+    assert left(with_(LEARNED, eta_low_s=None, eta_high_s=None), 150) == Left(90, None, None)
+
+
+@pytest.mark.parametrize(
+    ("swap", "now", "words"),
+    [
+        (LEARNED, 140, "weights 62 % · about 1m40s left (1m20s to 2m10s)"),
+        (with_(LEARNED, eta_low_s=None, eta_high_s=None), 235, "weights 62 % · about 5s left"),
+        (LEARNED, 255, "weights 62 % · about 0s left (0s to 15s)"),
+        (LEARNED, 400, "weights 62 % · longer than usual"),
+        (SWAP, 143, "weights 62 % · first load here, 43s so far"),
+        (with_(SWAP, progress=LoadProgress(stage="compile")), 143, "compile · first load here, 43s so far"),
+        (with_(LEARNED, phase=SwapPhase.DRAIN, progress=None), 150, "drain · about 1m40s left after the drain (1m20s to 2m10s)"),
+        (with_(SWAP, target=None, phase=SwapPhase.STOP, progress=None), 143, "stop"),
+    ],
+)  # fmt: skip
+def test_a_swap_in_one_line(swap: Swap, now: float, words: str) -> None:
+    """Stage, its share, what is left with its spread; of a first load only what has passed."""
+    assert progress_text(swap, now) == words
+
+
+def test_who_waits_is_told_for_what() -> None:
+    """Its own engine, `auto` whatever comes, another's swap first, or a stop."""
+    assert waiting_text(None, "new", 140) == ""
+    assert waiting_text(SWAP, "new", 143) == waiting_text(SWAP, "auto", 143) == f"new: {progress_text(SWAP, 143)}"
+    assert waiting_text(SWAP, "other", 143).startswith("other comes after new: weights 62 %")
+    assert waiting_text(with_(SWAP, target=None), "new", 143) == "old stops"
+    assert estimate_text(with_(SWAP, target=None), 143) == ""
