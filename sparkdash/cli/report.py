@@ -136,6 +136,8 @@ def _box(world: Snapshot) -> Iterator[str]:
             f"{percent(gpu.utilization)}  {number(gpu.power_w, 0, ' W')}  {number(gpu.temperature_c, 0, ' °C')}  "
             f"{number(gpu.sm_clock_mhz, 0, ' MHz')}",
         )
+        if world.sample and world.sample.low_power:
+            yield from _told("", "stuck in its low-power state, and every speed with it: unplug the power for a minute")
 
 
 def _guard(guard: Guard, world: Snapshot) -> Iterator[str]:

@@ -108,3 +108,5 @@ class Sample(Frozen):
     engines: dict[str, EngineSample] = {}
     memory: Memory | None = None
     gpu: Gpu | None = None
+    low_power: bool = False
+    """The GPU is stuck in its low-power state: every speed taken meanwhile is that of a crippled box."""

@@ -31,7 +31,7 @@ from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
 from sparkdash.store import Store
-from sparkdash.supervisor import fit, refusals
+from sparkdash.supervisor import fit, refusals, wards
 from sparkdash.supervisor.adopt import adopt
 from sparkdash.supervisor.books import Books, failure_of
 from sparkdash.supervisor.claim import Claim, Lease
@@ -66,7 +66,6 @@ from sparkdash.supervisor.ports import Ports
 from sparkdash.supervisor.scheduler import Scheduler
 from sparkdash.supervisor.swaps import Swaps
 from sparkdash.supervisor.tools import Tools
-from sparkdash.supervisor.wards import Wards
 from sparkdash.supervisor.watch import Watch
 from sparkdash.units import GIB
 from sparkdash.upstream import Upstream
@@ -104,7 +103,7 @@ class Supervisor:
             books=books,
             logbook=Logbook(runtime),
             ports=Ports(*settings.engine_ports, seed=owner),
-            wards=Wards(
+            wards=wards.Wards(
                 guard,
                 books=books,
                 reader=reader,
@@ -332,7 +331,8 @@ class Supervisor:
             case EngineDied(profile=name, error=error):
                 if started := books.started.get(name):  # else it died while it was being stopped, and is gone
                     books.fail(started, failure_of(error))
-                    books.notice(Level.ERROR, error.code, error.text(), name)
+                    if error.code != wards.CODE:  # the guard's kills are told when they happen
+                        books.notice(Level.ERROR, error.code, error.text(), name)
             case Stop(profile=name):
                 for engine in self.engines.values():
                     if name in (None, engine.profile) and engine.profile not in self._scheduler.residents:

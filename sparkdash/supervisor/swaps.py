@@ -15,6 +15,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import Swap, SwapOutcome
 from sparkdash.errors import SparkdashError
 from sparkdash.store import Store
+from sparkdash.supervisor import wards
 from sparkdash.supervisor.books import failure_of
 from sparkdash.supervisor.eta import Course
 from sparkdash.supervisor.footprint import Footprints, Scale
@@ -122,7 +123,8 @@ class Swaps:
         name = target.name if target else None
         if target and not self._serves(target.name):
             self._tools.books.fail(target, failure)
-        self._tools.books.notice(Level.ERROR, failure.code, words, name)
+        if failure.code != wards.CODE:  # the guard's kills are told when they happen
+            self._tools.books.notice(Level.ERROR, failure.code, words, name)
         self._close(SwapOutcome.FAILED, target, failure)
 
     def _close(self, outcome: SwapOutcome, target: Profile | None, failure: Failure | None = None) -> Swap:

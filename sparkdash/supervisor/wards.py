@@ -169,7 +169,7 @@ class Wards:
         kills = (kill, *self._standing.kills)[:KILLS_KEPT]
         changes = {"level": report.verdict.level, "since": now, "kills": kills}
         self._stand(self._standing.model_copy(update=changes))
-        self._notice(Level.ERROR, CODE, error.message, victim.profile)
+        self._notice(Level.ERROR, CODE, error.text(), victim.profile)
         ward = self._wards.get(victim.container)
         if ward is not None and not ward.killed.done():
             ward.killed.set_result(error)

@@ -22,6 +22,8 @@ from sparkdash.engines.registry import adapter
 from sparkdash.errors import SparkdashError
 from sparkdash.host.reader import GpuReading, HostReader
 from sparkdash.settings import Settings
+from sparkdash.telemetry import lowpower
+from sparkdash.telemetry.lowpower import LowPower
 from sparkdash.telemetry.processes import Processes
 from sparkdash.telemetry.source import Scraper, Source, identity
 from sparkdash.units import GIB
@@ -78,6 +80,7 @@ class Collector:
         self._sleep = sleep
         self._wait_s = wait_s
         self._processes = Processes(pids, monotonic)
+        self._power = LowPower()
         self._sources: dict[str, Source] = {}
         self._gpu: asyncio.Task[GpuReading] | None = None
         self._cadence_before = settings.sample_s
@@ -118,13 +121,26 @@ class Collector:
         self._taken(lambda: self._processes.refresh(alive), None)
         await asyncio.wait([self._gpu, *asked], timeout=self._wait_s)
         reading = self._taken(self._looked, GpuReading(gpu=None))
+        self._watch_power(reading)
         sample = Sample(
             at=self._clock(),
             engines={name: source.sample() for name, source in self._sources.items()},
             memory=self._taken(lambda: self._memory(reading), None),
             gpu=reading.gpu,
+            low_power=self._power.stuck,
         )
         self._publish(SampleTaken(sample=sample))
+
+    def _watch_power(self, reading: GpuReading) -> None:
+        """Tell when the GPU falls into its stuck low-power state, and when it has left it."""
+        if not self._power.see(self._monotonic(), reading.gpu) or reading.gpu is None:
+            return
+        if self._power.stuck:
+            text = f"The GPU is stuck in its low-power state ({lowpower.figures(reading.gpu)}). {lowpower.CURE}"
+            self._publish(Notice(level=Level.ERROR, code="low_power", text=text))
+        else:
+            text = f"The GPU has left its low-power state ({lowpower.figures(reading.gpu)})."
+            self._publish(Notice(level=Level.INFO, code="low_power_over", text=text))
 
     def _ask(self) -> list[asyncio.Task[None]]:
         cadence = self._cadence()

@@ -119,6 +119,12 @@ def test_the_guard_tells_its_floors_its_level_and_its_last_kill(daemon: FakeDaem
     assert "guard     off\n" in text(daemon, guard=Guard(mode="off"))
 
 
+def test_a_gpu_stuck_in_its_low_power_state_is_told(daemon: FakeDaemon) -> None:
+    """Whoever reads the speeds must know."""
+    slow = sample(gpu=Gpu(utilization=0.96, power_w=19.5, sm_clock_mhz=799), low_power=True)
+    assert "          stuck in its low-power state" in text(daemon, sample=slow)
+
+
 def test_failures_notices_problems_and_old_figures_are_told(daemon: FakeDaemon) -> None:
     """Nothing that a person should know hides behind a good-looking line."""
     failure = Failure(code="out_of_memory", message="Out of memory.", hint="Take less.")

@@ -94,7 +94,7 @@ async def test_who_uses_an_engine_that_is_killed_is_told_why(house: Any, make_pr
     assert (error.code, error.status) == ("memory_guard", 503)
     assert "4.2 GiB were available" in error.message
     assert house.supervisor.engines["a"].failure.code == "memory_guard"
-    assert "memory_guard" in [notice.code for notice in house.notices()]
+    assert [notice.code for notice in house.notices()] == ["memory_guard"]
     (kill,) = _standing(house).kills
     assert (kill.profile, kill.processes, kill.available) == ("a", 3, int(4.2 * GIB))
     assert guard.victims == ()
@@ -144,6 +144,7 @@ async def test_a_load_that_is_killed_fails_with_the_guards_reason(house: Any, ma
         await house.clock.drive(asking.granted())
     assert caught.value.code == "memory_guard"
     assert house.swaps()[-1].failure.code == "memory_guard"
+    assert [notice.code for notice in house.notices()] == ["memory_guard"]
     assert house.runtime.here == {}
 
 

@@ -152,6 +152,7 @@ class FakeBox:
         self.gpu_free = asyncio.Event()
         self.gpu_free.set()
         self.gpu_asked = 0
+        self.gpu_now = Gpu(name="GB10", utilization=0.5)
         self.broken: Exception | None = None
 
     def memory(self) -> Memory:
@@ -162,7 +163,7 @@ class FakeBox:
     async def gpu(self) -> GpuReading:
         self.gpu_asked += 1
         await self.gpu_free.wait()
-        return GpuReading(gpu=Gpu(name="GB10", utilization=0.5), processes={7: 1 << 30})
+        return GpuReading(gpu=self.gpu_now, processes={7: 1 << 30})
 
     def engine_bytes(self, pids: set[int], reading: GpuReading) -> int | None:
         return sum(reading.processes.get(pid, 0) for pid in pids) if reading.processes else None

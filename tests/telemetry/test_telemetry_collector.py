@@ -12,7 +12,7 @@ import structlog
 
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Fact, Notice, SampleTaken
-from sparkdash.domain.metric import Metric, Sample
+from sparkdash.domain.metric import Gpu, Metric, Sample
 from sparkdash.domain.profile import EngineKind
 from sparkdash.errors import HostError
 from sparkdash.settings import Settings
@@ -399,3 +399,20 @@ async def test_collector_slow_ticks_are_no_gaps(
         quick = await watch.sample()
     assert slow.engines["coder"].get(Metric.DECODE) == pytest.approx(40.0)
     assert quick.engines["coder"].get(Metric.DECODE) is not None
+
+
+async def test_a_gpu_stuck_in_its_low_power_state_is_told_and_marks_the_samples(
+    watch: Watch, time: Any, box: Any
+) -> None:
+    """Once when it has lasted, and once when it is over."""
+    box.gpu_now = Gpu(utilization=0.96, sm_clock_mhz=799, power_w=19.5)
+    async with collecting(watch, time, box):
+        first = await watch.sample()
+        marked = await watch.until(lambda s: s.low_power)
+        assert not first.low_power
+        assert marked.at - first.at >= 30
+        await watch.sample()
+        box.gpu_now = Gpu(utilization=0.96, sm_clock_mhz=2281, power_w=92.5)
+        await watch.until(lambda s: not s.low_power)
+    assert [notice.code for notice in watch.notices] == ["low_power", "low_power_over"]
+    assert "96 % busy, 799 MHz, 19.5 W, held back by nothing). Unplug" in watch.notices[0].text

@@ -156,6 +156,13 @@ async def test_the_memory_bar_says_what_the_guard_does(stage: Any, box: Any) -> 
         assert on.lines[8].startswith("╭ unified memory ── guard off ─")
 
 
+async def test_a_gpu_stuck_in_its_low_power_state_says_what_to_do(stage: Any, box: Any) -> None:
+    """In the row of the GPU's figures."""
+    sample = box.snapshot().sample.model_copy(update={"low_power": True})
+    async with stage(box.snapshot(sample=sample), size=(120, 40)) as on:
+        assert "62 W  ✗ stuck low-power: unplug AC 60 s" in on.text
+
+
 async def test_nothing_running_says_what_to_do(stage: Any, box: Any) -> None:
     """The panels keep their places."""
     async with stage(box.snapshot(engines={}, requests={}, recent=(), sample=None, swaps=())) as on:

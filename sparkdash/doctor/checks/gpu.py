@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from sparkdash.doctor.check import Said, check, fail, note, ok, unknown
 from sparkdash.doctor.facts import Facts
 from sparkdash.domain.metric import Gpu
-from sparkdash.units import number, percent
+from sparkdash.telemetry import lowpower
 
 MODULE = "/proc/driver/nvidia/version"
 VENDORS, NVIDIA = "/sys/bus/pci/devices/*/vendor", "0x10de"
 SPARK_GPU = "GB10"
-
-BUSY, SLOW_MHZ, LOW_W = 0.9, 1400.0, 30.0
-"""The stuck state on owners' boxes: 96 % busy at 799 MHz and 19.5 W with no throttle reason; healthy is 2.2-2.5 GHz
-and 50-95 W (model-serving-minefield trap 124; NVIDIA forum threads 376039, 361294, 366590)."""
 
 _VERSION = re.compile(r"\s(\d{3}\.\d+(?:\.\d+)?)\s")
 
@@ -69,27 +65,10 @@ def power(facts: Facts) -> Iterator[Said]:
         yield unknown("NVML tells nothing; see the check driver.")
         return
     last = facts.looks[-1]
-    figures = (
-        f"{percent(last.utilization)} busy, {number(last.sm_clock_mhz, 0, ' MHz')}, {number(last.power_w, 1, ' W')}, "
-        f"held back by {', '.join(last.throttle) or 'nothing'} (NVML)"
-    )
-    if stuck(facts.looks):
-        yield fail(
-            f"{figures}: stuck in the low-power state; a reboot does not help.",
-            "Unplug the power supply at both ends for a minute.",
-        )
-    elif (last.utilization or 0.0) < BUSY:
+    figures = f"{lowpower.figures(last)} (NVML)"
+    if lowpower.stuck(facts.looks):
+        yield fail(f"{figures}: stuck in the low-power state.", lowpower.CURE)
+    elif (last.utilization or 0.0) < lowpower.BUSY:
         yield ok(f"{figures}; the stuck state shows only while an engine works.")
     else:
         yield ok(f"{figures}.")
-
-
-def stuck(looks: Sequence[Gpu]) -> bool:
-    """Busy, slow, low power and no reason given, in each of several looks."""
-    return len(looks) > 1 and all(_stuck(gpu) for gpu in looks)
-
-
-def _stuck(gpu: Gpu) -> bool:
-    if gpu.utilization is None or gpu.sm_clock_mhz is None or gpu.power_w is None:
-        return False
-    return gpu.utilization >= BUSY and gpu.sm_clock_mhz < SLOW_MHZ and gpu.power_w < LOW_W and not gpu.throttle

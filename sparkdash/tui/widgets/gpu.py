@@ -21,7 +21,7 @@ def _pair(name: str, value: str, ink: Ink = Ink.PLAIN) -> Line:
     return say(f"{name} ", Ink.DIM) + say(value, Ink.DIM if value == DASH else ink)
 
 
-def _gpu(gpu: Gpu) -> list[Line]:
+def _gpu(gpu: Gpu, stuck: bool) -> list[Line]:
     clock = None if gpu.sm_clock_mhz is None else gpu.sm_clock_mhz / 1000
     figures = [
         f"{percent(gpu.utilization):>5}",
@@ -31,6 +31,8 @@ def _gpu(gpu: Gpu) -> list[Line]:
     ]
     inks = [Ink.DIM if figure.strip() == DASH else Ink.PLAIN for figure in figures]
     first, *rest = [say(figure, ink) for figure, ink in zip(figures, inks, strict=True)]
+    if stuck:
+        return [say("gpu ", Ink.DIM) + first, *rest, say("✗ stuck low-power: unplug AC 60 s", Ink.BAD)]
     throttle = say("⚠ slowed: " + ", ".join(gpu.throttle), Ink.WARN) if gpu.throttle else EMPTY
     return [say("gpu ", Ink.DIM) + first, *rest, throttle]
 
@@ -48,7 +50,8 @@ def row(view: View, width: int) -> Line:
     """The whole row in `width` cells."""
     gpu = view.sample.gpu if view.sample else None
     memory = view.sample.memory if view.sample else None
-    left = join(_gpu(gpu or Gpu()), say("  "))
+    stuck = view.sample is not None and view.sample.low_power
+    left = join(_gpu(gpu or Gpu(), stuck), say("  "))
     between = say("     " if width >= ROOMY else "  ")
     line = say(" ") + join([left, *_memory(memory)], between)
     if view.sample is not None and view.sample_age_s is not None:
