@@ -58,12 +58,11 @@ def specs(facts: Facts) -> tuple[list[Spec], list[str]]:
 
 
 def _spec(path: str, text: str) -> Spec | None:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
+    from sparkdash.catalog import yaml12
 
     try:
-        read = YAML(typ="safe").load(text)
-    except YAMLError as error:
+        read, _ = yaml12.read(text)
+    except yaml12.NotYaml as error:
         raise ValueError(str(error)) from None
     if not isinstance(read, dict) or "cdiVersion" not in read:
         raise ValueError("no CDI spec")
