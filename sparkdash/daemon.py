@@ -8,6 +8,7 @@ Must not know what any part does.
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import os
 import signal
 import socket
@@ -19,7 +20,7 @@ from pathlib import Path
 import structlog
 import uvloop
 
-from sparkdash import __version__, catalog, listen, log, paths
+from sparkdash import __version__, catalog, listen, log, notify, paths
 from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
 from sparkdash.catalog.watch import Watch, keeping
@@ -93,6 +94,8 @@ class House:
 def run(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. Raises SparkdashError when it cannot begin, or when the supervisor crashed."""
     log.configure()
+    faulthandler.enable()  # systemd's watchdog ends us with SIGABRT: the journal then says where the loop was stuck
+    notifier = notify.from_environment()
     parts = Parts(
         settings=settings,
         runtime=_runtime(settings),
@@ -100,6 +103,7 @@ def run(settings: Settings) -> None:
         load_catalog=lambda: catalog.load(settings.profile_folders()),
         profile_folders=settings.profile_folders,
         guard=Guard(settings),
+        beside=(lambda house: _attended(house, notifier),),
     )
     uvloop.run(serve(parts))
 
@@ -218,6 +222,12 @@ async def _farewell(house: House) -> None:
     house.supervisor.retire(cut=False)
     await asyncio.sleep(FAREWELL_S)
     house.supervisor.retire(cut=True)
+
+
+async def _attended(house: House, notifier: notify.Notifier) -> None:
+    """systemd is told that the daemon serves once the engines of an earlier one are known."""
+    await house.supervisor.adopted()
+    await notifier.attend(house.server.stopping(), f"serving {house.url}/v1 with {house.parts.runtime.name}")
 
 
 async def _awaited(work: Awaitable[None]) -> None:

@@ -12,7 +12,22 @@ from typing import Annotated, NoReturn
 import typer
 
 from sparkdash import __version__
-from sparkdash.cli import demo, doctor, exchange, home, logs, profiles, pull, release, run, serve, status, stop, use
+from sparkdash.cli import (
+    demo,
+    doctor,
+    exchange,
+    home,
+    logs,
+    profiles,
+    pull,
+    release,
+    run,
+    serve,
+    service,
+    status,
+    stop,
+    use,
+)
 from sparkdash.errors import SparkdashError
 
 app = typer.Typer(
@@ -39,6 +54,7 @@ for command in (
 profiles.app.command("import")(exchange.import_profiles)
 profiles.app.command("export")(exchange.export_profile)
 app.add_typer(profiles.app, name="profiles")
+app.add_typer(service.app, name="service")
 
 
 def _version(wanted: bool) -> None:

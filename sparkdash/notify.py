@@ -1,0 +1,62 @@
+"""Telling systemd how the daemon is: the part of sd_notify(3) that it needs.
+
+Owns: NOTIFY_SOCKET and WATCHDOG_USEC, read once and taken out of the environment: podman would answer to them too, and
+make systemd take a container's monitor for the daemon. Without them everything here does nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Awaitable, MutableMapping
+from dataclasses import dataclass
+
+MICRO = 1e-6
+_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+
+
+@dataclass(frozen=True, slots=True)
+class Notifier:
+    """Where systemd listens, and how long it lets us be silent; None: nobody listens, or nobody minds."""
+
+    address: str | None = None
+    watchdog_s: float | None = None
+
+    def tell(self, *words: str) -> None:
+        """Send words such as "READY=1", in one datagram. systemd's absence is never an error of ours."""
+        if self.address is None:
+            return
+        # a leading @ is an abstract socket's NUL; never wait: a full queue is systemd's own trouble
+        where = "\0" + self.address[1:] if self.address.startswith("@") else self.address
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as door:
+            door.setblocking(False)
+            door.sendto("\n".join(words).encode(), where)
+
+    async def attend(self, stopping: Awaitable[object], status: str) -> None:
+        """READY now, WATCHDOG while the event loop turns, STOPPING when `stopping` is done.
+
+        The pings come from the loop itself: one that is stuck sends none, and systemd starts the daemon again.
+        """
+        self.tell("READY=1", f"STATUS={status}")
+        pinging = None if self.watchdog_s is None else asyncio.ensure_future(self._ping(self.watchdog_s / 2))
+        try:
+            await stopping
+        finally:
+            if pinging is not None:
+                pinging.cancel()
+            self.tell("STOPPING=1")
+
+    async def _ping(self, every_s: float) -> None:
+        while True:
+            self.tell("WATCHDOG=1")
+            await asyncio.sleep(every_s)
+
+
+def from_environment(environ: MutableMapping[str, str] = os.environ) -> Notifier:
+    """What systemd said when it started us; its variables are taken out, so that no child inherits them."""
+    address, usec, pid = (environ.pop(name, None) for name in _VARIABLES)
+    ours = pid is None or pid == str(os.getpid())
+    watchdog_s = int(usec) * MICRO if usec and usec.isdecimal() and ours else None
+    return Notifier(address or None, watchdog_s or None)

@@ -1,0 +1,216 @@
+"""`sparkdash service`, with a systemctl that writes down what it is asked."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_daemon import FakeDaemon
+
+from sparkdash.host import systemd_unit
+
+Run = Callable[..., Any]
+NO_BUS = "Failed to connect to bus: No medium found"
+
+
+class Systemctl:
+    """A program on PATH in front of the real one; it says and exits as told, and keeps what it was asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.answer("ActiveState=inactive\n")
+
+    def answer(self, out: str, *, err: str = "", code: int = 0) -> None:
+        """What it does from now on."""
+        self._folder.mkdir(exist_ok=True)
+        (self._folder / "out").write_text(out)
+        (self._folder / "err").write_text(err)
+        program = self._folder / "systemctl"
+        program.write_text(f'#!/bin/sh\ncd {self._folder}\necho "$@" >>asked\ncat out\ncat err >&2\nexit {code}\n')
+        program.chmod(0o755)
+
+    @property
+    def asked(self) -> list[str]:
+        """Its command lines but those that only look."""
+        file = self._folder / "asked"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [line.removeprefix("--user ") for line in lines if " show " not in line]
+
+
+@pytest.fixture
+def systemctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Systemctl:
+    """The program, and a folder of units of the test's own."""
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    return Systemctl(tmp_path / "bin")
+
+
+@pytest.fixture
+def unit(tmp_path: Path) -> Path:
+    """Where the unit goes."""
+    return tmp_path / "xdg" / "systemd" / "user" / "sparkdash.service"
+
+
+def test_install_writes_enables_and_starts(
+    sparkdash: Run, systemctl: Systemctl, unit: Path, nobody: None, own_folders: Path
+) -> None:
+    """The daemon of this very installation, in the folders of this very shell; every command is told."""
+    done = sparkdash("service", "install", "--port", "9000")
+    assert done.code == 0, done.err
+    text = unit.read_text()
+    assert f"ExecStart={sys.executable} -m sparkdash serve --port 9000\n" in text
+    assert f"Environment=SPARKDASH_STATE_DIR={own_folders / 'state'}\n" in text
+    assert f"EnvironmentFile=-{own_folders / 'config' / 'environment'}\n" in text
+    assert systemctl.asked == ["daemon-reload", "enable sparkdash.service", "restart sparkdash.service"]
+    assert "systemctl --user restart sparkdash.service" in done.err
+    assert sparkdash("service", "install").code == 0  # ours may be written anew
+    assert "--port" not in unit.read_text()
+
+
+def test_the_unit_keeps_engines_and_answers_the_watchdog(own_folders: Path) -> None:
+    """What the design asks of systemd, each in one line."""
+    text = systemd_unit.text(["/x/python", "-m", "sparkdash", "serve"], Path("/c/environment"), {})
+    for line in ("Type=notify", "NotifyAccess=main", "KillMode=process", "OOMPolicy=continue", "Restart=on-failure",
+                 "RestartPreventExitStatus=2 7", "WatchdogSec=60", "WantedBy=default.target"):  # fmt: skip
+        assert f"\n{line}\n" in text
+    assert systemd_unit.ours(text)
+
+
+@pytest.mark.parametrize(
+    ("path", "written"),
+    [("/opt/my python/bin/python", '"/opt/my python/bin/python"'), ("/opt/100%/py", "/opt/100%%/py"),
+     ("/opt/$x/py", "/opt/$$x/py"), ('/opt/"q"/py', '"/opt/\\"q\\"/py"')],
+)  # fmt: skip
+def test_unusual_paths_are_written_as_systemd_reads_them(path: str, written: str) -> None:
+    """Spaces, specifiers, variables, quotes (systemd.syntax(7))."""
+    assert f"ExecStart={written} serve\n" in systemd_unit.text([path, "serve"], Path("/c"), {})
+
+
+def test_a_dry_run_changes_nothing(sparkdash: Run, systemctl: Systemctl, unit: Path) -> None:
+    """It shows the unit, its place, and the commands."""
+    done = sparkdash("service", "install", "--dry-run")
+    assert done.code == 0
+    assert done.out.startswith(f"# {unit}\n{systemd_unit.MARK}")
+    assert "# systemctl --user restart sparkdash.service" in done.out
+    assert not unit.exists()
+    assert sparkdash("service", "uninstall", "--dry-run").out.splitlines() == [
+        "systemctl --user disable --now sparkdash.service", f"rm {unit}", "systemctl --user daemon-reload",
+    ]  # fmt: skip
+    assert systemctl.asked == []
+
+
+def test_no_start_only_writes(sparkdash: Run, systemctl: Systemctl, unit: Path, daemon: FakeDaemon) -> None:
+    """And tells what to type."""
+    done = sparkdash("service", "install", "--no-start")
+    assert done.code == 0
+    assert unit.exists()
+    assert systemctl.asked == []
+    assert "systemctl --user enable sparkdash.service" in done.err
+
+
+def test_a_unit_of_somebody_else_stays(sparkdash: Run, systemctl: Systemctl, unit: Path, nobody: None) -> None:
+    """Unless --force."""
+    unit.parent.mkdir(parents=True)
+    unit.write_text("[Service]\nExecStart=/mine\n")
+    for command in ("install", "uninstall"):
+        done = sparkdash("service", command)
+        assert done.code == 5
+        assert f"{unit} was not written by sparkdash" in done.err
+        assert "--force" in done.err
+    assert "/mine" in unit.read_text()
+    assert systemctl.asked == []
+    assert sparkdash("service", "install", "--force").code == 0
+    assert systemd_unit.ours(unit.read_text())
+
+
+def test_without_a_user_manager_nothing_is_written(
+    sparkdash: Run, systemctl: Systemctl, unit: Path, nobody: None
+) -> None:
+    """A shell from su has none: the reason, and what to do."""
+    systemctl.answer("", err=NO_BUS, code=1)
+    done = sparkdash("service", "install")
+    assert done.code == 5
+    assert f"No systemd answers for this user: {NO_BUS}." in done.err
+    assert "enable-linger" in done.err
+    assert not unit.exists()
+
+
+def test_without_systemd_at_all_it_says_so(
+    sparkdash: Run, systemctl: Systemctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nobody: None
+) -> None:
+    """As in a container."""
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    done = sparkdash("service", "install")
+    assert done.code == 5
+    assert "systemctl is not installed" in done.err
+
+
+def test_a_daemon_started_otherwise_is_in_the_way(
+    sparkdash: Run, systemctl: Systemctl, unit: Path, daemon: FakeDaemon
+) -> None:
+    """It holds the lock; one that systemd runs is restarted."""
+    done = sparkdash("service", "install")
+    assert done.code == 7
+    assert "not under systemd" in done.err
+    assert "sparkdash stop --daemon" in done.err
+    assert not unit.exists()
+    systemctl.answer("ActiveState=active\n")
+    assert sparkdash("service", "install").code == 0
+
+
+def test_a_start_that_fails_tells_where_to_look(
+    sparkdash: Run, systemctl: Systemctl, nobody: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """systemctl's words, and the journal."""
+    systemctl.answer("ActiveState=inactive\n")
+    program = Path(systemctl._folder / "systemctl")
+    program.write_text(
+        '#!/bin/sh\n[ "$2" = restart ] || exit 0\necho "Job for sparkdash.service failed." >&2\nexit 1\n'
+    )
+    done = sparkdash("service", "install")
+    assert done.code == 5
+    assert "`systemctl --user restart sparkdash.service` failed: Job for sparkdash.service failed." in done.err
+    assert "journalctl --user -u sparkdash" in done.err
+
+
+def test_uninstall_stops_disables_and_removes(sparkdash: Run, systemctl: Systemctl, unit: Path, nobody: None) -> None:
+    """Twice is no error."""
+    sparkdash("service", "install", "--no-start")
+    done = sparkdash("service", "uninstall")
+    assert done.code == 0
+    assert "Engines that ran still run" in done.err
+    assert not unit.exists()
+    assert systemctl.asked == ["disable --now sparkdash.service", "daemon-reload"]
+    assert "There is no" in sparkdash("service", "uninstall").err
+
+
+def test_uninstall_works_without_a_user_manager(sparkdash: Run, systemctl: Systemctl, unit: Path) -> None:
+    """The file goes all the same."""
+    sparkdash("service", "install", "--no-start")
+    systemctl.answer("", err=NO_BUS, code=1)
+    done = sparkdash("service", "uninstall")
+    assert done.code == 0
+    assert not unit.exists()
+    assert NO_BUS in done.err
+
+
+def test_status_tells_what_systemd_tells(sparkdash: Run, systemctl: Systemctl, unit: Path) -> None:
+    """And "-" for what nobody tells."""
+    assert sparkdash("service", "status").out.splitlines()[0] == "unit      -"
+    sparkdash("service", "install", "--no-start")
+    systemctl.answer(
+        "LoadState=loaded\nActiveState=active\nSubState=running\nUnitFileState=enabled\nMainPID=77\nNRestarts=1\n"
+        "StatusText=serving http://127.0.0.1:8484/v1 with podman\n"
+    )
+    done = sparkdash("service", "status")
+    assert done.out.splitlines()[:2] == [
+        f"unit      {unit}",
+        "state     enabled, active (running), pid 77, 1 restarts, serving http://127.0.0.1:8484/v1 with podman",
+    ]
+    told = sparkdash("service", "status", "--json").json()
+    assert (told["written"], told["ours"], told["systemd"]["MainPID"]) == (True, True, "77")
+    systemctl.answer("", err=NO_BUS, code=1)
+    assert sparkdash("service", "status").out.splitlines()[1] == "state     -"
