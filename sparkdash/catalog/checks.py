@@ -12,14 +12,13 @@ from typing import Any
 from sparkdash.catalog.catalog import Problem, nearest
 from sparkdash.catalog.document import Document, KeyPath
 from sparkdash.catalog.schema import EXTENDS, Section, is_variant
-from sparkdash.domain.profile import AUTO, EngineKind, Profile
+from sparkdash.domain.profile import AUTO, PLACEHOLDER, EngineKind, Profile
 
 OURS = ("host", "port", "served-model-name")
 """Arguments that sparkdash sets itself."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*")
-_PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_-]*)\}")
 _URL = re.compile(r"https?://[^/\s]+(?:/[^\s]*)?")
 _SPELLING = "Use letters, digits, dots, hyphens and underscores, beginning with a letter or digit."
 
@@ -149,7 +148,7 @@ def _arguments(section: Section, profile: Profile) -> Iterator[Problem]:
 def _unknown_models(section: Section, profile: Profile) -> Iterator[Problem]:
     for key in ("args", "env", "command"):
         for path, value in _texts((key,), getattr(profile, key)):
-            for name in _PLACEHOLDER.findall(value):
+            for name in PLACEHOLDER.findall(value):
                 if name not in profile.models:
                     text = f"names the model {{{name}}}, which is not under `models`"
                     yield section.problem(path, text, _models(profile, name), code="unknown-name")

@@ -32,6 +32,7 @@ def summary(profile: Profile, adapter: Dialect) -> ProfileSummary:
         engine=profile.engine,
         engine_version=profile.engine_version,
         image=profile.image,
+        weights=profile.used_models,
         serves=profile.serves,
         context=adapter.context(profile),
         needs_bytes=profile.memory.total_bytes,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -18,6 +19,9 @@ from sparkdash.units import GIB
 
 AUTO = "auto"
 """The name that clients give for whatever runs now; no profile may have it."""
+
+PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_-]*)\}")
+"""How a profile's words name one of its models: "{drafter}"."""
 
 ArgValue = bool | int | float | str | list[Any] | dict[str, Any] | None
 """An engine flag's value. True is a bare flag, False and None leave it out, a dict or list is passed as JSON,
@@ -180,6 +184,19 @@ class Profile(Frozen):
         return self.name.split("/", 1)[1] if "/" in self.name else None
 
     @property
+    def used_models(self) -> tuple[ModelRef, ...]:
+        """The target and every model that the command line or environment names; others are not this launch's business."""
+        named = placeholders([self.args, self.env, list(self.command)]) | {"target"}
+        return tuple(ref for name, ref in self.models.items() if name in named)
+
+    @property
+    def fetches_nothing(self) -> str | None:
+        """Why no image and no weights are fetched for it; None when they are."""
+        if self.engine is EngineKind.SIM:
+            return "it is simulated"
+        return f"its engine is not ours, and listens at {self.url}" if self.engine is EngineKind.OPENAI else None
+
+    @property
     def fingerprint(self) -> str:
         """12 hex digits over everything that changes the running engine: two equal ones are the same launch."""
         launch = self.model_dump(
@@ -195,6 +212,17 @@ class Profile(Frozen):
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+def placeholders(value: Any) -> set[str]:
+    """The names that occur as "{name}" anywhere in `value`."""
+    if isinstance(value, str):
+        return set(PLACEHOLDER.findall(value))
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return set().union(*(placeholders(item) for item in value))
+    return set()
+
+
 class ProfileSummary(Frozen):
     """What lists and clients see of a profile."""
 
@@ -203,6 +231,8 @@ class ProfileSummary(Frozen):
     engine: EngineKind
     engine_version: str | None
     image: str | None
+    weights: tuple[ModelRef, ...] = ()
+    """The models that a start reads."""
     serves: tuple[str, ...]
     context: int | None
     needs_bytes: int | None

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sparkdash.domain.lists import NO_LISTS, Lists
-from sparkdash.domain.profile import AUTO, ArgValue, ModelRef, Profile
+from sparkdash.domain.profile import AUTO, PLACEHOLDER, ArgValue, ModelRef, Profile
 from sparkdash.errors import ProfileError
 
 HOST = "127.0.0.1"
@@ -21,7 +21,6 @@ HOST = "127.0.0.1"
 _SIZE = re.compile(r"(\d+)([KMGT]?)|(\d+(?:\.\d+)?)([kmgt])")
 """What vLLM's human_readable_int takes (0.32.0, utils/argparse_utils.py): no fraction before a capital letter."""
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_-]*)\}")
 
 
 def container_name(profile: str) -> str:
@@ -60,23 +59,12 @@ def target(profile: Profile, *, pinnable: bool = False) -> ModelRef:
 def fill(value: Any, models: Mapping[str, ModelRef]) -> Any:
     """`value` with "{drafter}" and its like replaced by model references, inside lists and dicts too."""
     if isinstance(value, str):
-        return _PLACEHOLDER.sub(lambda hit: models[hit[1]].ref if hit[1] in models else hit[0], value)
+        return PLACEHOLDER.sub(lambda hit: models[hit[1]].ref if hit[1] in models else hit[0], value)
     if isinstance(value, list):
         return [fill(item, models) for item in value]
     if isinstance(value, dict):
         return {key: fill(item, models) for key, item in value.items()}
     return value
-
-
-def placeholders(value: Any) -> set[str]:
-    """The names that occur as "{name}" anywhere in `value`."""
-    if isinstance(value, str):
-        return set(_PLACEHOLDER.findall(value))
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        return set().union(*(placeholders(item) for item in value))
-    return set()
 
 
 def flags(args: Mapping[str, ArgValue], models: Mapping[str, ModelRef], lists: Lists = NO_LISTS) -> list[str]:

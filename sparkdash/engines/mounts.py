@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
-from sparkdash.domain.profile import ModelRef, Mount, Profile
+from sparkdash.domain.profile import Mount, Profile
 from sparkdash.engines.adapter import Launch
-from sparkdash.engines.argv import placeholders
 
 HF_TARGET = "/sparkdash/huggingface"
 CACHE_TARGET = "/sparkdash/cache"
@@ -26,20 +25,14 @@ _CACHE_ENV = {
 }
 
 
-def used_models(profile: Profile) -> tuple[ModelRef, ...]:
-    """The target and every model that the command line or environment names; others are not this launch's business."""
-    named = placeholders([profile.args, profile.env, list(profile.command)]) | {"target"}
-    return tuple(ref for name, ref in profile.models.items() if name in named)
-
-
 def from_hub(profile: Profile) -> bool:
     """Does any model come from the Hugging Face hub?"""
-    return any(ref.hf for ref in used_models(profile))
+    return any(ref.hf for ref in profile.used_models)
 
 
 def mounts(profile: Profile, launch: Launch, files: Iterable[str] = ()) -> tuple[Mount, ...]:
     """The profile's own mounts, then the model paths and `files` not already covered, then the caches."""
-    wanted = sorted({_folder(ref.path) for ref in used_models(profile) if ref.path} | set(files))
+    wanted = sorted({_folder(ref.path) for ref in profile.used_models if ref.path} | set(files))
     result = list(profile.mounts)
     for path in wanted:
         if not any(_covers(mount.target, path) for mount in result):
