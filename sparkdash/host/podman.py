@@ -12,7 +12,7 @@ import asyncio
 import math
 from asyncio.subprocess import STDOUT
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,6 +33,8 @@ from sparkdash.host.command import Done, call, lines, running
 
 LOOK_S = 20.0
 """Limit of calls that only read. They take 0.05 s on an idle box."""
+LIST_S = 3.0
+"""Limit of the look at all images, which a list that a person waits for can do without."""
 START_S = 180.0
 """Limit of `run`. A rootless first start of a 20 GB image may copy its layers to change their owner."""
 REMOVE_S = 60.0
@@ -67,6 +69,15 @@ class Podman:
         if done.code > 1 or answers.unreachable(done.err):
             raise answers.failed(self.name, "image", done.err)
         return done.code == 0
+
+    async def images(self, names: Collection[str]) -> dict[str, int]:
+        """Bytes on disk by name; those that are not here are left out. Raises HostError(code="runtime_missing") and runtime_timeout."""
+        if not names:
+            return {}
+        done = await self._call(argv.images(self.name, names), LIST_S)
+        if done.code and not answers.no_such_image(done.err):
+            raise answers.failed(self.name, "image", done.err)
+        return answers.images(done.out, names)
 
     async def pull(self, image: str) -> AsyncIterator[PullProgress]:
         """Fetch an image. Off a terminal neither program says how much has come: `fraction` stays None."""

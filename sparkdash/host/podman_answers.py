@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -48,9 +50,33 @@ def containers(inspected: str) -> list[ContainerInfo]:
     return [_container(each) for each in found or []]
 
 
+def images(printed: str, names: Iterable[str]) -> dict[str, int]:
+    """Bytes by name, of what `podman_argv.images` prints; lines of another shape are passed over."""
+    found: list[tuple[int, list[str], list[str]]] = []
+    for line in printed.splitlines():
+        with suppress(ValueError):
+            size, tags, digests = json.loads(line)
+            found.append((int(size), tags or [], digests or []))
+    here = {name: [size for size, tags, digests in found if _is_called(name, tags, digests)] for name in names}
+    return {name: sizes[0] for name, sizes in here.items() if sizes}
+
+
+def _is_called(name: str, tags: list[str], digests: list[str]) -> bool:
+    """Is this the image's name? podman writes the registry in front of a tag, docker leaves its own out."""
+    if "@" in name:
+        return any(digest.endswith(name[name.index("@") :]) for digest in digests)
+    full = name if ":" in name.rpartition("/")[2] else f"{name}:latest"
+    return any(tag == full or tag.endswith(f"/{full}") or full.endswith(f"/{tag}") for tag in tags)
+
+
 def gone(words: str) -> bool:
     """Does this complaint mean that there is no such container (any more)?"""
     return "no such container" in words.lower()
+
+
+def no_such_image(words: str) -> bool:
+    """Does it mean that an image is not here?"""
+    return _any(words.lower(), "image not known", "no such image", "no such object")
 
 
 def not_running(words: str) -> bool:

@@ -10,7 +10,7 @@ policy (the supervisor decides what runs), `--rm` (the log of an engine that die
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.profile import Mount
@@ -104,6 +104,11 @@ def image_exists(program: str, image: str) -> list[str]:
     if program == DOCKER:
         return [program, "image", "inspect", "--format", "{{.Id}}", image]
     return [program, "image", "exists", image]
+
+
+def images(program: str, names: Collection[str]) -> list[str]:
+    """Prints a JSON line, [bytes, tags, digests], for each of these images that is here; complains of the others."""
+    return [program, "image", "inspect", "--format", "[{{.Size}},{{json .RepoTags}},{{json .RepoDigests}}]", *names]
 
 
 def shell(argv: list[str]) -> str:

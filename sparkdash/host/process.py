@@ -12,7 +12,7 @@ import os
 import platform
 import signal
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -56,6 +56,10 @@ class Process:
     async def image_present(self, image: str) -> bool:  # noqa: ARG002 - the protocol's
         """Always: processes need no image."""
         return True
+
+    async def images(self, names: Collection[str]) -> dict[str, int]:  # noqa: ARG002 - the protocol's
+        """None: processes need no image."""
+        return {}
 
     async def pull(self, image: str) -> AsyncIterator[PullProgress]:
         """Done at once."""

@@ -6,7 +6,7 @@ short of memory, podman has blocked for minutes.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Protocol
 
 from sparkdash.domain.container import ContainerInfo, ContainerSpec, Leftovers, PullProgress
@@ -25,6 +25,10 @@ class Runtime(Protocol):
 
     async def image_present(self, image: str) -> bool:
         """Is the image on this box? Always True for a process runtime."""
+        ...
+
+    async def images(self, names: Collection[str]) -> dict[str, int]:
+        """Bytes on disk of those of these images that are on this box, in one short call. Empty for a process runtime."""
         ...
 
     def pull(self, image: str) -> AsyncIterator[PullProgress]:

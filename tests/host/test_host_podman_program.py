@@ -49,6 +49,29 @@ async def test_podman_that_hangs(program: Program, monkeypatch: pytest.MonkeyPat
     assert caught.value.code == "runtime_timeout"
 
 
+IMAGES = """
+[ "$2" = inspect ] || exit 9
+echo '[7,["docker.io/vllm/vllm-openai:v1","localhost/own:latest"],["docker.io/vllm/vllm-openai@sha256:abc"]]'
+echo "Error: inspecting object: nosuch:1: image not known" >&2; exit 125
+"""
+
+
+async def test_all_images_are_asked_for_in_one_call(program: Program) -> None:
+    """By short name, without a tag, by digest; those that are not here are left out; none asks nothing."""
+    calls = program("podman", IMAGES)
+    names = ["vllm/vllm-openai:v1", "localhost/own", "vllm/vllm-openai@sha256:abc", "nosuch:1", "vllm-openai:v2"]
+    assert await Podman().images(names) == dict.fromkeys(names[:3], 7)
+    assert await Podman().images([]) == {}
+    assert len(calls.read_text().splitlines()) == 1
+
+
+async def test_a_runtime_that_is_ill_does_not_say_that_images_are_missing(program: Program) -> None:
+    """Its complaint is another."""
+    program("podman", 'echo "Error: database is locked" >&2; exit 125')
+    with pytest.raises(HostError, match="database is locked"):
+        await Podman().images(["a:1"])
+
+
 async def test_a_stop_that_hangs_is_followed_by_force(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     """Older podmans hang in stop; the container is removed by force all the same."""
     calls = program("podman", '[ "$1" = stop ] && exec sleep 60; exit 0')

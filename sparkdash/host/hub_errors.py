@@ -1,0 +1,87 @@
+"""What goes wrong between a box and the hub, each as one sentence and what to do.
+
+Owns: those words. Rule: nothing of the library's own message is shown: it holds addresses, some of them signed.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sparkdash.errors import HostError
+
+KEPT = "What has come is kept: the same command goes on from there."
+_LOGIN = "log in with `hf auth login` or set HF_TOKEN"
+
+
+@contextmanager
+def telling(repo: str, revision: str) -> Iterator[None]:
+    """Errors of huggingface_hub, which must be loaded anyway, as HostErrors; others pass."""
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    network: Any = HfHubHTTPError.__mro__[1]  # the base of every error of the HTTP client that this library uses
+    try:
+        yield
+    except HfHubHTTPError as error:
+        raise _refused(error, repo, revision) from None
+    except network as error:
+        raise _unreachable(type(error).__name__) from None
+    except OSError as error:
+        raise _on_disk(error, repo) from None
+    except HFValidationError:
+        raise HostError(
+            f"No model of the hub can be called {repo!r}.",
+            code="weights_unknown",
+            hint="Mend `hf` in the profile: it is owner/name.",
+        ) from None
+
+
+def _refused(error: Any, repo: str, revision: str) -> HostError:
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+
+    status = error.response.status_code
+    if isinstance(error, GatedRepoError):
+        return HostError(
+            f"{repo} is gated, and you may not read it yet.",
+            code="weights_gated",
+            hint=f"Accept its terms on its page on the hub, then {_LOGIN}.",
+        )
+    if isinstance(error, RevisionNotFoundError):
+        return HostError(
+            f"{repo} has no revision {revision}.", code="weights_unknown", hint="Mend `revision` in the profile."
+        )
+    if isinstance(error, RepositoryNotFoundError):
+        return HostError(
+            f"The hub has no model {repo}, or does not show it to you.",
+            code="weights_unknown",
+            hint=f"Mend `hf` in the profile; if the model is private, {_LOGIN}.",
+        )
+    if status in (401, 403):
+        return HostError(
+            f"The hub gives {repo} to nobody without a valid token ({status}).",
+            code="token_refused",
+            hint=f"Make a new token on the hub, then {_LOGIN}.",
+        )
+    return HostError(f"The hub answered {status} for {repo}.", code="hub_unreachable", hint=f"Try later. {KEPT}")
+
+
+def _unreachable(what: str) -> HostError:
+    return HostError(
+        f"The hub cannot be reached ({what}).",
+        code="hub_unreachable",
+        hint=f"See whether this box has a network; `--offline` tells what is missing. {KEPT}",
+    )
+
+
+def _on_disk(error: OSError, repo: str) -> HostError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return HostError(f"The disk filled up while {repo} came.", code="disk_full", hint=f"Free some of it. {KEPT}")
+    if error.errno is not None:
+        return HostError(
+            f"{error.filename or 'The cache'} cannot be written: {error.strerror}.",
+            code="cache_unusable",
+            hint="Make the folder yours, or move the cache with `hf_home` in config.toml.",
+        )
+    return _unreachable(type(error).__name__)  # the library's own word for giving up after its retries

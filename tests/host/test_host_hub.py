@@ -1,0 +1,243 @@
+"""Weights from a hub over real HTTP: what is planned, what comes, what is kept when it is cut, and what goes wrong."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_hub import FakeHub, Repo
+from huggingface_hub import constants
+
+from sparkdash.domain.profile import ModelRef
+from sparkdash.errors import HostError
+from sparkdash.host.hub import Hub, wanted
+from sparkdash.host.hub_errors import telling
+from sparkdash.host.meter import Meter
+from sparkdash.host.weights_here import look
+
+REF = ModelRef(hf="org/big")
+TOKEN = "hf_neverToBeSeen"
+SHARDS = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+MEGABYTE = bytes(range(256)) * 4096
+FILES = {
+    "config.json": b"{}",
+    "model.safetensors.index.json": json.dumps({"weight_map": dict(zip("ab", SHARDS, strict=True))}).encode(),
+    SHARDS[0]: MEGABYTE,
+    SHARDS[1]: b"s" * 5000,
+    "original/consolidated.pth": b"o" * 7000,
+}
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    """A hub with one repository; files come in small pieces."""
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 64 * 1024)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    with FakeHub({"org/big": Repo(dict(FILES))}) as made:
+        yield made
+
+
+@pytest.fixture
+def mine(hub: FakeHub, tmp_path: Path) -> Hub:
+    """The hub as the owner of an empty cache sees it."""
+    return Hub(tmp_path, endpoint=hub.url)
+
+
+async def fetched(mine: Hub, *refs: ModelRef) -> list[Any]:
+    """All steps of fetching these."""
+    return [step async for step in mine.fetch(await mine.plan(refs or [REF]))]
+
+
+def bytes_of(home: Path, name: str) -> bytes:
+    (snapshot,) = (home / "hub/models--org--big/snapshots").iterdir()
+    return (snapshot / name).read_bytes()
+
+
+async def cut(mine: Hub, hub: FakeHub, after: int) -> None:
+    """Fetch until the hub falls silent after so many bytes, leave, and wait until the threads have seen it."""
+    hub.silent_after = after
+    async with aclosing(mine.fetch(await mine.plan([REF]))) as steps:
+        async for step in steps:
+            if step.came_bytes >= 64 * 1024:
+                break
+    hub.go.set()
+    hub.silent_after = None
+    for thread in threading.enumerate():
+        if thread.name == "sparkdash-work":
+            thread.join(20)
+
+
+async def test_what_an_engine_reads_comes_and_is_then_here(hub: FakeHub, mine: Hub, tmp_path: Path) -> None:
+    """All but the weights of other programs; the last step says done; afterwards nothing is missing."""
+    plan = await mine.plan([REF, REF, ModelRef(path="/data/x")])
+    assert [file.path for file in plan[0].files] == sorted(set(FILES) - {"original/consolidated.pth"})
+    assert plan[0].missing == plan[0].size == sum(len(FILES[file.path]) for file in plan[0].files)
+    steps = [step async for step in mine.fetch(plan)]
+    assert (steps[-1].done, steps[-1].came_bytes) == (True, plan[0].size)
+    assert bytes_of(tmp_path, SHARDS[0]) == MEGABYTE
+    found = look(REF, tmp_path)
+    assert (found.here, found.size) == (True, plan[0].size)
+    assert (await mine.plan([REF]))[0].missing == 0
+
+
+async def test_the_token_goes_to_the_hub_and_not_to_its_storage(hub: FakeHub, mine: Hub) -> None:
+    """Its storage is another host, whose addresses are signed."""
+    await fetched(mine)
+    assert {one.authorization for one in hub.got("GET", "/api/")} == {f"Bearer {TOKEN}"}
+    assert {one.authorization for one in hub.got("GET", "/cdn/")} == {None}
+
+
+async def test_what_is_here_is_not_fetched_twice(hub: FakeHub, mine: Hub) -> None:
+    """Also when the repository has moved on to a commit with the same weights."""
+    await fetched(mine)
+    hub.asked.clear()
+    hub.repos["org/big"] = Repo({**FILES, "config.json": b'{"new": 1}'}, commit="b" * 40)
+    plan = await mine.plan([REF])
+    assert plan[0].missing == len(b'{"new": 1}')
+    assert [step.done async for step in mine.fetch(plan)][-1]
+    assert hub.got("GET", "/cdn/") == []
+
+
+async def test_a_cut_download_goes_on_where_it_ended(hub: FakeHub, mine: Hub, tmp_path: Path) -> None:
+    """The rest is asked for with a range, the plan counts what came, and half a model is not here."""
+    await cut(mine, hub, after=500_000)
+    found = look(REF, tmp_path)
+    assert (found.here, found.lacks) == (False, "not in the cache")
+    plan = await mine.plan([REF])
+    came = plan[0].size - plan[0].missing
+    assert 64 * 1024 <= came <= 500_000 + 5000
+    hub.asked.clear()
+    steps = [step async for step in mine.fetch(plan)]
+    assert steps[0].came_bytes == came
+    (resumed,) = [one.range for one in hub.got("GET", "/cdn/") if one.range]
+    assert int(resumed.removeprefix("bytes=").rstrip("-")) >= 64 * 1024
+    assert bytes_of(tmp_path, SHARDS[0]) == MEGABYTE
+
+
+async def test_a_storage_that_does_not_resume_begins_again(hub: FakeHub, mine: Hub, tmp_path: Path) -> None:
+    """The file is right all the same, and no more than everything is counted."""
+    await cut(mine, hub, after=500_000)
+    hub.ranges = False
+    steps = await fetched(mine)
+    assert max(step.came_bytes for step in steps) == steps[-1].total_bytes
+    assert bytes_of(tmp_path, SHARDS[0]) == MEGABYTE
+
+
+async def test_a_beginning_that_is_not_the_files_is_thrown_away(hub: FakeHub, mine: Hub, tmp_path: Path) -> None:
+    """A resumed file is hashed; the next call fetches it anew."""
+    await cut(mine, hub, after=500_000)
+    (part,) = (p for p in (tmp_path / "hub/models--org--big/blobs").glob("*.incomplete") if p.stat().st_size > 9000)
+    with part.open("r+b") as file:
+        file.write(b"not these bytes")
+    with pytest.raises(HostError, match="came damaged") as caught:
+        await fetched(mine)
+    assert caught.value.code == "weights_damaged"
+    await fetched(mine)
+    assert bytes_of(tmp_path, SHARDS[0]) == MEGABYTE
+
+
+async def test_two_programs_do_not_fetch_the_same_file(hub: FakeHub, mine: Hub, tmp_path: Path) -> None:
+    """The second is told to wait."""
+    (big,) = (file for file in (await mine.plan([REF]))[0].files if file.path == SHARDS[0])
+    part = tmp_path / f"hub/models--org--big/blobs/{big.sha256}.incomplete"
+    part.parent.mkdir(parents=True)
+    with part.open("ab") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(HostError, match="fetches org/big already") as caught:
+            await fetched(mine)
+    assert caught.value.code == "weights_busy"
+
+
+@pytest.mark.parametrize(("where", "status", "headers", "code", "told"), [
+    ("/api/models/org/big", 401, {"X-Error-Code": "GatedRepo"}, "weights_gated", "Accept its terms"),
+    ("/org/big/resolve", 403, {"X-Error-Code": "GatedRepo"}, "weights_gated", "Accept its terms"),
+    ("/api/models", 404, {"X-Error-Code": "RepoNotFound"}, "weights_unknown", "The hub has no model org/big"),
+    ("/api/models", 401, {"X-Error-Message": "Invalid credentials in Authorization header"}, "token_refused", "401"),
+    ("/api/models", 403, {}, "token_refused", "Make a new token"),
+    ("/api/models", 500, {}, "hub_unreachable", "The hub answered 500"),
+    ("/cdn", 500, {}, "hub_unreachable", "the same command goes on"),
+], ids=str)  # fmt: skip
+async def test_a_refusal_is_one_sentence_and_what_to_do(
+    hub: FakeHub, mine: Hub, where: str, status: int, headers: dict[str, str], code: str, told: str
+) -> None:
+    """Without the token, without an address."""
+    hub.refusals[where] = (status, headers)
+    with pytest.raises(HostError) as caught:
+        await fetched(mine)
+    text = caught.value.text()
+    assert caught.value.code == code
+    assert told in text
+    assert TOKEN not in text
+    assert "http" not in text
+
+
+async def test_a_revision_that_is_not_there(mine: Hub) -> None:
+    """It is named."""
+    with pytest.raises(HostError, match="org/big has no revision v9"):
+        await fetched(mine, ModelRef(hf="org/big", revision="v9"))
+
+
+async def test_a_name_that_no_model_can_have(mine: Hub) -> None:
+    """Told before anything is asked."""
+    with pytest.raises(HostError, match="No model of the hub can be called"):
+        await fetched(mine, ModelRef(hf="a/b/c"))
+
+
+async def test_without_a_network(tmp_path: Path) -> None:
+    """Said so, with the way to see what is missing."""
+    with pytest.raises(HostError, match="The hub cannot be reached") as caught:
+        await Hub(tmp_path, endpoint="http://127.0.0.1:1").plan([REF])
+    assert "--offline" in (caught.value.hint or "")
+
+
+async def test_what_does_not_fit_is_refused_before_anything_comes(hub: FakeHub, tmp_path: Path) -> None:
+    """With both figures, and how much to free."""
+    mine = Hub(tmp_path, endpoint=hub.url, free=lambda _: 1000)
+    with pytest.raises(HostError, match="weights are missing, and the disk of") as caught:
+        mine.check_space(await mine.plan([REF]))
+    assert caught.value.code == "disk_full"
+    Hub(tmp_path, endpoint=hub.url).check_space(await mine.plan([REF]))
+    assert hub.got("GET", "/resolve/") == []
+
+
+@pytest.mark.parametrize(("error", "code"), [
+    (OSError(errno.ENOSPC, "No space left on device"), "disk_full"),
+    (PermissionError(errno.EACCES, "Permission denied", "/cache/hub"), "cache_unusable"),
+    (OSError("Consistency check failed: https://cdn/signed"), "hub_unreachable"),
+], ids=str)  # fmt: skip
+def test_the_disks_own_troubles(error: OSError, code: str) -> None:
+    """Each has its sentence; the library's own words are not repeated."""
+    with pytest.raises(HostError) as caught, telling("org/big", "main"):
+        raise error
+    assert caught.value.code == code
+    assert "signed" not in caught.value.text()
+
+
+def test_which_files_an_engine_reads() -> None:
+    """Safetensors at the root leave out all other weights; without them all stay; a quantisation picks its own."""
+    both = ["config.json", "model.safetensors", "metal/model.bin", "original/a.safetensors", "pytorch_model.bin"]
+    assert wanted(both) == ["config.json", "model.safetensors"]
+    ggufs = ["a-Q4_K_M.gguf", "a-Q8_0.gguf", "README.md"]
+    assert wanted(ggufs) == sorted(ggufs)
+    assert wanted(ggufs, "q4_k_m") == ["README.md", "a-Q4_K_M.gguf"]
+    assert wanted(["pytorch_model.bin", "config.json"]) == ["config.json", "pytorch_model.bin"]
+
+
+def test_the_rate_is_of_the_last_seconds() -> None:
+    """Bytes received divided by the window's seconds; what was here already is in no rate."""
+    now = [0.0]
+    meter = Meter(1000, 600, lambda: now[0])
+    assert (meter.now().came_bytes, meter.now().bytes_per_s) == (400, None)
+    bar = meter.bar(0)
+    for _ in range(20):
+        now[0] += 1
+        bar.update(10)
+    told = meter.now()
+    assert (told.came_bytes, told.bytes_per_s, told.eta_s) == (600, 10.0, 40.0)
