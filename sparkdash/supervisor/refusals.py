@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sparkdash.domain.profile import Profile
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
 from sparkdash.supervisor.moves import Known
 
@@ -17,6 +18,18 @@ def of(name: str, known: Known | None) -> SparkdashError | None:
         hint = f"Use {known.nearest} instead." if known.nearest else None
         return AdmissionError(f"{name} cannot run here: {known.cannot_run}.", code="cannot_run", hint=hint)
     return None
+
+
+def nothing_to_pull(profile: Profile, *, containerised: bool) -> SparkdashError | None:
+    """Why there is no image to fetch for it, where that is no mistake of the profile's; or None."""
+    why = profile.fetches_nothing or (
+        None if containerised else "the daemon starts plain processes, which need no image"
+    )
+    return (
+        AdmissionError(f"There is no image to fetch for {profile.name}: {why}.", code="nothing_to_pull")
+        if why
+        else None
+    )
 
 
 def no_engine() -> SparkdashError:

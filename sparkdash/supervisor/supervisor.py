@@ -263,6 +263,8 @@ class Supervisor:
     async def pull(self, name: str) -> AsyncIterator[PullProgress]:
         """Fetch a profile's image. Raises AdmissionError, ProfileError (it has none) and HostError."""
         profile = self.catalog.find(name)
+        if error := refusals.nothing_to_pull(profile, containerised=self._tools.runtime.containerised):
+            raise error
         if profile.image is None:
             raise ProfileError(
                 f"Profile {profile.name} names no image.", code="image_missing", hint="Add `image:` to it."

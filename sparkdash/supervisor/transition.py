@@ -17,6 +17,7 @@ import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
 
 from sparkdash.domain.container import ENV_MARK, LABEL_OWNER, ContainerSpec, mark
@@ -94,6 +95,13 @@ class Transition:
                 code="image_missing",
                 hint=f"Fetch it with `sparkdash pull {target.name}`, or build it.",
             )
+        for path in weights_paths(target, containerised=runtime.containerised):
+            if await asyncio.to_thread(_is_gone, path):
+                raise HostError(
+                    f"The weights of {target.name} are not on this box: there is no {path}.",
+                    code="weights_missing",
+                    hint="Put them there, or mend the path in the profile.",
+                )
         if not self._order.evict and (short := self._tools.wards.short(target.name)):
             raise short  # with somebody to leave there may be enough once they have left
         total, needs = self._tools.reader.memory().total, target.memory.total_bytes
@@ -208,6 +216,24 @@ class Transition:
             )
         version = await version_of(tools, target, url)
         tools.books.move(target.name, EngineState.READY, ready_at=tools.clock.now(), version=version)
+
+
+def weights_paths(profile: Profile, *, containerised: bool) -> list[Path]:
+    """Where this box must have its models; those that an own mount brings in are not looked for. Pure."""
+    own = [mount.target for mount in profile.mounts] if containerised else []
+    paths = [Path(ref.path) for ref in profile.used_models if ref.path]
+    return [path for path in paths if path.is_absolute() and not any(path.is_relative_to(target) for target in own)]
+
+
+def _is_gone(path: Path) -> bool:
+    """Certainly not there: what cannot be looked at may be."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def first_phase(managed: bool, evict: tuple[Engine, ...]) -> SwapPhase:

@@ -77,7 +77,13 @@ async def test_use_answers_with_the_plan_before_the_swap(house: Any) -> None:
 
 async def test_stop_cancel_reload(house: Any) -> None:
     """Each is handed on."""
-    for path, body in (("stop", {"profile": "alpha"}), ("stop", {"profile": None}), ("cancel", {}), ("reload", {})):
+    for path, body in (
+        ("stop", {"profile": "alpha"}),
+        ("stop", {"profile": None}),
+        ("cancel", {}),
+        ("forgive", {"profile": "coder"}),
+        ("reload", {}),
+    ):
         assert (await house.client.post(f"/api/{path}", json=body)).status_code == 200
     assert house.supervisor.calls == [("stop", "alpha"), ("stop", None), ("cancel", None)]
     assert house.done == [("reload", None)]

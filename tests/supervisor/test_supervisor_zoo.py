@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sparkdash.domain.engine import EngineState
+from sparkdash.domain.profile import EngineKind, ModelRef, Mount
 from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError, UpstreamError
+from sparkdash.supervisor.transition import weights_paths
 from sparkdash.units import GIB
 
 
@@ -243,6 +248,41 @@ async def test_pulling_the_image_mends_it_at_once(house: Any, make_profile: Any)
     assert steps[-1].done
     await house.leased("b")
     assert house.state("b") is EngineState.READY
+
+
+async def test_weights_that_came_mend_it_at_once(house: Any, make_profile: Any, tmp_path: Path) -> None:
+    """A path that does not exist is told before anything is evicted; once it is filled and forgiven, it starts."""
+    path = tmp_path / "weights"
+    await house.open(make_profile("a"), make_profile("b", models={"target": ModelRef(path=str(path))}))
+    await house.leased("a")
+    error = await refused(house, "b")
+    assert (error.code, str(path) in error.message) == ("weights_missing", True)
+    assert house.runtime.running() == ["a"]
+    path.mkdir()
+    assert (await refused(house, "b")).code == "weights_missing"
+    await house.supervisor.release("b")
+    await house.leased("b")
+    assert house.state("b") is EngineState.READY
+
+
+def test_paths_that_are_not_this_boxs_are_not_looked_for(make_profile: Any) -> None:
+    """What an own mount brings in, and a model that the launch does not use."""
+    models = {"target": ModelRef(path="/models/x"), "drafter": ModelRef(path="/nosuch")}
+    profile = make_profile("a", models=models, mounts=(Mount(source="/", target="/models"),))
+    assert weights_paths(profile, containerised=True) == []
+    assert weights_paths(profile, containerised=False) == [Path("/models/x")]
+
+
+@pytest.mark.parametrize(("facts", "told"), [
+    ({"engine": EngineKind.SIM}, "it is simulated"),
+    ({"engine": EngineKind.OPENAI, "url": "http://x"}, "listens at http://x"),
+], ids=["simulated", "elsewhere"])  # fmt: skip
+async def test_there_is_nothing_to_pull(house: Any, make_profile: Any, facts: dict[str, Any], told: str) -> None:
+    """Said so, without advice to add an image."""
+    await house.open(make_profile("b", image=None, models={}, **facts))
+    with pytest.raises(AdmissionError, match=told) as caught:
+        await anext(house.supervisor.pull("b"))
+    assert (caught.value.code, caught.value.hint) == ("nothing_to_pull", None)
 
 
 async def test_a_taken_port_is_passed_over_and_a_full_range_is_told(house: Any, make_profile: Any) -> None:
