@@ -89,7 +89,7 @@ def command(name: str, *, anyway: bool = False) -> Command:
     """
     known = settings.load()
     profile = _managed(name) if anyway else _startable(name, "`--anyway` prints its command all the same.")
-    argv = _runtime(known).command(spec(profile, known))
+    argv = runtime(known).command(spec(profile, known))
     return Command(profile.name, known.runtime, argv, shell(argv), profile.cannot_run)
 
 
@@ -121,7 +121,8 @@ def _managed(name: str) -> Profile:
     return profile
 
 
-def _runtime(known: Settings) -> Runtime:
+def runtime(known: Settings) -> Runtime:
+    """What the settings start engines with."""
     if known.runtime == "process":
         return Process(paths.state_dir() / "processes")
     return Podman(known.runtime)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sparkdash.cli.parameters import AsJson, ProfileName
-from sparkdash.cli.screen import emit, table, tell, width
+from sparkdash.cli.screen import emit, fitting, table, tell, width
 from sparkdash.errors import DaemonError, ProfileError
 from sparkdash.units import DASH, gib, number
 
 if TYPE_CHECKING:
+    from sparkdash.cli.shelf import Stock
     from sparkdash.domain.profile import Profile, ProfileSummary
     from sparkdash.domain.state import Snapshot
+
+HEAD = ("profile", "engine", "needs", "tok/s", "drafts", "image", "weights", "state")
+ALIGN = "<<>><>><"
+LEAST = ("drafts", "engine", "needs", "tok/s")
+"""Columns that a narrow terminal does without, in this order."""
 
 app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
@@ -35,9 +42,11 @@ def profiles(context: typer.Context, as_json: AsJson = False) -> None:
 
 @app.command("list")
 def list_profiles(as_json: AsJson = False) -> None:
-    """List every profile, with what it needs, its best published decode rate, and its state here.
+    """List every profile: what it needs, its best published decode rate, its state,
+    and whether its image and weights are here, with their size on disk.
 
-    Works without a daemon; then the state is unknown.
+    Works without a daemon; then the state is unknown. Columns that do not fit the
+    terminal are left out; --json has everything.
 
     \b
     Examples:
@@ -45,11 +54,14 @@ def list_profiles(as_json: AsJson = False) -> None:
       sparkdash profiles list --json | jq -r '.profiles[].name'
     """
     summaries, problems, world = _known()
+    here = _here(summaries, world)
     if as_json:
-        return emit({"profiles": summaries, "problems": problems})
-    head = ("profile", "engine", "needs", "tok/s", "drafts", "state")
-    rows = [_row(summary, world) for summary in summaries]
-    typer.echo("\n".join(table(head, rows, "<<>><<")))
+        return emit({"profiles": summaries, "problems": problems, "here": here})
+    columns = [_row(summary, world, here.get(summary.name)) for summary in summaries]
+    shown, left_out = fitting(HEAD, columns, ALIGN, LEAST, width())
+    typer.echo("\n".join(shown))
+    if left_out:
+        tell(f"Left out to fit {width()} columns: {', '.join(left_out)}. A wider terminal and --json have them.")
     if any(summary.published_decode_tok_s is not None for summary in summaries):
         tell("tok/s: the best published rate, not measured here; `sparkdash profiles show` names its source.")
     if problems:
@@ -193,13 +205,28 @@ def _one(name: str) -> Profile:
         return catalog().find(name)
 
 
-def _row(summary: ProfileSummary, world: Snapshot | None) -> tuple[str, ...]:
+def _here(summaries: Sequence[ProfileSummary], world: Snapshot | None) -> dict[str, Stock]:
+    """What of each is on this box; empty when the daemon is another's, or simulated."""
+    from sparkdash import settings
+    from sparkdash.cli import local, shelf
+
+    if world is not None and (world.daemon.simulated or not shelf.on_this_box(world)):
+        return {}
+    known = settings.load()
+    return shelf.stock(summaries, local.runtime(known), known)
+
+
+def _row(summary: ProfileSummary, world: Snapshot | None, here: Stock | None) -> tuple[str, ...]:
+    from sparkdash.cli.shelf import cell
+
     return (
         summary.name,
         summary.engine.value,
         gib(summary.needs_bytes, 0),
         number(summary.published_decode_tok_s, 1),
         summary.speculation or DASH,
+        cell(here.image if here else None),
+        cell(here.weights if here else None),
         _state(summary, world),
     )
 

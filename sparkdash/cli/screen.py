@@ -56,6 +56,22 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str) -> li
     ]
 
 
+def fitting(
+    head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str, least: Sequence[str], columns: int
+) -> tuple[list[str], list[str]]:
+    """(the table's lines, the titles that it does without): those of `least`, in order, until it fits. Pure."""
+    left_out: list[str] = []
+    while True:
+        kept = [i for i, title in enumerate(head) if title not in left_out]
+        lines = table(
+            [head[i] for i in kept], [[row[i] for i in kept] for row in rows], "".join(align[i] for i in kept)
+        )
+        spare = [title for title in least if title not in left_out]
+        if not spare or max(map(len, lines)) <= columns:
+            return lines, left_out
+        left_out.append(spare[0])
+
+
 def width() -> int:
     """Columns of the terminal; 80 where there is none."""
     return shutil.get_terminal_size((80, 24)).columns

@@ -11,9 +11,9 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from sparkdash.domain.need import Term
-from sparkdash.domain.profile import ArgValue, EngineKind, Profile
+from sparkdash.domain.profile import ArgValue, EngineKind, Profile, placeholders
 from sparkdash.domain.weights import Unread, WeightFacts
-from sparkdash.engines.argv import count, fill, lookup, placeholders, share, size_bytes
+from sparkdash.engines.argv import count, fill, lookup, share, size_bytes
 from sparkdash.engines.kv_width import bits
 from sparkdash.engines.vllm_flags import version
 from sparkdash.units import GIB, gib, tokens

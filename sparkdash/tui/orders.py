@@ -116,7 +116,7 @@ class Orders:
         await self._told(self._clerk.link.reload(), "the profiles are read again")
 
     async def pull(self, name: str) -> None:
-        """Fetch a profile's image, telling how far it is."""
+        """Fetch a profile's image, telling how far it is, and say how its weights come: they are the command line's."""
         await self._told(self._pull(name))
 
     async def traffic(self) -> None:
@@ -227,10 +227,17 @@ class Orders:
             self._clerk.say("The swap is given up.")
 
     async def _pull(self, name: str) -> None:
+        snapshot = self._clerk.view.snapshot
+        profile = snapshot.profile(name) if snapshot else None
+        if profile and profile.simulated:
+            self._clerk.say(f"{name} is simulated: there is nothing to fetch.")
+            return
         async with aclosing(cast("Any", self._clerk.link.pull(name))) as steps:
             async for step in steps:
                 share = f" {step.fraction * 100:.0f} %" if step.fraction is not None else ""
                 self._clerk.say(f"{step.image}: {'there' if step.done else step.detail + share}")
+        if profile and any(ref.hf for ref in profile.weights):
+            self._clerk.say(f"Image there. Weights: sparkdash pull {name}")
 
 
 Order = Callable[[Orders], Awaitable[None]]

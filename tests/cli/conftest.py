@@ -14,20 +14,19 @@ from typing import Any, NamedTuple
 import pytest
 
 
-def load_fake() -> ModuleType:
-    """`fake_daemon.py`, whatever folder pytest was started in; loaded once for both rooms that use it."""
-    if "fake_daemon" not in sys.modules:
-        spec = importlib.util.spec_from_file_location(
-            "fake_daemon", Path(__file__).parents[1] / "client" / "fake_daemon.py"
-        )
+def load_fake(room: str, name: str) -> ModuleType:
+    """Another room's stand-in, whatever folder pytest was started in; loaded once for all rooms that use it."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / room / f"{name}.py")
         assert spec
         assert spec.loader
-        sys.modules["fake_daemon"] = module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-    return sys.modules["fake_daemon"]
+    return sys.modules[name]
 
 
-fake = load_fake()
+fake = load_fake("client", "fake_daemon")
+load_fake("host", "fake_hub")
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
-"""`sparkdash profiles`, `run --dry-run`, `logs`, `pull`, and completion."""
+"""`sparkdash profiles`, `run --dry-run`, `logs`, and completion."""
 
-import json
 import os
 import shlex
 import subprocess
@@ -13,7 +12,6 @@ import pytest
 from fake_daemon import FakeDaemon, engine, summary, swap
 
 from sparkdash.cli.parameters import complete_profile
-from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile, Published
 
@@ -59,10 +57,10 @@ def test_the_list_shows_needs_published_rates_and_states(sparkdash: Run, daemon:
     assert (
         done.out
         == """\
-profile       engine   needs  tok/s  drafts      state
-gpt-oss-120b  vllm    79 GiB   59.0  -           ready
-qwen/eagle3   vllm         -      -  eagle3 k=1  stopped
-qwen/mtp      vllm    79 GiB   59.0  -           cannot run
+profile       engine   needs  tok/s  drafts      image  weights  state
+gpt-oss-120b  vllm    79 GiB   59.0  -               -        -  ready
+qwen/eagle3   vllm         -      -  eagle3 k=1      -        -  stopped
+qwen/mtp      vllm    79 GiB   59.0  -               -        -  cannot run
 """
     )
     assert "the best published rate, not measured here" in done.err
@@ -70,10 +68,10 @@ qwen/mtp      vllm    79 GiB   59.0  -           cannot run
 
 
 def test_the_list_as_json_is_the_summaries(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """The shape of GET /api/profiles."""
+    """As GET /api/profiles has them."""
     daemon.set(profiles=(summary("a"),), problems=("x.yaml:1: wrong.",))
     told = sparkdash("profiles", "list", "--json").json()
-    assert told == {"profiles": [summary("a").model_dump(mode="json")], "problems": ["x.yaml:1: wrong."]}
+    assert told == {"profiles": [summary("a").model_dump(mode="json")], "problems": ["x.yaml:1: wrong."], "here": {}}
     assert sparkdash("profiles", "--json").json() == told
 
 
@@ -82,9 +80,9 @@ def test_profiles_are_listed_and_shown_without_a_daemon(sparkdash: Run, shelf: P
     assert (
         sparkdash("profiles").out
         == """\
-profile       engine  needs  tok/s  drafts  state
-small         vllm        -      -  -       -
-small/broken  vllm        -      -  -       cannot run
+profile       engine  needs  tok/s  drafts    image  weights  state
+small         vllm        -      -  -       missing  missing  -
+small/broken  vllm        -      -  -       missing  missing  cannot run
 """
     )
     assert sparkdash("profiles", "show", "little", "--json").json()["name"] == "small"
@@ -311,25 +309,6 @@ def test_logs_of_nothing_say_so(sparkdash: Run, daemon: FakeDaemon) -> None:
     """Exit code 3 and where to look."""
     done = sparkdash("logs")
     assert (done.code, "No engine runs" in done.err) == (3, True)
-
-
-def test_a_pull_shows_its_steps(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """As text on stderr, or as lines of JSON."""
-    daemon.pulls = [
-        PullProgress(image="reg/img:1", detail="layer 1", fraction=0.4),
-        PullProgress(image="reg/img:1", detail="pulled", fraction=1.0, done=True),
-    ]
-    done = sparkdash("pull", "a")
-    assert (done.out, done.err) == ("reg/img:1 is here.\n", "layer 1\npulled\n")
-    steps = [json.loads(line) for line in sparkdash("pull", "a", "--json").out.splitlines()]
-    assert [(step["fraction"], step["done"]) for step in steps] == [(0.4, False), (1.0, True)]
-
-
-def test_a_pull_that_fails_ends_with_5(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """The runtime's last words and the box's exit code."""
-    daemon.pull_error = {"message": "manifest unknown", "code": "image_missing", "hint": "Check the name."}
-    done = sparkdash("pull", "a")
-    assert (done.code, done.err) == (5, "Error: manifest unknown\nHint: Check the name.\n")
 
 
 def test_names_complete_from_the_daemon_or_the_files(

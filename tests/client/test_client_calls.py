@@ -168,7 +168,7 @@ def test_something_else_on_the_port_is_named_as_such(daemon: FakeDaemon, client:
         client._ask(Ask("/api/no-such-route", bool))
     assert caught.value.code == "daemon_version"
     daemon.whole["a"] = summary("a")  # type: ignore[assignment] # what a newer daemon might send
-    with pytest.raises(DaemonError, match="is of another version: needs_bytes: Extra inputs") as other:
+    with pytest.raises(DaemonError, match="is of another version: weights: Extra inputs") as other:
         client.profile("a")
     assert "Restart it" in str(other.value.hint)
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-HEAVY = {"textual", "fastapi", "litellm", "aiohttp", "uvicorn", "pynvml"}
+HEAVY = {"textual", "fastapi", "litellm", "aiohttp", "uvicorn", "pynvml", "huggingface_hub"}
 
 
 def loaded(code: str) -> set[str]:
@@ -31,7 +31,7 @@ assert "Usage" in out.getvalue()
     [
         pytest.param(HELP, HEAVY | {"pydantic", "httpx"}, id="sparkdash --help"),
         pytest.param("import sparkdash.tui.app", HEAVY - {"textual"}, id="the TUI"),
-        pytest.param("import sparkdash.daemon", {"textual", "litellm"}, id="the daemon"),
+        pytest.param("import sparkdash.daemon", {"textual", "litellm", "huggingface_hub"}, id="the daemon"),
         pytest.param("import sparkdash.client.client", HEAVY, id="the client"),
         pytest.param("import sparkdash.sim.__main__", HEAVY - {"uvicorn", "aiohttp"}, id="the simulated engine"),
     ],

@@ -81,7 +81,6 @@ async def test_stop_cancel_reload(house: Any) -> None:
         ("stop", {"profile": "alpha"}),
         ("stop", {"profile": None}),
         ("cancel", {}),
-        ("forgive", {"profile": "coder"}),
         ("reload", {}),
     ):
         assert (await house.client.post(f"/api/{path}", json=body)).status_code == 200

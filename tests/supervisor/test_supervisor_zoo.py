@@ -251,7 +251,7 @@ async def test_pulling_the_image_mends_it_at_once(house: Any, make_profile: Any)
 
 
 async def test_weights_that_came_mend_it_at_once(house: Any, make_profile: Any, tmp_path: Path) -> None:
-    """A path that does not exist is told before anything is evicted; once it is filled and forgiven, it starts."""
+    """A path that does not exist is told before anything is evicted; once it is filled and released, it starts."""
     path = tmp_path / "weights"
     await house.open(make_profile("a"), make_profile("b", models={"target": ModelRef(path=str(path))}))
     await house.leased("a")

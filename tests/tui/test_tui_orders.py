@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from sparkdash.domain.engine import Failure, Parked
+from sparkdash.domain.profile import ModelRef
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import AdmissionError, EngineError, ProfileError
 from sparkdash.units import GIB
@@ -183,6 +186,20 @@ async def test_pulling_tells_how_it_goes(stage: Any, box: Any) -> None:
         await on.press("2", "p")
         assert on.link.asked == [("pull", box.gpt)]
         assert "localhost/vllm:1: there" in on.text
+
+
+@pytest.mark.parametrize(("facts", "told", "asked"), [
+    ({"weights": (ModelRef(hf="org/m"),)}, "Image there. Weights: sparkdash pull {}", True),
+    ({"simulated": True}, "{} is simulated: there is nothing to fetch.", False),
+], ids=["weights", "simulated"])  # fmt: skip
+async def test_a_pull_says_how_the_weights_come(stage: Any, box: Any, facts: Any, told: str, asked: bool) -> None:
+    """The key fetches the image only, and nothing of what is simulated."""
+    world = box.snapshot()
+    profiles = tuple(p.model_copy(update=facts) if p.name == box.gpt else p for p in world.profiles)
+    async with stage(world.model_copy(update={"profiles": profiles})) as on:
+        await on.press("2", "p")
+        assert told.format(box.gpt) in on.text
+        assert on.link.asked == ([("pull", box.gpt)] if asked else [])
 
 
 async def test_the_demos_traffic_can_be_switched(stage: Any, box: Any) -> None:
