@@ -15,6 +15,8 @@ from sparkdash.errors import AdmissionError
 
 NEAREST = 3
 """Names offered when one is not known."""
+FAMILIES = 12
+"""Families named when no name is near: the hint must fit into a chat client's error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,12 @@ class Catalog:
         close = nearest(name, self.names()) or nearest(name.rsplit("/", 1)[-1], self.names())
         if close:
             return f"Did you mean {' or '.join(close)}?"
-        return f"Known: {', '.join(sorted(self.profiles))}." if self.profiles else "The catalog is empty."
+        if not self.profiles:
+            return "The catalog is empty."
+        families = sorted({profile.family for profile in self.profiles.values()})
+        shown = ", ".join(families[:FAMILIES])
+        whole = len(self.profiles) == len(families) <= FAMILIES
+        return f"Known: {shown}." if whole else f"Known: {shown} and more; `sparkdash profiles` lists them all."
 
 
 def nearest(word: str, known: Iterable[str]) -> list[str]:

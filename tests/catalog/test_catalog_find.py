@@ -28,6 +28,14 @@ def test_a_variant_is_found_by_its_full_name_only(loaded: Loaded, good: str) -> 
         found.find("fast")
 
 
+def test_a_hint_names_families_and_not_each_variant(loaded: Loaded, good: str) -> None:
+    """A chat client shows it in one line."""
+    found = loaded(good + "variants: {a: {}, b: {}}\n")
+    with pytest.raises(AdmissionError) as caught:
+        found.find("zzz")
+    assert caught.value.hint == "Known: tiny and more; `sparkdash profiles` lists them all."
+
+
 @pytest.mark.parametrize(
     ("asked", "hint"),
     [("tinny", "Did you mean tiny?"), ("openai/SMAL", "Did you mean small?"), ("zzz", "Known: tiny.")],
