@@ -73,6 +73,8 @@ class Daemon:
         values = {**given, "engine_ports": engine_ports(), **settings}
         lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
         (root / "config" / "config.toml").write_text("\n".join(lines) + "\n")
+        self.program: tuple[str, ...] = ("-m", "sparkdash", "serve", "--port", "0")
+        """What this Python runs; a test may put a daemon of its own together."""
         self.url = ""
         self.process: subprocess.Popen[str] | None = None
         self.log = root / "daemon.log"
@@ -92,8 +94,9 @@ class Daemon:
 
     def start(self) -> Daemon:
         """Start it and wait until its log says that it serves."""
-        argv = [sys.executable, "-m", "sparkdash", "serve", "--port", "0"]
-        self.process = subprocess.Popen(argv, env=self.env, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            [sys.executable, *self.program], env=self.env, stderr=subprocess.PIPE, text=True
+        )
         assert self.process.stderr is not None
         seen = []
         for line in self.process.stderr:

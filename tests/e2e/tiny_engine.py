@@ -66,6 +66,7 @@ class Handler(BaseHTTPRequestHandler):
         """Server-sent events, a word each; a client that left ends it at the next write."""
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")  # so that a death in the middle is not taken for the end
         self.send_header("Connection", "close")
         self.end_headers()
         for index in range(count):
@@ -76,12 +77,17 @@ class Handler(BaseHTTPRequestHandler):
         usage = {"prompt_tokens": 3, "completion_tokens": count, "total_tokens": 3 + count}
         self.event({"id": "x", "object": "chat.completion.chunk", "created": 0, "model": model, "choices": [],
                     "usage": usage})  # fmt: skip
-        self.wfile.write(b"data: [DONE]\n\n")
+        self.chunk(b"data: [DONE]\n\n")
+        self.chunk(b"")
         self.close_connection = True
 
     def event(self, body: dict[str, Any]) -> None:
         """One event, on the wire at once."""
-        self.wfile.write(b"data: " + json.dumps(body).encode() + b"\n\n")
+        self.chunk(b"data: " + json.dumps(body).encode() + b"\n\n")
+
+    def chunk(self, data: bytes) -> None:
+        """One chunk of HTTP/1.1; an empty one is the end."""
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
         self.wfile.flush()
 
 

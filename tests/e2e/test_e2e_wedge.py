@@ -1,0 +1,172 @@
+"""The wedge drill: memory runs out while NVML and podman hang. The guard acts, and everything else stays alive.
+
+What is real: the daemon as a process of its own, its sockets, the engine's process and its death. What is not: /proc
+(the test writes its figures), podman (a stand-in that hangs on demand) and NVML (it never answers).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import statistics
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+GIB_KB = 1 << 20
+WITHIN_S = 2.0
+"""From the floor's crossing to the engine's end; the promise of the guard."""
+HEALTH_S = 0.1
+"""What /health may take, in the median."""
+SOON_S = 60
+
+
+class Wedge:
+    """The daemon, its box and the switch that has podman hang."""
+
+    def __init__(self, daemon: Any, root: Path) -> None:
+        self.daemon = daemon
+        self.podman, self.proc = root / "podman", root / "proc"
+        (self.proc / "pressure").mkdir(parents=True)
+        self.podman.mkdir()
+        self.memory(100)
+        self._put("pressure/memory", "some avg10=0.00\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n")
+        program = self.podman / "podman"
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} {HERE / "fake_podman.py"} "$@"\n')
+        program.chmod(0o755)
+        daemon.env |= {"PATH": f"{self.podman}:{os.environ['PATH']}", "FAKE_PODMAN": str(self.podman)}
+        daemon.env["FAKE_PROC"] = str(self.proc)
+
+    def memory(self, available_gib: float) -> None:
+        """Written in place, as the guard keeps the file open."""
+        figures = {"MemTotal:": 121, "MemFree:": 1, "MemAvailable:": available_gib}
+        self._put("meminfo", "".join(f"{name:<15}{int(gib * GIB_KB):>12} kB\n" for name, gib in figures.items()))
+
+    def wedge(self, *, on: bool) -> None:
+        """From now on podman hangs, or no longer."""
+        file = self.podman / "wedged"
+        file.touch() if on else file.unlink(missing_ok=True)
+
+    def pid(self, profile: str) -> int:
+        """The engine's, as podman knows it."""
+        return int(json.loads((self.podman / f"sparkdash-{profile}.json").read_text())["pid"])
+
+    def _put(self, name: str, text: str) -> None:
+        file = self.proc / name
+        with file.open("r+" if file.exists() else "w") as there:
+            there.write(text)
+
+
+@pytest.fixture(scope="module")
+def box(new_daemon: Callable[..., Any], tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wedge]:
+    """The daemon runs and podman works; one profile answers, the other loads for ever."""
+    daemon = new_daemon(runtime="podman", reserve_gib=1)
+    daemon.program = (str(HERE / "wedged_daemon.py"),)
+    wedge = Wedge(daemon, tmp_path_factory.mktemp("wedge"))
+    daemon.write("serves", tiny("serves", image="any"))
+    daemon.write("loads", tiny("loads", image="any", hang=True))
+    daemon.start()
+    yield wedge
+    wedge.wedge(on=False)
+
+
+class Pulse(threading.Thread):
+    """Asks /health again and again, on one connection after another, until told to stop."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+        self._over = threading.Event()
+        self.took_s: list[float] = []
+
+    def run(self) -> None:
+        while not self._over.wait(0.02):
+            began = time.monotonic()
+            with urllib.request.urlopen(f"{self._url}/health", timeout=SOON_S) as answer:
+                assert answer.status == 200
+            self.took_s.append(time.monotonic() - began)
+
+    def __enter__(self) -> Pulse:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
+
+
+class Answer(threading.Thread):
+    """A client with a long answer under way; `begun` is set at its first line."""
+
+    def __init__(self, url: str, model: str) -> None:
+        super().__init__()
+        body = {"model": model, "stream": True, "max_tokens": 1_000_000, "messages": [{"role": "user", "content": "?"}]}
+        self._request = urllib.request.Request(
+            f"{url}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        self.begun = threading.Event()
+        self.lines: list[str] = []
+        self.start()
+
+    def run(self) -> None:
+        with urllib.request.urlopen(self._request, timeout=SOON_S) as answer:
+            for line in answer:
+                self.lines.append(line.decode())
+                self.begun.set()
+
+
+def killed_within(box: Wedge, profile: str) -> float:
+    """Let memory fall under the floor; seconds until the engine was dead."""
+    watch = os.pidfd_open(box.pid(profile))
+    began = time.monotonic()
+    box.memory(4)
+    assert select.select([watch], [], [], SOON_S)[0]
+    os.close(watch)
+    return time.monotonic() - began
+
+
+def test_an_engine_that_serves(box: Wedge) -> None:
+    """It is dead in time, its client is told why, the state stream goes on, and the gateway never falters."""
+    box.daemon.sparkdash("use", "serves")
+    with Pulse(box.daemon.url) as pulse:
+        client = Answer(box.daemon.url, "serves")
+        assert client.begun.wait(SOON_S)
+        box.wedge(on=True)
+        assert killed_within(box, "serves") < WITHIN_S
+        state = box.daemon.until(lambda s: s["engines"]["serves"]["state"] == "failed", SOON_S)
+        client.join(SOON_S)
+        later = box.daemon.until(lambda s: s["sample"] and s["sample"]["at"] > state["at"] + 1, SOON_S)
+    assert state["engines"]["serves"]["failure"]["code"] == "memory_guard"
+    assert [kill["profile"] for kill in state["guard"]["kills"]] == ["serves"]
+    assert "The memory guard killed serves" in "".join(client.lines[-6:])
+    assert later["sample"]["memory"]["available"] == 4 << 30
+    assert statistics.median(pulse.took_s) < HEALTH_S
+    told = box.daemon.sparkdash("status").stdout
+    assert "killed serves" in told
+    assert "The memory guard killed serves: 4.0 GiB were available" in " ".join(told.split())
+    box.memory(100)
+    box.wedge(on=False)
+
+
+def test_an_engine_that_loads(box: Wedge) -> None:
+    """It is dead in time, also before it ever answered."""
+    box.daemon.post("/api/use", {"profile": "loads"})
+    box.daemon.until(lambda s: s["engines"].get("loads", {}).get("state") == "loading", SOON_S)
+    with Pulse(box.daemon.url) as pulse:
+        box.wedge(on=True)
+        assert killed_within(box, "loads") < WITHIN_S
+        state = box.daemon.until(lambda s: s["guard"]["kills"][0]["profile"] == "loads", SOON_S)
+        box.wedge(on=False)
+        ended = box.daemon.until(lambda s: s["engines"]["loads"]["state"] == "failed", SOON_S)
+    assert state["guard"]["level"] == "kill"
+    assert ended["swaps"][0]["failure"]["code"] == "memory_guard"
+    assert statistics.median(pulse.took_s) < HEALTH_S
+    box.memory(100)

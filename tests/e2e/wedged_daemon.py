@@ -1,0 +1,45 @@
+"""`sparkdash serve`, on a box whose /proc is the folder FAKE_PROC and whose NVML never answers."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from types import ModuleType
+
+import uvloop
+
+from sparkdash import catalog, daemon, log, settings
+from sparkdash.host.box import BoxReader
+from sparkdash.host.guard import Guard
+from sparkdash.host.nvml import Nvml
+from sparkdash.host.podman import Podman
+
+WEDGED_S = 600
+
+
+class WedgedNvml(ModuleType):
+    """NVIDIA's library on a box that is about to stand still."""
+
+    NVMLError = RuntimeError
+
+    def nvmlInit(self) -> None:  # noqa: N802 - NVIDIA's name
+        time.sleep(WEDGED_S)
+
+
+def main() -> None:
+    """The real daemon, put together as daemon.run does."""
+    log.configure()
+    given, proc = settings.load(port=0), Path(os.environ["FAKE_PROC"])
+    parts = daemon.Parts(
+        settings=given,
+        runtime=Podman(),
+        reader=BoxReader(proc, Nvml(WedgedNvml("pynvml"))),
+        load_catalog=lambda: catalog.load(given.profile_folders()),
+        guard=Guard(given, proc),
+    )
+    uvloop.run(daemon.serve(parts))
+
+
+if __name__ == "__main__":
+    main()
