@@ -7,10 +7,10 @@ Must not know: what a tensor is for. Every malformed header is a ProfileError; s
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 from sparkdash.errors import ProfileError
 
@@ -20,6 +20,8 @@ MAX_JSON = 64 * 2**20
 """Of config.json and the index; the largest index known has 10 MB."""
 MAX_FILES = 2000
 INDEX = "model.safetensors.index.json"
+
+T = TypeVar("T")
 
 BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6,
@@ -61,7 +63,7 @@ def files(folder: Path) -> list[Path]:
     found = [file for file in found if not file.name.startswith("consolidated")] or found
     if not found:
         raise unreadable(f"{folder} holds no safetensors files")
-    return _few(folder, found)
+    return _few(str(folder), found)
 
 
 def header(file: Path) -> Iterator[Tensor]:
@@ -90,9 +92,33 @@ def mapping(file: Path) -> dict[str, Any]:
             text = opened.read(MAX_JSON + 1)
     except OSError as error:
         raise unreadable(f"{file} cannot be read: {error.strerror}") from None
+    return json_object(text, str(file))
+
+
+def json_object(text: bytes, what: str) -> dict[str, Any]:
+    """The JSON object in the text of `what`.
+
+    Raises:
+        ProfileError: it is too large, or no JSON object.
+    """
     if len(text) > MAX_JSON:
-        raise unreadable(f"{file} is larger than {MAX_JSON >> 20} MiB")
-    return _object(text, file)
+        raise unreadable(f"{what} is larger than {MAX_JSON >> 20} MiB")
+    return _object(text, what)
+
+
+def shards(index: Mapping[str, Any], what: str) -> list[str]:
+    """The files that an index names.
+
+    Raises:
+        ProfileError: it names none, too many, or something that is no plain file name.
+    """
+    names = index.get("weight_map")
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+        raise unreadable(f"{what} has no weight_map of names")
+    wanted = sorted(set(names.values()))
+    if odd := [name for name in wanted if Path(name).name != name]:
+        raise unreadable(f"{what} names {odd[0]!r}, which is no plain file name")
+    return _few(what, wanted)
 
 
 def unreadable(message: str, hint: str | None = None) -> ProfileError:
@@ -101,39 +127,34 @@ def unreadable(message: str, hint: str | None = None) -> ProfileError:
 
 
 def _indexed(folder: Path, index: dict[str, Any]) -> list[Path]:
-    names = index.get("weight_map")
-    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-        raise unreadable(f"{folder / INDEX} has no weight_map of names")
-    wanted = sorted(set(names.values()))
-    if odd := [name for name in wanted if Path(name).name != name]:
-        raise unreadable(f"{folder / INDEX} names {odd[0]!r}, which is no plain file name")
+    wanted = shards(index, str(folder / INDEX))
     missing = [name for name in wanted if not (folder / name).exists()]
     if missing:
         raise unreadable(
             f"{folder} is incomplete: {len(missing)} of {len(wanted)} files are not there, {missing[0]} first",
             "Download the model again; what is complete is kept.",
         )
-    return _few(folder, [folder / name for name in wanted])
+    return [folder / name for name in wanted]
 
 
-def _few(folder: Path, found: list[Path]) -> list[Path]:
+def _few(where: str, found: Sequence[T]) -> list[T]:
     if len(found) > MAX_FILES:
-        raise unreadable(f"{folder} has {len(found)} weight files; more than {MAX_FILES} are not looked at")
-    return found
+        raise unreadable(f"{where} names {len(found)} weight files; more than {MAX_FILES} are not looked at")
+    return list(found)
 
 
-def _object(text: bytes, file: Path) -> dict[str, Any]:
+def _object(text: bytes, what: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        raise unreadable(f"{file} does not hold valid JSON where it should") from None
+        raise unreadable(f"{what} does not hold valid JSON where it should") from None
     if not isinstance(found, dict):
-        raise unreadable(f"{file} holds no JSON object where it should")
+        raise unreadable(f"{what} holds no JSON object where it should")
     return found
 
 
 def _parsed(text: bytes, data_bytes: int, file: Path) -> Iterator[Tensor]:
-    for name, entry in _object(text, file).items():
+    for name, entry in _object(text, str(file)).items():
         if name == "__metadata__":
             continue
         tensor = _tensor(name, entry, data_bytes)

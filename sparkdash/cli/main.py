@@ -18,6 +18,7 @@ from sparkdash.cli import (
     exchange,
     home,
     logs,
+    new,
     profiles,
     pull,
     release,
@@ -53,6 +54,7 @@ for command in (
     app.command()(command)
 profiles.app.command("import")(exchange.import_profiles)
 profiles.app.command("export")(exchange.export_profile)
+profiles.app.command("new")(new.new_profile)
 app.add_typer(profiles.app, name="profiles")
 app.add_typer(service.app, name="service")
 

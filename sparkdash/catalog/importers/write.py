@@ -32,7 +32,7 @@ def tried(texts: dict[str, str]) -> Catalog:
             (Path(folder) / f"{name}.yaml").write_text(text, encoding="utf-8")
         found = load([Path(folder)])
         short = tuple(_short(problem, folder) for problem in found.problems)
-    return Catalog(found.profiles, short)
+    return Catalog(found.profiles, short, found.places)
 
 
 def as_json(imported: Imported) -> dict[str, Any]:

@@ -1,0 +1,34 @@
+"""A profile as YAML with the reason of each key above it.
+
+Owns: how a proposed file looks. Must not know: who proposed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from textwrap import indent, wrap
+from typing import Any
+
+from sparkdash.catalog import yaml_writer
+
+COLUMNS = 110
+STEP = "  "
+
+Reasons = Mapping[tuple[str, ...], str]
+"""By the path of their key; every key on the way to one is a plain word."""
+
+
+def text(profile: Mapping[str, Any], reasons: Reasons, head: Iterable[str]) -> str:
+    """The file: `head` as comments, then the profile."""
+    return "".join(f"# {line}".rstrip() + "\n" for line in head) + "".join(_keys(profile, reasons, ()))
+
+
+def _keys(node: Mapping[str, Any], reasons: Reasons, path: tuple[str, ...]) -> Iterator[str]:
+    for key, value in node.items():
+        here = (*path, key)
+        for line in wrap(reasons.get(here, ""), COLUMNS - 2 - len(STEP * len(path)), break_long_words=False):
+            yield f"# {line}\n"
+        if any(other[: len(here)] == here != other for other in reasons):
+            yield f"{key}:\n" + indent("".join(_keys(value, reasons, here)), STEP)
+        else:
+            yield yaml_writer.dump({key: value})

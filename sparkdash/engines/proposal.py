@@ -1,0 +1,219 @@
+"""A first profile for a model that has none: flags that a GB10 wants, each with its reason.
+
+Owns: the defaults and why. Must not know: files, YAML, the network.
+Rule: nothing is guessed. What the headers do not tell is left to the engine, and the reason says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any, NamedTuple
+
+from sparkdash.domain.profile import EngineKind
+from sparkdash.domain.weights import BF16_BITS, WeightFacts
+from sparkdash.engines.estimate import OVERHEAD_BYTES
+from sparkdash.engines.vllm_flags import version
+from sparkdash.units import GIB, gib, tokens
+
+SEQUENCES = 4
+"""Requests at once: NVIDIA's recipes and the vLLM blog of 2026-06-01 give a Spark 4, owners up to 16."""
+EACH = 32768
+"""Tokens of KV cache for each of them, where the box has room."""
+SHARE = 0.85
+"""The most that owners get: vllm-project/recipes PR#632."""
+MARGIN = 1.15
+"""Over the plain product: engines pad blocks, and a window also holds the tokens of one step."""
+SHORTEST = 4096
+FAST_LOADER = (0, 22)
+"""fastsafetensors came with vLLM's own dependencies by then."""
+FAST_LOADER_SHARE = 0.8
+"""Of the memory: above it that loader runs out of it (eugr/spark-vllm-docker)."""
+
+IMAGES = {
+    EngineKind.VLLM: ("nvcr.io/nvidia/vllm:26.04-py3", "0.19.0", "NVIDIA's build for arm64 and SM121; it holds vLLM 0.19.0"),
+    EngineKind.SGLANG: ("nvcr.io/nvidia/sglang:26.02-py3", None, "NVIDIA's build, as in its playbook: dgx-spark-playbooks#68"),
+}  # fmt: skip
+"""Image, version and reason, for the engines of which an image for a Spark is known."""
+
+Path = tuple[str, ...]
+
+
+class Wish(NamedTuple):
+    """What the owner decided already; None leaves it to the proposal."""
+
+    context: int | None = None
+    image: str | None = None
+    engine_version: str | None = None
+
+
+class Box(NamedTuple):
+    """The memory that is proposed for, in bytes."""
+
+    total: int
+    reserve: int
+
+
+class Room(NamedTuple):
+    """The KV cache that was decided on."""
+
+    context: int
+    held: int
+    """Tokens in all."""
+    bytes: int
+    why: str
+
+
+@dataclass(slots=True)
+class Proposal:
+    """A profile as a file says it, and why each of its keys has that value."""
+
+    profile: dict[str, Any]
+    reasons: dict[Path, str] = field(default_factory=dict)
+
+    def arg(self, name: str, value: Any, why: str) -> None:
+        """One more flag of the engine."""
+        self.profile.setdefault("args", {})[name] = value
+        self.reasons["args", name] = why
+
+
+def propose(name: str, engine: EngineKind, model: dict[str, str], facts: WeightFacts, box: Box, wish: Wish) -> Proposal:
+    """The profile `name` for a model that `facts` describe; `engine` is one of PROPOSED."""
+    about = facts.architecture or "a model"
+    if facts.quantization:
+        about += f" in {facts.quantization}"
+    proposal = Proposal({"profile": name, "about": about, "engine": engine.value})
+    _image(proposal, engine, wish)
+    proposal.profile["models"] = {"target": model}
+    _ENGINES[engine](proposal, facts, _room(facts, box, wish), box)
+    return proposal
+
+
+def _image(proposal: Proposal, engine: EngineKind, wish: Wish) -> None:
+    image, release, why = IMAGES.get(engine, (None, None, ""))
+    if wish.image is not None:
+        image, release, why = wish.image, None, "As you gave it. Its tag may name another image tomorrow: pin a digest."
+    if release := wish.engine_version or release:
+        proposal.profile["engine_version"] = release
+        proposal.reasons["engine_version",] = "Flags are checked against it."
+    if image is not None:
+        proposal.profile["image"] = image
+        proposal.reasons["image",] = why
+
+
+def _vllm(proposal: Proposal, facts: WeightFacts, room: Room | None, box: Box) -> None:
+    if room is None:
+        if facts.context:
+            proposal.arg("max-model-len", facts.context, "The model's own.")
+        why = "vLLM takes this share whole, as what a token keeps is not told by this model's configuration."
+        proposal.arg(
+            "gpu-memory-utilization", SHARE, f"{why} More is rarely free on a Spark (vllm-project/recipes PR#632)."
+        )
+    else:
+        proposal.arg("max-model-len", room.context, room.why)
+        proposal.arg("kv-cache-memory-bytes", f"{room.bytes // GIB}G", _held(facts, room))
+        share = min(SHARE, ceil(100 * (facts.bytes.total + room.bytes + OVERHEAD_BYTES) / box.total) / 100)
+        why = "The same need as a share of the box: vLLM starts only while that much is free. It sizes nothing."
+        proposal.arg("gpu-memory-utilization", share, why)
+    why = (
+        "NVIDIA's recipes for a Spark; a cache sized in bytes switches vLLM's own limits off, so keep it at 16 or less."
+    )
+    proposal.arg("max-num-seqs", SEQUENCES, why)
+    _backend(proposal, facts)
+    _loader(proposal, facts, box)
+    if facts.mtp:
+        proposal.profile["variants"] = {"mtp": {
+            "about": f"{proposal.profile['about']}, drafting with its own MTP layers",
+            "args": {"speculative-config": {"method": "mtp", "num_speculative_tokens": 2}},
+        }}  # fmt: skip
+        proposal.reasons["variants",] = (
+            f"The headers show an MTP head ({gib(facts.bytes.draft)}). Measure it against the base: where a token reads few "
+            "experts, drafting may cost more than it gains."
+        )
+
+
+def _held(facts: WeightFacts, room: Room) -> str:
+    each = facts.kv_bytes_per_token(_bits(facts))
+    per = f"{each / 1024:.0f} KiB a token" if each else "states alone"
+    return f"{tokens(room.held)} tokens, {per}, and 15 % for padded blocks. What is not taken stays free for another engine."
+
+
+def _backend(proposal: Proposal, facts: WeightFacts) -> None:
+    if facts.architecture == "gpt_oss":
+        why = "gpt-oss has attention sinks, which FLASH_ATTN lacks on a GB10 (vLLM 0.33.0, fa_utils.py)."
+        proposal.arg("attention-backend", "TRITON_ATTN", why)
+    elif (facts.kv_dtype or "").startswith("fp8"):
+        why = "The checkpoint asks for an fp8 KV cache, which FLASH_ATTN lacks on a GB10 (vLLM 0.33.0, fa_utils.py)."
+        proposal.arg("attention-backend", "FLASHINFER", why)
+
+
+def _loader(proposal: Proposal, facts: WeightFacts, box: Box) -> None:
+    left = f"{facts.quantization}, as the checkpoint itself says" if facts.quantization else "none"
+    note = f"No `quantization` is given: vLLM finds it out ({left})."
+    found = version(proposal.profile.get("engine_version"))
+    if facts.bytes.total <= FAST_LOADER_SHARE * box.total:
+        why = "2 minutes instead of 9 for 122B in int4 (NVIDIA forum t/361819 post 29)."
+        if found and found >= FAST_LOADER:
+            proposal.arg("load-format", "fastsafetensors", why)
+        else:
+            note += f" Where the image has the fastsafetensors package, add `load-format: fastsafetensors`: {why}"
+    proposal.reasons["args",] = note
+
+
+def _sglang(proposal: Proposal, facts: WeightFacts, room: Room | None, box: Box) -> None:
+    if room is None:
+        why = "SGLang takes this share for weights and cache, as what a token keeps is not told by this model's configuration."
+        proposal.arg("mem-fraction-static", SHARE - 0.05, why)
+    else:
+        proposal.arg("context-length", room.context, room.why)
+        proposal.arg("max-total-tokens", room.held, _held(facts, room))
+        share = min(SHARE, ceil(100 * (facts.bytes.total + room.bytes) / box.total) / 100)
+        proposal.arg("mem-fraction-static", share, "Weights and that cache as a share of the box.")
+    proposal.arg("max-running-requests", SEQUENCES, "As NVIDIA's recipes for a Spark.")
+
+
+def _llamacpp(proposal: Proposal, _facts: WeightFacts, room: Room | None, _box: Box) -> None:
+    proposal.arg("n-gpu-layers", 999, "All of them: the memory is one pool, and the GPU reads it faster.")
+    if room is not None:
+        proposal.arg("ctx-size", room.held, f"{room.why} llama.cpp counts the tokens of all slots together.")
+        proposal.arg("parallel", SEQUENCES, "Slots: requests at once.")
+        proposal.arg("kv-unified", True, "Slots share the cache, so that one of them may use the whole context.")
+
+
+_ENGINES: dict[EngineKind, Callable[[Proposal, WeightFacts, Room | None, Box], None]] = {
+    EngineKind.VLLM: _vllm,
+    EngineKind.SGLANG: _sglang,
+    EngineKind.LLAMACPP: _llamacpp,
+}
+PROPOSED = tuple(_ENGINES)
+
+
+def _room(facts: WeightFacts, box: Box, wish: Wish) -> Room | None:
+    """The largest cache that is wanted and fits: full context or EACH for every sequence, else one full context, else less.
+
+    None where nothing is known of what a token keeps, or of the context.
+    """
+    context = wish.context or facts.context
+    if context is None or _cache(facts, context) is None:
+        return None
+    budget = box.total - box.reserve - facts.bytes.total - OVERHEAD_BYTES
+    why = "As you gave it." if wish.context else "The model's own."
+    for held in (max(context, SEQUENCES * EACH), context):
+        if (size := _cache(facts, held) or 0) <= budget:
+            return Room(context, held, size, why)
+    while not wish.context and context > SHORTEST and (_cache(facts, context) or 0) > budget:
+        context //= 2
+        why = f"The model's own is {tokens(facts.context)}, of which this is what fits."
+    return Room(context, context, _cache(facts, context) or 0, why)
+
+
+def _cache(facts: WeightFacts, held: int) -> int | None:
+    """Bytes for that many tokens, the margin included, in whole GiB."""
+    bits = _bits(facts)
+    size = facts.kv_bytes(held, SEQUENCES, bits)
+    return None if size is None else max(1, ceil(size * MARGIN / GIB)) * GIB
+
+
+def _bits(facts: WeightFacts) -> float:
+    return 8.0 if (facts.kv_dtype or "").startswith("fp8") else BF16_BITS

@@ -1,0 +1,132 @@
+"""A model's headers from a hub: a real HTTP server that answers as the Hugging Face hub does, ranges included."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from math import prod
+
+import pytest
+
+from sparkdash.errors import HostError, ProfileError
+from sparkdash.host import hub_headers
+
+CONFIG = {
+    "model_type": "qwen3", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "head_dim": 16, "max_position_embeddings": 2048,
+}  # fmt: skip
+
+
+def shard(**tensors: list[int]) -> bytes:
+    """The first bytes of a safetensors file; the hub has more, which nobody may ask for."""
+    entries, at = {}, 0
+    for name, shape in tensors.items():
+        end = at + 2 * prod(shape)
+        entries[name.replace("__", ".")] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(entries).encode()
+    return len(text).to_bytes(8, "little") + text
+
+
+MANY = {f"model__layers__0__w{number}": [4, 4] for number in range(2000)}
+FILES = {
+    "org/one": {"config.json": json.dumps(CONFIG).encode(), "model.safetensors": shard(lm_head__weight=[1000, 64])},
+    "org/two": {
+        "config.json": json.dumps(CONFIG).encode(),
+        "hf_quant_config.json": b'{"quantization": {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"}}',
+        "model.safetensors.index.json": json.dumps({"weight_map": {"a": "a.safetensors", "b": "b.safetensors"}}).encode(),
+        "a.safetensors": shard(lm_head__weight=[1000, 64]),
+        "b.safetensors": shard(**MANY),
+    },
+    "org/bare": {"README.md": b"# nothing"},
+    "org/half": {"config.json": json.dumps(CONFIG).encode()},
+    "org/torn": {"config.json": json.dumps(CONFIG).encode(), "model.safetensors": (99).to_bytes(8, "little") + b"{"},
+    "org/odd": {"config.json": b"[1]"},
+}  # fmt: skip
+
+
+class Hub(BaseHTTPRequestHandler):
+    """GET /owner/name/resolve/main/FILE, with a range, and the hub's own words for what is not there."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        owner, name, _, _, file = self.path.lstrip("/").split("/", 4)
+        files = FILES.get(f"{owner}/{name}")
+        if f"{owner}/{name}" == "org/gated":
+            return self.refuse(403, "GatedRepo")
+        if f"{owner}/{name}" == "org/broken":
+            return self.refuse(500, "")
+        if files is None:
+            return self.refuse(404, "RepoNotFound")
+        if file not in files:
+            return self.refuse(404, "EntryNotFound")
+        body = files[file]
+        if given := self.headers.get("Range"):
+            begin, end = map(int, given.removeprefix("bytes=").split("-"))
+            body = body[begin : end + 1]
+        self.send_response(206 if given else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        return None
+
+    def refuse(self, status: int, code: str) -> None:
+        self.send_response(status)
+        self.send_header("X-Error-Code", code)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *args: object) -> None:
+        """Silence."""
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_one_file_is_read_from_its_header(hub: str) -> None:
+    """The weights behind it are not there, so they cannot have been asked for."""
+    found = hub_headers.read("org/one", endpoint=hub)
+    assert (found.origin, found.bytes.head, found.parameters) == ("org/one", 128000, 64000)
+    assert found.kv_bytes_per_token() == 2 * 2 * 2 * 16 * 2
+
+
+def test_all_shards_of_an_index_are_read_with_their_quantization(hub: str) -> None:
+    """A header beyond the first 100 kB is asked for again; the sidecar counts."""
+    found = hub_headers.read("org/two", endpoint=hub)
+    assert (found.bytes.head, found.bytes.dense) == (128000, 2000 * 32)
+    assert (found.quantization, found.kv_dtype) == ("nvfp4", "fp8")
+
+
+@pytest.mark.parametrize(("name", "code", "told"), [
+    ("org/nosuch", "weights_unknown", "The hub has no model org/nosuch"),
+    ("org/gated", "weights_unknown", "org/gated is gated"),
+    ("org/broken", "hub_unreachable", "answered 500 for org/broken"),
+    ("org/bare", "weights_unreadable", "org/bare has no config.json"),
+    ("org/half", "weights_unreadable", "org/half has no model.safetensors"),
+    ("org/torn", "weights_unreadable", "malformed header"),
+    ("org/odd", "weights_unreadable", "config.json of org/odd holds no JSON object"),
+    ("not a name", "weights_unknown", "The hub has no model not a name"),
+])  # fmt: skip
+def test_what_the_hub_does_not_give_is_said_in_our_words(hub: str, name: str, code: str, told: str) -> None:
+    """No address of the hub gets into a message."""
+    with pytest.raises((HostError, ProfileError), match=told) as error:
+        hub_headers.read(name, endpoint=hub)
+    assert error.value.code == code
+    assert "http" not in error.value.text()
+
+
+def test_no_hub_is_told_at_once() -> None:
+    """A port where nobody listens."""
+    with pytest.raises(HostError, match=r"The hub cannot be reached\."):
+        hub_headers.read("org/one", endpoint="http://127.0.0.1:1")
