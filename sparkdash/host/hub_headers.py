@@ -6,15 +6,14 @@ fetched, and nothing is left in the owner's cache: half a repository there would
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sparkdash.catalog import safetensors, weights
 from sparkdash.catalog.safetensors import Tensor
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.errors import HostError
+from sparkdash.host.hub_errors import telling
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -23,6 +22,11 @@ AT_ONCE = 8
 """Headers asked for at a time: large models have a hundred files."""
 TIMEOUT_S = 20.0
 """Without a byte."""
+HINTS = {
+    "weights_unknown": "Write owner/name as on its page on the hub; a private one wants `hf auth login` or HF_TOKEN.",
+    "hub_unreachable": "See whether this box has a network, or give a folder that holds the model.",
+}
+"""In place of those for a download."""
 
 
 def read(repository: str, revision: str = "main", endpoint: str | None = None) -> WeightFacts:
@@ -32,20 +36,28 @@ def read(repository: str, revision: str = "main", endpoint: str | None = None) -
         HostError: the hub cannot be reached, or has or gives no such model.
         ProfileError: `weights_unreadable`: it holds no safetensors, or a malformed header.
     """
+    try:
+        with telling(repository, revision):
+            return _read(repository, revision, endpoint)
+    except HostError as error:
+        error.hint = HINTS.get(error.code, error.hint)
+        raise
+
+
+def _read(repository: str, revision: str, endpoint: str | None) -> WeightFacts:
     from huggingface_hub import HfApi
 
     hub = _Repository(HfApi(endpoint=endpoint, library_name="sparkdash"), repository, revision)
-    with _telling(repository, revision):
-        config = hub.json(weights.CONFIG)
-        if config is None:
-            raise safetensors.unreadable(
-                f"{repository} has no {weights.CONFIG}", "A GGUF model can be read once it is on this box."
-            )
-        sidecar, index = hub.json(weights.SIDECAR), hub.json(safetensors.INDEX)
-        whole = ["model.safetensors"]
-        files = whole if index is None else safetensors.shards(index, f"{safetensors.INDEX} of {repository}")
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="headers") as pool:
-            found = [tensor for tensors in pool.map(hub.tensors, files) for tensor in tensors]
+    config = hub.json(weights.CONFIG)
+    if config is None:
+        raise safetensors.unreadable(
+            f"{repository} has no {weights.CONFIG}", "A GGUF model can be read once it is on this box."
+        )
+    sidecar, index = hub.json(weights.SIDECAR), hub.json(safetensors.INDEX)
+    whole = ["model.safetensors"]
+    files = whole if index is None else safetensors.shards(index, f"{safetensors.INDEX} of {repository}")
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="headers") as pool:
+        found = [tensor for tensors in pool.map(hub.tensors, files) for tensor in tensors]
     return weights.assemble(repository, config, sidecar or {}, found)
 
 
@@ -85,43 +97,3 @@ class _Repository:
             Tensor(name, info.dtype, tuple(info.shape), max(0, info.data_offsets[1] - info.data_offsets[0]))
             for name, info in header.tensors.items()
         ]
-
-
-@contextmanager
-def _telling(repository: str, revision: str) -> Iterator[None]:
-    """The library's errors in our words: its own hold addresses, some of them signed."""
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        HFValidationError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
-
-    network: Any = HfHubHTTPError.__mro__[1]  # the base of every error of the HTTP client that this library uses
-    try:
-        yield
-    except GatedRepoError:
-        hint = "Accept its terms on its page on the hub, then log in with `hf auth login` or set HF_TOKEN."
-        raise _unknown(f"{repository} is gated, and you may not read it yet", hint) from None
-    except (RepositoryNotFoundError, HFValidationError):
-        hint = "Write owner/name as on its page there."
-        raise _unknown(f"The hub has no model {repository}, or does not show it to you", hint) from None
-    except RevisionNotFoundError:
-        raise _unknown(f"{repository} has no revision {revision}") from None
-    except HfHubHTTPError as error:
-        raise _unreachable(f"answered {error.response.status_code} for {repository}") from None
-    except OfflineModeIsEnabled:
-        raise _unreachable("may not be asked: HF_HUB_OFFLINE is set") from None
-    except (network, OSError):
-        raise _unreachable("cannot be reached") from None
-
-
-def _unknown(message: str, hint: str | None = None) -> HostError:
-    return HostError(f"{message}.", code="weights_unknown", hint=hint)
-
-
-def _unreachable(what: str) -> HostError:
-    hint = "See whether this box has a network, or give a folder that holds the model."
-    return HostError(f"The hub {what}.", code="hub_unreachable", hint=hint)

@@ -21,7 +21,7 @@ Run = Callable[..., Any]
 COMMANDS = [
     (), ("serve",), ("status",), ("use",), ("stop",), ("cancel",), ("release",), ("logs",), ("run",), ("pull",), ("demo",), ("doctor",), ("version",),
     ("profiles",), ("profiles", "list"), ("profiles", "show"), ("profiles", "check"), ("profiles", "import"), ("profiles", "export"),
-    ("profiles", "rules"), ("profiles", "schema"),
+    ("profiles", "new"), ("profiles", "rules"), ("profiles", "schema"),
     ("service",), ("service", "install"), ("service", "uninstall"), ("service", "status"),
 ]  # fmt: skip
 
