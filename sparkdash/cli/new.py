@@ -76,7 +76,7 @@ def new_profile(
     Examples:
       sparkdash profiles new Qwen/Qwen3-Coder-30B-A3B-Instruct
       sparkdash profiles new ~/models/gpt-oss-120b --context 65536 --write
-      sparkdash profiles new ./MiniMax-M2.7-UD-IQ4_XS.gguf --image localhost/llama.cpp:cuda13
+      sparkdash profiles new ./MiniMax-M2.7.gguf --image localhost/llama:cuda13
     """
     from sparkdash import settings
     from sparkdash.engines.proposal import Wish
