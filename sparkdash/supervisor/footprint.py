@@ -14,8 +14,11 @@ Rule: a figure that may be another engine's is not learned from. A load is weigh
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+
+import structlog
 
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.footprint import LONG_PROMPT, Measure, Weighing
@@ -26,6 +29,7 @@ from sparkdash.store import Store
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import GIB, MIB
 
+LOG = structlog.get_logger("sparkdash.supervisor")
 CURVE = 200
 """Points of a curve that are kept; when it is full every second one goes."""
 UNSEEN = GIB
@@ -138,13 +142,10 @@ class Footprints:
         self._busy: set[str] = set()
 
     async def weigh(self, scale: Scale, id_: str, engine: Engine) -> None:
-        """The engine is ready: measure and keep. A box or runtime that cannot be asked is a pity and no more."""
-        try:
-            seen = await scale.after(id_, engine)
-        except SparkdashError:
-            return
-        if seen is not None:
-            self._keep(scale, engine, seen, LONG_PROMPT // 2)
+        """The engine is ready: measure and keep."""
+        with _harmless(engine.profile):
+            if seen := await scale.after(id_, engine):
+                self._keep(scale, engine, seen, LONG_PROMPT // 2)
 
     def worth_a_look(self, request: Request) -> bool:
         """Did it compute a prompt so long that the engine may hold more than at its start, or at the last look?"""
@@ -160,15 +161,12 @@ class Footprints:
             return
         scale, engine, seen, _ = self._scales[request.profile]
         self._busy.add(request.profile)
-        try:
+        with _harmless(engine.profile):
             grown = await scale.grown(engine)
-        except SparkdashError:
-            return
-        finally:
-            self._busy.discard(request.profile)
-        if grown is not None:
-            after = max(seen.after_prompt_bytes or 0, (seen.steady_bytes or 0) + grown)
-            self._keep(scale, engine, seen.model_copy(update={"after_prompt_bytes": after}), _computed(request))
+            if grown is not None:
+                after = max(seen.after_prompt_bytes or 0, (seen.steady_bytes or 0) + grown)
+                self._keep(scale, engine, seen.model_copy(update={"after_prompt_bytes": after}), _computed(request))
+        self._busy.discard(request.profile)
 
     def _keep(self, scale: Scale, engine: Engine, seen: Weighing, longest: int) -> None:
         self._scales[engine.profile] = (scale, engine, seen, longest)
@@ -179,6 +177,17 @@ class Footprints:
         """Is it this incarnation that runs?"""
         now = self._tools.books.engines.get(engine.profile)
         return now is not None and _holds(now) and (now.ready_at, now.container) == (engine.ready_at, engine.container)
+
+
+@contextmanager
+def _harmless(profile: str) -> Iterator[None]:
+    """An engine that could not be weighed serves all the same."""
+    try:
+        yield
+    except SparkdashError as error:
+        LOG.info("an engine was not weighed", profile=profile, code=error.code)
+    except Exception:
+        LOG.exception("an engine was not weighed", profile=profile)
 
 
 def _computed(request: Request) -> int:

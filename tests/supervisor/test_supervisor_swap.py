@@ -183,3 +183,49 @@ async def test_an_engine_elsewhere_is_probed_and_takes_no_place(
     error = (await house.clock.drive(asyncio.gather(again.granted(), return_exceptions=True)))[0]
     assert error.code == "engine_unreachable"
     assert house.runtime.running() == ["a"]
+
+
+def told(house: Any, target: str) -> list[Swap]:
+    """Every state of the swaps to this profile that was published, the last of each left out."""
+    swaps = [fact.swap for fact in house.facts if isinstance(fact, SwapChanged)]
+    return [swap for swap in swaps if swap.target == target and swap.ended_at is None]
+
+
+async def test_a_first_load_moves_with_its_memory_and_the_second_knows_its_time(
+    house: Any, make_profile: Any, behaviour: Any
+) -> None:
+    """The share never falls and is full only when done; what is left is told from the second load on."""
+    house.runtime.zoo["a"] = behaviour(load_s=40)
+    await house.open(make_profile("a"), make_profile("b"), store=Store(lambda _: None), no_progress_s=90)
+    await house.leased("a")
+    first = told(house, "a")
+    assert {(swap.eta_s, swap.learned_from) for swap in first} == {(None, 0)}
+    shares = [swap.fraction for swap in first if swap.fraction is not None]
+    assert shares == sorted(shares)
+    assert shares[-1] == 0.99, "all the memory is taken, and it is not ready yet"
+    done = house.swaps()[-1]
+    assert (done.fraction, done.eta_s) == (1.0, None)
+    assert [step.name for step in done.steps] == ["reclaim", "preflight", "create", "start", "weights", "warm"]
+
+    await house.leased("b")
+    house.facts.clear()
+    await house.leased("a")
+    second = told(house, "a")
+    assert {swap.learned_from for swap in second} == {1}
+    shares = [swap.fraction for swap in second]
+    assert shares == sorted(shares)
+    assert 20 < len(second) < 120, "often enough for a bar, and not at every look"
+    ended = house.swaps()[-1].ended_at
+    assert all(abs(swap.eta_at + swap.eta_s - ended) < 3 for swap in second if swap.phase is not SwapPhase.DRAIN)
+
+
+async def test_another_launch_of_the_same_model_is_an_example(house: Any, make_profile: Any) -> None:
+    """A variant that was never loaded goes by its base, and says so."""
+    base = make_profile("a")
+    await house.open(base, make_profile("a/fast", models=base.models, args={"x": 1}), store=Store(lambda _: None))
+    await house.leased("a")
+    await house.leased("a/fast")
+    assert {(swap.similar, swap.learned_from) for swap in told(house, "a/fast")} == {(True, 1)}
+    await house.leased("a")
+    await house.leased("a/fast")
+    assert {(swap.similar, swap.learned_from) for swap in told(house, "a/fast")[-5:]} == {(False, 1)}

@@ -13,8 +13,9 @@ from sparkdash.domain.engine import EngineState
 from sparkdash.domain.profile import EngineKind, ModelRef, Mount
 from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError, UpstreamError
+from sparkdash.store import Store
 from sparkdash.supervisor.transition import weights_paths
-from sparkdash.units import GIB
+from sparkdash.units import GIB, MIB
 
 
 async def refused(house: Any, name: str) -> SparkdashError:
@@ -62,6 +63,49 @@ async def test_a_slow_load_that_takes_memory_is_let_go_on(house: Any, make_profi
     lease = await house.clock.drive(asking.granted())
     assert lease.engine.load_s >= 200
     await asking.leave()
+
+
+async def test_a_page_cache_that_grows_is_progress(house: Any, make_profile: Any, behaviour: Any) -> None:
+    """Weights that an engine maps from a slow disk: no line, no memory taken for ten times `no_progress_s`."""
+    house.runtime.zoo["mapped"] = behaviour(load_s=200, lines=())
+    await house.open(make_profile("mapped", gib=0), no_progress_s=20)
+    asking, taken = house.ask("mapped"), house.reader.memory
+
+    def caching() -> Any:
+        return taken().model_copy(update={"page_cache": int(house.clock.time % 10_000) * GIB // 50})
+
+    house.reader.memory = caching
+    lease = await house.clock.drive(asking.granted())
+    assert lease.engine.load_s >= 200
+    await asking.leave()
+
+
+async def test_memory_that_only_wavers_is_no_progress(house: Any, make_profile: Any, behaviour: Any) -> None:
+    """Up and down by less than an engine takes, for ever: that is the box, not the load."""
+    house.runtime.zoo["stuck"] = behaviour(never_ready=True, heartbeat=True)
+    await house.open(make_profile("stuck"), no_progress_s=20)
+    began, taken = house.clock.time, house.reader.memory
+
+    def wavering() -> Any:
+        wave = int(house.clock.time * 2) % 2 * 60 * MIB
+        memory = taken()
+        return memory.model_copy(update={"available": memory.available - wave, "page_cache": GIB + wave})
+
+    house.reader.memory = wavering
+    assert (await refused(house, "stuck")).code == "no_progress"
+    assert house.clock.time - began < 40
+
+
+async def test_a_load_that_failed_teaches_nothing(house: Any, make_profile: Any, behaviour: Any) -> None:
+    """Neither its times nor its memory are those of an engine that serves."""
+    store = Store(lambda _: None)
+    house.runtime.zoo["dies"] = behaviour(dies_after_s=2)
+    await house.open(make_profile("dies"), store=store)
+    await refused(house, "dies")
+    fingerprint = make_profile("dies").fingerprint
+    assert (store.footprint(fingerprint), store.steps(fingerprint), store.expected_s(fingerprint)) == (None, (), None)
+    assert [step.name for step in house.swaps()[-1].steps][-1] == "weights"
+    assert house.swaps()[-1].fraction < 1
 
 
 async def test_dies_loading_tells_the_cause_and_falls_back_once(house: Any, make_profile: Any, behaviour: Any) -> None:
