@@ -32,7 +32,7 @@ def summary(profile: Profile, adapter: Dialect) -> ProfileSummary:
         engine=profile.engine,
         engine_version=profile.engine_version,
         image=profile.image,
-        weights=profile.used_models,
+        weights=profile.weights,
         serves=profile.serves,
         context=adapter.context(profile),
         needs_bytes=profile.memory.total_bytes,

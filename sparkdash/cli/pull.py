@@ -120,7 +120,7 @@ def _fetch(order: Order) -> None:
     from sparkdash.settings import load
 
     weights = None
-    if order.weights and order.profile.used_models:
+    if order.weights and order.profile.weights:
         _must_be_here(order)
         weights = Fetching(order.profile, load(), order.as_json)  # whether it fits is known before anything comes
     if order.image:

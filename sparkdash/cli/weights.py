@@ -40,7 +40,7 @@ class Fetching:
         self._home = known.hf_home.expanduser()
         self._as_json = as_json
         self._hub = Hub(self._home, endpoint=os.environ.get("HF_ENDPOINT"))
-        self._plan: Plan = asyncio.run(self._hub.plan(profile.used_models))
+        self._plan: Plan = asyncio.run(self._hub.plan(profile.weights))
         self._hub.check_space(self._plan)
 
     def run(self) -> None:
@@ -70,7 +70,7 @@ class Fetching:
 
     def _paths(self) -> None:
         """What no hub has: folders that the owner fills."""
-        gone = [look(ref, self._home) for ref in self._profile.used_models if ref.path]
+        gone = [look(ref, self._home) for ref in self._profile.weights if ref.path]
         for one in gone:
             if not one.here:
                 raise HostError(
@@ -102,7 +102,7 @@ def report(profile: Profile, runtime: Runtime, known: Settings, as_json: bool, *
     """Print what of a profile is on this box; True when nothing is missing."""
     names = [profile.image] if image and profile.image else []
     images = here(runtime, names)
-    models = {one.ref: look(one, known.hf_home.expanduser()) for one in profile.used_models if weights}
+    models = {one.ref: look(one, known.hf_home.expanduser()) for one in profile.weights if weights}
     if as_json:
         emit({"profile": profile.name, "image": next(iter(images.values()), None), "weights": list(models.values())})
     else:

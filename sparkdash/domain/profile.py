@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from enum import StrEnum
+from pathlib import PurePosixPath
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
@@ -190,6 +191,12 @@ class Profile(Frozen):
         return tuple(ref for name, ref in self.models.items() if name in named)
 
     @property
+    def weights(self) -> tuple[ModelRef, ...]:
+        """The same as they lie on this box: a path that an own mount brings in is under its source, or left out in a volume."""
+        found = (_on_host(ref, self.mounts) for ref in self.used_models)
+        return tuple(ref for ref in found if ref.hf or ref.ref.startswith("/"))
+
+    @property
     def fetches_nothing(self) -> str | None:
         """Why no image and no weights are fetched for it; None when they are."""
         if self.engine is EngineKind.SIM:
@@ -210,6 +217,15 @@ class Profile(Frozen):
             launch["env_from"] = self.env_from
         text = json.dumps(launch, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _on_host(ref: ModelRef, mounts: tuple[Mount, ...]) -> ModelRef:
+    path = PurePosixPath(ref.path or "")
+    over = [mount for mount in mounts if ref.path and path.is_relative_to(mount.target)]
+    if not over:
+        return ref
+    mount = max(over, key=lambda one: len(one.target))
+    return ref.model_copy(update={"path": str(PurePosixPath(mount.source) / path.relative_to(mount.target))})
 
 
 def placeholders(value: Any) -> set[str]:

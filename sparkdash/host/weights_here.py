@@ -15,14 +15,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from sparkdash.catalog.weights import locate
 from sparkdash.domain.profile import ModelRef
+from sparkdash.errors import ProfileError
 
 WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".onnx", ".h5", ".msgpack")
 """Suffixes of files that hold weights."""
 
 _INDEX = "model.safetensors.index.json"
 _SHARD = re.compile(r"(?P<before>.*)-\d{5}-of-(?P<count>\d{5})(?P<after>\.\w+)")
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,22 +102,13 @@ def _sisters(name: str) -> list[str]:
 
 def _in_cache(ref: ModelRef, hf_home: Path) -> Presence:
     repo, quant = of_hub(ref.ref)
-    place = repository(hf_home, repo)
-    commit = _commit(place, ref.revision or "main")
-    snapshot = place / "snapshots" / commit if commit else None
-    if snapshot is None or not snapshot.is_dir():
-        return Presence(ref.ref, here=False, size=_bytes(place / "blobs"), lacks="not in the cache")
-    lacks = _lacks(snapshot, quant)
-    return Presence(ref.ref, not lacks, _bytes(place / "blobs" if lacks else snapshot), lacks)
-
-
-def _commit(place: Path, revision: str) -> str | None:
-    if _COMMIT.fullmatch(revision):
-        return revision
+    blobs = repository(hf_home, repo) / "blobs"
     try:
-        return (place / "refs" / revision).read_text().strip() or None
-    except FileNotFoundError:
-        return None
+        snapshot = locate(ModelRef(hf=repo, revision=ref.revision), hf_home)
+    except ProfileError:
+        return Presence(ref.ref, here=False, size=_bytes(blobs), lacks="not in the cache")
+    lacks = _lacks(snapshot, quant)
+    return Presence(ref.ref, not lacks, _bytes(blobs if lacks else snapshot), lacks)
 
 
 def _at(path: Path, told: str) -> Presence:

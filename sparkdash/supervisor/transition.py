@@ -219,10 +219,9 @@ class Transition:
 
 
 def weights_paths(profile: Profile, *, containerised: bool) -> list[Path]:
-    """Where this box must have its models; those that an own mount brings in are not looked for. Pure."""
-    own = [mount.target for mount in profile.mounts] if containerised else []
-    paths = [Path(ref.path) for ref in profile.used_models if ref.path]
-    return [path for path in paths if path.is_absolute() and not any(path.is_relative_to(target) for target in own)]
+    """Where this box must have the models that are given as paths. Pure."""
+    models = profile.weights if containerised else profile.used_models
+    return [path for ref in models if ref.path and (path := Path(ref.path)).is_absolute()]
 
 
 def _is_gone(path: Path) -> bool:

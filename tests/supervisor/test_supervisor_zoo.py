@@ -309,12 +309,18 @@ async def test_weights_that_came_mend_it_at_once(house: Any, make_profile: Any, 
     assert house.state("b") is EngineState.READY
 
 
-def test_paths_that_are_not_this_boxs_are_not_looked_for(make_profile: Any) -> None:
-    """What an own mount brings in, and a model that the launch does not use."""
-    models = {"target": ModelRef(path="/models/x"), "drafter": ModelRef(path="/nosuch")}
-    profile = make_profile("a", models=models, mounts=(Mount(source="/", target="/models"),))
-    assert weights_paths(profile, containerised=True) == []
-    assert weights_paths(profile, containerised=False) == [Path("/models/x")]
+def test_paths_of_a_container_are_looked_for_where_they_lie(make_profile: Any) -> None:
+    """Under an own mount's source, in a volume not at all; never a model that the launch does not use."""
+    models = {"target": ModelRef(path="/models/x/y"), "drafter": ModelRef(path="/nosuch")}
+    for mounts, place in (
+        ((), "/models/x/y"),
+        ((Mount(source="/data", target="/models"),), "/data/x/y"),
+        ((Mount(source="/data", target="/models"), Mount(source="/fast", target="/models/x")), "/fast/y"),
+        ((Mount(source="volume", target="/models"),), None),
+    ):
+        profile = make_profile("a", models=models, mounts=mounts)
+        assert weights_paths(profile, containerised=True) == ([Path(place)] if place else [])
+        assert weights_paths(profile, containerised=False) == [Path("/models/x/y")]
 
 
 @pytest.mark.parametrize(("facts", "told"), [
