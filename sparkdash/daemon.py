@@ -25,6 +25,7 @@ from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
 from sparkdash.catalog.watch import Watch, keeping
 from sparkdash.domain.event import Level, Notice, ProfilesChanged
+from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.lease import Request
 from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.engines import registry
@@ -173,6 +174,7 @@ def _build(
         shutdown=lambda stop: _shutdown(holder[0], stop),
         traffic=parts.traffic,
         record=lambda request: _record(store, supervisor, request),
+        examine=None if parts.simulated else lambda names: _examine(holder[0], names),
     )
     house = House(parts, bus, supervisor, listen.Server(gateway.build(deps)), url, watch)
     holder.append(house)
@@ -271,6 +273,16 @@ async def _watched(house: House) -> None:
     while True:
         await asyncio.sleep(LOOK_S[0] if house.bus.listeners else LOOK_S[1])
         await _refresh(house)
+
+
+async def _examine(house: House, names: Sequence[str]) -> Diagnosis:
+    from sparkdash import doctor  # rarely asked for
+    from sparkdash.doctor.facts import DaemonSeen
+
+    world, settings = house.bus.snapshot, house.parts.settings
+    low_power = world.sample is not None and world.sample.low_power
+    seen = DaemonSeen(house.url, __version__, os.getpid(), f"{house.url}/v1", house.parts.runtime.name, low_power)
+    return Diagnosis(findings=await doctor.examine(doctor.Probe(settings=settings, daemon=seen), names))
 
 
 async def _shutdown(house: House, stop_engines: bool) -> None:

@@ -116,7 +116,8 @@ def _daemon() -> DaemonSeen:
     try:
         with Client() as client:
             address = str(client.address)
-            info = client.state().daemon
+            world = client.state()
     except SparkdashError as error:
         return DaemonSeen("", problem=error.message)
-    return DaemonSeen(address, info.version, info.pid, info.url, info.runtime)
+    info, low_power = world.daemon, world.sample is not None and world.sample.low_power
+    return DaemonSeen(address, info.version, info.pid, info.url, info.runtime, low_power)

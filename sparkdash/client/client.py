@@ -20,6 +20,7 @@ from sparkdash.client.routes import Ask, ProfileList, Toggle
 from sparkdash.client.sse import Frame, Frames, Lines
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.event import EVENT, Event
+from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
@@ -29,6 +30,8 @@ T = TypeVar("T")
 
 ANSWER = httpx.Timeout(30.0, connect=3.0)
 """The slowest plain call asks podman something; the daemon gives podman less than this."""
+EXAMINATION = httpx.Timeout(60.0, connect=3.0)
+"""The doctor gives every command and read a limit of its own, the longest 15 s."""
 HEALTH = httpx.Timeout(5.0, connect=3.0)
 """A daemon's loop answers at once; another program that holds its port may never."""
 STREAM = httpx.Timeout(30.0, connect=3.0, read=None)
@@ -99,6 +102,10 @@ class AsyncClient:
     async def plan(self, name: str) -> Plan:
         """What `use` would evict, and whether it fits."""
         return await self._ask(routes.plan(name))
+
+    async def doctor(self) -> Diagnosis:
+        """Have the doctor examine the daemon's box; takes seconds."""
+        return await self._ask(routes.doctor(), EXAMINATION)
 
     async def use(self, name: str) -> Plan:
         """Bring a profile up. Returns at once; the feed tells how it goes."""

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict
 
+from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
@@ -77,6 +78,11 @@ def profile(name: str) -> Ask[Profile]:
 def plan(name: str) -> Ask[Plan]:
     """What `use` would do."""
     return Ask(f"/api/plan/{quote(name)}", Plan.model_validate_json)
+
+
+def doctor() -> Ask[Diagnosis]:
+    """What of the daemon's box would keep engines from running."""
+    return Ask("/api/doctor", Diagnosis.model_validate_json)
 
 
 def use(name: str) -> Ask[Plan]:

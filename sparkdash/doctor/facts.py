@@ -50,6 +50,8 @@ class DaemonSeen:
     pid: int | None = None
     url: str | None = None
     runtime: str | None = None
+    low_power: bool = False
+    """Has it seen the GPU stuck in its low-power state?"""
     problem: str | None = None
 
 

@@ -17,14 +17,14 @@ from sparkdash.host.command import Done, call
 from sparkdash.host.nvml import Nvml
 from sparkdash.rules import Level, findings
 from sparkdash.settings import Settings
+from sparkdash.telemetry import lowpower
 
 COMMAND_S = 15.0
 """Limit of one command. `podman info` takes 0.1 s; its first call after a reboot may take seconds."""
 NVML_S = 10.0
 """Limit of a look at the GPU: without the persistence daemon the first one sets the driver up anew."""
-BUSY = 0.9
-"""Utilisation from which further looks are worth their second: only a busy GPU can be seen to be stuck."""
 LOOKS, APART_S = 3, 1.0
+"""A busy GPU is looked at more than once: only then can it be seen to be stuck in its low-power state."""
 
 
 async def command(argv: Sequence[str]) -> Done:
@@ -39,7 +39,7 @@ async def looks() -> list[Gpu]:
     try:
         while (gpu := (await nvml.read()).gpu) is not None:
             found.append(gpu)
-            if len(found) == LOOKS or (gpu.utilization or 0.0) < BUSY:
+            if len(found) == LOOKS or (gpu.utilization or 0.0) < lowpower.BUSY:
                 break
             await asyncio.sleep(APART_S)
     finally:

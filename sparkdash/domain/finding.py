@@ -28,3 +28,9 @@ class Finding(Frozen):
     status: Status
     evidence: str
     fix: str | None = None
+
+
+class Diagnosis(Frozen):
+    """All that the doctor found, in the order of its checks."""
+
+    findings: tuple[Finding, ...]

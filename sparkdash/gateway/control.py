@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.event import ToggleChanged
+from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, SwapCause
@@ -180,6 +181,19 @@ def _reading(api: APIRouter, deps: Deps) -> None:
     async def plan(name: str) -> Plan:
         await deps.refresh()
         return await deps.supervisor.plan(name)
+
+    @api.get("/doctor", summary="What of this box would keep engines from running")
+    async def doctor(
+        check: Annotated[list[str] | None, Query(description="Only these checks; may be repeated")] = None,
+    ) -> Diagnosis:
+        if deps.examine is None:
+            raise AdmissionError(
+                "The demo's box is simulated.",
+                code="no_doctor",
+                status=404,
+                hint="`sparkdash doctor` examines this one.",
+            )
+        return await deps.examine(check or ())
 
     @api.get("/logs/{name:path}", summary="An engine's log", response_class=PlainTextResponse, responses=TEXT)
     async def logs(

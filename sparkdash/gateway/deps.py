@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,6 +16,7 @@ from typing import Protocol
 from sparkdash.bus import Bus
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import Engine
+from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.lease import Request
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import Plan, SwapCause
@@ -141,6 +142,8 @@ class Deps:
     """Keep a finished request in the books; must not block."""
     refresh: Callable[[], Awaitable[object]] = _as_it_is
     """Like `reload`, but only if a profile file was edited since; awaited before the catalog is told or used by a person."""
+    examine: Callable[[Sequence[str]], Awaitable[Diagnosis]] | None = None
+    """Have the doctor look at the box, with all its checks or those named; None where the box is simulated."""
     clock: Callable[[], float] = time.time
     """Unix seconds."""
     monotonic: Callable[[], float] = time.monotonic

@@ -69,6 +69,7 @@ class SparkdashApp(App[None]):
         Binding("x", "cancel", "cancel the swap", show=False),
         Binding("S", "stop", "stop the engine", show=False),
         Binding("T", "traffic", "demo traffic", show=False),
+        Binding("D", "doctor", "the doctor", show=False),
         Binding("colon", "command_palette", "palette", show=False),
         Binding("ctrl+p", "command_palette", "palette", show=False, priority=True),
         Binding("question_mark", "help", "help", show=False),
@@ -211,6 +212,10 @@ class SparkdashApp(App[None]):
     def action_traffic(self) -> None:
         """The demo's traffic on or off."""
         self.order(self.orders.traffic())
+
+    def action_doctor(self) -> None:
+        """What of the daemon's box would keep engines from running."""
+        self.order(self.orders.doctor())
 
     def action_help(self) -> None:
         """Every key."""

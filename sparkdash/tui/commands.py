@@ -51,6 +51,9 @@ class Actions(Protocol):
     def action_look(self, name: str) -> None:
         """Another theme."""
 
+    def action_doctor(self) -> None:
+        """Examine the box."""
+
     def action_help(self) -> None:
         """Every key."""
 
@@ -71,6 +74,7 @@ def commands(app: Actions) -> Iterator[SystemCommand]:
     yield from _of_engines(app)
     yield SystemCommand("Flip A/B", "Use whichever of A and B does not run (t)", app.action_flip)
     yield SystemCommand("Reload profiles", "Read the profile files again (r)", app.action_reload)
+    yield SystemCommand("Doctor", "What of this box would keep engines from running (D)", app.action_doctor)
     yield from _of_profiles(app)
     if app.view.snapshot and app.view.snapshot.traffic is not None:
         yield SystemCommand("Demo traffic on or off", "The demo's own requests (T)", app.action_traffic)

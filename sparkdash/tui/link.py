@@ -15,6 +15,7 @@ from sparkdash.client.client import AsyncClient
 from sparkdash.client.feed import feed
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.event import Event
+from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
 
@@ -76,6 +77,10 @@ class Link(Protocol):
         """Make the daemon read the profiles again."""
         ...
 
+    async def doctor(self) -> Diagnosis:
+        """What the doctor finds on the daemon's box; takes seconds."""
+        ...
+
     def pull(self, profile: str) -> AsyncIterator[PullProgress]:
         """Fetch a profile's image; the last item has `done`."""
         ...
@@ -135,6 +140,10 @@ class DaemonLink:
     async def reload(self) -> None:
         """See Link."""
         await self._client.reload()
+
+    async def doctor(self) -> Diagnosis:
+        """See Link."""
+        return await self._client.doctor()
 
     async def pull(self, profile: str) -> AsyncIterator[PullProgress]:
         """See Link."""

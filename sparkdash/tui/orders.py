@@ -16,7 +16,7 @@ from sparkdash.errors import EngineError, ProfileError, SparkdashError
 from sparkdash.tui.ink import EMPTY, Ink, Line, join, say, wrap
 from sparkdash.tui.link import Link
 from sparkdash.tui.mirror import View
-from sparkdash.tui.widgets import words
+from sparkdash.tui.widgets import findings, words
 from sparkdash.units import duration, gib
 
 WIDTH = 68
@@ -127,6 +127,10 @@ class Orders:
             return
         await self._told(self._clerk.link.traffic(on=not now), f"the demo's traffic is {'off' if now else 'on'}")
 
+    async def doctor(self) -> None:
+        """What of the daemon's box would keep engines from running."""
+        await self._told(self._doctor())
+
     async def why(self, name: str) -> None:
         """Why a profile cannot run."""
         profile = self._clerk.view.snapshot.profile(name) if self._clerk.view.snapshot else None
@@ -225,6 +229,11 @@ class Orders:
         if await self._clerk.ask("give up this swap?", lines, yes="give up", again="x"):
             await self._clerk.link.cancel()
             self._clerk.say("The swap is given up.")
+
+    async def _doctor(self) -> None:
+        self._clerk.say("The doctor looks at the box…")
+        diagnosis = await self._clerk.link.doctor()
+        await self._clerk.ask("doctor", findings.lines(diagnosis, WIDTH))
 
     async def _pull(self, name: str) -> None:
         snapshot = self._clerk.view.snapshot

@@ -78,6 +78,7 @@ DEFECTS = {
     "libraries of another driver": Defect(lambda s: s.gpu.__setitem__(0, box.IDLE.model_copy(update={"driver": "580.159.03"})), "driver", Status.FAIL, "libraries are of 580.159.03", "sudo reboot"),
     "another GPU": Defect(lambda s: s.gpu.__setitem__(0, box.IDLE.model_copy(update={"name": "NVIDIA RTX 4090"})), "driver", Status.NOTE, "not the GB10"),
     "the stuck low-power state": Defect(lambda s: s.gpu.__setitem__(slice(None), [box.STUCK] * 3), "gpu-power", Status.FAIL, "96 % busy, 799 MHz, 19.5 W, held back by nothing", "Unplug"),
+    "what the daemon has seen": Defect(lambda s: s.changes.update(daemon=DaemonSeen("x", box.__version__, 77, "http://127.0.0.1:8484/v1", "podman", low_power=True)), "gpu-power", Status.FAIL, "The daemon sees", "Unplug"),
     "cgroups v1": Defect(lambda s: s.remove("/sys/fs/cgroup/cgroup.controllers"), "cgroups", Status.WARN, "not v2", "unified_cgroup_hierarchy"),
     "memory is not delegated": Defect(lambda s: s.write("/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/cgroup.controllers", "cpu pids\n"), "cgroups", Status.WARN, "memory not delegated", "Delegate=yes"),
     "no subordinate ids": Defect(lambda s: s.write("/etc/subgid", "other:100000:65536\n"), "rootless", Status.FAIL, "0 in /etc/subgid", "--add-subgids"),

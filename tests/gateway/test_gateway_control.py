@@ -35,6 +35,7 @@ async def test_every_route_of_the_map_is_described(house: Any) -> None:
         "GET /api/profiles/{name}",
         "GET /api/plan/{name}",
         "GET /api/logs/{name}",
+        "GET /api/doctor",
         "POST /api/use",
         "POST /api/stop",
         "POST /api/cancel",
@@ -132,6 +133,13 @@ async def test_logs(house: Any) -> None:
     assert (await house.client.get("/api/logs/alpha?follow=1")).text == "loading alpha\nfollow True\n"
     assert (await house.client.get("/api/logs/beta/fast")).text == "sparkdash: podman does not answer\n"
     assert (await house.client.get("/api/logs/nope")).status_code == 404
+
+
+async def test_a_simulated_box_has_no_doctor(house: Any) -> None:
+    """What was not measured is not told; the command line examines the real one."""
+    answer = await house.client.get("/api/doctor")
+    assert answer.status_code == 404
+    assert answer.json()["error"]["code"] == "no_doctor"
 
 
 async def test_traffic_and_shutdown(house: Any) -> None:

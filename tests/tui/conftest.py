@@ -14,6 +14,7 @@ from textual.pilot import Pilot
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import Engine, EngineState, Failure, LoadProgress
 from sparkdash.domain.event import Event, Fact, SampleTaken
+from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.metric import EngineSample, Gpu, Memory, Metric, Sample
 from sparkdash.domain.profile import EngineKind, ProfileSummary
@@ -172,6 +173,7 @@ class ScriptedLink:
         self.asked: list[tuple[Any, ...]] = []
         self.plans: dict[str, Plan] = {}
         self.log: dict[str, list[str]] = {}
+        self.diagnosis = Diagnosis(findings=())
         self.refuses: SparkdashError | None = None
         """Raised by the next order."""
         self.seq = 100
@@ -234,6 +236,10 @@ class ScriptedLink:
 
     async def reload(self) -> None:
         await self._do("reload")
+
+    async def doctor(self) -> Diagnosis:
+        await self._do("doctor")
+        return self.diagnosis
 
     async def pull(self, profile: str) -> AsyncIterator[PullProgress]:
         await self._do("pull", profile)

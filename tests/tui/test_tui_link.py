@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sparkdash.domain.finding import Status
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import AdmissionError
 from sparkdash.tui.link import DaemonLink, Disconnected
@@ -29,3 +30,17 @@ async def test_the_link_follows_a_daemon_and_tells_when_it_dies(new_daemon: Call
             if isinstance(item, Disconnected):
                 break
         assert isinstance(item, Disconnected)
+
+
+async def test_the_doctor_examines_the_daemons_own_box(new_daemon: Callable[..., Any]) -> None:
+    """Every check answers, and knows the daemon that it is asked through."""
+    daemon = new_daemon(runtime="process").start()
+    async with aclosing(DaemonLink(daemon.url)) as link:
+        found = {one.name: one for one in (await link.doctor()).findings}
+    assert found["daemon"].status is Status.OK
+    assert f"serves {daemon.url}/v1 with process" in found["daemon"].evidence
+    assert [one for one in found.values() if "check itself failed" in one.evidence] == []
+    status, body = daemon.call("GET", "/api/doctor?check=swap&check=vm")
+    assert (status, [one["name"] for one in body["findings"]]) == (200, ["swap", "vm"])
+    status, body = daemon.call("GET", "/api/doctor?check=swapp")
+    assert (status, body["error"]["code"]) == (400, "check_not_found")

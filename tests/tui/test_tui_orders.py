@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.engine import Failure, Parked
+from sparkdash.domain.finding import Diagnosis, Finding, Status
 from sparkdash.domain.profile import ModelRef
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import AdmissionError, EngineError, ProfileError
@@ -218,3 +219,45 @@ async def test_the_plan_of_the_profile_under_the_cursor_is_told(stage: Any, box:
         await on.press("2", "j")
         assert "fits: yes · needs 27 GiB of 95 GiB" in on.text
         assert "after gpt-oss-120b leaves · load ~3m40s" in on.text
+
+
+async def test_the_doctor_tells_the_worst_first_and_what_is_well_in_one_line(stage: Any, box: Any) -> None:
+    """Evidence and cure under each, as on the command line."""
+    async with stage(box.snapshot()) as on:
+        on.link.diagnosis = Diagnosis(
+            findings=(
+                Finding(name="swap", status=Status.OK, evidence="None."),
+                Finding(name="linger", status=Status.WARN, evidence="Engines end.", fix="loginctl enable-linger"),
+                Finding(name="cdi", status=Status.FAIL, evidence="No CDI spec.", fix="sudo nvidia-ctk cdi generate"),
+                Finding(name="vm", status=Status.OK, evidence="Well."),
+            )
+        )
+        await on.press("D")
+        assert on.link.asked == [("doctor",)]
+        assert "1 fail  1 warn  2 ok" in on.text
+        places = [on.text.index(words) for words in ("No CDI spec.", "→ sudo nvidia-ctk", "Engines end.", "swap, vm")]
+        assert places == sorted(places)
+
+
+async def test_a_doctor_that_is_not_there_is_told(stage: Any, box: Any) -> None:
+    """The demo has none: its box is simulated."""
+    async with stage(box.snapshot()) as on:
+        on.link.refuses = AdmissionError("The demo's box is simulated.", code="no_doctor")
+        await on.press("D")
+        assert "The demo's box is simulated." in on.text
+
+
+async def test_a_dialog_longer_than_the_screen_scrolls(stage: Any, box: Any) -> None:
+    """To its last line, and back."""
+    async with stage(box.snapshot()) as on:
+        on.link.diagnosis = Diagnosis(
+            findings=tuple(Finding(name=f"check-{n}", status=Status.NOTE, evidence=f"Seen {n}.") for n in range(20))
+        )
+        await on.press("D")
+        assert "Seen 0." in on.text
+        assert "Seen 19." not in on.text
+        await on.press(*"j" * 80)
+        assert "Seen 0." not in on.text
+        assert "Seen 19." in on.text
+        await on.press(*"k" * 80)
+        assert "Seen 0." in on.text

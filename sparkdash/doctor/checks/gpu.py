@@ -60,7 +60,10 @@ def _answers(loaded: str, gpu: Gpu) -> Said:
 
 @check("gpu-power", "The GPU is not stuck in its low-power state (busy, slow, and no reason given).", gpu=True)
 def power(facts: Facts) -> Iterator[Said]:
-    """Every look must show it: a single one may fall between two kernels."""
+    """The daemon has watched for longer; of our own looks each must show it, as one may fall between two kernels."""
+    if facts.daemon is not None and facts.daemon.low_power:
+        yield fail("The daemon sees the GPU stuck in the low-power state (/api/state).", lowpower.CURE)
+        return
     if not facts.looks:
         yield unknown("NVML tells nothing; see the check driver.")
         return

@@ -32,9 +32,11 @@ class Words(Panel):
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - the words are given
         """See Panel."""
-        room = len(self._all) if height == AS_TALL_AS_NEEDED else height - 2
-        self._top = max(min(self._top, len(self._all) - room), 0)
-        shown = [clip(line, width - 4) for line in self._all[self._top : self._top + room]]
+        top, room = 0, len(self._all)
+        if height != AS_TALL_AS_NEEDED:  # to be measured must not move the words
+            room = height - 2
+            top = self._top = max(min(self._top, len(self._all) - room), 0)
+        shown = [clip(line, width - 4) for line in self._all[top : top + room]]
         far = say("j k scroll", Ink.DIM) if len(self._all) > room else EMPTY
         keys = join([say(key, Ink.STRONG) + say(f" {word}", Ink.DIM) for key, word in self._keys], say("   "))
         return frame(shown, width, Ends(say(self._title, Ink.STRONG), far), Ends(keys))

@@ -25,6 +25,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     (": ctrl+p", "every command by its name"),
     ("ctrl+s", "save the screen as an SVG"),
     ("T", "the demo's traffic on or off"),
+    ("D", "the doctor: what of this box would keep engines from running"),
     ("q", "leave; the daemon goes on serving"),
 )
 EXPLAINED = (

@@ -1,0 +1,44 @@
+"""The doctor's findings as lines: what must be mended first, what is well last and short.
+
+Owns: their order and inks. Must not know how they were found.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from sparkdash.domain.finding import Diagnosis, Finding, Status
+from sparkdash.tui.ink import EMPTY, Ink, Line, join, say, wrap
+
+INKS = {
+    Status.FAIL: Ink.BAD,
+    Status.WARN: Ink.WARN,
+    Status.UNKNOWN: Ink.DIM,
+    Status.NOTE: Ink.PLAIN,
+    Status.OK: Ink.GOOD,
+}
+"""Worst first."""
+INDENT = 9
+
+
+def lines(diagnosis: Diagnosis, width: int) -> list[Line]:
+    """Counts, then every finding that is not ok with its evidence and cure, then the names of those that are."""
+    found = diagnosis.findings
+    counts = Counter(one.status for one in found)
+    out = [join([say(f"{counts[status]} {status}", ink) for status, ink in INKS.items() if counts[status]], say("  "))]
+    for status in INKS:
+        if status is not Status.OK:
+            out += [line for one in found if one.status is status for line in (EMPTY, *_entry(one, width))]
+    if well := ", ".join(one.name for one in found if one.status is Status.OK):
+        out += [EMPTY, *_block(Status.OK, wrap(well, width - INDENT, Ink.DIM))]
+    return out
+
+
+def _entry(one: Finding, width: int) -> list[Line]:
+    told = [say(one.name, Ink.STRONG), *wrap(one.evidence, width - INDENT)]
+    return _block(one.status, [*told, *wrap(f"\u2192 {one.fix}", width - INDENT, Ink.STRONG)] if one.fix else told)
+
+
+def _block(status: Status, rows: list[Line]) -> list[Line]:
+    first, *rest = rows
+    return [say(f"{status:<{INDENT}}", INKS[status]) + first, *(say(" " * INDENT) + row for row in rest)]
