@@ -26,6 +26,16 @@ def gib(count: float | None, digits: int = 1) -> str:
     return DASH if count is None else f"{count / GIB:.{digits}f} GiB"
 
 
+def size(count: int | None) -> str:
+    """Bytes in two or three digits of a fitting unit, never nothing for something: 62 GiB, 1.4 GiB, 810 MiB, 2 KiB."""
+    if count is None:
+        return DASH
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB")):
+        if count >= unit:
+            return f"{count / unit:.{1 if count < 10 * unit else 0}f} {name}"
+    return f"{-(-count // KIB)} KiB"
+
+
 def tokens(count: float | None) -> str:
     """A token count, shortened in the way owners say it: 950, 12.6k, 512k, 1.4M."""
     if count is None:

@@ -17,7 +17,7 @@ from sparkdash.errors import HostError
 from sparkdash.host.runtime import Runtime
 from sparkdash.host.weights_here import Presence, look, summed
 from sparkdash.settings import Settings
-from sparkdash.units import DASH, GIB
+from sparkdash.units import DASH, size
 
 MISSING = "missing"
 
@@ -72,13 +72,3 @@ def cell(one: Image | Presence | None) -> str:
     if one is None:
         return DASH
     return size(one.size) if one.here else MISSING
-
-
-def size(count: int | None) -> str:
-    """Bytes in two or three digits of a fitting unit: "62 GiB", "1.4 GiB", "810 MiB", "2 KiB"."""
-    if count is None:
-        return DASH
-    for unit, name in ((GIB, "GiB"), (GIB // 1024, "MiB")):
-        if count >= unit:
-            return f"{count / unit:.{1 if count < 10 * unit else 0}f} {name}"
-    return f"{-(-count // 1024)} KiB"

@@ -13,7 +13,7 @@ from dataclasses import asdict
 import typer
 
 from sparkdash.cli.screen import LiveLine, emit, emit_line, table, tell
-from sparkdash.cli.shelf import Image, here, size
+from sparkdash.cli.shelf import Image, here
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import HostError
 from sparkdash.host.hub import Hub, Plan
@@ -22,7 +22,7 @@ from sparkdash.host.meter import WeightsProgress
 from sparkdash.host.runtime import Runtime
 from sparkdash.host.weights_here import Presence, look
 from sparkdash.settings import Settings
-from sparkdash.units import duration, percent
+from sparkdash.units import duration, percent, size
 
 BAR = 20
 """Characters."""

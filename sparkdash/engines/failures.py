@@ -77,7 +77,7 @@ COMMON: tuple[Cause, ...] = (
         "model_not_found",
         r"couldn't connect to 'https://huggingface\.co'|LocalEntryNotFoundError|outgoing traffic has been disabled",
         "The model is not in the hub's cache on this box, and the hub cannot be reached",
-        "Check the network, or download the model first with `hf download`.",
+        "Check the network, or fetch the model first: `sparkdash pull PROFILE`.",
     ),
     cause(
         "token_refused",

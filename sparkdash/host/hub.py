@@ -41,7 +41,7 @@ AT_ONCE = 4
 TICK_S = 0.25
 """How often progress is told."""
 OVER_HTTP = 50 * 10**9
-"""Bytes. The hub gives larger files through xet only, which the library speaks: those are not resumed."""
+"""Bytes. The hub gives larger files through xet only, which the library speaks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +132,11 @@ class Hub:
 
         async def blob(listed: Listed, file: File) -> None:
             async with gate:
-                await in_thread(functools.partial(self._blob, listed, file, meter))
+                fetch = self._blob if file.size <= OVER_HTTP else self._huge
+                await in_thread(functools.partial(fetch, listed, file, meter))
 
         big = [(one, file) for one in plan for file in one.files if file.missing and file.sha256]
-        tasks = [asyncio.create_task(blob(*one)) for one in big if one[1].size <= OVER_HTTP]
+        tasks = [asyncio.create_task(blob(*one)) for one in big]
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -190,6 +191,23 @@ class Hub:
                     hint="Call the same command again: that file is fetched anew.",
                 )
             part.rename(blob)
+
+    def _huge(self, listed: Listed, file: File, meter: Meter) -> None:
+        """By the library alone, which does not resume; counted once it is here."""
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]  # re-exported there
+
+        with telling(listed.repo, listed.revision), disable_progress_bars():
+            hf_hub_download(
+                listed.repo,
+                file.path,
+                revision=listed.commit,
+                cache_dir=self._home / "hub",
+                endpoint=self._endpoint,
+                library_name="sparkdash",
+                library_version=__version__,
+            )
+        meter.add(file.missing, file.missing)
 
     def _lay_out(self, listed: Listed) -> None:
         """The small files, the snapshot's links, and what the revision means, by the library."""

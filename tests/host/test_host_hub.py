@@ -143,6 +143,17 @@ async def test_a_beginning_that_is_not_the_files_is_thrown_away(hub: FakeHub, mi
     assert bytes_of(tmp_path, SHARDS[0]) == MEGABYTE
 
 
+async def test_a_file_too_big_for_plain_http_is_the_librarys(
+    hub: FakeHub, mine: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes whole, beside the others."""
+    monkeypatch.setattr("sparkdash.host.hub.OVER_HTTP", 500_000)
+    steps = await fetched(mine)
+    assert steps[-1].done
+    assert bytes_of(tmp_path, SHARDS[0]) == MEGABYTE
+    assert look(REF, tmp_path).here
+
+
 async def test_two_programs_do_not_fetch_the_same_file(hub: FakeHub, mine: Hub, tmp_path: Path) -> None:
     """The second is told to wait."""
     (big,) = (file for file in (await mine.plan([REF]))[0].files if file.path == SHARDS[0])

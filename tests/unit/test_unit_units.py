@@ -26,3 +26,15 @@ def test_unknown_is_never_zero() -> None:
     """Every formatter shows None as a dash and zero as zero."""
     assert [units.number(None), units.percent(None), units.gib(None)] == ["-", "-", "-"]
     assert [units.number(0.0, 1), units.percent(0.0), units.gib(0)] == ["0.0", "0 %", "0.0 GiB"]
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (None, "-"), (0, "0 KiB"), (1, "1 KiB"), (5000, "5 KiB"), (3_000_000, "2.9 MiB"),
+        (60_000_000, "57 MiB"), (2 * units.GIB, "2.0 GiB"), (62 * units.GIB, "62 GiB"),
+    ],
+)  # fmt: skip
+def test_sizes_are_short(count: int | None, text: str) -> None:
+    """In a unit that fits, and never nothing for something."""
+    assert units.size(count) == text
