@@ -14,7 +14,7 @@ import typer
 
 from sparkdash.cli.screen import LiveLine, emit, emit_line, table, tell
 from sparkdash.cli.shelf import Image, here
-from sparkdash.domain.profile import Profile
+from sparkdash.domain.profile import ModelRef, Profile
 from sparkdash.errors import HostError
 from sparkdash.host.hub import Hub, Plan
 from sparkdash.host.hub_errors import KEPT
@@ -44,14 +44,14 @@ class Fetching:
         self._hub.check_space(self._plan)
 
     def run(self) -> None:
-        """Fetch them, with a bar. Raises HostError as `Hub.fetch`, and weights_missing when a path is not there."""
+        """Fetch them, with a bar. Raises HostError as `Hub.fetch`, and weights_missing when one is not whole then."""
         if self._plan:
             try:
                 asyncio.run(self._fetch())
             except KeyboardInterrupt:
                 tell(f"Interrupted. {KEPT}")
                 raise
-        self._paths()
+        self._judge()
 
     async def _fetch(self) -> None:
         line, told = LiveLine(), -1
@@ -64,22 +64,29 @@ class Fetching:
                     emit_line({"weights": [one.repo for one in self._plan], **asdict(step)})
                 told = share
         line.clear()
-        if not self._as_json:
-            for one in self._plan:
-                typer.echo(f"{one.repo} is here, {size(one.size)}.")
 
-    def _paths(self) -> None:
-        """What no hub has: folders that the owner fills."""
-        gone = [look(ref, self._home) for ref in self._profile.weights if ref.path]
-        for one in gone:
+    def _judge(self) -> None:
+        """What is there now, by the rule of every list: a folder that the owner fills may still lack something."""
+        for ref in dict.fromkeys(self._profile.weights):
+            one = look(ref, self._home)
             if not one.here:
-                raise HostError(
-                    f"{one.ref} of {self._profile.name} cannot be fetched, and is not whole: {one.lacks}.",
-                    code="weights_missing",
-                    hint=f"Put it there (`hf download OWNER/NAME --local-dir {one.ref}`), or give `hf` in the profile.",
-                )
+                raise _not_whole(one, ref)
             if not self._as_json:
                 typer.echo(f"{one.ref} is here, {size(one.size)}.")
+
+
+def _not_whole(one: Presence, ref: ModelRef) -> HostError:
+    if ref.hf:
+        return HostError(
+            f"{one.ref} came, and is not whole: {one.lacks}.",
+            code="weights_missing",
+            hint="See on the hub which weights it holds, and mend `hf` in the profile.",
+        )
+    return HostError(
+        f"{one.ref} cannot be fetched, and is not whole: {one.lacks}.",
+        code="weights_missing",
+        hint=f"Put it there (`hf download OWNER/NAME --local-dir {one.ref}`), or give `hf` in the profile.",
+    )
 
 
 def text(step: WeightsProgress) -> str:

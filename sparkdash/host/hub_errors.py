@@ -84,4 +84,4 @@ def _on_disk(error: OSError, repo: str) -> HostError:
             code="cache_unusable",
             hint="Make the folder yours, or move the cache with `hf_home` in config.toml.",
         )
-    return _unreachable(type(error).__name__)  # the library's own word for giving up after its retries
+    return _unreachable("it stopped answering")  # the library's own word for giving up after its retries

@@ -161,10 +161,17 @@ def test_a_path_that_is_not_there_is_told_last(sparkdash: Run, shelf: Path, nobo
     """The rest has come by then; once the folder is filled, all is well."""
     done = sparkdash("pull", "m/drafted", "--weights-only")
     assert (done.code, done.out) == (5, "org/m is here, 2.9 MiB.\n")
-    assert f"{own_folders}/draft of m/drafted cannot be fetched, and is not whole: no such file" in done.err
+    assert f"{own_folders}/draft cannot be fetched, and is not whole: no such file" in done.err
     (own_folders / "draft").mkdir()
     (own_folders / "draft" / "model.safetensors").write_bytes(b"d" * 4096)
     assert sparkdash("pull", "m/drafted", "--weights-only").out.endswith("/draft is here, 4 KiB.\n")
+
+
+def test_a_repository_without_weights_is_told(sparkdash: Run, shelf: Path, nobody: None, hub: FakeHub) -> None:
+    """What came is of no use to an engine."""
+    hub.repos["org/m"].files = {"config.json": b"{}"}
+    done = sparkdash("pull", "m", "--weights-only")
+    assert (done.code, "org/m came, and is not whole: no weights." in done.err) == (5, True)
 
 
 @pytest.mark.parametrize(("name", "told"), [
