@@ -119,5 +119,7 @@ def _daemon() -> DaemonSeen:
             world = client.state()
     except SparkdashError as error:
         return DaemonSeen("", problem=error.message)
+    except OSError as error:  # a folder that is closed to this user must not end the one command that would tell
+        return DaemonSeen("", problem=f"The daemon cannot be looked for: {error}.")
     info, low_power = world.daemon, world.sample is not None and world.sample.low_power
     return DaemonSeen(address, info.version, info.pid, info.url, info.runtime, low_power)

@@ -11,6 +11,7 @@ import getpass
 import os
 import platform
 import resource
+import shutil
 import stat
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -50,8 +51,8 @@ class Probe:
     machine: str = field(default_factory=platform.machine)
     kernel: str = field(default_factory=platform.release)
     uid: int = field(default_factory=os.getuid)
-    user: str = field(default_factory=getpass.getuser)
-    home: str = field(default_factory=lambda: str(Path.home()))
+    user: str = field(default_factory=lambda: _user())
+    home: str = field(default_factory=lambda: str(Path("~").expanduser()))
     memlock: int = field(default_factory=lambda: resource.getrlimit(resource.RLIMIT_MEMLOCK)[0])
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
@@ -117,6 +118,8 @@ class Probe:
         except TimeoutError:
             return Unread(f"`{words}` did not answer within {senses.COMMAND_S:g} s")
         except OSError as error:
+            if shutil.which(argv[0]) is None:  # a folder of PATH that is closed to us hides that there is none
+                return None
             return Unread(f"`{words}` cannot be run: {error.strerror or error}")
 
     async def _texts(self, pattern: str) -> dict[str, Text]:
@@ -141,6 +144,13 @@ class Probe:
 
     async def _profiles(self) -> ProfilesSeen | Unread:
         return await within("The profiles", lambda: self.profiles(self.settings))
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a uid without a name, as in some containers
+        return str(os.getuid())
 
 
 def _places(names: Mapping[str, str], declared: Iterable[tuple[str, ...]]) -> set[str]:

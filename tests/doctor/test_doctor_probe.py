@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from sparkdash.doctor import CHECKS, Probe, examine, podman_info, senses
-from sparkdash.doctor.facts import Disk, Unread, file_system
+from sparkdash.doctor.checks.cdi import TOOLKIT
+from sparkdash.doctor.checks.podman import DOCKER
+from sparkdash.doctor.facts import DaemonSeen, Disk, Unread, file_system
 from sparkdash.doctor.patience import within
 from sparkdash.domain.finding import Status
 from sparkdash.errors import AdmissionError
+from sparkdash.host.command import Done
 from sparkdash.settings import Settings
 
 
@@ -59,6 +62,28 @@ async def test_a_real_command_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(senses, "COMMAND_S", 0.2)
     with pytest.raises(TimeoutError):
         await senses.command(["sleep", "60"])
+
+
+async def test_a_program_that_a_closed_folder_hides_is_not_there(spark: Any) -> None:
+    """PATH may name folders of somebody else: the system then says "permission denied" for "not found"."""
+    spark.commands[TOOLKIT] = PermissionError(13, "Permission denied")
+    (found,) = await spark.examine("toolkit")
+    assert (found.status, found.evidence[:22]) == (Status.WARN, "nvidia-ctk is not here")
+    spark.commands[podman_info.COMMAND] = OSError(8, "Exec format error")
+    (found,) = await spark.examine("podman")
+    assert found.status is Status.FAIL
+
+
+@pytest.mark.parametrize("runtime", ["podman", "docker", "process"])
+async def test_other_runtimes_need_less(spark: Any, runtime: str) -> None:
+    """Without podman, what is podman's own is a note or well, never a fault."""
+    spark.remove("/etc/subuid")
+    spark.remove("/run/cdi/nvidia.yaml")
+    spark.commands[DOCKER] = Done(0, "28.3.0\n", "")
+    spark.set(runtime=runtime)
+    spark.changes = {"daemon": DaemonSeen("", problem="No sparkdash daemon answers.")}
+    faults = {one.name for one in await spark.examine() if one.status in (Status.WARN, Status.FAIL)}
+    assert faults == ({"rootless", "cdi"} if runtime == "podman" else set())
 
 
 async def test_a_file_that_may_not_be_read_is_unknown(spark: Any) -> None:

@@ -17,7 +17,10 @@ ENOUGH = 65536
 def ids(facts: Facts) -> Iterator[Said]:
     """subuid(5): name or uid, first id, count."""
     if not facts.rootless:
-        yield ok("Not needed: podman runs as root.")
+        yield ok("Not needed: engines run as root.")
+        return
+    if facts.settings.runtime != "podman":
+        yield ok(f"Not needed with {facts.settings.runtime}.")
         return
     counts = {file: _count(facts.file(file), facts) for file in (SUBUID, SUBGID)}
     told = ", ".join(f"{count} in {file}" for file, count in counts.items())
@@ -38,7 +41,7 @@ def _count(text: str | None, facts: Facts) -> int:
 def linger(facts: Facts) -> Iterator[Said]:
     """logind ends a user's manager and removes /run/user with the last session, unless the user lingers."""
     if not facts.rootless:
-        yield ok("Not needed: podman runs as root.")
+        yield ok("Not needed: engines run as root.")
     elif facts.file(LINGER) is None:
         yield warn(f"Engines end with your last logout ({facts.path(LINGER)} is not there).", "loginctl enable-linger")
     else:
