@@ -6,11 +6,15 @@ The tests of this module share one daemon and run in their order: each begins wh
 from __future__ import annotations
 
 import json
+import re
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
+
+from sparkdash.catalog import weights
 
 pytestmark = [pytest.mark.real, pytest.mark.podman, pytest.mark.timeout(600)]
 
@@ -64,6 +68,17 @@ def test_a_request_brings_its_profile_up_and_streams(spark: Any) -> None:
     engine = spark.state()["engines"]["tiny"]
     assert (engine["state"], engine["version"]) == ("ready", "0.32.0")
     assert spark.containers() == [engine["container"]]
+
+
+def test_the_cache_holds_the_tokens_that_the_headers_foretold(spark: Any, engine: Path) -> None:
+    """1 GiB divided by what config.json and the headers say a token keeps is the engine's own count, to the token."""
+    url = spark.state()["engines"]["tiny"]["url"]
+    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    info = dict(re.findall(r'(num_gpu_blocks|block_size)="(\d+)"', text))
+    assert int(info["num_gpu_blocks"]) * int(info["block_size"]) == (
+        2**30 // (weights.read(engine / "tiny-qwen3").kv_bytes_per_token() or 0)
+    )
 
 
 def test_the_prefix_cache_figures_equal_the_engines_own(spark: Any) -> None:
