@@ -62,7 +62,7 @@ class GuardKill(Frozen):
     pressure: float | None = None
     """PSI "full avg10" then, as a share of time; None where the kernel does not tell."""
     processes: int = 0
-    """How many were sent SIGKILL; 0 when none could be, and the runtime was asked instead."""
+    """How many went; 0 when none could be signalled, and the runtime was asked instead."""
     reason: str
     """The whole sentence."""
 

@@ -43,7 +43,7 @@ class Report:
     verdict: Verdict
     killed: Victim | None = None
     processes: int = 0
-    """How many were sent SIGKILL."""
+    """How many went with it; 0 when none could be signalled."""
     error: str | None = None
     """Why it could not look or kill; told once for each reason."""
 

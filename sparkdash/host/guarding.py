@@ -42,7 +42,7 @@ class Target(Protocol):
     """How an engine is killed."""
 
     def kill(self) -> int:
-        """SIGKILL to all of it; how many processes it was sent to."""
+        """SIGKILL to all of it; how many processes go."""
         ...
 
 

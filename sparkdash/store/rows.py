@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sparkdash.domain.footprint import Measure, Weighing
+from sparkdash.domain.guard import GuardKill
 from sparkdash.domain.lease import Request
 from sparkdash.domain.swap import Step, Swap
 
@@ -19,6 +20,7 @@ Held = tuple[str, Weighing]
 PUT_SWAP = "INSERT OR REPLACE INTO swaps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 PUT_REQUEST = "INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 PUT_LOAD = "INSERT OR REPLACE INTO loads VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+PUT_KILL = "INSERT INTO kills VALUES (?, ?, ?, ?, ?, ?)"
 GET_SWAPS = "SELECT fingerprint, kin, took_s, steps FROM swaps WHERE outcome = 'done' ORDER BY at"
 GET_LOADS = (
     "SELECT id, at, fingerprint, measure, steady_bytes, peak_bytes, after_prompt_bytes FROM loads"
@@ -51,6 +53,11 @@ def of_request(request: Request) -> Row:
         r.id, r.started_at, r.profile, r.client, r.route, r.state.value, r.status, r.finished_at, r.ttft_s,
         r.prompt_tokens, r.cached_tokens, r.completion_tokens, r.decode_tok_s, r.finish_reason, r.error,
     )  # fmt: skip
+
+
+def of_kill(kill: GuardKill) -> Row:
+    """For PUT_KILL."""
+    return (kill.at, kill.profile, kill.available, kill.pressure, kill.processes, kill.reason)
 
 
 def of_load(seen: Weighing, profile: str, fingerprint: str) -> Row:

@@ -34,6 +34,10 @@ _TABLES = (
         steady_bytes INTEGER, peak_bytes INTEGER, after_prompt_bytes INTEGER, spoilt TEXT, curve TEXT NOT NULL
     )""",
     "CREATE INDEX IF NOT EXISTS loads_by_fingerprint ON loads (fingerprint, at)",
+    """CREATE TABLE IF NOT EXISTS kills (
+        at REAL NOT NULL, profile TEXT NOT NULL, available_bytes INTEGER NOT NULL, pressure REAL,
+        processes INTEGER NOT NULL, reason TEXT NOT NULL
+    )""",
 )
 _FROM_1 = ("ALTER TABLE swaps ADD COLUMN kin TEXT", "ALTER TABLE swaps ADD COLUMN steps TEXT")
 

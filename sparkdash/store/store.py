@@ -20,6 +20,7 @@ from statistics import median
 from sparkdash.domain import footprint
 from sparkdash.domain.event import Fact, Level, Notice
 from sparkdash.domain.footprint import Footprint, Weighing
+from sparkdash.domain.guard import GuardKill
 from sparkdash.domain.lease import Request
 from sparkdash.domain.swap import Step, Swap, SwapOutcome, SwapPhase
 from sparkdash.store import rows, schema
@@ -82,6 +83,10 @@ class Store:
     def record_request(self, request: Request) -> None:
         """Keep a finished request: figures and names, never what was said."""
         self._write(rows.PUT_REQUEST, rows.of_request(request))
+
+    def record_kill(self, kill: GuardKill) -> None:
+        """Keep what the memory guard did."""
+        self._write(rows.PUT_KILL, rows.of_kill(kill))
 
     def _learn_times(self, fingerprint: str, kin: str, took: float, steps: Steps) -> None:
         self._took[fingerprint].append(took)

@@ -92,8 +92,11 @@ class Breaker:
         record.parked |= again or error.code in PERMANENT
 
     def died(self, profile: str, fingerprint: str, error: SparkdashError, now: float) -> None:
-        """It ran, and is gone. Once is no reason to refuse it: the next request starts it."""
-        if error.code not in PASSING:
+        """It ran, and is gone. Once is no reason to refuse it: the next request starts it. One that the memory guard killed
+        rests first: what it was killed for may be there still."""
+        if error.code == "memory_guard":
+            self.failed(profile, fingerprint, error, now)
+        elif error.code not in PASSING:
             record = self._record(profile, fingerprint, error)
             self._count(record, now)
             record.deaths.append(now)

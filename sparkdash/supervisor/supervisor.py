@@ -103,14 +103,7 @@ class Supervisor:
             books=books,
             logbook=Logbook(runtime),
             ports=Ports(*settings.engine_ports, seed=owner),
-            wards=wards.Wards(
-                guard,
-                books=books,
-                reader=reader,
-                publish=publish,
-                clock=clock,
-                reload_s=lambda p: self._swaps.expected_s(p),
-            ),
+            wards=wards.Wards(guard, books=books, reader=reader, publish=publish, clock=clock, store=store),
             owner=owner,
             adapter=adapter,
         )

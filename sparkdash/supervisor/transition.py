@@ -102,8 +102,9 @@ class Transition:
                     code="weights_missing",
                     hint="Put them there, or mend the path in the profile.",
                 )
-        if not self._order.evict and (short := self._tools.wards.short(target.name)):
-            raise short  # with somebody to leave there may be enough once they have left
+        comes_back = self._order.evict or self._tools.books.debts.who  # then it is judged once that has been waited for
+        if not comes_back and (short := self._tools.wards.short(target.name)):
+            raise short
         total, needs = self._tools.reader.memory().total, target.memory.total_bytes
         if needs is not None and needs + reclaim.reserve(self._tools) > total:
             raise reclaim.does_not_fit(self._tools, target, needs, f"this box has {gib(total)} in all")
@@ -140,9 +141,9 @@ class Transition:
         self._enter(SwapPhase.RECLAIM)
         missing = await reclaim.wait(self._tools, target.memory.total_bytes)
         self._enter(SwapPhase.PREFLIGHT)
-        reclaim.admit(self._tools, target, missing)
         if short := self._tools.wards.short(target.name):
             raise short
+        reclaim.admit(self._tools, target, missing)
 
     async def _bring_up(self, target: Profile) -> None:
         tools = self._tools

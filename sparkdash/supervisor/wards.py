@@ -23,6 +23,7 @@ from sparkdash.host.guard import Guard, Report
 from sparkdash.host.guarding import Victim
 from sparkdash.host.kill import Target
 from sparkdash.host.reader import HostReader
+from sparkdash.store import Store
 from sparkdash.supervisor.books import Books
 from sparkdash.supervisor.clock import Clock
 from sparkdash.units import gib, percent
@@ -58,14 +59,14 @@ class Wards:
         reader: HostReader,
         publish: Callable[[Fact], object],
         clock: Clock,
-        reload_s: Callable[[Profile], float | None],
+        store: Store | None,
     ) -> None:
         self._guard = guard if guard is not None and guard.mode != "off" else None
         self._books = books
         self._reader = reader
         self._publish = publish
         self._clock = clock
-        self._reload_s = reload_s
+        self._store = store
         self._wards: dict[str, Ward] = {}
         self._table: tuple[Victim, ...] = ()
         self._standing = domain.Guard(mode="off")
@@ -98,21 +99,26 @@ class Wards:
         for container in [name for name in self._wards if name not in here]:
             self._forget(container)
         table = tuple(
-            Victim(
-                profile=here[name].profile,
-                container=name,
-                target=ward.target,
-                serves=here[name].state in SERVING,
-                in_flight=here[name].in_flight,
-                bytes=ward.profile.memory.total_bytes,
-                reload_s=self._reload_s(ward.profile),
-            )
+            self._victim(here[name], ward.profile, ward.target)
             for name, ward in self._wards.items()
             if ward.target is not None and not ward.killed.done() and _is_there(here[name], ward.target)
         )
         if table != self._table and self._guard is not None:
             self._table = table
             self._guard.watch(table)
+
+    def _victim(self, engine: Engine, profile: Profile, target: Target) -> Victim:
+        """What its end would cost, as learned; as declared where nothing is learned."""
+        learned = self._store.footprint(profile.fingerprint) if self._store else None
+        return Victim(
+            profile=profile.name,
+            container=engine.container or "",
+            target=target,
+            serves=engine.state in SERVING,
+            in_flight=engine.in_flight,
+            bytes=learned.steady_bytes if learned else profile.memory.total_bytes,
+            reload_s=self._store.expected_s(profile.fingerprint) if self._store else None,
+        )
 
     def killed(self, container: str) -> asyncio.Future[EngineError] | None:
         """Done with the reason once the guard has killed it; None for a container that was never added."""
@@ -170,6 +176,8 @@ class Wards:
         changes = {"level": report.verdict.level, "since": now, "kills": kills}
         self._stand(self._standing.model_copy(update=changes))
         self._notice(Level.ERROR, CODE, error.text(), victim.profile)
+        if self._store is not None:
+            self._store.record_kill(kill)
         ward = self._wards.get(victim.container)
         if ward is not None and not ward.killed.done():
             ward.killed.set_result(error)

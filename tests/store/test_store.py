@@ -11,6 +11,7 @@ import pytest
 from sparkdash.domain.engine import Failure
 from sparkdash.domain.event import Fact, Notice
 from sparkdash.domain.footprint import Measure, Weighing
+from sparkdash.domain.guard import GuardKill
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.swap import Step, Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.store import Store
@@ -99,6 +100,14 @@ async def test_requests_are_kept_with_their_figures(tmp_path: Path) -> None:
             store.record_request(request)
     assert rows(path, "SELECT count(*), sum(completion_tokens), max(ttft_s) FROM requests") == [(50, 1225, 0.5)]
     assert rows(path, "PRAGMA journal_mode") == [("wal",)]
+
+
+async def test_what_the_guard_killed_is_kept(tmp_path: Path) -> None:
+    """When, whom, and at which figures."""
+    path = tmp_path / "sparkdash.db"
+    async with Store.opened(path, lambda _: None) as store:
+        store.record_kill(GuardKill(at=5.0, profile="a", available=4 * GIB, processes=3, reason="It was too much."))
+    assert rows(path, "SELECT * FROM kills") == [(5.0, "a", 4 * GIB, None, 3, "It was too much.")]
 
 
 def load(id_: str, held: float, **facts: object) -> Weighing:

@@ -102,6 +102,18 @@ def test_deaths_count_for_ten_minutes_even_though_it_came_up_between() -> None:
     assert set(breaker.parked) == {"a"}
 
 
+def test_what_the_memory_guard_killed_rests_and_is_never_parked_for_it() -> None:
+    """It was the box that was short; a restart at once would meet the same shortage."""
+    breaker, killed = Breaker(), EngineError("The memory guard killed a.", code="memory_guard")
+    breaker.died("a", "f", killed, 0.0)
+    found = refusal(breaker, 10.0)
+    assert found is not None
+    assert (found.code, found.retry_after) == ("memory_guard", 50.0)
+    assert refusal(breaker, 60.0) is None
+    breaker.died("a", "f", killed, 100.0)
+    assert breaker.parked == {}
+
+
 def test_a_death_and_a_failed_restart_are_two() -> None:
     """A restart loop by another name."""
     breaker = Breaker()

@@ -174,6 +174,25 @@ async def test_a_swap_that_makes_room_first_may_begin(house: Any, make_profile: 
     assert house.runtime.running() == ["b"]
 
 
+async def test_after_a_kill_the_memory_that_is_on_its_way_back_is_waited_for(
+    house: Any, make_profile: Any, guard: Any
+) -> None:
+    """The next start is not refused for what the killed engine still owes."""
+    await house.open(make_profile("a", gib=None), make_profile("b", gib=20), guard=guard)
+    house.reader.sizes["a"] = 100 * GIB
+    await house.leased("a")
+    house.reader.others = 113 * GIB
+    await house.runtime.kill("a")
+    guard.kills("a")
+    await house.settled()
+    asking = house.ask("b")
+    await house.clock.rest()
+    assert house.reader.memory().available < FLOORS.hold
+    house.reader.others = 0
+    await house.clock.drive(asking.granted())
+    await asking.leave()
+
+
 async def test_a_guard_that_only_warns_lets_loads_begin(house: Any, make_profile: Any, guard: Any) -> None:
     """It was told to do nothing else."""
     guard.mode = "warn"
