@@ -9,6 +9,7 @@ import asyncio
 import os
 from contextlib import aclosing
 from dataclasses import asdict
+from pathlib import Path
 
 import typer
 
@@ -39,6 +40,8 @@ class Fetching:
         self._profile = profile
         self._home = known.hf_home.expanduser()
         self._as_json = as_json
+        if (other := os.environ.get("HF_HOME")) and Path(other).expanduser() != self._home:
+            tell(f"HF_HOME is {other}; sparkdash uses `hf_home` of config.toml: {self._home}.")
         self._hub = Hub(self._home, endpoint=os.environ.get("HF_ENDPOINT"))
         self._plan: Plan = asyncio.run(self._hub.plan(profile.weights))
         self._hub.check_space(self._plan)

@@ -197,16 +197,23 @@ class Hub:
         from huggingface_hub import hf_hub_download
         from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]  # re-exported there
 
-        with telling(listed.repo, listed.revision), disable_progress_bars():
-            hf_hub_download(
-                listed.repo,
-                file.path,
-                revision=listed.commit,
-                cache_dir=self._home / "hub",
-                endpoint=self._endpoint,
-                library_name="sparkdash",
-                library_version=__version__,
-            )
+        try:
+            with telling(listed.repo, listed.revision), disable_progress_bars():
+                hf_hub_download(
+                    listed.repo,
+                    file.path,
+                    revision=listed.commit,
+                    cache_dir=self._home / "hub",
+                    endpoint=self._endpoint,
+                    library_name="sparkdash",
+                    library_version=__version__,
+                )
+        except ValueError:  # the library's refusal of plain HTTP for such a file
+            raise HostError(
+                f"{file.path} of {listed.repo} is {gib(file.size)}, which the hub gives through xet only.",
+                code="xet_missing",
+                hint="Install hf_xet beside sparkdash, and unset HF_HUB_DISABLE_XET.",
+            ) from None
         meter.add(file.missing, file.missing)
 
     def _lay_out(self, listed: Listed) -> None:

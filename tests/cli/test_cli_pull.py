@@ -167,6 +167,17 @@ def test_a_path_that_is_not_there_is_told_last(sparkdash: Run, shelf: Path, nobo
     assert sparkdash("pull", "m/drafted", "--weights-only").out.endswith("/draft is here, 4 KiB.\n")
 
 
+def test_another_cache_than_the_librarys_is_named(
+    sparkdash: Run, shelf: Path, nobody: None, own_folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Engines get the cache of config.toml, whatever HF_HOME says in this shell."""
+    monkeypatch.setenv("HF_HOME", "/data/hf")
+    done = sparkdash("pull", "m", "--weights-only")
+    assert f"HF_HOME is /data/hf; sparkdash uses `hf_home` of config.toml: {own_folders}/hf." in done.err
+    monkeypatch.setenv("HF_HOME", f"{own_folders}/hf")
+    assert "HF_HOME" not in sparkdash("pull", "m", "--weights-only").err
+
+
 def test_a_repository_without_weights_is_told(sparkdash: Run, shelf: Path, nobody: None, hub: FakeHub) -> None:
     """What came is of no use to an engine."""
     hub.repos["org/m"].files = {"config.json": b"{}"}

@@ -154,6 +154,17 @@ async def test_a_file_too_big_for_plain_http_is_the_librarys(
     assert look(REF, tmp_path).here
 
 
+async def test_without_xet_such_a_file_is_refused_with_the_reason(
+    hub: FakeHub, mine: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library's refusal in our words."""
+    monkeypatch.setattr("sparkdash.host.hub.OVER_HTTP", 500_000)
+    monkeypatch.setattr(constants, "MAX_HTTP_DOWNLOAD_SIZE", 500_000)
+    with pytest.raises(HostError, match="which the hub gives through xet only") as caught:
+        await fetched(mine)
+    assert caught.value.code == "xet_missing"
+
+
 async def test_two_programs_do_not_fetch_the_same_file(hub: FakeHub, mine: Hub, tmp_path: Path) -> None:
     """The second is told to wait."""
     (big,) = (file for file in (await mine.plan([REF]))[0].files if file.path == SHARDS[0])
