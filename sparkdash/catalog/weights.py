@@ -62,6 +62,12 @@ def locate(ref: ModelRef, hf_home: Path, mounts: Iterable[Mount] = ()) -> Path:
     return found
 
 
+def cached(hf_home: Path) -> list[str]:
+    """The models that the Hugging Face cache knows, whole or not, as owner/name."""
+    found = sorted((hf_home / "hub").glob("models--*/snapshots"))
+    return [folder.parent.name.removeprefix("models--").replace("--", "/", 1) for folder in found]
+
+
 def read(place: Path) -> WeightFacts:
     """The facts of the model in that folder or GGUF file; the same answer again while its files stay the same.
 

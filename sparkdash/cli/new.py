@@ -103,17 +103,21 @@ def new_profile(
 def _model(model: str, known: Settings, *, offline: bool) -> tuple[dict[str, str], WeightFacts]:
     """How the profile names the model, and its facts: from this box, else from the hub."""
     from sparkdash.catalog import weights
+    from sparkdash.catalog.catalog import nearest
     from sparkdash.domain.profile import ModelRef
 
+    home = known.hf_home.expanduser()
     path = Path(model).expanduser()
     if path.exists() or model.startswith(("/", ".", "~")) or model.count("/") > 1:
         if not path.exists():
             raise ProfileError(f"{model} is not on this box.", code="weights_missing")
         return {"path": str(path.absolute())}, weights.read(path.absolute())
     try:
-        return {"hf": model}, weights.read(weights.locate(ModelRef(hf=model), known.hf_home.expanduser()))
+        return {"hf": model}, weights.read(weights.locate(ModelRef(hf=model), home))
     except ProfileError as missing:
         if offline:
+            if close := nearest(model, weights.cached(home)):
+                missing.hint = f"Did you mean {' or '.join(close)}?"
             raise
         from sparkdash.host import hub_headers
 

@@ -145,6 +145,8 @@ def test_a_cached_model_is_named_as_the_hub_does(sparkdash: Run, checkpoint: Che
     told = sparkdash("profiles", "new", "org/Tiny", "--json").json()
     assert told["profile"]["models"]["target"] == {"path": None, "hf": "org/Tiny", "revision": None}
     assert told["profile"]["name"] == "tiny"
+    slip = sparkdash("profiles", "new", "org/Tiyn", "--offline")
+    assert (slip.code, "Did you mean org/Tiny?" in slip.err) == (2, True)
 
 
 @pytest.mark.parametrize(("argv", "code", "told"), [

@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 
 from sparkdash import catalog
-from sparkdash.catalog import importers
+from sparkdash.catalog import annotated, importers
 from sparkdash.catalog.importers import write
 from sparkdash.domain import lists
 from sparkdash.domain.profile import EngineKind
+from sparkdash.domain.weights import Attention, KvLayers, WeightBytes, WeightFacts
 from sparkdash.engines.adapter import Launch
+from sparkdash.engines.proposal import Box, Wish, propose
 from sparkdash.engines.registry import adapter
 from sparkdash.paths import shipped_profiles
+from sparkdash.units import GIB
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -104,6 +107,30 @@ def test_vllm_takes_an_imported_line_with_lists(parser: Parser) -> None:
     (profile,) = write.tried({"x": write.yaml_text(made, importers.read(text), "lists.sh")}).profiles.values()
     argv = list(adapter(EngineKind.VLLM).container(profile, LAUNCH).argv)[2:]
     assert parser([argv]) == [""]
+
+
+FULL = KvLayers(kind=Attention.FULL, layers=16, key_elements=1024, value_elements=1024)
+HEADERS = {
+    "dense": WeightFacts(origin="x", format="safetensors", bytes=WeightBytes(dense=10**10), context=40960, kv=(FULL,)),
+    "mtp": WeightFacts(
+        origin="x", format="safetensors", bytes=WeightBytes(dense=10**10, draft=10**8), context=262144,
+        kv=(FULL, KvLayers(kind=Attention.LINEAR, layers=48, state_bytes=3207168)), kv_dtype="fp8", quantization="nvfp4",
+    ),
+    "oss": WeightFacts(origin="x", format="safetensors", architecture="gpt_oss", bytes=WeightBytes(dense=6 * 10**10)),
+}  # fmt: skip
+
+
+def test_vllm_takes_every_proposed_command_line(parser: Parser) -> None:
+    """Of `profiles new`: the base, and the variant that drafts with the model's own head."""
+    box, wish = Box(127_600_748 * 1024, 10 * GIB), Wish(image="x", engine_version="0.32.0")
+    texts = {}
+    for name, facts in HEADERS.items():
+        made = propose(name, EngineKind.VLLM, {"hf": "org/x"}, facts, box, wish)
+        texts[name] = annotated.text(made.profile, made.reasons, ())
+    profiles = write.tried(texts).profiles
+    assert sorted(profiles) == ["dense", "mtp", "mtp/mtp", "oss"]
+    lines = [list(adapter(EngineKind.VLLM).container(one, LAUNCH).argv)[2:] for one in profiles.values()]
+    assert parser(lines) == [""] * 4
 
 
 def test_vllm_refuses_the_published_speculation_flags(parser: Parser) -> None:
