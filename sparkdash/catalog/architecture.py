@@ -14,6 +14,9 @@ from sparkdash.domain.weights import Attention, KvLayers
 
 Config = Mapping[str, Any]
 
+MAX_LAYERS = 10_000
+MAX_WORD = 60
+
 _INNER = ("text_config", "llm_config", "language_config", "thinker_config")
 """Where multimodal models keep the language model's own configuration."""
 _OTHER_CACHES = ("index_head_dim", "compress_ratios", "global_head_dim", "linear_attn_config", "attn_layer_period")
@@ -36,10 +39,16 @@ _ALL_SLIDING = ("mistral", "mixtral", "phi3", "starcoder2")
 
 def text_config(config: Config) -> Config:
     """The language model's part."""
-    for key in _INNER:
-        if isinstance(inner := config.get(key), dict):
-            return text_config(inner)
+    found: Config | None = config
+    while found is not None:
+        config = found
+        found = next((inner for key in _INNER if isinstance(inner := config.get(key), dict)), None)
     return config
+
+
+def word(value: object) -> str | None:
+    """A name as files give it; None for anything that is not fit to be shown."""
+    return value if isinstance(value, str) and len(value) <= MAX_WORD and value.isprintable() else None
 
 
 def integer(config: Config, *keys: str) -> int | None:
@@ -49,7 +58,8 @@ def integer(config: Config, *keys: str) -> int | None:
 
 def layers(config: Config) -> int | None:
     """How many decoder layers there are, without those that draft."""
-    return integer(config, "num_hidden_layers", "n_layer", "num_layers", "n_layers")
+    found = integer(config, "num_hidden_layers", "n_layer", "num_layers", "n_layers")
+    return found if found and found <= MAX_LAYERS else None
 
 
 def head_dim(config: Config) -> int | None:
@@ -125,7 +135,7 @@ def _kinds(config: Config) -> list[Attention] | None:
     if found is None:
         return None
     shared = integer(config, "num_kv_shared_layers") or 0  # the last ones use the caches of those before (Gemma 3n)
-    return [kind for kind in found[: number - shared] if kind is not None]
+    return [kind for kind in found[: max(0, number - shared)] if kind is not None]
 
 
 def _listed(config: Config, number: int) -> list[Attention | None] | None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sparkdash.catalog import tensors as names
-from sparkdash.catalog.architecture import integer
+from sparkdash.catalog.architecture import MAX_LAYERS, integer, word
 from sparkdash.catalog.safetensors import Tensor
 from sparkdash.domain.weights import Attention, KvLayers, WeightFacts
 
@@ -21,7 +21,7 @@ _PERIODS = {"gpt-oss": 2, "gemma3": 6, "gemma2": 2}
 
 def facts(metadata: Mapping[str, Any], tensors: Sequence[Tensor], origin: str) -> WeightFacts:
     """What the header tells. Layers of a kind that is not known leave `kv` empty."""
-    name = str(metadata.get("general.architecture") or "")
+    name = word(metadata.get("general.architecture")) or ""
     get = {key.removeprefix(f"{name}."): value for key, value in metadata.items()}
     layers = max(0, (integer(get, "block_count") or 0) - (integer(get, "nextn_predict_layers") or 0)) or None
     heads, kv_heads = _most(get.get("attention.head_count")), _per_layer(get.get("attention.head_count_kv"), layers)
@@ -113,7 +113,7 @@ def _state_bytes(get: Mapping[str, Any]) -> int | None:
 
 def _per_layer(value: object, layers: int | None) -> list[int]:
     """KV heads of each layer: one number for all of them, or a list."""
-    if type(value) is int and layers and layers < 10_000:
+    if type(value) is int and layers and layers <= MAX_LAYERS:
         return [value] * layers
     if isinstance(value, list) and layers and len(value) >= layers:
         return [item if type(item) is int and item > 0 else 0 for item in value[:layers]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from sparkdash.catalog.architecture import integer
+from sparkdash.catalog.architecture import integer, word
 
 
 class Quantization(NamedTuple):
@@ -30,7 +30,7 @@ def quantization(config: Mapping[str, Any], sidecar: Mapping[str, Any]) -> Quant
     inside, beside = config.get("quantization_config"), sidecar.get("quantization")
     given = inside if isinstance(inside, dict) else beside if isinstance(beside, dict) else {}
     extra = beside if isinstance(beside, dict) else {}
-    method = str(given.get("quant_method") or ("modelopt" if given.get("quant_algo") else "")).lower()
+    method = (word(given.get("quant_method")) or ("modelopt" if given.get("quant_algo") else "")).lower()
     if not method:
         return Quantization()
     name, bits = _named(method, given, extra)
@@ -41,7 +41,7 @@ def _named(method: str, given: Mapping[str, Any], extra: Mapping[str, Any]) -> t
     if method == "compressed-tensors":
         return _compressed(given)
     if method.startswith("modelopt"):
-        name = str(given.get("quant_algo") or extra.get("quant_algo") or method).lower()
+        name = (word(given.get("quant_algo")) or word(extra.get("quant_algo")) or method).lower()
         return name, next((bits for word, bits in _BITS.items() if word in name), None)
     if method in _BITS:
         return method, _BITS[method]
@@ -71,8 +71,8 @@ def _group(group: object) -> tuple[str, int] | None:
 
 def _kv_dtype(given: Mapping[str, Any]) -> str | None:
     """ModelOpt's kv_cache_quant_algo; compressed-tensors' kv_cache_scheme."""
-    algorithm, scheme = given.get("kv_cache_quant_algo"), given.get("kv_cache_scheme")
-    if isinstance(algorithm, str):
+    algorithm, scheme = word(given.get("kv_cache_quant_algo")), given.get("kv_cache_scheme")
+    if algorithm:
         return algorithm.lower()
     if isinstance(scheme, dict) and scheme.get("num_bits") == 8:
         return "fp8" if scheme.get("type") == "float" else "int8"

@@ -7,6 +7,7 @@ Must not know: what a tensor is for. Every malformed header is a ProfileError; s
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
@@ -27,6 +28,9 @@ BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6,
     "U16": 16, "I16": 16, "F16": 16, "BF16": 16, "U32": 32, "I32": 32, "F32": 32, "U64": 64, "I64": 64, "F64": 64, "C64": 64,
 }  # fmt: skip
+
+
+_DTYPE = re.compile(r"[A-Z0-9_]{1,20}")
 
 
 class Tensor(NamedTuple):
@@ -171,7 +175,13 @@ def _tensor(name: str, entry: object, data_bytes: int) -> Tensor | None:
     if not isinstance(entry, dict):
         return None
     dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
-    if not isinstance(dtype, str) or not _counts(shape) or not _counts(offsets) or len(offsets) != 2:
+    if (
+        not isinstance(dtype, str)
+        or not _DTYPE.fullmatch(dtype)
+        or not _counts(shape)
+        or not _counts(offsets)
+        or len(offsets) != 2
+    ):
         return None
     begin, end = offsets
     if not begin <= end <= data_bytes:

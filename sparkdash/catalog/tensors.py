@@ -17,7 +17,7 @@ _SENSES = re.compile(
     r"(^|\.)(visual|vision\w*|audio\w*|multi_modal_projector|mm_projector|embed_(vision|audio)|sound\w*)\."
 )
 _DRAFT = re.compile(r"(^|\.)(mtp(_\w+)?|nextn)\.")
-_LAYER = re.compile(r"(^|\.)(layers|blk)\.(\d+)\.")
+_LAYER = re.compile(r"(^|\.)(layers|blk)\.(\d{1,6})\.")
 _EXPERTS = re.compile(r"(^|\.)experts\.|_exps\.")
 _HEAD = re.compile(r"(^|\.)lm_head\.|^output\.weight$|^embed_out\.")
 _EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte|word_embeddings|tok_embeddings|embeddings|token_embd)\.")

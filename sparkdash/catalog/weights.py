@@ -182,4 +182,4 @@ def _missing(message: str, hint: str | None = None) -> ProfileError:
 
 
 def _word(config: Mapping[str, Any], *keys: str) -> str | None:
-    return next((value for key in keys if isinstance(value := config.get(key), str)), None)
+    return next((found for key in keys if (found := architecture.word(config.get(key)))), None)

@@ -209,7 +209,8 @@ def _head(facts: WeightFacts, need: Need) -> Iterator[str]:
 
     from sparkdash.cli.profile_page import needed
 
-    yield f"Proposed by `sparkdash profiles new` from the headers of {facts.origin}. Nothing of it was measured."
+    origin = " ".join(facts.origin.split())
+    yield f"Proposed by `sparkdash profiles new` from the headers of {origin}. Nothing of it was measured."
     yield ""
     yield from wrap(_described(facts), HEAD_COLUMNS)
     yield ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Iterator
 from math import prod
 from pathlib import Path
@@ -387,3 +388,33 @@ def test_a_model_is_found_in_the_cache_or_behind_a_mount(checkpoint: Checkpoint,
         "/nowhere/x is not on this box.",
         f"../../etc is not in the cache at {tmp_path / 'hf'}. `sparkdash pull` fetches it.",
     ]
+
+
+ODD: tuple[object, ...] = (
+    None, True, False, 0, -1, 1, 3, 10**30, 1.5, "", "x", "\ud800\x1b[31m", [], {}, ["full_attention"], [1, None],
+    {"text_config": {}}, {"weights": {"num_bits": 4}}, {"a": {"weights": 1}}, {"quant_method": ["gptq"], "bits": -4},
+)  # fmt: skip
+
+
+def test_odd_configurations_never_crash_and_can_always_be_shown() -> None:
+    """2000 published configurations with a few values replaced by others of any type."""
+    chance = random.Random(7)
+    extra = ["quantization_config", "layers_block_type", "kv_cache_scheme", "quant_method", "config_groups", "dtype"]
+    for _ in range(2000):
+        base = chance.choice([GPT_OSS_120B, QWEN3_30B_A3B, QWEN36_27B, QWEN35_122B_A10B, NEMOTRON_3_NANO, DEEPSEEK_V3])
+        config = json.loads(json.dumps(base))
+        inner = config.get("text_config", config)
+        for key in chance.sample([*inner, *extra], 3):
+            chance.choice((inner, config))[key] = chance.choice(ODD)
+        sidecar = {"quantization": chance.choice(ODD)}
+        found = weights.assemble("x", config, sidecar, [tensor(f"layers.{'9' * 5000}.w", "BF16", 2, 2)])
+        assert WeightFacts.model_validate_json(found.model_dump_json()) == found
+        size = found.kv_bytes(1000, 2)
+        assert size is None or size >= 0
+
+
+def test_a_deeply_nested_configuration_is_no_crash(tmp_path: Path) -> None:
+    """Thousands of text_configs within each other."""
+    (tmp_path / "config.json").write_text('{"text_config": ' * 900 + "{}" + "}" * 900)
+    (tmp_path / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+    assert weights.read(tmp_path).layers is None
