@@ -14,6 +14,7 @@ import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -122,12 +123,16 @@ def _runtime(settings: Settings) -> Runtime:
 async def serve(parts: Parts, *, ready: Callable[[House], None] | None = None) -> None:
     """Bring everything up, serve, and take it down in the reverse order. `ready` is called once it answers."""
     folder = paths.runtime_dir()
-    with listen.only_one(folder) as lock:
+    with ExitStack() as held:
+        # by state too: two daemons that differ only in where their sockets are would own the same engines
+        places = dict.fromkeys(place.resolve() for place in (folder, paths.state_dir()))
+        locks = [held.enter_context(listen.only_one(place)) for place in places]
         tcp = listen.bind_tcp(parts.settings.host, parts.settings.port)
         unix = listen.bind_unix(folder)
         url = listen.root_url(tcp)
-        lock.write(f"pid {os.getpid()}, {url}")
-        lock.flush()
+        for lock in locks:
+            lock.write(f"pid {os.getpid()}, {url}")
+            lock.flush()
         try:
             await _serve(parts, [tcp, unix], url, ready)
         finally:

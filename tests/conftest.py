@@ -92,11 +92,10 @@ class Daemon:
         """Put a profile file where the daemon reads them."""
         (self.profiles / f"{name}.yaml").write_text(text)
 
-    def start(self) -> Daemon:
-        """Start it and wait until its log says that it serves."""
-        self.process = subprocess.Popen(
-            [sys.executable, *self.program], env=self.env, stderr=subprocess.PIPE, text=True
-        )
+    def start(self, *program: str) -> Daemon:
+        """Start it, or another program that serves, and wait until its log says that it does."""
+        argv = [sys.executable, *(program or self.program)]
+        self.process = subprocess.Popen(argv, env=self.env, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         seen = []
         for line in self.process.stderr:
@@ -114,8 +113,14 @@ class Daemon:
         """SIGKILL, as a power cut would."""
         assert self.process is not None
         self.process.kill()
-        self.process.wait()
+        self.died()
+
+    def died(self) -> int:
+        """Wait for the end of one that ends by itself; its exit code."""
+        assert self.process is not None
+        code = self.process.wait(timeout=30)
         self._drain.wait()
+        return code
 
     def end(self, *, engines: bool = True) -> int:
         """Stop its engines and then the daemon; its exit code."""

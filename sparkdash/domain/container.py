@@ -18,6 +18,9 @@ LABEL_PORT = "sparkdash.port"
 LABEL_OWNER = "sparkdash.owner"
 """Which daemon started it: the state folder's path hashed, so that two daemons on one box never adopt each other's."""
 
+CONTAINER_PREFIX = "sparkdash-"
+"""Every container of an engine is named so."""
+
 ENV_MARK = "SPARKDASH_ENGINE"
 """A variable in the environment of every process of an engine: owner and container. A worker whose parent is gone
 still tells by it whose it is."""

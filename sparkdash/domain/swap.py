@@ -28,6 +28,8 @@ class SwapCause(StrEnum):
     BENCH = "bench"
     IDLE = "idle"
     FALLBACK = "fallback"
+    ADOPT = "adopt"
+    """An earlier daemon began it."""
 
 
 class SwapOutcome(StrEnum):

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from sparkdash.domain.container import CONTAINER_PREFIX
 from sparkdash.domain.lists import NO_LISTS, Lists
 from sparkdash.domain.profile import AUTO, PLACEHOLDER, ArgValue, ModelRef, Profile
 from sparkdash.errors import ProfileError
@@ -25,7 +26,7 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M
 
 def container_name(profile: str) -> str:
     """`sparkdash-family.variant`: runtimes allow no slash in a name."""
-    return f"sparkdash-{profile.replace('/', '.')}"
+    return f"{CONTAINER_PREFIX}{profile.replace('/', '.')}"
 
 
 def served_names(profile: Profile) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ import contextlib
 import os
 import re
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from sparkdash.domain.container import ENV_MARK, Leftovers
@@ -52,6 +52,30 @@ def births(pids: Iterable[int], root: Path = PROC) -> Births:
     """Those of them that live, so that each can be told later from a stranger with its pid."""
     found = {pid: proc.stat(pid, root) for pid in pids}
     return {pid: f"{proc.boot(root)}:{it.ticks}" for pid, it in found.items() if it and not it.ended}
+
+
+def but(engines: Mapping[str, Births], held: Collection[str]) -> Births:
+    """The processes of those engines whose mark is not among `held`."""
+    return {pid: birth for each, found in engines.items() if each not in held for pid, birth in found.items()}
+
+
+def called(is_it: Callable[[list[str]], bool], root: Path = PROC) -> Births:
+    """The living processes whose command line is such a one. One that hangs in the kernel is not asked."""
+    found: Births = {}
+    for pid, (birth, _) in _marked(root).items():
+        with contextlib.suppress(OSError):
+            if (now := proc.stat(pid, root)) is None or now.stuck:
+                continue
+            words = (root / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+            if words and is_it(words):
+                found[pid] = birth
+    return found
+
+
+async def over(processes: Mapping[int, str], limit_s: float) -> Births:
+    """Wait for the end of all; those that did not end in time."""
+    ended = await asyncio.gather(*(gone(pid, birth, limit_s) for pid, birth in processes.items()))
+    return {pid: birth for (pid, birth), past in zip(processes.items(), ended, strict=True) if not past}
 
 
 async def scanned(mark: str, container: str | None) -> Births:

@@ -17,10 +17,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from sparkdash.domain.container import (
+    CONTAINER_PREFIX,
     LABEL_OWNER,
     LABEL_PROFILE,
     ContainerInfo,
     ContainerSpec,
+    ContainerState,
     Leftovers,
     PullProgress,
     mark,
@@ -37,6 +39,8 @@ LIST_S = 3.0
 """Limit of the look at all images, which a list that a person waits for can do without."""
 START_S = 180.0
 """Limit of `run`. A rootless first start of a 20 GB image may copy its layers to change their owner."""
+SETTLE_S = 30.0
+"""How long commands of an earlier daemon are waited for."""
 REMOVE_S = 60.0
 """Limit of `rm`, and what `stop` may take beyond its grace."""
 PULL_SILENCE_S = 3600.0
@@ -164,6 +168,16 @@ class Podman:
         ids = done.out.split()
         return await self._inspect(ids) if ids else []
 
+    async def settle(self, owner: str) -> Leftovers:
+        """See Runtime. A daemon that was killed leaves its `run` or `stop` behind; a `run` that hangs is ended after a while."""
+        runs, ends = await asyncio.to_thread(_commands, self.name, owner)
+        hung = await leftovers.over(runs | ends, SETTLE_S)
+        await leftovers.end({pid: birth for pid, birth in hung.items() if pid in runs})
+        found = await asyncio.to_thread(leftovers.of_owner, owner)
+        here = await self.containers({LABEL_OWNER: owner}) if found else []
+        held = {mark(owner, info.name) for info in here if info.state is not ContainerState.EXITED}
+        return await leftovers.end(leftovers.but(found, held))
+
     async def logs(self, name: str, *, follow: bool, tail: int | None = None) -> AsyncIterator[str]:
         """Lines of both streams, in the order in which podman's monitor met them. Raises HostError(code="no_such_container")."""
         if await self.inspect(name) is None:
@@ -240,6 +254,18 @@ class Podman:
 
     def _missing(self, error: OSError) -> HostError:
         return answers.runtime_missing(self.name, error.strerror or str(error))
+
+
+def _commands(program: str, owner: str) -> tuple[leftovers.Births, leftovers.Births]:
+    """Commands under way: those that start a container of ours, and those that end one which is named as ours are."""
+
+    def of(words: list[str], *verbs: str) -> bool:
+        return Path(words[0]).name == program and len(words) > 1 and words[1] in verbs
+
+    label = f"{LABEL_OWNER}={owner}"
+    runs = leftovers.called(lambda words: of(words, "run") and label in words)
+    ends = leftovers.called(lambda words: of(words, "stop", "rm") and words[-1].startswith(CONTAINER_PREFIX))
+    return runs, ends
 
 
 async def _members(info: ContainerInfo | None) -> leftovers.Births:

@@ -6,6 +6,7 @@ pipe (engines outlive the daemon), and has a record in the state folder. Must no
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import mmap
 import os
@@ -101,6 +102,12 @@ class Process:
         self._settled(record)
         self._records.forget(name)
         return left
+
+    async def settle(self, owner: str) -> Leftovers:
+        """See Runtime. A daemon that was killed between a start and its record leaves a process that only its mark tells."""
+        found = await asyncio.to_thread(leftovers.of_owner, owner)
+        held = {mark(owner, record.name) for record in self._records.all() if _alive(record)}
+        return await leftovers.end(leftovers.but(found, held))
 
     async def inspect(self, name: str) -> ContainerInfo | None:
         """The process of that name, running or not."""

@@ -58,6 +58,11 @@ class Runtime(Protocol):
         """All containers that carry these labels (an empty value matches any value), running or not."""
         ...
 
+    async def settle(self, owner: str) -> Leftovers:
+        """Before the containers of an earlier daemon of this owner are looked at: its commands that still run are waited
+        for, since they still change what is there, and processes of engines that no container holds any more are ended."""
+        ...
+
     def logs(self, name: str, *, follow: bool, tail: int | None = None) -> AsyncIterator[str]:
         """Lines of stdout and stderr, split at newlines and carriage returns; ends when the container ends (follow) or at the end."""
         ...

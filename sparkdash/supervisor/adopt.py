@@ -6,6 +6,8 @@ others are not seen here at all.
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 
 from sparkdash.catalog import Catalog
@@ -21,13 +23,18 @@ from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import SparkdashError
+from sparkdash.supervisor.logbook import lines_of
+from sparkdash.supervisor.probe import mute, unreachable, version_of
 from sparkdash.supervisor.stopping import tell
 from sparkdash.supervisor.tools import Tools
-from sparkdash.supervisor.transition import unreachable, version_of
 
 TRIES = 3
-"""Probes before an engine that runs and does not answer is given up: it may be busy, or it was loading when its daemon died."""
+"""Probes before an engine that was up and does not answer is given up: it may be busy."""
 PAUSE_S = 1.0
+ANSWER_S = 10.0
+"""Limit of the short generation that an engine is adopted by."""
+LOG_S = 5.0
+"""Limit of reading an engine's log for whether it ever came up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,32 +51,77 @@ class Found:
         return f"http://127.0.0.1:{self.port}"
 
 
-async def adopt(tools: Tools, catalog: Catalog) -> list[Profile]:
-    """Put what runs and answers into the books; remove our other containers. Never raises for one that misbehaves.
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """What is there from before."""
 
-    At most one is adopted, the youngest: one managed engine is resident at a time.
+    ready: tuple[Profile, ...] = ()
+    """In the books; in the order of their starts."""
+    loading: Found | None = None
+    """The rest of its swap is still to be done."""
+
+
+async def adopt(tools: Tools, catalog: Catalog) -> Adoption:
+    """Put what runs and generates into the books, and remove our other containers. Never raises for one that misbehaves.
+
+    One that has not come up yet was loading when its daemon died: minutes of work that are gone on with. There is at most
+    one, the youngest, as swaps come one after another.
     """
     try:
+        tell(tools.books, "An engine of an earlier daemon", await tools.runtime.settle(tools.owner))
         ours = await tools.runtime.containers({LABEL_OWNER: tools.owner})
     except SparkdashError as error:
         tools.books.notice(Level.ERROR, error.code, f"Engines that may run already were not looked for: {error.text()}")
-        return []
-    adopted: list[Profile] = []
+        return Adoption()
+    ready: list[Found] = []
+    loading: Found | None = None
     for container in sorted(ours, key=lambda c: c.started_at or 0.0, reverse=True):
-        why = "another engine was adopted" if adopted else await _take(tools, catalog, container, adopted)
-        if why:
-            await _remove(tools, container, why)
-    return adopted
+        found = _match(catalog, container)
+        why = found if isinstance(found, str) else await _unfit(tools, found)
+        if isinstance(found, Found) and why is None:
+            ready.append(found)
+        elif isinstance(found, Found) and why is _LOADING and loading is None:
+            loading = found
+        else:
+            await _remove(tools, container, why or "")
+    for found in reversed(ready):
+        await _take(tools, found)
+    return Adoption(tuple(found.profile for found in reversed(ready)), loading)
 
 
-async def _take(tools: Tools, catalog: Catalog, container: ContainerInfo, adopted: list[Profile]) -> str | None:
-    """Adopt it, or tell why not."""
-    found = _match(catalog, container)
-    if isinstance(found, str):
-        return found
-    if why := await _silent(tools, found):
-        return f"it does not answer ({why})"
-    profile = found.profile
+_LOADING = "another that loads was adopted"
+"""Why a second engine that has not come up is removed; of the first it means that it loads."""
+
+
+async def _unfit(tools: Tools, found: Found) -> str | None:
+    """Why it cannot be adopted as ready; None when it answers and generates."""
+    silent = await unreachable(tools, found.profile, found.url)
+    if silent and not await _was_up(tools, found):
+        return _LOADING
+    for _ in range(TRIES - 1):
+        if not silent:
+            break
+        await tools.clock.sleep(PAUSE_S)
+        silent = await unreachable(tools, found.profile, found.url)
+    if silent:
+        return f"it does not answer ({silent})"
+    return _LOADING if await mute(tools, found.profile, found.url, limit_s=ANSWER_S) else None
+
+
+async def _was_up(tools: Tools, found: Found) -> bool:
+    """Does its log say that it served once? One that cannot be read says nothing."""
+    adapter = tools.adapter(found.profile.engine)
+    with suppress(SparkdashError, TimeoutError):
+        async with asyncio.timeout(LOG_S), lines_of(tools.runtime, found.container.name, follow=False) as lines:
+            async for line in lines:
+                progress = adapter.read_log(line)
+                if progress is not None and progress.stage == "ready":
+                    return True
+    return False
+
+
+async def _take(tools: Tools, found: Found) -> None:
+    profile, container = found.profile, found.container
     tools.books.enter(
         profile,
         EngineState.READY,
@@ -80,10 +132,8 @@ async def _take(tools: Tools, catalog: Catalog, container: ContainerInfo, adopte
         version=await version_of(tools, profile, found.url),
         adopted=True,
     )
-    tools.logbook.adopt(profile.name, container.name)
     tools.wards.add(profile, container)
-    adopted.append(profile)
-    return None
+    tools.logbook.adopt(profile.name, container.name)
 
 
 def _match(catalog: Catalog, container: ContainerInfo) -> Found | str:
@@ -98,15 +148,6 @@ def _match(catalog: Catalog, container: ContainerInfo) -> Found | str:
         return "its profile has changed since"
     port = labels.get(LABEL_PORT, "")
     return Found(container, profile, int(port)) if port.isdecimal() else "it does not tell its port"
-
-
-async def _silent(tools: Tools, found: Found) -> str | None:
-    why = None
-    for _ in range(TRIES):
-        if not (why := await unreachable(tools, found.profile, found.url)):
-            return None
-        await tools.clock.sleep(PAUSE_S)
-    return why
 
 
 async def _remove(tools: Tools, container: ContainerInfo, why: str) -> None:

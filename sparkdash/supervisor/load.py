@@ -24,12 +24,11 @@ from sparkdash.domain.swap import SwapPhase
 from sparkdash.errors import EngineError, SparkdashError, UpstreamError
 from sparkdash.supervisor.footprint import Scale
 from sparkdash.supervisor.logbook import lines_of
+from sparkdash.supervisor.probe import PROBE_S
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import MIB, duration
 
 POLL_S = 0.5
-PROBE_S = 2.0
-"""Limit of one liveness probe."""
 TELL_S = 0.25
 """Progress is published at most this often; vLLM writes 50 progress-bar lines a second while it captures graphs."""
 TAIL = 40

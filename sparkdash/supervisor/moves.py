@@ -76,10 +76,11 @@ class CatalogRead:
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """An engine of an earlier daemon runs and answers."""
+    """An engine of an earlier daemon runs and answers; or, not `ready`, is still coming up."""
 
     profile: str
     fingerprint: str
+    ready: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,9 @@ class Scheduler:
                 self.breaker.release(profile)
             case CatalogRead(profiles=profiles):
                 return self._catalog(profiles)
+            case Adopted(profile=profile, ready=False):
+                self.swap = Change(profile, (), SwapCause.ADOPT, move.fingerprint, Stage.GOING)
+                return [BeginSwap(profile, (), SwapCause.ADOPT)]
             case Adopted(profile=profile, fingerprint=fingerprint):
                 self._settle_in(profile, fingerprint)
             case EngineDied():

@@ -300,9 +300,13 @@ class Supervisor:
             self._post(Leave(claim.ticket))
 
     async def _adopt(self) -> None:
-        for profile in await adopt(self._tools, self.catalog):
+        adoption = await adopt(self._tools, self.catalog)
+        for profile in adoption.ready:
             self._scheduler.handle(Adopted(profile.name, profile.fingerprint))
             self._begin_watch(profile)
+        if found := adoption.loading:
+            self._swaps.resumes = found
+            self._handle(Adopted(found.profile.name, found.profile.fingerprint, ready=False), None)
         self._adopted.set()
 
     def _rest(self) -> None:

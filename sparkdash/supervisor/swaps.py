@@ -16,6 +16,7 @@ from sparkdash.domain.swap import Swap, SwapOutcome
 from sparkdash.errors import SparkdashError
 from sparkdash.store import Store
 from sparkdash.supervisor import wards
+from sparkdash.supervisor.adopt import Found
 from sparkdash.supervisor.books import failure_of
 from sparkdash.supervisor.eta import Course
 from sparkdash.supervisor.footprint import Footprints, Scale
@@ -56,6 +57,8 @@ class Swaps:
         self._transition: Transition | None = None
         self._task: asyncio.Task[Move] | None = None
         self._group: asyncio.TaskGroup | None = None
+        self.resumes: Found | None = None
+        """What an earlier daemon left loading; the next swap goes on with it."""
 
     def expected_s(self, profile: Profile | None) -> float | None:
         """Learned time of bringing this profile up."""
@@ -66,9 +69,9 @@ class Swaps:
         books = self._tools.books
         evict = tuple(books.engines[name] for name in effect.evict)
         managed = target is not None and self._tools.adapter(target.engine).managed
-        scale = Scale(self._tools, target) if target and managed else None
+        scale = Scale(self._tools, target) if target and managed and not self.resumes else None
         self._group = group
-        self._order = Order(target, evict, self._tell, self._unwatch, scale)
+        self._order = Order(target, evict, self._tell, self._unwatch, self._resumed(target), scale)
         self._transition = Transition(self._tools, self._order)
         expected_s = self.expected_s(target)
         first = self._transition.phase
@@ -78,6 +81,10 @@ class Swaps:
                 books.move(engine.profile, EngineState.DRAINING)
         self._task = group.create_task(self._outcome(self._transition), name="swap")
         self._task.add_done_callback(self._carried)
+
+    def _resumed(self, target: Profile | None) -> Found | None:
+        found, self.resumes = self.resumes, None
+        return found if found and found.profile == target else None
 
     def drained(self) -> None:
         """What is to leave may be stopped now."""

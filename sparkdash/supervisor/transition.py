@@ -13,9 +13,7 @@ Rule 3: the old engine's memory is waited for, not its exit: on a GB10 it has co
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -26,11 +24,13 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.engines.adapter import Launch
-from sparkdash.errors import EngineError, HostError, UpstreamError
+from sparkdash.errors import EngineError, HostError
 from sparkdash.supervisor import reclaim, stopping
+from sparkdash.supervisor.adopt import Found
 from sparkdash.supervisor.footprint import Scale
-from sparkdash.supervisor.load import PROBE_S, Loading
+from sparkdash.supervisor.load import Loading
 from sparkdash.supervisor.moves import DrainOver, Evicted, Move, WontStop
+from sparkdash.supervisor.probe import unreachable, version_of
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import gib
 
@@ -47,6 +47,8 @@ class Order:
     """Hands a move to the actor."""
     unwatch: Callable[[str], None]
     """From now on this profile's end is no accident."""
+    resumes: Found | None = None
+    """The target's container runs already: an earlier daemon started it and did not see it come up."""
     scale: Scale | None = None
     """Weighs what comes up."""
     drained: asyncio.Event = field(default_factory=asyncio.Event)
@@ -59,7 +61,8 @@ class Transition:
     def __init__(self, tools: Tools, order: Order) -> None:
         self._tools = tools
         self._order = order
-        self.phase = first_phase(order.target is not None and tools.adapter(order.target.engine).managed, order.evict)
+        managed = order.target is not None and tools.adapter(order.target.engine).managed
+        self.phase = first_phase(managed and order.resumes is None, order.evict)
 
     async def run(self) -> None:
         """All phases. On failure or cancellation what was begun is gone again.
@@ -69,6 +72,9 @@ class Transition:
         """
         target = self._order.target
         managed = target is not None and self._tools.adapter(target.engine).managed
+        if target is not None and self._order.resumes:
+            await self._go_on(target, self._order.resumes)
+            return
         if target is not None and managed:
             await self._look_ahead(target)
         await self._drain()
@@ -158,19 +164,30 @@ class Transition:
         try:
             await finish(start)
             tools.wards.add(target, start.result())
-            await self._load(target, spec, url)
+            await self._load(target, spec.name, url)
         except BaseException:
             if start.exception() is None:  # a start that failed left nothing behind, and the name may be a stranger's
-                await finish(self._clean_up(target, spec))
+                await finish(self._clean_up(target, spec.name))
             raise
-        now = tools.clock.now()
-        tools.books.move(
-            target.name,
-            EngineState.READY,
-            ready_at=now,
-            load_s=tools.clock.monotonic() - began,
-            version=await version_of(tools, target, url),
-            progress=None,
+        await self._ready(target, url, load_s=tools.clock.monotonic() - began)
+
+    async def _go_on(self, target: Profile, found: Found) -> None:
+        """The rest of a swap whose daemon died while the engine loaded: its memory is taken, its name and port are known."""
+        tools, name = self._tools, found.container.name
+        facts = {"port": found.port, "url": found.url, "container": name, "adopted": True}
+        tools.books.enter(target, EngineState.LOADING, **facts)
+        tools.wards.add(target, found.container)
+        try:
+            await self._load(target, name, found.url)
+        except BaseException:
+            await finish(self._clean_up(target, name))
+            raise
+        await self._ready(target, found.url)
+
+    async def _ready(self, target: Profile, url: str, **facts: object) -> None:
+        books, version = self._tools.books, await version_of(self._tools, target, url)
+        books.move(
+            target.name, EngineState.READY, ready_at=self._tools.clock.now(), version=version, progress=None, **facts
         )
 
     def _container(self, target: Profile) -> ContainerSpec:
@@ -185,23 +202,23 @@ class Transition:
         spec = self._tools.adapter(target.engine).container(target, launch)
         return spec.model_copy(update={"env": {**spec.env, ENV_MARK: mark(self._tools.owner, spec.name)}})
 
-    async def _load(self, target: Profile, spec: ContainerSpec, url: str) -> None:
+    async def _load(self, target: Profile, container: str, url: str) -> None:
         tools = self._tools
-        tools.logbook.open(target.name, spec.name)
+        tools.logbook.open(target.name, container)
         self._enter(SwapPhase.LOAD)
         tools.books.move(target.name, EngineState.LOADING)
-        async with Loading(tools, target, spec.name, url, self._order.scale) as loading:
+        async with Loading(tools, target, container, url, self._order.scale) as loading:
             await loading.until_alive()
             self._enter(SwapPhase.WARM)
             tools.books.move(target.name, EngineState.WARMING)
             await loading.warm()
 
-    async def _clean_up(self, target: Profile, spec: ContainerSpec) -> None:
+    async def _clean_up(self, target: Profile, container: str) -> None:
         await self._tools.logbook.close(target.name)
         try:
-            stopping.tell(self._tools.books, target.name, await self._tools.runtime.stop(spec.name, 0.0))
+            stopping.tell(self._tools.books, target.name, await self._tools.runtime.stop(container, 0.0))
         except HostError as error:  # told apart: the reason of the failure is worth more than that of the cleaning
-            text = f"{spec.name} is left over and cannot be removed: {error.text()}"
+            text = f"{container} is left over and cannot be removed: {error.text()}"
             self._tools.books.notice(Level.ERROR, error.code, text, target.name)
 
     async def _reach(self, target: Profile) -> None:
@@ -256,24 +273,3 @@ async def finish(work: Awaitable[T]) -> T:
         task.exception()  # seen: what became of the work no longer matters
         raise asyncio.CancelledError
     return task.result()
-
-
-async def unreachable(tools: Tools, profile: Profile, url: str) -> str | None:
-    """Why the engine's liveness probe is not answered with 200; None when it is."""
-    probe = tools.adapter(profile.engine).probes.alive
-    try:
-        reply = await tools.upstream.get(url + probe, timeout_s=PROBE_S)
-    except UpstreamError as error:
-        return error.message.rstrip(".")
-    return None if reply.status == 200 else f"{probe} answered {reply.status}"
-
-
-async def version_of(tools: Tools, profile: Profile, url: str) -> str | None:
-    """The engine's own version, when it tells one."""
-    path = tools.adapter(profile.engine).probes.version
-    if path is None:
-        return None
-    with suppress(UpstreamError, ValueError, KeyError, TypeError):
-        reply = await tools.upstream.get(url + path, timeout_s=PROBE_S)
-        return str(json.loads(reply.body)["version"])
-    return None

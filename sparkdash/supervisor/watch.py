@@ -14,9 +14,9 @@ from sparkdash.domain.profile import Profile
 from sparkdash.errors import EngineError, SparkdashError
 from sparkdash.supervisor.load import crashed, until_it_ends
 from sparkdash.supervisor.moves import EngineDied, Move
+from sparkdash.supervisor.probe import unreachable
 from sparkdash.supervisor.stopping import tell
 from sparkdash.supervisor.tools import Tools
-from sparkdash.supervisor.transition import unreachable
 
 PROBE_EVERY_S = 5.0
 """How often an engine that is not ours is probed."""

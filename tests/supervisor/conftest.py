@@ -151,6 +151,9 @@ class FakeRuntime:
         self.pid: int | None = None
         """Told as every container's."""
         self.stopped: set[str] = set()
+        self.stray = Leftovers()
+        self.out_of_reach = False
+        """Stops do nothing: the daemon that would stop is dead."""
         self.calls: list[tuple[str, str]] = []
         """(start or stop, profile) in order."""
 
@@ -178,7 +181,7 @@ class FakeRuntime:
 
     async def stop(self, name: str, grace_s: float) -> Leftovers:
         container = self.here.get(name)
-        if container is None:
+        if container is None or self.out_of_reach:
             return Leftovers()
         if container.behaviour.wont_stop:
             raise HostError(f"{name} does not end.", code="unkillable")
@@ -197,6 +200,9 @@ class FakeRuntime:
         self._must_be_there()
         found = [c for c in self.here.values() if all(c.spec.labels.get(k) == v for k, v in labels.items())]
         return [self._info(container) for container in found]
+
+    async def settle(self, owner: str) -> Leftovers:
+        return self.stray
 
     async def logs(self, name: str, *, follow: bool, tail: int | None = None) -> AsyncIterator[str]:
         if name not in self.here:
@@ -416,6 +422,12 @@ class House:
             with suppress(asyncio.CancelledError):
                 await self.clock.drive(self._running)
             self._running = None
+
+    async def crash(self) -> None:
+        """SIGKILL: engines stay as they are, in whatever they were doing."""
+        self.runtime.out_of_reach = True
+        await self.close()
+        self.runtime.out_of_reach = False
 
     def ask(self, name: str, seen: list[int] | None = None) -> Asking:
         """A request that waits for its lease in the background."""

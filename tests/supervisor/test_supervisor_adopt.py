@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
-from sparkdash.domain.container import ContainerState
+from sparkdash.domain.container import ContainerState, Leftovers
 from sparkdash.domain.engine import EngineState
+from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase
+from sparkdash.errors import DaemonError
 
 
 async def test_a_running_engine_is_adopted_and_serves_without_a_start(house: Any, make_profile: Any) -> None:
@@ -37,8 +40,11 @@ async def test_an_engine_of_a_changed_profile_is_stopped_with_a_notice(house: An
     assert "changed" in house.notices()[0].text
 
 
-async def test_an_engine_that_does_not_answer_is_stopped_with_a_notice(house: Any, make_profile: Any) -> None:
-    """It was loading when its daemon died, or it hangs."""
+async def test_an_engine_that_was_up_and_does_not_answer_is_stopped_with_a_notice(
+    house: Any, make_profile: Any, behaviour: Any
+) -> None:
+    """Its log says that it served: it hangs, and loading is not what it does."""
+    house.runtime.zoo["a"] = behaviour(lines=("INFO:     Application startup complete.",))
     await house.open(make_profile("a"))
     await house.leased("a")
     await house.close()
@@ -46,6 +52,86 @@ async def test_an_engine_that_does_not_answer_is_stopped_with_a_notice(house: An
     await house.open(make_profile("a"))
     assert house.runtime.here == {}
     assert "does not answer" in house.notices()[0].text
+
+
+async def test_an_engine_that_was_loading_is_gone_on_with(house: Any, make_profile: Any, behaviour: Any) -> None:
+    """Minutes of loading are not thrown away: the same container, from load to ready, and those who ask meanwhile wait for it."""
+    house.runtime.zoo["a"] = behaviour(load_s=15)
+    await house.open(make_profile("a"))
+    asking = house.ask("a")
+    await house.loads("a")
+    await house.crash()
+    assert isinstance((await asyncio.gather(asking.granted(), return_exceptions=True))[0], DaemonError)
+    await house.open(make_profile("a"))
+    assert house.state("a") is EngineState.LOADING
+    lease = await house.leased("a")
+    assert lease.engine.adopted
+    assert house.runtime.calls == [("start", "a")]
+    swap = house.swaps()[-1]
+    assert (swap.cause, swap.outcome, list(swap.stage_s)) == (
+        SwapCause.ADOPT,
+        SwapOutcome.DONE,
+        [SwapPhase.LOAD, SwapPhase.WARM],
+    )
+    assert [line async for line in house.supervisor.logs("a")] != []
+    await house.runtime.kill("a", "Segmentation fault")
+    await house.clock.rest()
+    assert house.state("a") is EngineState.FAILED
+
+
+async def test_an_engine_that_was_loading_and_stands_still_is_given_up(
+    house: Any, make_profile: Any, behaviour: Any
+) -> None:
+    """The same limit as for a load of one's own; nothing is left."""
+    house.runtime.zoo["a"] = behaviour(never_ready=True)
+    await house.open(make_profile("a"), no_progress_s=20)
+    house.ask("a")
+    await house.loads("a")
+    await house.crash()
+    await house.open(make_profile("a"), no_progress_s=20)
+    await house.settled()
+    assert house.swaps()[-1].failure.code == "no_progress"
+    assert house.runtime.here == {}
+
+
+async def test_what_was_loading_gives_way_to_what_a_person_wants(house: Any, make_profile: Any, behaviour: Any) -> None:
+    """As any load that no request waits for."""
+    house.runtime.zoo["a"] = behaviour(never_ready=True)
+    await house.open(make_profile("a"), make_profile("b"))
+    house.ask("a")
+    await house.loads("a")
+    await house.crash()
+    await house.open(make_profile("a"), make_profile("b"))
+    await house.supervisor.use("b", cause=SwapCause.USER)
+    await house.settled()
+    assert house.runtime.running() == ["b"]
+    assert house.swaps()[-2].outcome is SwapOutcome.CANCELLED
+
+
+async def test_an_engine_that_answers_and_cannot_generate_is_not_adopted_as_ready(
+    house: Any, make_profile: Any, behaviour: Any
+) -> None:
+    """Killed while it warmed, or broken: it is warmed as any other, and fails as any other."""
+    house.runtime.zoo["a"] = behaviour(empty_answers=True, load_s=1)
+    await house.open(make_profile("a"))
+    house.ask("a")
+    await house.loads("a")
+    await house.crash()
+    while house.runtime.of("a").server is None:
+        house.clock.step()
+        await house.clock.rest()
+    await house.open(make_profile("a"))
+    await house.settled()
+    assert house.swaps()[-1].failure.code == "bad_answer"
+    assert house.runtime.here == {}
+
+
+async def test_strays_of_an_earlier_daemon_are_told(house: Any, make_profile: Any) -> None:
+    """Processes that no container holds any more were ended by the runtime."""
+    house.runtime.stray = Leftovers(ended=(4711,))
+    await house.open(make_profile("a"))
+    assert [notice.code for notice in house.notices()] == ["orphan_ended"]
+    assert "orphan pid 4711" in house.notices()[0].text
 
 
 async def test_ended_leftovers_are_removed_without_a_word(house: Any, make_profile: Any) -> None:
@@ -71,8 +157,8 @@ async def test_containers_of_others_are_left_alone(house: Any, make_profile: Any
     assert house.supervisor.engines == {}
 
 
-async def test_of_two_that_run_the_younger_is_adopted(house: Any, make_profile: Any) -> None:
-    """One managed engine is resident at a time, also after a crash in the middle of something."""
+async def test_of_two_that_run_both_are_adopted(house: Any, make_profile: Any) -> None:
+    """They run, they answer, there is room for both: a crash is no reason to stop one."""
     await house.open(make_profile("a"))
     await house.leased("a")
     await house.close()
@@ -82,5 +168,24 @@ async def test_of_two_that_run_the_younger_is_adopted(house: Any, make_profile: 
     await house.close()
     house.runtime.here[old.spec.name] = old
     await house.open(make_profile("a"), make_profile("b"))
-    assert list(house.supervisor.engines) == ["b"]
+    engines, calls = list(house.supervisor.engines), house.runtime.calls
+    assert engines == ["a", "b"]
+    assert calls == [("start", "a"), ("start", "b")]
+
+
+async def test_of_two_that_load_the_younger_is_gone_on_with(house: Any, make_profile: Any, behaviour: Any) -> None:
+    """Swaps come one after another; the older one is a leftover, and told."""
+    house.runtime.zoo.update(a=behaviour(never_ready=True), b=behaviour(load_s=15))
+    older: dict[str, Any] = {}
+    for name in "ab":
+        await house.open(make_profile(name))
+        house.ask(name)
+        await house.loads(name)
+        await house.crash()
+        if name == "a":
+            older, house.runtime.here = house.runtime.here, {}
+    house.runtime.here.update(older)
+    await house.open(make_profile("a"), make_profile("b"))
     assert house.runtime.running() == ["b"]
+    assert [notice.code for notice in house.notices()] == ["not_adopted"]
+    await house.leased("b")

@@ -42,6 +42,7 @@ CAUSES: dict[SwapCause, str] = {
     SwapCause.BENCH: "a benchmark asked for it",
     SwapCause.IDLE: "nobody used it",
     SwapCause.FALLBACK: "the one before failed",
+    SwapCause.ADOPT: "an earlier daemon began it",
 }
 
 OUTCOMES: dict[SwapOutcome, tuple[str, Ink]] = {
