@@ -81,13 +81,15 @@ def read(place: Path) -> WeightFacts:
 
 
 def gguf_files(place: Path) -> list[Path]:
-    """The GGUF files of one model, in order; empty when there are none.
+    """The GGUF files of one model, in order; empty when there are none, or safetensors beside them.
 
     Raises:
         ProfileError: a folder holds several models, or a part of a split one is missing.
     """
     if place.is_file():
         return _parts(place) if place.suffix == ".gguf" else []
+    if next(place.glob("*.safetensors"), None):
+        return []
     found = sorted(file for file in place.glob("*.gguf") if not file.name.startswith("mmproj"))
     models = {_SHARD.sub("", file.stem): file for file in reversed(found)}
     if len(models) > 1:

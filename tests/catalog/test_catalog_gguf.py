@@ -122,6 +122,15 @@ def test_a_split_model_is_read_whole_and_never_in_part(tmp_path: Path) -> None:
         weights.read(tmp_path)
 
 
+def test_safetensors_go_before_gguf_files_in_one_folder(tmp_path: Path) -> None:
+    """A folder that holds both is meant for engines that read folders."""
+    (tmp_path / "m.gguf").write_bytes(gguf(QWEN36_27B))
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+    assert weights.read(tmp_path).format == "safetensors"
+    assert weights.read(tmp_path / "m.gguf").format == "gguf"
+
+
 @pytest.mark.parametrize("content", [
     b"", b"GGUF", b"GGML" + bytes(40), b"GGUF" + struct.pack("<IQQ", 1, 0, 0),
     b"GGUF" + struct.pack("<IQQ", 3, 2**60, 0), b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 2**63),
