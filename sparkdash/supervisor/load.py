@@ -41,8 +41,8 @@ LAST_WORDS_S = 2.0
 AGAIN_S = 5.0
 """Pause after the runtime could not be asked."""
 KILLED_S = 2.0
-"""How long the runtime may take to notice the end of an engine that the memory guard killed. One that hangs, as it does
-just then, is not waited for."""
+"""How long the runtime may take to notice the end of an engine that the memory guard killed, and to clear it away while
+somebody waits. One that hangs, as it does just then, is not waited for."""
 
 _NUMBERS = re.compile(r"[\d.:%]+")
 T = TypeVar("T")
@@ -175,7 +175,8 @@ class Loading:
             self._moved_at = self._tools.clock.monotonic()
 
     async def _crashed(self, code: int | None) -> EngineError:
-        await asyncio.wait({self._log}, timeout=LAST_WORDS_S)
+        if code is not None:
+            await asyncio.wait({self._log}, timeout=LAST_WORDS_S)
         return crashed(self._tools, self._profile, self._container, code, "did not start")
 
     def _stuck(self, still_s: float) -> EngineError:
@@ -224,8 +225,8 @@ async def _exit_code(tools: Tools, container: str) -> int:
 
 def crashed(tools: Tools, profile: Profile, container: str, code: int | None, what: str) -> EngineError:
     """Why an engine ended: the memory guard's word, else its own last ones; `what` it did: "did not start", "died"."""
-    if (killed := tools.wards.killed(container)) and killed.done():
-        return killed.result()
+    if killed := tools.wards.reason(container):
+        return killed
     # below zero: the runtime could not tell
     code = code if code is not None and code >= 0 else None
     failure = tools.adapter(profile.engine).classify(tools.logbook.tail(profile.name), code)

@@ -103,7 +103,9 @@ class Supervisor:
             books=books,
             logbook=Logbook(runtime),
             ports=Ports(*settings.engine_ports, seed=owner),
-            wards=wards.Wards(guard, books=books, reader=reader, publish=publish, clock=clock, store=store),
+            wards=wards.Wards(
+                guard, books=books, runtime=runtime, reader=reader, publish=publish, clock=clock, store=store
+            ),
             owner=owner,
             adapter=adapter,
         )
@@ -176,8 +178,8 @@ class Supervisor:
                 yield lease
             except UpstreamError:
                 self._leave(claim)
-                if (killed := self._tools.wards.killed(lease.engine.container or "")) and killed.done():
-                    raise copy(killed.result()) from None  # that is why it broke off, and no second try would help
+                if killed := self._tools.wards.reason(lease.engine.container):
+                    raise copy(killed) from None  # that is why it broke off, and no second try would help
                 await self._watch.confirm(lease.profile, lease.engine)
                 raise
         finally:

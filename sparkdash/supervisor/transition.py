@@ -28,7 +28,7 @@ from sparkdash.errors import EngineError, HostError
 from sparkdash.supervisor import reclaim, stopping
 from sparkdash.supervisor.adopt import Found
 from sparkdash.supervisor.footprint import Scale
-from sparkdash.supervisor.load import Loading
+from sparkdash.supervisor.load import KILLED_S, Loading
 from sparkdash.supervisor.moves import DrainOver, Evicted, Move, WontStop
 from sparkdash.supervisor.probe import unreachable, version_of
 from sparkdash.supervisor.tools import Tools
@@ -214,9 +214,14 @@ class Transition:
             await loading.warm()
 
     async def _clean_up(self, target: Profile, container: str) -> None:
-        await self._tools.logbook.close(target.name)
+        killed = self._tools.wards.killed(container)
         try:
-            stopping.tell(self._tools.books, target.name, await self._tools.runtime.stop(container, 0.0))
+            async with asyncio.timeout(KILLED_S if killed and killed.done() else None):
+                await self._tools.logbook.close(target.name)
+                stopping.tell(self._tools.books, target.name, await self._tools.runtime.stop(container, 0.0))
+        except TimeoutError:  # it is dead all the same, and who waits for it must not wait for a runtime that hangs
+            text = f"{container} is dead and could not be removed, as {self._tools.runtime.name} does not answer. The next start removes it."
+            self._tools.books.notice(Level.WARNING, "runtime_timeout", text, target.name)
         except HostError as error:  # told apart: the reason of the failure is worth more than that of the cleaning
             text = f"{container} is left over and cannot be removed: {error.text()}"
             self._tools.books.notice(Level.ERROR, error.code, text, target.name)

@@ -18,11 +18,12 @@ from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Fact, GuardChanged, Level, Notice
 from sparkdash.domain.guard import GuardKill, GuardLevel
 from sparkdash.domain.profile import Profile
-from sparkdash.errors import AdmissionError, EngineError
+from sparkdash.errors import AdmissionError, EngineError, SparkdashError
 from sparkdash.host.guard import Guard, Report
 from sparkdash.host.guarding import Victim
 from sparkdash.host.kill import Target
 from sparkdash.host.reader import HostReader
+from sparkdash.host.runtime import Runtime
 from sparkdash.store import Store
 from sparkdash.supervisor.books import Books
 from sparkdash.supervisor.clock import Clock
@@ -44,8 +45,10 @@ class Ward:
 
     profile: Profile
     target: Target | None
-    killed: asyncio.Future[EngineError] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    """Done with the reason once the guard has killed it."""
+    killed: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    """Done once the guard has killed it."""
+    reason: EngineError | None = None
+    """Why it did, or had the runtime do it."""
 
 
 class Wards:
@@ -56,6 +59,7 @@ class Wards:
         guard: Guard | None,
         *,
         books: Books,
+        runtime: Runtime,
         reader: HostReader,
         publish: Callable[[Fact], object],
         clock: Clock,
@@ -63,6 +67,7 @@ class Wards:
     ) -> None:
         self._guard = guard if guard is not None and guard.mode != "off" else None
         self._books = books
+        self._runtime = runtime
         self._reader = reader
         self._publish = publish
         self._clock = clock
@@ -70,6 +75,8 @@ class Wards:
         self._wards: dict[str, Ward] = {}
         self._table: tuple[Victim, ...] = ()
         self._standing = domain.Guard(mode="off")
+        self._asking: set[asyncio.Task[None]] = set()
+        """The runtime is asked to end what could not be signalled."""
 
     def open(self) -> None:
         """Have the guard begin."""
@@ -84,6 +91,8 @@ class Wards:
         """The guard ends; engines that run on are the next daemon's."""
         if self._guard is not None:
             self._guard.close()
+        for task in self._asking:
+            task.cancel()
         for container in list(self._wards):
             self._forget(container)
 
@@ -101,7 +110,7 @@ class Wards:
         table = tuple(
             self._victim(here[name], ward.profile, ward.target)
             for name, ward in self._wards.items()
-            if ward.target is not None and not ward.killed.done() and _is_there(here[name], ward.target)
+            if ward.target is not None and ward.reason is None and _is_there(here[name], ward.target)
         )
         if table != self._table and self._guard is not None:
             self._table = table
@@ -120,10 +129,15 @@ class Wards:
             reload_s=self._store.expected_s(profile.fingerprint) if self._store else None,
         )
 
-    def killed(self, container: str) -> asyncio.Future[EngineError] | None:
-        """Done with the reason once the guard has killed it; None for a container that was never added."""
+    def killed(self, container: str) -> asyncio.Future[None] | None:
+        """Done once the guard has killed it; None for a container that was never added."""
         ward = self._wards.get(container)
         return ward.killed if ward else None
+
+    def reason(self, container: str | None) -> EngineError | None:
+        """Why the guard ended it; None when it did not."""
+        ward = self._wards.get(container or "")
+        return ward.reason if ward else None
 
     def short(self, what: str) -> AdmissionError | None:
         """Why a load of `what` may not begin now, with the figures; None when it may."""
@@ -178,10 +192,26 @@ class Wards:
         self._notice(Level.ERROR, CODE, error.text(), victim.profile)
         if self._store is not None:
             self._store.record_kill(kill)
-        ward = self._wards.get(victim.container)
-        if ward is not None and not ward.killed.done():
-            ward.killed.set_result(error)
+        self._mark(victim.container, error, dead=report.processes > 0)
         self.refresh()
+
+    def _mark(self, container: str, error: EngineError, *, dead: bool) -> None:
+        ward = self._wards.get(container)
+        if ward is None or ward.reason is not None:
+            return
+        ward.reason = error
+        if dead:
+            ward.killed.set_result(None)
+        else:
+            task = asyncio.ensure_future(self._ask_runtime(container))
+            self._asking.add(task)
+            task.add_done_callback(self._asking.discard)
+
+    async def _ask_runtime(self, container: str) -> None:
+        try:
+            await self._runtime.stop(container, 0.0)
+        except SparkdashError as error:
+            self._notice(Level.ERROR, error.code, f"{container} could not be ended: {error.text()}")
 
     def _killing(self, report: Report, victim: Victim) -> EngineError:
         floor = self._standing.floors.kill if self._standing.floors else None

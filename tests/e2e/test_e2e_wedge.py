@@ -13,6 +13,7 @@ import statistics
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -117,10 +118,13 @@ class Answer(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        with urllib.request.urlopen(self._request, timeout=SOON_S) as answer:
-            for line in answer:
-                self.lines.append(line.decode())
-                self.begun.set()
+        try:
+            with urllib.request.urlopen(self._request, timeout=SOON_S) as answer:
+                for line in answer:
+                    self.lines.append(line.decode())
+                    self.begun.set()
+        except urllib.error.HTTPError as error:  # refused before a word was said
+            self.lines.append(error.read().decode())
 
 
 def killed_within(box: Wedge, profile: str) -> float:
@@ -157,16 +161,17 @@ def test_an_engine_that_serves(box: Wedge) -> None:
 
 
 def test_an_engine_that_loads(box: Wedge) -> None:
-    """It is dead in time, also before it ever answered."""
-    box.daemon.post("/api/use", {"profile": "loads"})
+    """It is dead in time, also before it ever answered; and who waits for it is told while podman hangs on."""
+    client = Answer(box.daemon.url, "loads")
     box.daemon.until(lambda s: s["engines"].get("loads", {}).get("state") == "loading", SOON_S)
     with Pulse(box.daemon.url) as pulse:
         box.wedge(on=True)
         assert killed_within(box, "loads") < WITHIN_S
-        state = box.daemon.until(lambda s: s["guard"]["kills"][0]["profile"] == "loads", SOON_S)
-        box.wedge(on=False)
-        ended = box.daemon.until(lambda s: s["engines"]["loads"]["state"] == "failed", SOON_S)
-    assert state["guard"]["level"] == "kill"
-    assert ended["swaps"][0]["failure"]["code"] == "memory_guard"
+        state = box.daemon.until(lambda s: s["engines"]["loads"]["state"] == "failed", SOON_S)
+        client.join(SOON_S)
+    assert state["guard"]["kills"][0]["profile"] == "loads"
+    assert state["swaps"][0]["failure"]["code"] == "memory_guard"
+    assert "The memory guard killed loads" in "".join(client.lines)
     assert statistics.median(pulse.took_s) < HEALTH_S
     box.memory(100)
+    box.wedge(on=False)

@@ -39,11 +39,11 @@ class FakeGuard:
     def close(self) -> None:
         self.closed = True
 
-    def kills(self, profile: str, available: float = 4.2) -> None:
+    def kills(self, profile: str, available: float = 4.2, processes: int = 3) -> None:
         """Tells that it did."""
         victim = next(v for v in self.victims if v.profile == profile)
         look = Look(0.0, int(available * GIB))
-        self.tell(Report(look, Verdict(GuardLevel.KILL, pressed=False, kill=True), victim, processes=3))
+        self.tell(Report(look, Verdict(GuardLevel.KILL, pressed=False, kill=True), victim, processes=processes))
 
 
 @pytest.fixture
@@ -112,6 +112,19 @@ async def test_a_runtime_that_hangs_holds_nobody_up(
     guard.kills("a")
     assert (await lease.lost).code == "memory_guard"
     assert house.state("a") is EngineState.FAILED
+    await asking.leave()
+
+
+async def test_what_cannot_be_signalled_is_ended_by_the_runtime(house: Any, make_profile: Any, guard: Any) -> None:
+    """docker's containers are root's: the daemon's user may not kill them, but docker may."""
+    await house.open(make_profile("a"), guard=guard)
+    asking = house.ask("a")
+    lease = await house.clock.drive(asking.granted())
+    guard.kills("a", processes=0)
+    error = await house.clock.drive(lease.lost)
+    assert error.code == "memory_guard"
+    assert "the runtime is asked instead" in error.message
+    assert house.runtime.calls[-1] == ("stop", "a")
     await asking.leave()
 
 
