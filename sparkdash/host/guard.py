@@ -20,32 +20,18 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from sparkdash.domain.guard import Floors, GuardLevel
 from sparkdash.host import guarding, memory
-from sparkdash.host.guarding import Judge, Look, Verdict, Victim
+from sparkdash.host.guarding import Judge, Look, Report, Verdict, Victim
 from sparkdash.host.proc import PROC
 from sparkdash.settings import Settings
 from sparkdash.units import KIB
 
 EVERY_S = 0.5
 """Between two looks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What the guard has to tell: a level that changed, a kill, or that it could not look."""
-
-    look: Look
-    verdict: Verdict
-    killed: Victim | None = None
-    processes: int = 0
-    """How many went with it; 0 when none could be signalled."""
-    error: str | None = None
-    """Why it could not look or kill; told once for each reason."""
 
 
 class Guard:

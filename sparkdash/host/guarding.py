@@ -82,6 +82,19 @@ class Verdict:
     kill: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the guard has to tell: a level that changed, a kill, or that it could not look."""
+
+    look: Look
+    verdict: Verdict
+    killed: Victim | None = None
+    processes: int = 0
+    """How many went with it; 0 when none could be signalled."""
+    error: str | None = None
+    """Why it could not look or kill; told once for each reason."""
+
+
 def floors(settings: Settings, total: int) -> Floors:
     """The floors for a box of `total` bytes. One that the owner sets counts as it is, and no milder one lies under it."""
     given = {"warn": settings.guard_warn_gib, "hold": settings.guard_hold_gib, "kill": settings.guard_kill_gib}

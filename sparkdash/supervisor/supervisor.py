@@ -31,7 +31,7 @@ from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
 from sparkdash.store import Store
-from sparkdash.supervisor import fit, refusals, wards
+from sparkdash.supervisor import fit, guard_words, refusals, wards
 from sparkdash.supervisor.adopt import adopt
 from sparkdash.supervisor.books import Books, failure_of
 from sparkdash.supervisor.claim import Claim, Lease
@@ -332,7 +332,7 @@ class Supervisor:
             case EngineDied(profile=name, error=error):
                 if started := books.started.get(name):  # else it died while it was being stopped, and is gone
                     books.fail(started, failure_of(error))
-                    if error.code != wards.CODE:  # the guard's kills are told when they happen
+                    if error.code != guard_words.CODE:  # the guard's kills are told when they happen
                         books.notice(Level.ERROR, error.code, error.text(), name)
             case Stop(profile=name):
                 for engine in self.engines.values():

@@ -15,7 +15,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import Swap, SwapOutcome
 from sparkdash.errors import SparkdashError
 from sparkdash.store import Store
-from sparkdash.supervisor import wards
+from sparkdash.supervisor import guard_words
 from sparkdash.supervisor.adopt import Found
 from sparkdash.supervisor.books import failure_of
 from sparkdash.supervisor.eta import Course
@@ -130,7 +130,7 @@ class Swaps:
         name = target.name if target else None
         if target and not self._serves(target.name):
             self._tools.books.fail(target, failure)
-        if failure.code != wards.CODE:  # the guard's kills are told when they happen
+        if failure.code != guard_words.CODE:  # the guard's kills are told when they happen
             self._tools.books.notice(Level.ERROR, failure.code, words, name)
         self._close(SwapOutcome.FAILED, target, failure)
 

@@ -1,7 +1,7 @@
 """The loop's side of the memory guard: what it may kill, what it did, and whether a load may begin.
 
-Owns: the table that is handed to the guard, and the words about its levels and kills. Must not know how memory is
-watched or a process killed: `host.guard` does both, in a thread that waits for nobody.
+Owns: the table that is handed to the guard, and what follows from its word. Must not know how memory is watched or a
+process killed: `host.guard` does both, in a thread that waits for nobody.
 """
 
 from __future__ import annotations
@@ -19,23 +19,19 @@ from sparkdash.domain.event import Fact, GuardChanged, Level, Notice
 from sparkdash.domain.guard import GuardKill, GuardLevel
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
-from sparkdash.host.guard import Guard, Report
-from sparkdash.host.guarding import Victim
+from sparkdash.host.guard import Guard
+from sparkdash.host.guarding import Report, Victim
 from sparkdash.host.kill import Target
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.store import Store
+from sparkdash.supervisor import guard_words as words
 from sparkdash.supervisor.books import Books
 from sparkdash.supervisor.clock import Clock
-from sparkdash.units import gib, percent
 
 LOG = structlog.get_logger("sparkdash.guard")
 
-CODE = "memory_guard"
-"""Of an engine that the guard killed."""
 KILLS_KEPT = 10
-RETRY_S = 10.0
-"""What a client is asked to wait while memory is short."""
 SERVING = frozenset({EngineState.READY, EngineState.DRAINING})
 
 
@@ -146,38 +142,26 @@ class Wards:
         floors, available = self._guard.floors, self._reader.memory().available
         if floors.level(available).rank < GuardLevel.HOLD.rank:
             return None
-        return AdmissionError(
-            f"{what} is not started while memory is short: {gib(available)} are available, and under"
-            f" {gib(floors.hold)} the memory guard lets no load begin.",
-            code="memory_low",
-            status=503,
-            retry_after=RETRY_S,
-            hint="Stop an engine or what else holds memory, or lower `guard_hold_gib` in config.toml.",
-        )
+        return words.short(what, available, floors)
 
     def hear(self, report: Report) -> None:
         """The guard's word."""
+        assert self._guard  # noqa: S101 - it is what speaks
         if report.error is not None:
             self._notice(Level.ERROR, "guard_failed", f"The memory guard could not look: {report.error}.")
         elif report.killed is not None:
-            self._heard_kill(report, report.killed)
+            self._heard_kill(report, report.killed, self._guard)
         else:
-            self._heard_level(report)
+            self._heard_level(report, self._guard)
 
-    def _heard_level(self, report: Report) -> None:
+    def _heard_level(self, report: Report, guard: Guard) -> None:
         level = report.verdict.level
         self._stand(self._standing.model_copy(update={"level": level, "since": self._clock.now()}))
-        self._notice(_GRAVITY[level], f"memory_{level}", self._level_text(report))
+        text = words.level(report, guard.floors, acts=guard.mode == "act")
+        self._notice(words.GRAVITY[level], f"memory_{level}", text)
 
-    def _level_text(self, report: Report) -> str:
-        level, there = report.verdict.level, f"{gib(report.look.available)} are available"
-        if level is GuardLevel.OK:
-            return f"Memory is no longer short: {there}."
-        means = _MEANS[level] if self._standing.mode == "act" else "`guard` is `warn`, so nothing is done about it"
-        return f"Memory is short: {there}{_pressed(report)}; {means}."
-
-    def _heard_kill(self, report: Report, victim: Victim) -> None:
-        now, error = self._clock.now(), self._killing(report, victim)
+    def _heard_kill(self, report: Report, victim: Victim, guard: Guard) -> None:
+        now, error = self._clock.now(), words.killed(report, victim.profile, guard.floors)
         kill = GuardKill(
             at=now,
             profile=victim.profile,
@@ -189,7 +173,7 @@ class Wards:
         kills = (kill, *self._standing.kills)[:KILLS_KEPT]
         changes = {"level": report.verdict.level, "since": now, "kills": kills}
         self._stand(self._standing.model_copy(update=changes))
-        self._notice(Level.ERROR, CODE, error.text(), victim.profile)
+        self._notice(Level.ERROR, words.CODE, error.text(), victim.profile)
         if self._store is not None:
             self._store.record_kill(kill)
         self._mark(victim.container, error, dead=report.processes > 0)
@@ -213,16 +197,6 @@ class Wards:
         except SparkdashError as error:
             self._notice(Level.ERROR, error.code, f"{container} could not be ended: {error.text()}")
 
-    def _killing(self, report: Report, victim: Victim) -> EngineError:
-        floor = self._standing.floors.kill if self._standing.floors else None
-        missed = "" if report.processes else " None of its processes could be signalled; the runtime is asked instead."
-        return EngineError(
-            f"The memory guard killed {victim.profile}: {gib(report.look.available)} were available{_pressed(report)},"
-            f" and under {gib(floor)} the whole box may stand still.{missed}",
-            code=CODE,
-            hint="Give it a smaller context or KV cache, run less beside it, or set `guard_kill_gib` in config.toml.",
-        )
-
     def _stand(self, standing: domain.Guard) -> None:
         self._standing = standing
         self._publish(GuardChanged(guard=standing))
@@ -242,20 +216,5 @@ def _is_there(engine: Engine, target: Target) -> bool:
     return engine.state is not EngineState.FAILED or target.alive
 
 
-def _pressed(report: Report) -> str:
-    return f", with memory pressure at {percent(report.look.pressure)} and rising" if report.verdict.pressed else ""
-
-
-_GRAVITY = {
-    GuardLevel.OK: Level.INFO,
-    GuardLevel.WARN: Level.WARNING,
-    GuardLevel.HOLD: Level.WARNING,
-    GuardLevel.KILL: Level.ERROR,
-}
-_MEANS = {
-    GuardLevel.WARN: "soon no load will begin",
-    GuardLevel.HOLD: "no load begins until it is back",
-    GuardLevel.KILL: "the engine that costs least is killed next",
-}
 _SEVERITY = {Level.INFO: 20, Level.WARNING: 30, Level.ERROR: 40}
 """The numbers of the logging module."""

@@ -17,8 +17,8 @@ import pytest
 from sparkdash.domain.container import ContainerInfo, ContainerState
 from sparkdash.domain.guard import GuardLevel
 from sparkdash.errors import HostError
-from sparkdash.host.guard import Guard, Report
-from sparkdash.host.guarding import Victim
+from sparkdash.host.guard import Guard
+from sparkdash.host.guarding import Report, Victim
 from sparkdash.host.kill import Target
 from sparkdash.settings import Settings
 

@@ -12,8 +12,7 @@ from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import GuardChanged
 from sparkdash.domain.guard import Floors, GuardLevel
 from sparkdash.errors import AdmissionError, EngineError, UpstreamError
-from sparkdash.host.guard import Report
-from sparkdash.host.guarding import Look, Verdict, Victim
+from sparkdash.host.guarding import Look, Report, Verdict, Victim
 from sparkdash.supervisor import load
 from sparkdash.units import GIB
 
@@ -227,6 +226,9 @@ async def test_each_level_is_told_and_shown(house: Any, make_profile: Any, guard
     guard.tell(Report(Look(1.0, 70 * GIB), Verdict(GuardLevel.OK, pressed=False, kill=False)))
     await house.clock.rest()
     assert house.notices()[-1].text == "Memory is no longer short: 70.0 GiB are available."
+    guard.tell(Report(Look(2.0, 7 * GIB), Verdict(GuardLevel.OK, pressed=False, kill=False)))
+    await house.clock.rest()
+    assert house.notices()[-1].text.startswith("No engine runs any more, and the memory guard rests; 7.0 GiB are")
 
 
 async def test_a_guard_that_is_off_says_so(house: Any, make_profile: Any, guard: Any) -> None:

@@ -1,0 +1,64 @@
+"""What people are told of the memory guard. Pure: its figures in, sentences out."""
+
+from __future__ import annotations
+
+from sparkdash.domain.event import Level
+from sparkdash.domain.guard import Floors, GuardLevel
+from sparkdash.errors import AdmissionError, EngineError
+from sparkdash.host.guarding import Report
+from sparkdash.units import gib, percent
+
+CODE = "memory_guard"
+"""Of an engine that the guard killed."""
+RETRY_S = 10.0
+"""What a client is asked to wait while memory is short."""
+
+GRAVITY = {
+    GuardLevel.OK: Level.INFO,
+    GuardLevel.WARN: Level.WARNING,
+    GuardLevel.HOLD: Level.WARNING,
+    GuardLevel.KILL: Level.ERROR,
+}
+_MEANS = {
+    GuardLevel.WARN: "soon no load will begin",
+    GuardLevel.HOLD: "no load begins until it is back",
+    GuardLevel.KILL: "the engine that costs least is killed next",
+}
+
+
+def level(report: Report, floors: Floors, *, acts: bool) -> str:
+    """The guard entered another level."""
+    now, available = report.verdict.level, report.look.available
+    if now is not GuardLevel.OK:
+        means = _MEANS[now] if acts else "`guard` is `warn`, so nothing is done about it"
+        return f"Memory is short: {gib(available)} are available{_pressed(report)}; {means}."
+    if floors.level(available) is GuardLevel.OK:
+        return f"Memory is no longer short: {gib(available)} are available."
+    return f"No engine runs any more, and the memory guard rests; {gib(available)} are available."
+
+
+def killed(report: Report, profile: str, floors: Floors) -> EngineError:
+    """The guard killed this profile's engine."""
+    missed = "" if report.processes else " None of its processes could be signalled; the runtime is asked instead."
+    return EngineError(
+        f"The memory guard killed {profile}: {gib(report.look.available)} were available{_pressed(report)}, and under"
+        f" {gib(floors.kill)} the whole box may stand still.{missed}",
+        code=CODE,
+        hint="Give it a smaller context or KV cache, run less beside it, or set `guard_kill_gib` in config.toml.",
+    )
+
+
+def short(profile: str, available: int, floors: Floors) -> AdmissionError:
+    """No load of this profile begins now."""
+    return AdmissionError(
+        f"{profile} is not started while memory is short: {gib(available)} are available, and under {gib(floors.hold)}"
+        " the memory guard lets no load begin.",
+        code="memory_low",
+        status=503,
+        retry_after=RETRY_S,
+        hint="Stop an engine or what else holds memory, or lower `guard_hold_gib` in config.toml.",
+    )
+
+
+def _pressed(report: Report) -> str:
+    return f", with memory pressure at {percent(report.look.pressure)} and rising" if report.verdict.pressed else ""
