@@ -42,6 +42,8 @@ class Request(Frozen):
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     completion_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    """Part of the completion, where the engine counts them."""
     decode_tok_s: float | None = None
     """(completion tokens - 1) / (last - first text-bearing event), counted by the engine's own usage."""
     finish_reason: str | None = None

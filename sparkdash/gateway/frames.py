@@ -6,8 +6,6 @@ Owns: the words for "still waiting" and "it failed". Pure. Rule: a chat stream g
 
 from __future__ import annotations
 
-import re
-from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 from sparkdash.errors import SparkdashError
@@ -18,7 +16,6 @@ COMMENT = b":\n\n"
 OURS = "[sparkdash]"
 """How reasoning text begins that no model wrote: several agents send it back in their next turn."""
 DONE = b"data: [DONE]\n\n"
-_RESPONSE_ID = re.compile(rb'"response": ?\{"id": ?"([^"]+)"')
 
 
 class Waiting:
@@ -145,20 +142,3 @@ def data(body: dict[str, Any]) -> bytes:
 def event(name: str, body: dict[str, Any]) -> bytes:
     """One named event."""
     return b"event: " + name.encode() + b"\ndata: " + encode(body) + b"\n\n"
-
-
-async def renamed(chunks: AsyncIterator[bytes], ours: str) -> AsyncGenerator[bytes, None]:
-    """An engine's /v1/responses stream under the id that the client was given while it waited.
-
-    The SDKs refuse a lifecycle whose id changes. Works on whole lines, so that an id is never cut.
-    """
-    theirs, rest = b"", b""
-    async for chunk in chunks:
-        lines, newline, rest = (rest + chunk).rpartition(b"\n")
-        if not newline:
-            continue
-        if not theirs and (found := _RESPONSE_ID.search(lines)):
-            theirs = found[1]
-        yield (lines.replace(theirs, ours.encode()) if theirs else lines) + newline
-    if rest:
-        yield rest

@@ -44,10 +44,13 @@ def to_engine(headers: Raw, own: Mapping[str, str]) -> list[tuple[str, str]]:
     return [*passed, *own.items()]
 
 
-def to_client(headers: Raw, *, stream: bool) -> list[tuple[bytes, bytes]]:
-    """The engine's headers for the client. An event stream is marked so that no proxy holds it back."""
+def to_client(headers: Raw, *, stream: bool, length: bool = True) -> list[tuple[bytes, bytes]]:
+    """The engine's headers for the client. An event stream is marked so that no proxy holds it back.
+
+    `length`: does the engine's Content-Length hold for what the client gets?
+    """
     kept = [(name.lower(), value) for name, value in headers]
-    dropped = _HOP | _named(kept)
+    dropped = _HOP | _named(kept) | (frozenset() if length else {b"content-length"})
     passed = [(k, v) for k, v in kept if k not in dropped and not k.startswith(b"access-control-")]
     if not stream:
         return passed

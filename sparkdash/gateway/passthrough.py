@@ -11,7 +11,7 @@ Rule 3: while no byte of an engine's answer has gone out, an engine's death cost
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from http import HTTPStatus
 
@@ -21,15 +21,15 @@ from sparkdash.domain.lease import RequestState
 from sparkdash.domain.profile import AUTO
 from sparkdash.domain.progress import waiting_text
 from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
-from sparkdash.gateway import frames
+from sparkdash.gateway import care, frames
 from sparkdash.gateway.deps import Deps, Lease
 from sparkdash.gateway.exchange import STREAM_HEADERS, ClientGone, Exchange
 from sparkdash.gateway.headers import to_client, to_engine
 from sparkdash.gateway.inflight import InFlight
 from sparkdash.gateway.peek import Peeked, peek
 from sparkdash.gateway.problems import of_status
-from sparkdash.gateway.rewrite import rewrite
 from sparkdash.gateway.route import Dialect, Route, understand
+from sparkdash.gateway.splices import Splice, UnderOurId, WithoutUsage
 from sparkdash.gateway.tap import Tap, error_code
 from sparkdash.upstream import Answer, engine_words
 
@@ -185,37 +185,45 @@ class _Relay:
     async def _ask(self, lease: Lease) -> None:
         exchange, route = self._exchange, self._route
         url = lease.url.rstrip("/") + route.path + (f"?{exchange.query}" if exchange.query else "")
-        defaults = lease.profile.request if route.generates else {}
-        body = rewrite(self._body, self._asked, tuple(lease.names), defaults)
+        prepared = care.prepare(self._body, self._asked, route, lease.profile, lease.names)
         headers = to_engine(exchange.scope["headers"], dict(lease.headers))
         sent_at = self._deps.monotonic()
-        async with self._deps.upstream.open(exchange.method, url, headers, body) as answer:
+        async with self._deps.upstream.open(exchange.method, url, headers, prepared.body) as answer:
             if exchange.started and (answer.status >= 400 or answer.content_type != EVENT_STREAM):
                 await self._refused_in_stream(answer)
             else:
-                await self._pass_on(answer, sent_at)
+                await self._pass_on(answer, sent_at, self._splice(answer, prepared))
 
-    async def _pass_on(self, answer: Answer, sent_at: float) -> None:
+    async def _pass_on(self, answer: Answer, sent_at: float, splice: Splice | None) -> None:
         exchange, now = self._exchange, self._deps.monotonic
         stream = self._framed = answer.content_type == EVENT_STREAM
         tap = self._tap = Tap(self._route.dialect, stream=stream, on_first=lambda: self._row.streams(now() - sent_at))
-        async with aclosing(self._chunks(answer)) as chunks:
+        async with aclosing(answer.chunks()) as chunks:
             first = await anext(chunks, b"")
             tap.feed(first, now())
             self._answering = True
             if not exchange.started:
-                await exchange.start(answer.status, to_client(answer.headers, stream=stream))
-            await exchange.send(first)
+                length_holds = splice is None
+                await exchange.start(answer.status, to_client(answer.headers, stream=stream, length=length_holds))
+            await exchange.send(first if splice is None else splice.feed(first))
             async for chunk in chunks:
                 tap.feed(chunk, now())
-                await exchange.send(chunk)
-        await exchange.finish()
+                if splice is None:
+                    await exchange.send(chunk)
+                elif ready := splice.feed(chunk):
+                    await exchange.send(ready)
+        await exchange.finish(b"" if splice is None else splice.end())
         self._done(answer.status)
 
-    def _chunks(self, answer: Answer) -> AsyncGenerator[bytes, None]:
+    def _splice(self, answer: Answer, prepared: care.Prepared) -> Splice | None:
+        """What must differ in this answer's stream; None: nothing, as for nearly all."""
+        if answer.content_type != EVENT_STREAM:
+            return None
+        if prepared.adds_usage:
+            return WithoutUsage()
         if self._exchange.started and self._route.dialect is Dialect.RESPONSES:
-            return frames.renamed(answer.chunks(), self._waiting.response_id)
-        return answer.chunks()
+            return UnderOurId(self._waiting.response_id)
+        return None
 
     async def _refused_in_stream(self, answer: Answer) -> None:
         """The engine refuses what has waited too long for a status: its own words go into the stream."""
@@ -263,6 +271,7 @@ class _Relay:
             "prompt_tokens": usage.prompt,
             "cached_tokens": usage.cached,
             "completion_tokens": usage.completion,
+            "reasoning_tokens": usage.reasoning,
             "decode_tok_s": self._tap.decode_tok_s(usage.completion),
             "finish_reason": self._tap.finish_reason,
         }

@@ -1,6 +1,6 @@
 """Rewrite: the few bytes of a request that must differ upstream.
 
-Owns: splicing a model name and a profile's defaults into a body. Pure.
+Owns: splicing top-level members of a JSON body, and a name in a form. Pure. Must not know why anything is changed.
 Rule: what need not change stays byte for byte, so that a prompt hits the prefix cache as the client wrote it;
 a body that needs nothing is returned as the same object.
 """
@@ -9,60 +9,89 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
-
-from sparkdash.gateway.peek import Peeked
 
 _DECODER = json.JSONDecoder()
 _SPACE = " \t\n\r"
 
 
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """What must differ, by top-level key."""
+
+    put: Mapping[str, Any] = field(default_factory=dict)
+    """Set, whatever the client wrote."""
+    fill: Mapping[str, Any] = field(default_factory=dict)
+    """Set where nothing else does."""
+    drop: frozenset[str] = frozenset()
+    """Left out."""
+
+    def __bool__(self) -> bool:
+        return bool(self.put or self.fill or self.drop)
+
+
 class _Member(NamedTuple):
+    """One member: text[at:value] is its key and colon, text[value:end] its value."""
+
     key: str
-    start: int
+    at: int
+    value: int
     end: int
-    """The value is text[start:end]."""
 
 
-def rewrite(body: bytes, asked: Peeked, names: tuple[str, ...], defaults: Mapping[str, Any]) -> bytes:
-    """The body with a model name that the engine takes, and with those `defaults` whose key the client did not set.
-
-    `names`: what the engine accepts; the first replaces any other. Empty: whatever the client wrote.
-    """
-    name = names[0] if names and asked.model is not None and asked.model not in names else None
-    if asked.span is not None:
-        return body if name is None else body[: asked.span[0]] + name.encode() + body[asked.span[1] :]
-    if name is None and not defaults:
+def rewrite(body: bytes, edits: Edits) -> bytes:
+    """The body, which is a JSON object, with these edits. New members are put at its end."""
+    if not edits:
         return body
-    return _splice(body, name, defaults)
-
-
-def _splice(body: bytes, name: str | None, defaults: Mapping[str, Any]) -> bytes:
     text = body.decode("utf-8-sig")
     members = list(_members(text))
-    set_by_client = {member.key for member in members}
-    missing = {key: value for key, value in defaults.items() if key not in set_by_client}
-    if name is None and not missing:
+    given = {member.key for member in members}
+    kept = [member for member in members if member.key not in edits.drop]
+    stays = {member.key for member in kept}
+    added = {**edits.fill, **edits.put}
+    added = {key: value for key, value in added.items() if key not in stays}
+    if not (added or given & edits.drop or stays & edits.put.keys()):
         return body
-    pieces, at = [], 0
-    for member in members:
-        if member.key == "model" and name is not None:
-            pieces += [text[at : member.start], json.dumps(name)]
-            at = member.end
-    close = text.rindex("}")
-    added = json.dumps(missing, ensure_ascii=False, separators=(",", ":"))[1:-1]
-    pieces += [text[at:close], "," if members and added else "", added, text[close:]]
-    return "".join(pieces).encode()
+    return "".join(_pieces(text, members, kept, edits.put, added)).encode()
+
+
+def rename(form: bytes, span: tuple[int, int], name: str) -> bytes:
+    """A multipart body with another name in the place that `peek` found."""
+    return form[: span[0]] + name.encode() + form[span[1] :]
+
+
+def _pieces(
+    text: str, members: list[_Member], kept: list[_Member], put: Mapping[str, Any], added: Mapping[str, Any]
+) -> Iterator[str]:
+    open_to = members[0].at if members else text.index("{") + 1
+    close_from = members[-1].end if members else open_to
+    following = {member: after.at for member, after in pairwise(members)}
+    yield text[:open_to]
+    for number, member in enumerate(kept, 1):
+        yield text[member.at : member.value]
+        yield _json(put[member.key]) if member.key in put else text[member.value : member.end]
+        if number < len(kept):
+            yield text[member.end : following[member]]
+    if added:
+        yield ("," if kept else "") + _json(added)[1:-1]
+    yield text[close_from:]
+
+
+def _json(value: object) -> str:
+    """Escaped, as half an emoji that a client sent has no bytes."""
+    return json.dumps(value, separators=(",", ":"))
 
 
 def _members(text: str) -> Iterator[_Member]:
     """The top-level members of an object that is known to be valid JSON."""
     at = _skip(text, _skip(text, 0) + 1)
     while text[at] != "}":
-        key, at = _DECODER.raw_decode(text, at)
-        start = _skip(text, _skip(text, at) + 1)
-        _, end = _DECODER.raw_decode(text, start)
-        yield _Member(key, start, end)
+        key, colon = _DECODER.raw_decode(text, at)
+        value = _skip(text, _skip(text, colon) + 1)
+        _, end = _DECODER.raw_decode(text, value)
+        yield _Member(key, at, value, end)
         at = _skip(text, end)
         if text[at] == ",":
             at = _skip(text, at + 1)

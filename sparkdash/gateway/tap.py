@@ -56,6 +56,8 @@ class Usage:
     prompt: int | None = None
     cached: int | None = None
     completion: int | None = None
+    reasoning: int | None = None
+    """Part of `completion`."""
 
 
 class Tap:
@@ -197,12 +199,19 @@ def _count(counts: dict[str, Any], *keys: str) -> int | None:
 
 
 def _openai(counts: dict[str, Any]) -> Usage:
-    details = counts.get("prompt_tokens_details") or counts.get("input_tokens_details") or {}
+    read = _details(counts, "prompt_tokens_details", "input_tokens_details")
+    written = _details(counts, "completion_tokens_details", "output_tokens_details")
     return Usage(
         prompt=_count(counts, "prompt_tokens", "input_tokens"),
-        cached=_count(details, "cached_tokens") if isinstance(details, dict) else None,
+        cached=_count(read, "cached_tokens"),
         completion=_count(counts, "completion_tokens", "output_tokens"),
+        reasoning=_count({**counts, **written}, "reasoning_tokens"),  # SGLang tells it beside the others
     )
+
+
+def _details(counts: dict[str, Any], *keys: str) -> dict[str, Any]:
+    values = (counts.get(key) for key in keys)
+    return next((value for value in values if isinstance(value, dict)), {})
 
 
 def _anthropic(counts: dict[str, Any]) -> Usage:

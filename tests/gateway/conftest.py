@@ -323,7 +323,9 @@ class House:
     server: listen.Server
 
     async def chat(self, *, stream: bool = False, **more: Any) -> httpx.Response:
-        body = {"model": "alpha", "messages": [], "stream": stream, **more}
+        """A stream asks for its counts, as most agents do; what then comes is the engine's own."""
+        asked = {"stream_options": {"include_usage": True}} if stream else {}
+        body = {"model": "alpha", "messages": [], "stream": stream, **asked, **more}
         return await self.client.post("/v1/chat/completions", json=body)
 
     async def until(self, seen: Callable[[Snapshot], bool]) -> Snapshot:

@@ -14,7 +14,7 @@ from sparkdash.gateway.headers import to_client, to_engine
 from sparkdash.gateway.inflight import client_name
 from sparkdash.gateway.peek import Peeked, peek
 from sparkdash.gateway.problems import envelope, in_stream, is_permanent
-from sparkdash.gateway.rewrite import rewrite
+from sparkdash.gateway.rewrite import Edits, rename, rewrite
 from sparkdash.gateway.route import Dialect, understand
 
 JSON = "application/json"
@@ -35,11 +35,38 @@ def test_peek_and_rewrite_agree_with_a_json_parser(
     body = json.dumps(value, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
     asked = peek(body, JSON)
     assert (asked.model, asked.stream) == (model, stream)
-    changed = rewrite(body, asked, ("engine/name",), {"temperature": 0.5, "model": "never"})
-    expected = {**value, "model": "engine/name" if model != "engine/name" else model}
-    assert json.loads(changed) == {"temperature": 0.5, **expected}
-    assert rewrite(body, asked, (model,), {}) is body
-    assert rewrite(body, asked, (), {}) is body
+    changed = rewrite(body, Edits({"model": "engine/name"}, {"temperature": 0.5, "model": "never"}))
+    assert json.loads(changed) == {"temperature": 0.5, **value, "model": "engine/name"}
+    assert rewrite(body, Edits()) is body
+    assert rewrite(body, Edits(fill={"model": "never"}, drop=frozenset({"long\tabsent"}))) is body
+
+
+@given(OBJECTS, OBJECTS, OBJECTS, st.sets(st.sampled_from(["a", "b", "c", ""])), st.sampled_from([None, 1]))
+def test_edits_change_what_they_name_and_no_other_byte(
+    body: dict[str, Any], put: dict[str, Any], fill: dict[str, Any], drop: set[str], indent: int | None
+) -> None:
+    """Members are set, filled in and left out as a dict would have it; the others keep their spelling and their order."""
+    written = json.dumps(body, indent=indent, ensure_ascii=False).encode()
+    changed = json.loads(rewrite(written, Edits(put, fill, frozenset(drop))))
+    kept = {key: value for key, value in body.items() if key not in drop}
+    assert changed == {**fill, **kept, **put}
+    assert [key for key in changed if key in kept] == list(kept)
+
+
+@pytest.mark.parametrize(
+    ("body", "edits", "expected"),
+    [
+        (b'{ "a" : 1 , "b":2,\n"c": 3 }', Edits({"b": 9}), b'{ "a" : 1 , "b":9,\n"c": 3 }'),
+        (b'{ "a" : 1 , "b":2,\n"c": 3 }', Edits(drop=frozenset("b")), b'{ "a" : 1 , "c": 3 }'),
+        (b'{ "a" : 1 , "b":2,\n"c": 3 }', Edits(drop=frozenset("c")), b'{ "a" : 1 , "b":2 }'),
+        (b'{ "a" : 1 , "b":2,\n"c": 3 }', Edits({"d": 4}, drop=frozenset("abc")), b'{ "d":4 }'),
+        (b'{"a":1,"a":2}', Edits({"a": 3}), b'{"a":3,"a":3}'),
+        (b"{ }", Edits({"a": [1]}), b'{"a":[1] }'),
+    ],
+)
+def test_edits_leave_the_clients_spelling(body: bytes, edits: Edits, expected: bytes) -> None:
+    """White space and order are the client's, so that its prompt hits the prefix cache."""
+    assert rewrite(body, edits) == expected
 
 
 @pytest.mark.parametrize(
@@ -54,7 +81,7 @@ def test_peek_and_rewrite_agree_with_a_json_parser(
 def test_odd_bodies_that_engines_take_are_read(body: bytes) -> None:
     """A cut emoji, a byte order mark, white space, a key twice (the last counts)."""
     assert peek(body, JSON + "; charset=utf-8") == Peeked("m", stream=True)
-    assert json.loads(rewrite(body, peek(body, JSON), ("n",), {"k": 1}).decode("utf-8-sig"))["model"] == "n"
+    assert json.loads(rewrite(body, Edits({"model": "n"}, {"k": 1})).decode("utf-8-sig"))["model"] == "n"
 
 
 def test_curl_need_not_say_that_it_sends_json() -> None:
@@ -92,7 +119,7 @@ def test_a_form_is_walked_part_by_part() -> None:
     )
     asked = peek(body, 'multipart/form-data; boundary="b0"')
     assert (asked.model, asked.stream) == ("whisper", True)
-    assert rewrite(body, asked, ("w2",), {"t": 1}) == body.replace(b"\r\nwhisper\r\n", b"\r\nw2\r\n")
+    assert rename(body, asked.span, "w2") == body.replace(b"\r\nwhisper\r\n", b"\r\nw2\r\n")
 
 
 @pytest.mark.parametrize("body", [b"", b"--b0", b"--b0\r\nno headers end", b"--b0--\r\n", b"rubbish" * 1000])

@@ -42,7 +42,8 @@ def replaying(body: bytes) -> Any:
 async def test_a_chat_streams(house: Any, client: Any, recorded_body: Any) -> None:
     """Text, reasoning and usage of a real vLLM's stream, read by the client's own types."""
     house.engine.script = replaying(recorded_body("vllm-0.32.0-base-chat-stream-usage"))
-    stream = await client.chat.completions.create(model="alpha", messages=[], stream=True)
+    counts = {"include_usage": True}
+    stream = await client.chat.completions.create(model="alpha", messages=[], stream=True, stream_options=counts)
     chunks = [chunk async for chunk in stream]
     assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices).endswith("quiet engine")
     assert chunks[-1].usage.completion_tokens == 80

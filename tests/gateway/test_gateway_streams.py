@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from sparkdash.domain.lease import RequestState
+from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import EngineError, UpstreamError
 
 ROUTES = {
@@ -20,6 +21,7 @@ ROUTES = {
     "messages": "/v1/messages",
     "responses": "/v1/responses",
 }
+ASKED = {"model": "alpha", "stream": True, "stream_options": {"include_usage": True}}
 COUNTS = {  # file: (prompt, cached, completion), as its last frames say
     "llama.cpp-0c1e57098-base-chat-stream": (23, 22, 80),
     "llama.cpp-0c1e57098-base-chat-stream-timings": (23, 22, 40),
@@ -68,7 +70,7 @@ async def test_a_recorded_stream_passes_unchanged(house: Any, recorded_body: Any
     recorded = recorded_body(name)
     route = next(path for word, path in ROUTES.items() if f"-{word}-" in name)
     house.engine.script = replay(split(recorded, seed=len(name)))
-    async with house.client.stream("POST", route, json={"model": "alpha", "stream": True}) as reply:
+    async with house.client.stream("POST", route, json=ASKED) as reply:
         got = b"".join([chunk async for chunk in reply.aiter_raw()])
     assert got == recorded
     assert reply.headers["content-type"] == "text/event-stream"
@@ -79,6 +81,47 @@ async def test_a_recorded_stream_passes_unchanged(house: Any, recorded_body: Any
     assert row.ttft_s is not None
     assert row.ttft_s > 0
     assert row.finish_reason in ("length", "tool_calls", "max_tokens", "tool_use", None)
+
+
+@pytest.mark.parametrize("name", ["chat-stream-usage", "completions-stream"])
+@pytest.mark.parametrize("options", [{}, {"stream_options": None}, {"stream_options": {"include_usage": False}}])
+async def test_a_client_that_does_not_ask_for_counts_gets_none(
+    house: Any, recorded_body: Any, name: str, options: dict[str, Any]
+) -> None:
+    """The engine is asked on our behalf: the row has its counts, and the client every byte but the chunk that brings them."""
+    recorded = recorded_body(f"vllm-0.32.0-base-{name}")
+    house.engine.script = replay(split(recorded, seed=3))
+    route = ROUTES[name.partition("-")[0]]
+    reply = await house.client.post(route, json={"model": "alpha", "stream": True, **options})
+    frames = recorded.split(b"\n\n")
+    assert b'"choices":[],"usage":{' in frames[-3]
+    assert reply.content == b"\n\n".join(frames[:-3] + frames[-2:])
+    sent = json.loads(house.engine.seen[0].body)
+    assert sent == {"model": "alpha", "stream": True, "stream_options": {"include_usage": True}}
+    assert (await house.ended()).completion_tokens == COUNTS[f"vllm-0.32.0-base-{name}"][2]
+
+
+@pytest.mark.parametrize(
+    ("route", "profile", "more"),
+    [
+        ("chat", "alpha", {"stream_options": {"continuous_usage_stats": True}}),
+        ("chat", "alpha", {"stream": False}),
+        ("chat", "alpha", {"stream_options": "odd"}),
+        ("chat", "gguf", {}),
+        ("responses", "alpha", {}),
+        ("messages", "alpha", {}),
+    ],
+)
+async def test_an_engine_is_asked_for_counts_only_where_that_is_safe(
+    house: Any, route: str, profile: str, more: dict[str, Any]
+) -> None:
+    """Not where a client has own words for it, nor where the protocol or the engine counts by itself: the body stays as it is."""
+    house.catalog.profiles["gguf"] = Profile(name="gguf", engine=EngineKind.LLAMACPP)
+    frames = b'data: {"choices":[],"usage":{"completion_tokens":1}}\n\n'
+    house.engine.script = replay([frames])
+    reply = await house.client.post(ROUTES[route], json={"model": profile, "stream": True, **more})
+    assert json.loads(house.engine.seen[0].body) == {"model": profile, "stream": True, **more}
+    assert reply.content == frames
 
 
 def test_every_recorded_stream_has_its_counts(streams: list[str]) -> None:

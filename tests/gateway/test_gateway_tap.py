@@ -122,13 +122,30 @@ def test_the_tail_is_bounded() -> None:
 def test_a_plain_answer_has_counts_but_no_times(recorded_body: Any) -> None:
     """When its text was made is not known."""
     for name, counts in {
-        "vllm-0.32.0-base-chat": Usage(17, None, 80),
+        "vllm-0.32.0-base-chat": Usage(17, None, 80, reasoning=14),
         "vllm-0.32.0-base-messages": Usage(17, None, 80),
-        "vllm-0.32.0-base-responses": Usage(17, 0, 80),
+        "vllm-0.32.0-base-responses": Usage(17, 0, 80, reasoning=14),
     }.items():
         tap = Tap(dialect_of(name + "-"), stream=False)
         tap.feed(recorded_body(name), 1.0)
         assert (tap.usage(), tap.first) == (counts, None)
+
+
+@pytest.mark.parametrize(
+    ("counts", "reasoning"),
+    [
+        ({"completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": 4}}, 4),
+        ({"output_tokens": 9, "output_tokens_details": {"reasoning_tokens": 0}}, 0),
+        ({"completion_tokens": 9, "reasoning_tokens": 5, "prompt_tokens_details": None}, 5),
+        ({"completion_tokens": 9, "completion_tokens_details": None}, None),
+        ({"completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": True}}, None),
+    ],
+)
+def test_reasoning_tokens_are_read_where_engines_put_them(counts: dict[str, Any], reasoning: int | None) -> None:
+    """vLLM among the details, SGLang beside the others; an engine that does not tell leaves them unknown."""
+    tap = Tap(Dialect.CHAT)
+    tap.feed(b"data: " + json.dumps({"choices": [], "usage": counts}).encode() + b"\n\n", 1.0)
+    assert (tap.usage().completion, tap.usage().reasoning) == (9, reasoning)
 
 
 def test_timings_of_an_old_llama_server() -> None:

@@ -1,0 +1,102 @@
+"""What is changed in an answer's stream, and that nothing else is, wherever the stream is cut."""
+
+from __future__ import annotations
+
+import json
+import random
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from sparkdash.gateway.splices import FRAME_LIMIT, Splice, UnderOurId, WithoutUsage
+
+USAGE = b'data: {"id":"c","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}\n\n'
+WORDS = (
+    "a",
+    '"choices":[],"usage":{"prompt_tokens":9}',
+    "data: ",
+    "\n\n",
+    "ünï",
+    "}\r\n\r\n",
+    "x" * 300,
+    "\\",
+    "[DONE]",
+)
+STREAMS = 10_000
+
+
+def cut(data: bytes, dice: random.Random) -> list[bytes]:
+    """The same bytes in pieces: whole, byte by byte, or anything between."""
+    places = dice.choice((0, 1, 3, 20, len(data)))
+    edges = sorted({0, len(data), *(dice.randrange(len(data)) for _ in range(places))})
+    return [data[start:end] for start, end in pairwise(edges)]
+
+
+def through(splice: Splice, pieces: list[bytes]) -> bytes:
+    return b"".join([*map(splice.feed, pieces), splice.end()])
+
+
+def chunk(dice: random.Random, newline: bytes) -> bytes:
+    """One frame as engines and proxies make them: chunks with and without counts, comments, named events, filler."""
+    separators = dice.choice(((",", ":"), (", ", ": ")))
+    choice = {"index": 0, "delta": {"content": dice.choice(WORDS)}}
+    usage: Any = dice.choice((None, {"completion_tokens": 1}))
+    bodies = (
+        {"id": "c", "choices": [choice], "usage": usage},
+        {"id": "c", "choices": [choice]},
+        {"id": "c", "choices": [], "usage": None},
+        {"id": "c", "choices": [], "prompt_filter_results": []},
+        {"error": {"message": dice.choice(WORDS)}},
+    )
+    data = json.dumps(dice.choice(bodies), separators=separators, ensure_ascii=dice.random() < 0.5).encode()
+    lead = dice.choice((b"data: ", b"data:", b"event: x" + newline + b"data: "))
+    return dice.choice((lead + data, lead + data, lead + data, b": ping", b"")) + newline * 2
+
+
+def test_ten_thousand_streams_lose_the_counts_and_nothing_else() -> None:
+    """Cut anywhere, every byte but the usage chunk's arrives, in order."""
+    for seed in range(STREAMS):
+        dice = random.Random(seed)
+        newline = dice.choice((b"\n", b"\n", b"\r\n"))
+        before = b"".join(chunk(dice, newline) for _ in range(dice.randrange(6)))
+        after = dice.choice((b"data: [DONE]" + newline * 2, b"", b"data: [DO"))
+        usage = dice.choice((USAGE, USAGE.replace(b'":', b'": '), b"")).replace(b"\n", newline)
+        pieces = cut(before + usage + after, dice) if before + usage + after else []
+        assert through(WithoutUsage(), pieces) == before + after, seed
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_recorded_stream_loses_the_counts_and_nothing_else(recorded_body: Any, streams: list[str], seed: int) -> None:
+    """Real engines' streams; those without such a chunk pass whole."""
+    for name in streams:
+        body = recorded_body(name)
+        told = b"".join(
+            frame + b"\n\n"
+            for frame in body.split(b"\n\n")[:-1]
+            if not (frame.startswith(b"data: {") and json.loads(frame[6:]).get("choices") == [])
+        )
+        assert through(WithoutUsage(), cut(body, random.Random(seed))) == told, name
+
+
+def test_a_whole_frame_is_never_held_back() -> None:
+    """It leaves with the chunk that ends it, as the same object."""
+    splice, frame = WithoutUsage(), b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
+    assert splice.feed(frame) is frame
+    assert splice.feed(frame + frame[:9]) == frame
+    assert splice.feed(frame[9:]) == frame
+
+
+def test_an_endless_frame_is_not_collected() -> None:
+    """What is longer than any frame that is spliced passes on."""
+    splice, long = WithoutUsage(), b"data: " + b"x" * FRAME_LIMIT
+    assert splice.feed(long) == long
+    assert splice.feed(b"y\n\n" + USAGE) == b"y\n\n"
+
+
+def test_a_response_keeps_the_id_it_was_given(recorded_body: Any) -> None:
+    """Cut anywhere, the engine's id is ours in every event and nothing else changes."""
+    body = recorded_body("vllm-0.32.0-base-responses-stream")
+    theirs = next(json.loads(line[6:])["response"]["id"] for line in body.split(b"\n") if line.startswith(b"data: "))
+    for seed in range(200):
+        assert through(UnderOurId("resp_x"), cut(body, random.Random(seed))) == body.replace(theirs.encode(), b"resp_x")
