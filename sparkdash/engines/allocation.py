@@ -105,7 +105,10 @@ def _vllm_drafting(profile: Profile) -> Drafting:
 
 
 def _sglang(profile: Profile, facts: Facts, box: int | None) -> Iterator[Term]:
-    """mem_fraction_static holds weights and KV pool; max_total_tokens caps the pool (SGLang's server_args.py)."""
+    """mem_fraction_static holds weights and KV pool; max_total_tokens caps the pool (SGLang's server_args.py).
+
+    SGLang takes the share of what is free when it starts: of the whole box is the most that it can be.
+    """
     held = count(lookup(profile.args, "max-total-tokens"))
     if held is not None:
         yield from _loaded(profile, facts, _sglang_drafting(profile))

@@ -168,8 +168,9 @@ def _sglang(proposal: Proposal, facts: WeightFacts, room: Room | None, box: Box)
     else:
         proposal.arg("context-length", room.context, room.why)
         proposal.arg("max-total-tokens", room.held, _held(facts, room))
-        share = min(SHARE, ceil(100 * (facts.bytes.total + room.bytes) / box.total) / 100)
-        proposal.arg("mem-fraction-static", share, "Weights and that cache as a share of the box.")
+        share = min(SHARE, ceil(100 * (facts.bytes.total + room.bytes) / max(1, box.total - box.reserve)) / 100)
+        why = "Weights and that cache as a share of what is free at the start, from which SGLang counts."
+        proposal.arg("mem-fraction-static", share, why)
     proposal.arg("max-running-requests", SEQUENCES, "As NVIDIA's recipes for a Spark.")
 
 

@@ -92,6 +92,16 @@ def test_the_context_shrinks_to_what_fits_and_says_so(sparkdash: Run, checkpoint
     assert (beyond.code, "422 GiB of KV cache, and the box has 121.7" in beyond.err) == (2, True)
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_a_box_that_is_too_small_is_told_so(
+    sparkdash: Run, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    """Less memory than the reserve keeps free: a profile, and a warning that it will be refused."""
+    monkeypatch.setattr(local, "box_bytes", lambda: 8 * 2**30)
+    done = sparkdash("profiles", "new", str(checkpoint(TENSORS, QWEN)), "--engine", engine)
+    assert (done.code, "a start will be refused" in done.err) == (0, True)
+
+
 def test_a_model_of_unknown_layers_gets_a_share_of_the_box(sparkdash: Run, checkpoint: Checkpoint) -> None:
     """What a token keeps is not guessed."""
     odd = QWEN | {"layer_types": ["odd"] * 4}
