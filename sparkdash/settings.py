@@ -20,6 +20,19 @@ DEFAULT_PORT = 8484
 """Where clients find the gateway. Free in IANA's list and used by no engine that sparkdash knows."""
 
 
+class Policy(BaseModel):
+    """What the owner decides for one profile: a table `[policy."NAME"]`, NAME a profile or a whole family."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    pinned: bool = False
+    """No request makes it leave, nor does time: only a person does."""
+    idle_ttl_s: float | None = Field(default=None, gt=0)
+    """It is stopped when nobody has used it for so long. Not given: `idle_ttl_s` of the box."""
+    max_concurrency: int | None = Field(default=None, ge=1)
+    """Requests that it serves at once, those that wait for it counted; the next one is told to come back (429)."""
+
+
 class Settings(BaseModel):
     """What `config.toml` may hold. Durations in seconds, memory in GiB."""
 
@@ -55,6 +68,17 @@ class Settings(BaseModel):
     """A load that makes no progress for this long has failed."""
     warm_s: float = Field(default=300.0, gt=0)
     """Limit of the warm-up generation; the first one compiles kernels."""
+    preload: tuple[str, ...] = ()
+    """Profiles that the daemon brings up when it starts, in this order, as far as they fit beside one another."""
+    idle_ttl_s: float | None = Field(default=None, gt=0)
+    """An engine is stopped when nobody has used it for so long. Not given: never."""
+    policy: dict[str, Policy] = {}
+    """What holds for single profiles or families."""
+    min_dwell_s: float = Field(default=30.0, ge=0)
+    """An engine in use serves for so long before a request for another one interrupts it: agents that take turns would
+    swap for every question."""
+    max_wait_s: float = Field(default=900.0, ge=0)
+    """A request that has waited for so long goes before everyone else, and interrupts whatever is in its way."""
     queue_limit: int = Field(default=200, ge=1)
     """Requests that may wait; the next one is told to come back."""
     hold_headers_s: float = Field(default=3.0, ge=0)
@@ -64,6 +88,11 @@ class Settings(BaseModel):
     turn. A single request asks for it with the header `x-sparkdash-progress: reasoning`."""
     sample_s: float = Field(default=1.0, gt=0)
     body_limit_mib: int = Field(default=64, ge=1)
+
+    def policy_of(self, profile: str) -> Policy:
+        """What holds for this profile: its own table, else its family's, else nothing special."""
+        own = self.policy.get(profile) or self.policy.get(profile.split("/", 1)[0]) or Policy()
+        return own if own.idle_ttl_s is not None else own.model_copy(update={"idle_ttl_s": self.idle_ttl_s})
 
     def profile_folders(self) -> list[Path]:
         """Where profiles are read, weakest first: shipped, the owner's, then `profiles`."""

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.engine import Failure, LoadProgress
+from sparkdash.domain.need import Need
 
 
 class SwapPhase(StrEnum):
@@ -30,6 +31,7 @@ class SwapCause(StrEnum):
     FALLBACK = "fallback"
     ADOPT = "adopt"
     """An earlier daemon began it."""
+    PRELOAD = "preload"
 
 
 class SwapOutcome(StrEnum):
@@ -56,6 +58,8 @@ class Swap(Frozen):
     target: str | None
     """The profile that comes; None when a swap only stops."""
     evict: tuple[str, ...]
+    reasons: dict[str, str] = {}
+    """Why each of them leaves, in words."""
     cause: SwapCause
     phase: SwapPhase
     started_at: float
@@ -94,7 +98,16 @@ class Plan(Frozen):
     profile: str
     evict: tuple[str, ...] = ()
     """Profiles that would leave; empty when the profile runs already or fits beside the others."""
+    reasons: dict[str, str] = {}
+    """Why each of them would leave, in words."""
+    need: Need = Need()
+    """What it takes, term by term."""
     needs_bytes: int | None = None
+    """What must be free before it starts: its peak where that is known, else the sum of the terms."""
+    now_bytes: int | None = None
+    """What is available now, with what engines that ended lately are still giving back."""
+    reserve_bytes: int = 0
+    """What is kept free."""
     available_bytes: int | None = None
     """What would be available once those have left, the reserve taken off."""
     fits: bool | None = None

@@ -137,6 +137,7 @@ class Books:
         phase: SwapPhase,
         expected_s: float | None,
         course: Course | None = None,
+        reasons: Mapping[str, str] = MappingProxyType({}),
     ) -> Swap:
         """A swap begins, in its first phase. `course` knows earlier ones like it."""
         now = self._clock.now()
@@ -147,6 +148,7 @@ class Books:
             id=id_,
             target=target,
             evict=evict,
+            reasons=dict(reasons),
             cause=cause,
             phase=phase,
             started_at=now,

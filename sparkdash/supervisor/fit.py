@@ -1,55 +1,211 @@
-"""Who must leave, and whether what comes will fit. Pure.
+"""Who must leave so that an engine can come, and why; whether it fits at all. Pure.
 
-The one place that decides on co-residency. Today at most one managed engine is resident: a GB10's memory is one
-pool, and an engine that sizes its KV cache by what is free would be starved by the next. A later issue changes
-this room and no other.
+Rule 1: as many managed engines as really fit. What comes must fit into what is available, and all together into the
+        box, the reserve kept free in both.
+Rule 2: an engine whose need is not known runs alone, and beside one nobody starts.
+Rule 3: nobody leaves for nothing: the smallest set that makes room. Idle ones before busy ones, then those used
+        longest ago, then those that are back soonest. A pinned engine leaves only for a person.
+Rule 4: what is known not to fit is said before anybody leaves. A shortage that rests on figures that were never
+        measured is not known: then room is made, and the look at the box before the start is the last word
+        (`must_be_free`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
+
+from sparkdash.domain.need import Basis, Need
+from sparkdash.units import duration, gib
+
+NOT_KNOWN = Need()
+MINUTE = 60.0
+"""Engines whose last use lies within the same minute count as equally old."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """The box's memory as of now, bytes. None is unknown."""
+
+    total: int | None = None
+    available: int | None = None
+    """What can be taken, with what is known to be on its way back from engines that ended lately."""
+    reserve: int = 0
+    """What is kept free."""
+    owed: bool = False
+    """More is on its way back than was measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """A resident engine, as far as memory is concerned."""
+    """An engine as far as memory is concerned: one that is there, or the one that comes."""
 
     profile: str
+    need: Need = NOT_KNOWN
     managed: bool = True
-    bytes: int | None = None
-    """What it gives back when it leaves; None is unknown."""
+    """False: it is someone else's; it takes no place and is never evicted."""
+    pinned: bool = False
+    stuck: bool = False
+    """It would not stop, serves nobody and is in the way."""
+    busy: int = 0
+    """Requests that use it."""
+    idle_s: float = 0.0
+    """How long nobody has used it."""
+    reload_s: float | None = None
+    """How long bringing it back takes; None is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """The verdict on memory. Bytes."""
+class Leaving:
+    """One who has to go, and why, in words."""
 
-    needs: int | None
-    available: int | None
-    """What there would be once the evicted have left, the reserve taken off. A lower bound when one of them is unknown."""
-    fits: bool | None
-    """None: not known; such a start is allowed, and the engine's own check is the last word."""
+    profile: str
+    reason: str
 
 
-def evictions(comer: Occupant, occupants: Iterable[Occupant]) -> tuple[str, ...]:
-    """Which occupants leave so that `comer` can come, in the order given.
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Who leaves for a comer, and what that gives. Bytes."""
 
-    It is among them itself when it is there already: then this is a restart.
+    leaving: tuple[Leaving, ...] = ()
+    needs: int | None = None
+    available: int | None = None
+    """What the comer may take once they have left, the reserve taken off; a lower bound while one of them is unknown."""
+    fits: bool | None = None
+    """None: not known; such a start is tried."""
+    pinned: tuple[str, ...] = ()
+    """Those that would have to leave and may not: a person must say so."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Who leaves."""
+        return tuple(one.profile for one in self.leaving)
+
+    @property
+    def refused(self) -> bool:
+        """Is it known that it cannot come?"""
+        return self.fits is False or bool(self.pinned)
+
+
+def choose(comer: Occupant, occupants: Iterable[Occupant], box: Box, *, person: bool) -> Choice:
+    """Which of `occupants` leave so that `comer` can come. `person`: someone asked for it by name, outside a request.
+
+    It is among those who leave when it is there already: then this is a restart.
     """
     if not comer.managed:
-        return ()
-    return tuple(o.profile for o in occupants if o.managed)
+        return Choice(fits=True)
+    there = [o for o in occupants if o.managed]
+    ask = _Ask(comer, there, box)
+    must = [o for o in there if ask.must_leave(o)]
+    if held := tuple(o.profile for o in must if o.pinned and o.profile != comer.profile and not person):
+        return ask.choice((), pinned=held)
+    rest = [o for o in there if o not in must]
+    unpinned = [o for o in rest if not o.pinned]
+    idle = [o for o in unpinned if not o.busy]
+    for candidates in (idle, unpinned, rest) if person else (idle, unpinned):
+        if (found := ask.smallest(must, candidates)) is not None:
+            return ask.choice([*must, *found])
+    everyone = ask.choice(there)
+    if person or everyone.fits is False or not any(o.pinned for o in rest):
+        return everyone
+    found = ask.smallest(must, rest) or rest
+    return ask.choice((), pinned=tuple(o.profile for o in found if o.pinned))
 
 
-def room(needs: int | None, available: int | None, leaving: Iterable[Occupant], *, reserve: int) -> Room:
-    """Does `needs` fit into what is available now plus what leaves, with `reserve` kept free?"""
-    if available is None:
-        return Room(needs, None, None)
-    gone = list(leaving)
-    there = available + sum(o.bytes or 0 for o in gone) - reserve
-    if needs is None:
-        return Room(None, there, None)
-    if needs <= there:
-        return Room(needs, there, True)
-    return Room(needs, there, None if any(o.bytes is None for o in gone) else False)
+def must_be_free(need: Need, reserve: int, *, alone: bool) -> int | None:
+    """What must be available before a start, bytes; None: it is tried, and the engine's own check is the last word.
+
+    Beside others the reserve is always kept. One that runs alone may use it when that was seen to go well here: owners
+    give an engine up to 87 % of the box. And an estimate alone is no reason to refuse what may well run.
+    """
+    needs = need.room_bytes
+    if needs is None or (alone and need.basis is Basis.ESTIMATED):
+        return None
+    return needs if alone and need.basis is Basis.LEARNED else needs + reserve
+
+
+class _Ask:
+    """One question: what is asked for, who is there, what the box has."""
+
+    def __init__(self, comer: Occupant, there: Sequence[Occupant], box: Box) -> None:
+        self._comer, self._there, self._box = comer, there, box
+        self._needs = comer.need.room_bytes
+
+    def must_leave(self, occupant: Occupant) -> bool:
+        """Whatever the figures say."""
+        return self._why_it_must(occupant) is not None
+
+    def smallest(self, must: Sequence[Occupant], candidates: Sequence[Occupant]) -> Sequence[Occupant] | None:
+        """The fewest of `candidates` that make room together with `must`; of several such sets the cheapest."""
+        for size in range(len(candidates) + 1):
+            enough = [some for some in combinations(candidates, size) if self._makes_room([*must, *some])]
+            if enough:
+                return min(enough, key=_price)
+        return None
+
+    def choice(self, leaving: Sequence[Occupant], *, pinned: tuple[str, ...] = ()) -> Choice:
+        """The answer; those who leave in the order in which they came."""
+        gone = [o for o in self._there if o in leaving]
+        told = tuple(Leaving(o.profile, self._why_it_must(o) or _standing(o)) for o in gone)
+        return Choice(told, self._needs, self._room(gone), self._fits(gone), pinned)
+
+    def _makes_room(self, gone: Sequence[Occupant]) -> bool:
+        room = self._room(gone)
+        return self._needs is None or room is None or self._needs <= room
+
+    def _room(self, gone: Sequence[Occupant]) -> int | None:
+        box = self._box
+        if box.available is None:
+            return None
+        free = box.available + sum(o.need.total_bytes or 0 for o in gone)
+        if box.total is not None:  # page cache that an engine lives in counts as available, and is not
+            free = min(free, box.total - sum(o.need.total_bytes or 0 for o in self._there if o not in gone))
+        return free - box.reserve
+
+    def _fits(self, gone: Sequence[Occupant]) -> bool | None:
+        room, box = self._room(gone), self._box
+        asked = must_be_free(self._comer.need, box.reserve, alone=len(gone) == len(self._there))
+        if asked is None:
+            return True if self._needs is not None and room is not None and self._needs <= room else None
+        if box.total is not None and asked > box.total:
+            return False
+        if room is None:
+            return None
+        if asked <= room + box.reserve:
+            return True
+        sure = all(o.need.basis is Basis.LEARNED for o in gone) and not box.owed
+        return False if sure else None
+
+    def _why_it_must(self, one: Occupant) -> str | None:
+        if one.profile == self._comer.profile:
+            return "it is started again from its newer file"
+        if one.stuck:
+            return "it would not stop before, and is in the way"
+        if self._needs is None:
+            return f"what {self._comer.profile} needs is not known, so it runs alone"
+        if self._box.available is None:
+            return "what is available is not known, so engines run alone"
+        if one.need.total_bytes is None:
+            return "what it takes is not known, so nothing runs beside it"
+        return None
+
+
+def _price(some: Sequence[Occupant]) -> tuple[int, int, list[float], float]:
+    """What it costs to let these go: pinned first, then busy, then used lately, then long to reload."""
+    return (
+        sum(o.pinned for o in some),
+        sum(bool(o.busy) for o in some),
+        sorted((-(o.idle_s // MINUTE) for o in some), reverse=True),
+        sum(o.reload_s or 0.0 for o in some),
+    )
+
+
+def _standing(one: Occupant) -> str:
+    """Why it is a fair choice."""
+    if one.busy:
+        words = f"no idle engine frees enough; its {one.busy} request{'s' if one.busy > 1 else ''} may finish"
+    else:
+        words = f"idle for {duration(one.idle_s)}"
+    pinned = "pinned, and nothing else frees enough; " if one.pinned else ""
+    return f"{pinned}{words}; it frees {gib(one.need.total_bytes)}"

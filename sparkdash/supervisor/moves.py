@@ -1,13 +1,12 @@
 """What can happen to the scheduler, and what it decides: the two alphabets of the decision table.
 
 Pure data. A move is imperative or past tense (what came in), an effect is an order to the actor (what must be done).
-Times are monotonic seconds; they come from the actor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import SparkdashError
@@ -22,6 +21,12 @@ class Known:
     """False: the engine is someone else's; it takes no place and is never evicted."""
     cannot_run: str | None = None
     nearest: str | None = None
+    pinned: bool = False
+    """It leaves only for a person."""
+    idle_ttl_s: float | None = None
+    """It is stopped when nobody has used it for so long; None: never."""
+    limit: int | None = None
+    """Requests that it serves at once, those that wait for it counted; None: as many as come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,8 @@ class Arrive:
 
     id: str
     profile: str | None
-    now: float
+    batch: bool = False
+    """It may wait while those are served who are waited for by people and agents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,13 @@ class Use:
 
     profile: str
     cause: SwapCause
+
+
+@dataclass(frozen=True, slots=True)
+class Preload:
+    """These should be there before anybody asks, in this order, as far as they fit beside what runs."""
+
+    profiles: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +102,11 @@ class EngineDied:
 
     profile: str
     error: SparkdashError
-    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The time came at which time itself changes a decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +138,6 @@ class SwapFailed:
     """The swap under way failed, for the reason that every waiting request is told."""
 
     error: SparkdashError
-    now: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +146,7 @@ class SwapCancelled:
 
 
 Move = (
-    Arrive | Leave | Use | Stop | Cancel | Release | CatalogRead | Adopted | EngineDied
+    Arrive | Leave | Use | Preload | Stop | Cancel | Release | CatalogRead | Adopted | EngineDied | Tick
     | DrainOver | Evicted | WontStop | SwapDone | SwapFailed | SwapCancelled
 )  # fmt: skip
 
@@ -166,6 +182,16 @@ class BeginSwap:
     target: str | None
     evict: tuple[str, ...]
     cause: SwapCause
+    reasons: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Why each of them leaves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decline:
+    """What no request waits for is not done: a person's wish, a preload."""
+
+    profile: str
+    error: SparkdashError
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,4 +214,4 @@ class Cut:
     error: SparkdashError
 
 
-Effect = Grant | Wait | Refuse | BeginSwap | Evict | CancelSwap | Cut
+Effect = Grant | Wait | Refuse | Decline | BeginSwap | Evict | CancelSwap | Cut

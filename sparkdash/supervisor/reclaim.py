@@ -30,7 +30,7 @@ STOP_S = 5.0
 """How long it is waited for when no engine comes."""
 
 
-async def wait(tools: Tools, needs: int | None) -> int:
+async def wait(tools: Tools, target: Profile) -> int:
     """Wait until those who left lately gave their memory back, or `reclaim_s` after the last of them; what is missing.
 
     Lately: evicted for this start, stopped before it, cancelled or crashed. Nobody left: no wait. Missing memory
@@ -38,6 +38,7 @@ async def wait(tools: Tools, needs: int | None) -> int:
     available is steady and enough.
     """
     debts, clock, limit = tools.books.debts, tools.clock, tools.settings.reclaim_s
+    asked = _must_be_free(tools, target)
     began = clock.monotonic()
     seen: deque[int] = deque(maxlen=STEADY_SAMPLES)
     while debts.who:
@@ -47,7 +48,7 @@ async def wait(tools: Tools, needs: int | None) -> int:
             debts.settle()
             break
         waited, late = now - began, now - debts.at >= limit
-        fits = missing is None if needs is None else seen[-1] >= needs + reserve(tools)
+        fits = missing is None if asked is None else seen[-1] >= asked
         patient = missing is not None and waited < PATIENCE_S
         if waited >= limit or (_steady(seen, STEADY_SAMPLES) and (late or (fits and not patient))):
             return missing or 0
@@ -73,22 +74,26 @@ def admit(tools: Tools, target: Profile, missing: int) -> None:
     Raises:
         AdmissionError: `does_not_fit`; `memory_not_returned` when that is why, or when it is not known whether it fits.
     """
-    available = tools.reader.memory().available
-    room = fit.room(target.memory.total_bytes, available, (), reserve=reserve(tools))
-    if missing and room.fits is not True:
+    available, asked = tools.reader.memory().available, _must_be_free(tools, target)
+    if missing and (asked is None or available < asked):
         raise _not_returned(tools, target, missing, available)
-    if room.needs is not None and room.fits is False:
-        raise does_not_fit(tools, target, room.needs, f"{gib(available)} are available")
+    if asked is not None and available < asked:
+        raise _does_not_fit(tools, target, available)
     if missing:
         text = f"{_gone(tools, missing)}. {target.name} fits all the same and is started."
         tools.books.notice(Level.WARNING, "memory_not_returned", text, tools.books.debts.who[-1])
     tools.books.debts.settle()  # from here on the newcomer takes memory, and nothing can be told any more
 
 
-def does_not_fit(tools: Tools, target: Profile, needs: int, found: str) -> AdmissionError:
-    """The figures, and what to do."""
+def _must_be_free(tools: Tools, target: Profile) -> int | None:
+    others = [e for e in tools.books.engines.values() if e.container and e.profile != target.name]
+    return fit.must_be_free(tools.needs(target), reserve(tools), alone=not others)
+
+
+def _does_not_fit(tools: Tools, target: Profile, available: int) -> AdmissionError:
+    needs = gib(tools.needs(target).room_bytes)
     return AdmissionError(
-        f"{target.name} needs {gib(needs)} and {gib(reserve(tools))} are kept in reserve; {found}.",
+        f"{target.name} needs {needs} and {gib(reserve(tools))} are kept in reserve; {gib(available)} are available.",
         code="does_not_fit",
         status=503,
         hint="Stop what else holds memory, choose a smaller context or KV cache, or lower `reserve_gib`.",
@@ -101,7 +106,7 @@ def reserve(tools: Tools) -> int:
 
 
 def _not_returned(tools: Tools, target: Profile, missing: int, available: int) -> AdmissionError:
-    needs = target.memory.total_bytes
+    needs = tools.needs(target).room_bytes
     what = "a need that is not known" if needs is None else f"a need of {gib(needs)}"
     return AdmissionError(
         f"{_gone(tools, missing)}; starting {target.name}, with {what} and {gib(reserve(tools))} kept in reserve, is not "

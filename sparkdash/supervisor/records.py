@@ -1,11 +1,13 @@
-"""What the scheduler's books hold. Pure data, written by the scheduler alone."""
+"""What the scheduler's books hold, and the small questions that they answer. Written by the scheduler alone."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from sparkdash.domain.swap import SwapCause
+from sparkdash.supervisor.fit import Choice
+from sparkdash.supervisor.moves import Known
 
 USE = "(use)"
 """Id of the one ticket that stands for a person's wish; no request has it."""
@@ -26,11 +28,16 @@ class Change:
     """The swap under way."""
 
     target: str | None
-    evict: tuple[str, ...]
+    choice: Choice
     cause: SwapCause
     fingerprint: str | None
     """Of the target, as the catalog was when the swap began."""
     stage: Stage = Stage.DRAINING
+
+    @property
+    def evict(self) -> tuple[str, ...]:
+        """Who leaves."""
+        return self.choice.names
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,19 @@ class Ticket:
     cause: SwapCause = SwapCause.REQUEST
     follows: bool = False
     """It asked for `auto`: when its target fails it takes whatever runs then."""
+    batch: bool = False
+    """It lets those go first who are waited for by people and agents."""
+    since: float = 0.0
+    """When it came, monotonic seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The right to use an engine, given out."""
+
+    profile: str
+    batch: bool
+    since: float
 
 
 @dataclass(slots=True)
@@ -50,5 +70,68 @@ class Resident:
 
     fingerprint: str | None
     managed: bool
+    ready_at: float
+    """When it became ready, monotonic seconds."""
     ready: bool = True
     """False: it would not stop, and serves nobody."""
+    used_at: float | None = None
+    """When a request was last granted or over; None: none was."""
+    talked_at: float | None = None
+    """The same, of requests that are not batch."""
+
+
+@dataclass(slots=True)
+class Records:
+    """The books."""
+
+    profiles: dict[str, Known]
+    queue: dict[str, Ticket] = field(default_factory=dict)
+    """In order of arrival."""
+    leases: dict[str, Held] = field(default_factory=dict)
+    residents: dict[str, Resident] = field(default_factory=dict)
+    """In the order in which they became ready."""
+    stops: set[str] = field(default_factory=set)
+    """What a person wants gone."""
+    swap: Change | None = None
+
+    def managed(self, profile: str) -> bool:
+        """Does its engine take a place? One whose file went away was started by us, too."""
+        known = self.profiles.get(profile)
+        return known is None or known.managed
+
+    def waiting_for(self, profile: str | None) -> int:
+        """How many requests wait for this profile."""
+        return sum(t.profile == profile for t in self.queue.values() if t.id != USE)
+
+    def in_flight(self, profile: str) -> int:
+        """How many leases are on this profile's engine."""
+        return sum(held.profile == profile for held in self.leases.values())
+
+    def talking(self, profile: str) -> bool:
+        """Is any of them not batch?"""
+        return any(held.profile == profile and not held.batch for held in self.leases.values())
+
+    def leaving(self) -> set[str]:
+        """Those whose end is decided."""
+        return self.stops | set(self.swap.evict if self.swap else ())
+
+    def runs(self, profile: str) -> bool:
+        """Is its engine ready, and here to stay?"""
+        resident = self.residents.get(profile)
+        return resident is not None and resident.ready and profile not in self.leaving()
+
+    def misses(self, ticket: Ticket) -> bool:
+        """A person's wish also misses when the engine that runs was started from an older version of the profile."""
+        if not self.runs(ticket.profile):
+            return True
+        known = self.profiles.get(ticket.profile)
+        return (
+            ticket.id == USE and known is not None and self.residents[ticket.profile].fingerprint != known.fingerprint
+        )
+
+    def whatever_runs(self) -> str | None:
+        """What `auto` means: what became ready last, else what loads."""
+        running = [name for name in self.residents if self.runs(name)]
+        if running:
+            return running[-1]
+        return self.swap.target if self.swap and self.swap.stage is not Stage.CANCELLING else None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from sparkdash.domain.need import Need
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
+from sparkdash.supervisor.fit import Box, Choice
 from sparkdash.supervisor.moves import Known
+from sparkdash.units import gib
 
 RETRY_S = 10.0
 """What a full queue asks a client to wait. Clients keep Retry-After to the second, and none waits minutes."""
@@ -29,6 +32,49 @@ def nothing_to_pull(profile: Profile, *, containerised: bool) -> SparkdashError 
         AdmissionError(f"There is no image to fetch for {profile.name}: {why}.", code="nothing_to_pull")
         if why
         else None
+    )
+
+
+def no_room(name: str, need: Need, choice: Choice, box: Box) -> SparkdashError:
+    """It is known not to fit, or it would take the place of a pinned engine; with the figures."""
+    sums = " + ".join(f"{term.name} {gib(term.bytes)}" for term in need.terms)
+    needs = f"{name} needs {gib(choice.needs)}" + (f" ({sums})" if len(need.terms) > 1 else "")
+    reserve = f"{gib(box.reserve)} are kept in reserve"
+    if choice.pinned:
+        one, them = ("is", "it leaves") if len(choice.pinned) == 1 else ("are", "they leave")
+        return AdmissionError(
+            f"{needs}; {gib(choice.available)} can be had. {', '.join(choice.pinned)} {one} pinned: {them} only when a person says so.",
+            code="pinned",
+            status=503,
+            hint=f"`sparkdash use {name}` says so; or take `pinned` off in config.toml.",
+        )
+    whole = box.total is not None and choice.needs is not None and choice.needs + box.reserve > box.total
+    found = f"this box has {gib(box.total)} in all" if whole else f"{gib(choice.available)} can be had beyond it"
+    return AdmissionError(
+        f"{needs} and {reserve}; {found}.",
+        code="does_not_fit",
+        status=503,
+        hint="Stop what else holds memory, choose a smaller context or KV cache, or lower `reserve_gib`.",
+    )
+
+
+def not_preloaded(name: str, choice: Choice) -> SparkdashError:
+    """There is no room for it beside what runs."""
+    return AdmissionError(
+        f"{name} was not preloaded: it needs {gib(choice.needs)}, and beside what runs it does not fit.",
+        code="not_preloaded",
+        hint="A request that names it, or `sparkdash use`, makes room.",
+    )
+
+
+def too_many(name: str, limit: int, again_s: float | None) -> SparkdashError:
+    """As many use the profile as may."""
+    return AdmissionError(
+        f"{name} serves {limit} request{'s' if limit > 1 else ''} at once, and as many are there.",
+        code="too_many_requests",
+        status=429,
+        retry_after=again_s,
+        hint="Come back later, or raise `max_concurrency` in config.toml.",
     )
 
 

@@ -3,21 +3,23 @@
 Owns the books of tickets, leases, residents and the swap under way. Must not know asyncio, clocks, containers.
 
 Rule 1: one move in, a list of effects out; the books already say what the effects order.
-Rule 2: at most one swap, and one begins only for a ticket, a person, or a fall back.
+Rule 2: at most one swap, and one begins only for a ticket, a person, an offer or an engine that nobody uses.
 Rule 3: what a lease holds is not evicted. A swap drains first; `Evict` is ordered when the last lease has left.
-Rule 4: the queue is in order of arrival. The oldest ticket whose engine does not run chooses the next swap, and
-        nobody younger may take the engine that this swap evicts. Those who wait when a swap is done go together.
+Rule 4: the next ticket in line (`fairness`) whose engine does not run chooses the next swap, and nobody behind it may
+        take the engine that this swap evicts. Those who wait when a swap is done go together.
+Rule 5: an offer (a fall back, a preload) evicts nobody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import SparkdashError
-from sparkdash.supervisor import fit, refusals
+from sparkdash.supervisor import fairness, fit, refusals
 from sparkdash.supervisor.breaker import Breaker
+from sparkdash.supervisor.fairness import Pace, Patience
 from sparkdash.supervisor.moves import (
     Adopted,
     Arrive,
@@ -26,6 +28,7 @@ from sparkdash.supervisor.moves import (
     CancelSwap,
     CatalogRead,
     Cut,
+    Decline,
     DrainOver,
     Effect,
     EngineDied,
@@ -35,40 +38,42 @@ from sparkdash.supervisor.moves import (
     Known,
     Leave,
     Move,
+    Preload,
     Refuse,
     Release,
     Stop,
     SwapCancelled,
     SwapDone,
     SwapFailed,
+    Tick,
     Use,
     Wait,
     WontStop,
 )
-from sparkdash.supervisor.records import USE, Change, Resident, Stage, Ticket
+from sparkdash.supervisor.offers import Offers
+from sparkdash.supervisor.records import USE, Change, Held, Records, Resident, Stage, Ticket
+from sparkdash.supervisor.rooming import Rooming, Scales
 
 
 class Scheduler:
     """Hand it moves; carry its effects out in their order."""
 
-    def __init__(self, profiles: Mapping[str, Known], *, queue_limit: int) -> None:
-        self.profiles = dict(profiles)
-        self.queue: dict[str, Ticket] = {}
-        self.leases: dict[str, str] = {}
-        """Granted id -> profile."""
-        self.residents: dict[str, Resident] = {}
-        """In the order in which they became ready."""
-        self.swap: Change | None = None
+    def __init__(self, profiles: Mapping[str, Known], *, queue_limit: int, scales: Scales, patience: Patience) -> None:
+        self.records = Records(dict(profiles))
+        self.due: float | None = None
+        """When a Tick is wanted, monotonic seconds: then time itself changes a decision."""
         self._limit = queue_limit
+        self._patience = patience
+        self._rooming = Rooming(self.records, scales)
+        self._now = 0.0
         self._places: dict[str, int] = {}
-        self._stops: set[str] = set()
         self.breaker = Breaker()
-        self._previous: str | None = None
-        """Who was evicted for a swap that has not succeeded yet."""
-        self._fallback: str | None = None
+        self._offers = Offers()
+        self._pace = Pace()
 
-    def handle(self, move: Move) -> list[Effect]:
-        """Take note of the move; what must be done now."""
+    def handle(self, move: Move, now: float) -> list[Effect]:
+        """Take note of the move, which came at `now` (monotonic seconds); what must be done."""
+        self._now = now
         return [
             *self._take(move),
             *self._call_off(),
@@ -81,28 +86,14 @@ class Scheduler:
     @property
     def stopping(self) -> bool:
         """Is something that a person wanted gone still to go?"""
-        return bool(self._stops) or (
-            self.swap is not None and (self.swap.target is None or self.swap.stage is Stage.CANCELLING)
+        swap = self.records.swap
+        return bool(self.records.stops) or (
+            swap is not None and (swap.target is None or swap.stage is Stage.CANCELLING)
         )
 
-    def waiting_for(self, profile: str | None) -> int:
-        """How many requests wait for this profile."""
-        return sum(t.profile == profile for t in self.queue.values() if t.id != USE)
-
-    def in_flight(self, profile: str) -> int:
-        """How many leases are on this profile's engine."""
-        return sum(held == profile for held in self.leases.values())
-
-    def evictions(self, target: str) -> tuple[str, ...]:
-        """Who would leave if `target` were to come now."""
-        known = self.profiles.get(target)
-        comer = fit.Occupant(target, managed=known is None or known.managed)
-        return fit.evictions(comer, (fit.Occupant(name, r.managed) for name, r in self.residents.items()))
-
-    def runs(self, profile: str) -> bool:
-        """Is its engine ready, and here to stay?"""
-        resident = self.residents.get(profile)
-        return resident is not None and resident.ready and profile not in self._leaving()
+    def choice(self, target: str, now: float, *, person: bool = True) -> fit.Choice:
+        """Who would leave if `target` were to come next, and whether it fits."""
+        return self._rooming.choice(target, now, person=person)
 
     # What came in, one method a move.
 
@@ -114,6 +105,8 @@ class Scheduler:
                 return self._leave(id_)
             case Use():
                 return self._use(move)
+            case Preload(profiles=profiles):
+                self._offers.preload(profiles)
             case Stop(profile=profile):
                 return self._stop(profile)
             case Cancel():
@@ -123,227 +116,306 @@ class Scheduler:
             case CatalogRead(profiles=profiles):
                 return self._catalog(profiles)
             case Adopted(profile=profile, ready=False):
-                self.swap = Change(profile, (), SwapCause.ADOPT, move.fingerprint, Stage.GOING)
+                self._rooming.begun(profile, fit.Choice())
+                self.records.swap = Change(profile, fit.Choice(), SwapCause.ADOPT, move.fingerprint, Stage.GOING)
                 return [BeginSwap(profile, (), SwapCause.ADOPT)]
             case Adopted(profile=profile, fingerprint=fingerprint):
                 self._settle_in(profile, fingerprint)
             case EngineDied():
                 return self._died(move)
+            case Tick():
+                pass  # what follows looks at the time itself
             case DrainOver():
                 return self._drain_over()
             case Evicted(profile=profile):
                 self._evicted(profile)
             case WontStop(profile=profile):
-                if profile in self.residents:
-                    self.residents[profile].ready = False
+                if profile in self.records.residents:
+                    self.records.residents[profile].ready = False
             case SwapDone():
                 return self._done()
             case SwapFailed():
                 return self._failed(move)
             case SwapCancelled():
-                self.swap = None
+                self.records.swap = None
         return []
 
     def _arrive(self, move: Arrive) -> list[Effect]:
-        profile = move.profile or self._whatever_runs()
+        profile = move.profile or self.records.whatever_runs()
         if profile is None:
             return [Refuse(move.id, refusals.no_engine())]
-        ticket = Ticket(move.id, profile, follows=move.profile is None)
-        if not self.runs(profile):
-            error = refusals.of(profile, self.profiles.get(profile)) or self.breaker.refusal(profile, move.now)
-            if error:
-                return [Refuse(move.id, error)]
-        if len(self.queue) >= self._limit and ticket not in self._hits([*self.queue.values(), ticket]):
-            return [Refuse(move.id, refusals.queue_full(self._limit))]
-        self.queue[move.id] = ticket
+        ticket = Ticket(move.id, profile, follows=move.profile is None, batch=move.batch, since=self._now)
+        if error := self._barred(profile) or self._too_many(ticket):
+            return [Refuse(move.id, error)]
+        self.records.queue[move.id] = ticket
         return []
+
+    def _barred(self, profile: str) -> SparkdashError | None:
+        """Why its engine will not come, when that is known already."""
+        if self.records.runs(profile):
+            return None
+        error = refusals.of(profile, self.records.profiles.get(profile)) or self.breaker.refusal(profile, self._now)
+        return error or self._no_room(profile, self._rooming.choice(profile, self._now, person=False))
+
+    def _too_many(self, ticket: Ticket) -> SparkdashError | None:
+        records, known = self.records, self.records.profiles.get(ticket.profile)
+        if known is not None and known.limit is not None:
+            here = [held.since for held in records.leases.values() if held.profile == ticket.profile]
+            if len(here) + records.waiting_for(ticket.profile) >= known.limit:
+                again = self._pace.free_in(ticket.profile, here, self._now)
+                return refusals.too_many(ticket.profile, known.limit, again)
+        if len(records.queue) >= self._limit and ticket not in self._hits([*records.queue.values(), ticket]):
+            return refusals.queue_full(self._limit)
+        return None
 
     def _leave(self, id_: str) -> list[Effect]:
-        self.queue.pop(id_, None)
-        self.leases.pop(id_, None)
+        self.records.queue.pop(id_, None)
+        if held := self.records.leases.pop(id_, None):
+            self._pace.note(held.profile, self._now - held.since)
+            self._touch(held)
         return []
 
+    def _touch(self, held: Held) -> None:
+        if resident := self.records.residents.get(held.profile):
+            resident.used_at = self._now
+            resident.talked_at = resident.talked_at if held.batch else self._now
+
     def _use(self, move: Use) -> list[Effect]:
-        known = self.profiles.get(move.profile)
+        known = self.records.profiles.get(move.profile)
         if known is None or known.cannot_run:
             return []
         self.breaker.tried_again(move.profile)
-        self.queue.pop(USE, None)
-        self.queue[USE] = Ticket(USE, move.profile, move.cause)
+        self.records.queue.pop(USE, None)
+        self.records.queue[USE] = Ticket(USE, move.profile, move.cause, since=self._now)
         return self._supersede(move.profile)
 
     def _supersede(self, wanted: str) -> list[Effect]:
         """A load that no request waits for gives way to what a person wants now."""
-        swap = self.swap
+        swap = self.records.swap
         if swap is None or swap.target in (None, wanted) or swap.stage is Stage.CANCELLING:
             return []
-        return [] if self.waiting_for(swap.target) else self._give_up(swap)
+        return [] if self.records.waiting_for(swap.target) else self._give_up(swap)
 
     def _give_up(self, swap: Change) -> list[Effect]:
         swap.stage = Stage.CANCELLING
         return [CancelSwap()]
 
     def _stop(self, profile: str | None) -> list[Effect]:
-        self._stops |= {name for name in self.residents if profile in (None, name)}
-        self._fallback = None
-        if profile in (None, self._previous):
-            self._previous = None
+        records = self.records
+        records.stops |= {name for name in records.residents if profile in (None, name)}
+        self._offers.stopped(profile)
         refused = self._refuse(
-            [t for t in self.queue.values() if profile in (None, t.profile)], refusals.stopped(profile)
+            [t for t in records.queue.values() if profile in (None, t.profile)], refusals.stopped(profile)
         )
-        swap = self.swap
+        swap = records.swap
         if swap is None or swap.target is None or profile not in (None, swap.target):
             return refused
-        self._stops.add(swap.target)  # it may come up before it can be cancelled
+        records.stops.add(swap.target)  # it may come up before it can be cancelled
         return refused if swap.stage is Stage.CANCELLING else [*self._give_up(swap), *refused]
 
     def _cancel(self) -> list[Effect]:
-        swap = self.swap
+        swap = self.records.swap
         if swap is None or swap.stage is Stage.CANCELLING:
             return []
-        waiting = [t for t in self.queue.values() if t.profile == swap.target]
+        waiting = [t for t in self.records.queue.values() if t.profile == swap.target]
         return [*self._give_up(swap), *self._refuse(waiting, refusals.cancelled(swap.target))]
 
     def _catalog(self, profiles: Mapping[str, Known]) -> list[Effect]:
-        self.profiles = dict(profiles)
-        if self._fallback and refusals.of(self._fallback, profiles.get(self._fallback)):
-            self._fallback = None
+        self.records.profiles = dict(profiles)
         self.breaker.read({name: known.fingerprint for name, known in profiles.items()})
         effects: list[Effect] = []
-        for ticket in list(self.queue.values()):
-            if not self.runs(ticket.profile) and (error := refusals.of(ticket.profile, profiles.get(ticket.profile))):
+        for ticket in list(self.records.queue.values()):
+            error = refusals.of(ticket.profile, profiles.get(ticket.profile))
+            if error and not self.records.runs(ticket.profile):
                 effects += self._refuse([ticket], error)
         return effects
 
     def _settle_in(self, profile: str, fingerprint: str | None) -> None:
-        known = self.profiles.get(profile)
-        self.residents.pop(profile, None)
-        self.residents[profile] = Resident(fingerprint, managed=known is None or known.managed)
+        residents = self.records.residents
+        residents.pop(profile, None)
+        residents[profile] = Resident(fingerprint, self.records.managed(profile), self._now)
         self.breaker.came_up(profile)
 
     def _died(self, move: EngineDied) -> list[Effect]:
-        resident = self.residents.pop(move.profile, None)
+        resident = self.records.residents.pop(move.profile, None)
         if resident is None:
             return []
-        self.breaker.died(move.profile, resident.fingerprint or "", move.error, move.now)
+        self.breaker.died(move.profile, resident.fingerprint or "", move.error, self._now)
+        self.records.stops.discard(move.profile)
         return self._cut([move.profile], move.error)
 
     def _drain_over(self) -> list[Effect]:
-        swap = self.swap
+        swap = self.records.swap
         if swap is None or swap.stage is not Stage.DRAINING:
             return []
         return self._cut(swap.evict, refusals.cut(swap.target))
 
     def _cut(self, profiles: Iterable[str], error: SparkdashError) -> list[Effect]:
-        doomed = set(profiles)
-        ids = tuple(id_ for id_, held in self.leases.items() if held in doomed)
+        doomed, leases = set(profiles), self.records.leases
+        ids = tuple(id_ for id_, held in leases.items() if held.profile in doomed)
         for id_ in ids:
-            del self.leases[id_]
+            del leases[id_]
         return [Cut(ids, error)] if ids else []
 
     def _evicted(self, profile: str) -> None:
-        resident = self.residents.pop(profile, None)
-        self._stops.discard(profile)
-        if resident and resident.ready and self.swap and self.swap.target is not None:
-            self._previous = profile
+        resident = self.records.residents.pop(profile, None)
+        self.records.stops.discard(profile)
+        swap = self.records.swap
+        if resident and resident.ready and swap and swap.target is not None:
+            self._offers.evicted(profile)
 
     def _done(self) -> list[Effect]:
-        swap, self.swap = self.swap, None
+        swap, self.records.swap = self.records.swap, None
         if swap is None or swap.target is None:
             return []
         self._settle_in(swap.target, swap.fingerprint)
-        self._previous = self._fallback = None
-        return self._grant([t for t in self.queue.values() if t.profile == swap.target])
+        self._offers.succeeded()
+        return self._grant([t for t in self.records.queue.values() if t.profile == swap.target])
 
     def _failed(self, move: SwapFailed) -> list[Effect]:
-        swap, self.swap = self.swap, None
+        swap, self.records.swap = self.records.swap, None
         if swap is None or swap.target is None:
             return []
-        self.breaker.failed(swap.target, swap.fingerprint or "", move.error, move.now)
-        if self._previous == swap.target:
-            self._previous = None
-        self._fallback = self._previous if self._may_return(move.now) else None
-        waiting = [t for t in self.queue.values() if t.profile == swap.target]
-        instead = self._whatever_runs() or self._fallback
+        self.breaker.failed(swap.target, swap.fingerprint or "", move.error, self._now)
+        self._offers.failed(swap.target)
+        if (wish := self.records.queue.get(USE)) and wish.profile == swap.target:
+            del self.records.queue[USE]
+        return self._in_vain(swap.target, move.error)
+
+    def _in_vain(self, target: str, error: SparkdashError) -> list[Effect]:
+        """`target` does not come: who asked for it is told, who asked for `auto` takes what runs instead."""
+        waiting = [t for t in self.records.queue.values() if t.profile == target and t.id != USE]
+        others = (name for name in self._offers.fallbacks if name != target and self._may_come(name))
+        instead = self.records.whatever_runs() or next(others, None)
         moved = [t for t in waiting if t.follows and instead]
         for ticket in moved:
-            self.queue[ticket.id] = replace(ticket, profile=instead or "")
-        return self._refuse([t for t in waiting if t not in moved], move.error)
+            self.records.queue[ticket.id] = replace(ticket, profile=instead or "")
+        return self._refuse([t for t in waiting if t not in moved], error)
 
-    def _may_return(self, now: float) -> bool:
-        name = self._previous
-        if name is None or name in self._stops:
-            return False
-        return not refusals.of(name, self.profiles.get(name)) and not self.breaker.refusal(name, now)
+    def _may_come(self, name: str) -> bool:
+        return not (
+            refusals.of(name, self.records.profiles.get(name))
+            or self.breaker.refusal(name, self._now)
+            or name in self.records.residents
+        )
 
     # What follows from the books, after every move.
 
     def _call_off(self) -> list[Effect]:
         """Nothing is stopped yet and nobody wants the target any more: leave everything as it is."""
-        swap = self.swap
+        swap = self.records.swap
         if swap is None or swap.stage is not Stage.DRAINING or swap.target is None:
             return []
-        wanted = swap.cause is SwapCause.FALLBACK or any(t.profile == swap.target for t in self.queue.values())
+        offered = swap.cause in (SwapCause.FALLBACK, SwapCause.PRELOAD)
+        wanted = offered or any(t.profile == swap.target for t in self.records.queue.values())
         return [] if wanted else self._give_up(swap)
 
     def _grant_hits(self) -> list[Effect]:
-        return self._grant(self._hits(self.queue.values()))
+        return self._grant(self._hits(self.records.queue.values()))
 
     def _hits(self, tickets: Iterable[Ticket]) -> list[Ticket]:
-        """Those whose engine runs and is not claimed by an older ticket of another profile."""
+        """Those whose engine runs and is not claimed by a ticket of another profile that is before them."""
         claimed: set[str] = set()
         hits = []
-        for ticket in tickets:
-            if self._misses(ticket):
-                claimed.update(self.evictions(ticket.profile))
+        for ticket in fairness.line(tickets, self._patience, self._now):
+            if self.records.misses(ticket):
+                choice = self._choice(ticket)
+                if not choice.refused and self._held_until(ticket, choice) is None:
+                    claimed.update(choice.names)
             elif ticket.profile not in claimed:
                 hits.append(ticket)
         return hits
 
-    def _misses(self, ticket: Ticket) -> bool:
-        """A person's wish also misses when the engine that runs was started from an older version of the profile."""
-        if not self.runs(ticket.profile):
-            return True
-        known = self.profiles.get(ticket.profile)
-        return (
-            ticket.id == USE and known is not None and self.residents[ticket.profile].fingerprint != known.fingerprint
-        )
+    def _choice(self, ticket: Ticket) -> fit.Choice:
+        return self._rooming.choice(ticket.profile, self._now, person=ticket.id == USE)
+
+    def _held_until(self, ticket: Ticket, choice: fit.Choice) -> float | None:
+        return fairness.held_until(ticket, choice.names, self.records, self._patience, self._now)
 
     def _grant(self, tickets: Iterable[Ticket]) -> list[Effect]:
         effects: list[Effect] = []
         for ticket in list(tickets):
-            del self.queue[ticket.id]
+            del self.records.queue[ticket.id]
             self._places.pop(ticket.id, None)
             if ticket.id != USE:
-                self.leases[ticket.id] = ticket.profile
+                held = self.records.leases[ticket.id] = Held(ticket.profile, ticket.batch, self._now)
+                self._touch(held)
                 effects.append(Grant(ticket.id, ticket.profile))
         return effects
 
     def _begin(self) -> list[Effect]:
-        if self.swap is not None:
+        self.due = None
+        records = self.records
+        if records.swap is not None:
             return []
-        leaving = tuple(name for name in self.residents if name in self._stops)
-        self._stops.clear()
+        leaving = [name for name in records.residents if name in records.stops]
+        records.stops.clear()
         if leaving:
-            return self._start(None, leaving, SwapCause.USER)
-        oldest = next((t for t in self.queue.values() if self._misses(t)), None)
-        if oldest is not None:
-            cause = SwapCause.FALLBACK if oldest.profile == self._fallback else oldest.cause
-            return self._start(oldest.profile, self.evictions(oldest.profile), cause)
-        if self._fallback is not None:
-            return self._start(self._fallback, self.evictions(self._fallback), SwapCause.FALLBACK)
+            return self._start(None, _told(leaving, "a person stopped it"), SwapCause.USER)
+        effects: list[Effect] = []
+        waits: list[float] = []
+        for ticket in fairness.line(records.queue.values(), self._patience, self._now):
+            if ticket.id not in records.queue or not records.misses(ticket):
+                continue
+            choice = self._choice(ticket)
+            if error := self._no_room(ticket.profile, choice):
+                effects += self._declined(ticket, error)
+            elif (until := self._held_until(ticket, choice)) is not None:
+                waits.append(until)
+            else:
+                return [*effects, *self._start(ticket.profile, choice, ticket.cause)]
+        effects += [] if waits else self._offer()
+        return [*effects, *self._end_idle(waits)]
+
+    def _declined(self, ticket: Ticket, error: SparkdashError) -> list[Effect]:
+        if ticket.id != USE:
+            return self._in_vain(ticket.profile, error)
+        del self.records.queue[USE]
+        return [Decline(ticket.profile, error)]
+
+    def _offer(self) -> list[Effect]:
+        effects: list[Effect] = []
+        while (offer := self._offers.take()) is not None:
+            name, cause = offer
+            if not self._may_come(name):
+                continue
+            choice = self._rooming.choice(name, self._now, person=False)
+            if not choice.leaving and not choice.refused:
+                return [*effects, *self._start(name, choice, cause)]
+            if cause is SwapCause.PRELOAD:
+                effects.append(Decline(name, refusals.not_preloaded(name, choice)))
+        return effects
+
+    def _end_idle(self, waits: Sequence[float]) -> list[Effect]:
+        if self.records.swap is not None:
+            return []
+        ends = {
+            name: at
+            for name, resident in self.records.residents.items()
+            if (at := fairness.idle_at(name, resident, self.records)) is not None
+        }
+        over = [name for name, at in ends.items() if at <= self._now]
+        if over:
+            return self._start(None, _told(over, "nobody has used it for as long as its `idle_ttl_s`"), SwapCause.IDLE)
+        soonest = min([*waits, *ends.values()], default=float("inf"))
+        self.due = soonest if soonest < float("inf") else None
         return []
 
-    def _start(self, target: str | None, evict: tuple[str, ...], cause: SwapCause) -> list[Effect]:
-        known = self.profiles.get(target) if target else None
-        self.swap = Change(target, evict, cause, known.fingerprint if known else None)
-        if cause is SwapCause.FALLBACK:
-            self._fallback = self._previous = None
-        return [BeginSwap(target, evict, cause)]
+    def _start(self, target: str | None, choice: fit.Choice, cause: SwapCause) -> list[Effect]:
+        known = self.records.profiles.get(target) if target else None
+        self._rooming.begun(target, choice)
+        self.records.swap = Change(target, choice, cause, known.fingerprint if known else None)
+        if target is not None:
+            self._offers.begun(target, cause)
+        reasons = {one.profile: one.reason for one in choice.leaving}
+        return [BeginSwap(target, choice.names, cause, reasons)]
+
+    def _no_room(self, profile: str, choice: fit.Choice) -> SparkdashError | None:
+        return self._rooming.refusal(profile, choice) if choice.refused else None
 
     def _evict(self) -> list[Effect]:
-        swap = self.swap
-        if swap is None or swap.stage is not Stage.DRAINING or any(map(self.in_flight, swap.evict)):
+        swap = self.records.swap
+        if swap is None or swap.stage is not Stage.DRAINING or any(map(self.records.in_flight, swap.evict)):
             return []
         swap.stage = Stage.GOING
         return [Evict(swap.evict)]
@@ -357,25 +429,20 @@ class Scheduler:
 
     def _line(self) -> list[Ticket]:
         """The queue in the order in which it will be served: the swap's target first, then profile by profile."""
-        ranks: dict[str | None, int] = {self.swap.target: 0} if self.swap else {}
-        for ticket in self.queue.values():
+        line = fairness.line(self.records.queue.values(), self._patience, self._now)
+        ranks: dict[str | None, int] = {self.records.swap.target: 0} if self.records.swap else {}
+        for ticket in line:
             ranks.setdefault(ticket.profile, len(ranks))
-        return sorted(self.queue.values(), key=lambda t: ranks[t.profile])
+        return sorted(line, key=lambda t: ranks[t.profile])
 
     def _refuse(self, tickets: Iterable[Ticket], error: SparkdashError) -> list[Effect]:
         effects: list[Effect] = []
         for ticket in tickets:
-            del self.queue[ticket.id]
+            del self.records.queue[ticket.id]
             if ticket.id != USE:
                 effects.append(Refuse(ticket.id, error))
         return effects
 
-    def _leaving(self) -> set[str]:
-        return self._stops | set(self.swap.evict if self.swap else ())
 
-    def _whatever_runs(self) -> str | None:
-        running = [name for name in self.residents if self.runs(name)]
-        if running:
-            return running[-1]
-        swap = self.swap
-        return swap.target if swap and swap.stage is not Stage.CANCELLING else None
+def _told(names: Iterable[str], reason: str) -> fit.Choice:
+    return fit.Choice(tuple(fit.Leaving(name, reason) for name in names))

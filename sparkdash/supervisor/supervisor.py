@@ -11,7 +11,7 @@ Rule 3: leaving a lease is a post, not a wait: no cancellation can come between.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from copy import copy
 from itertools import count
@@ -21,6 +21,7 @@ from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Fact, Level
 from sparkdash.domain.lease import Request
+from sparkdash.domain.need import Need
 from sparkdash.domain.profile import AUTO, EngineKind, Profile
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.engines import registry
@@ -31,11 +32,14 @@ from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
 from sparkdash.store import Store
-from sparkdash.supervisor import fit, guard_words, refusals, wards
+from sparkdash.supervisor import guard_words, refusals, wards
 from sparkdash.supervisor.adopt import adopt
+from sparkdash.supervisor.alarm import Alarm
 from sparkdash.supervisor.books import Books, failure_of
 from sparkdash.supervisor.claim import Claim, Lease
 from sparkdash.supervisor.clock import Clock, SystemClock
+from sparkdash.supervisor.fairness import Patience
+from sparkdash.supervisor.fit import Choice
 from sparkdash.supervisor.footprint import Footprints
 from sparkdash.supervisor.logbook import Logbook
 from sparkdash.supervisor.moves import (
@@ -46,6 +50,7 @@ from sparkdash.supervisor.moves import (
     CancelSwap,
     CatalogRead,
     Cut,
+    Decline,
     Effect,
     EngineDied,
     Evict,
@@ -53,21 +58,24 @@ from sparkdash.supervisor.moves import (
     Known,
     Leave,
     Move,
+    Preload,
     Refuse,
     Release,
     Stop,
     SwapCancelled,
     SwapDone,
     SwapFailed,
+    Tick,
     Use,
     Wait,
 )
+from sparkdash.supervisor.needs import Needs
+from sparkdash.supervisor.planner import Planner
 from sparkdash.supervisor.ports import Ports
 from sparkdash.supervisor.scheduler import Scheduler
 from sparkdash.supervisor.swaps import Swaps
 from sparkdash.supervisor.tools import Tools
 from sparkdash.supervisor.watch import Watch
-from sparkdash.units import GIB
 from sparkdash.upstream import Upstream
 
 Waiter = asyncio.Future[None]
@@ -89,11 +97,17 @@ class Supervisor:
         store: Store | None = None,
         guard: Guard | None = None,
         clock: Clock | None = None,
+        needs: Callable[[Profile], Need] | None = None,
         adapter: Callable[[EngineKind], EngineAdapter] = registry.adapter,
     ) -> None:
         clock = clock or SystemClock()
         self.catalog = catalog
         books = Books(publish, clock)
+        self._needs = Needs(
+            store.footprint if store else lambda _fingerprint: None,
+            settings.hf_home.expanduser(),
+            lambda: _total(reader),
+        )
         self._tools = Tools(
             runtime=runtime,
             upstream=upstream,
@@ -108,16 +122,24 @@ class Supervisor:
             ),
             owner=owner,
             adapter=adapter,
+            needs=needs or self._needs.of,
         )
         self._profiles = dict(catalog.profiles)
         """What the scheduler knows; `catalog` may be a move ahead."""
-        self._scheduler = Scheduler(self._known(catalog), queue_limit=settings.queue_limit)
         self._inbox: asyncio.Queue[tuple[Move, Waiter | None]] = asyncio.Queue()
         self._claims: dict[str, Claim] = {}
         self._tickets = count(1)
         self._watch = Watch(self._tools, self._post)
         self._footprints = Footprints(self._tools, store)
         self._swaps = Swaps(self._tools, store, self._post, self._watch.end, self._footprints)
+        self._planner = Planner(self._tools, lambda: self._profiles, self._swaps.expected_s)
+        self._scheduler = Scheduler(
+            self._known(catalog),
+            queue_limit=settings.queue_limit,
+            scales=self._planner,
+            patience=Patience(settings.min_dwell_s, settings.max_wait_s),
+        )
+        self._alarm = Alarm(clock, lambda: self._post(Tick()))
         self._group: asyncio.TaskGroup | None = None
         self._waiters: dict[type[Move], list[Waiter]] = {Stop: [], Cancel: []}
         """Those who wait until their move is carried out."""
@@ -137,6 +159,7 @@ class Supervisor:
         try:
             self._tools.wards.open()
             async with asyncio.TaskGroup() as self._group:
+                self._group.create_task(self._needs.read(self.catalog.profiles.values()), name="weights")
                 await self._adopt()
                 while True:
                     self._rest()
@@ -154,15 +177,18 @@ class Supervisor:
         await self._idle.wait()
 
     @asynccontextmanager
-    async def lease(self, name: str, *, request_id: str, on_wait: Callable[[int], object]) -> AsyncIterator[Lease]:
+    async def lease(
+        self, name: str, *, request_id: str, on_wait: Callable[[int], object], batch: bool = False
+    ) -> AsyncIterator[Lease]:
         """Wait for the engine that serves `name`, and hold it while the context lasts.
 
         `name` is what the client wrote: a profile, an alias, or `auto`. `on_wait(position)` is called whenever the
-        place in the queue changes. An UpstreamError that leaves the context has the engine looked at before it goes
+        place in the queue changes. `batch`: it lets requests that somebody waits for go first. An UpstreamError that leaves the context has the engine looked at before it goes
         on, so that a second try finds a living one.
 
         Raises:
-            AdmissionError: unknown, cannot run, queue full, stopped or cancelled meanwhile, or it does not fit.
+            AdmissionError: unknown, cannot run, queue full, too many at once, stopped or cancelled meanwhile, or it
+                does not fit.
             EngineError: it did not come up.
             HostError: the box lacks something that it needs.
         """
@@ -171,7 +197,7 @@ class Supervisor:
             raise _shutting_down()
         claim = Claim(f"{request_id}#{next(self._tickets)}", on_wait)
         self._claims[claim.ticket] = claim
-        self._post(Arrive(claim.ticket, profile, self._tools.clock.monotonic()))
+        self._post(Arrive(claim.ticket, profile, batch))
         try:
             lease = await claim.granted
             try:
@@ -189,29 +215,17 @@ class Supervisor:
         """Make a profile resident; returns what that means before it is done. Also clears a remembered failure.
 
         Raises:
-            AdmissionError: unknown, or it cannot run here.
+            AdmissionError: unknown, it cannot run here, or it is known not to fit.
         """
-        plan = await self.plan(name)
-        self._post(Use(plan.profile, cause))
+        profile, plan, choice = await self._planned(name)
+        if choice is not None and choice.refused:
+            raise refusals.no_room(profile.name, plan.need, choice, self._planner.box())
+        self._post(Use(profile.name, cause))
         return plan
 
     async def plan(self, name: str) -> Plan:
-        """What `use` would do. Raises AdmissionError as `use` does."""
-        profile = self.catalog.find(name)
-        if error := refusals.of(profile.name, self._card(profile)):
-            raise error
-        running = self._scheduler.runs(profile.name)
-        leaving = () if running else self._would_leave(profile)
-        needs, reserve = profile.memory.total_bytes, int(self._tools.settings.reserve_gib * GIB)
-        room = fit.room(needs, self._tools.reader.memory().available, map(self._occupant, leaving), reserve=reserve)
-        return Plan(
-            profile=profile.name,
-            evict=leaving,
-            needs_bytes=needs,
-            available_bytes=room.available,
-            fits=True if running else room.fits,
-            expected_s=0.0 if running else self._swaps.expected_s(profile),
-        )
+        """What `use` would do, and why. Raises AdmissionError when it is unknown or cannot run here."""
+        return (await self._planned(name))[1]
 
     async def stop(self, name: str | None) -> None:
         """Stop one profile's engine, or all; returns when it is gone. Requests that wait for it are refused.
@@ -240,6 +254,8 @@ class Supervisor:
         """The profiles were read again. Engines that run go on, also when their profile changed or went away."""
         self.catalog = catalog
         self._post(CatalogRead(self._known(catalog)))
+        if self._group and not self._over:
+            self._group.create_task(self._needs.read(catalog.profiles.values()), name="weights")
 
     async def pids(self, profile: str) -> set[int]:
         """Host process ids of this profile's engine; empty when it has none."""
@@ -266,6 +282,7 @@ class Supervisor:
             )
         async for step in self._tools.runtime.pull(profile.image):
             yield step
+        await self._needs.read([profile])
         self._post(Release(profile.name))
 
     def retire(self, *, cut: bool) -> None:
@@ -304,24 +321,33 @@ class Supervisor:
     async def _adopt(self) -> None:
         adoption = await adopt(self._tools, self.catalog)
         for profile in adoption.ready:
-            self._scheduler.handle(Adopted(profile.name, profile.fingerprint))
+            self._scheduler.handle(Adopted(profile.name, profile.fingerprint), self._tools.clock.monotonic())
             self._begin_watch(profile)
         if found := adoption.loading:
             self._swaps.resumes = found
             self._handle(Adopted(found.profile.name, found.profile.fingerprint, ready=False), None)
+        self._post(Preload(tuple(self._preloads())))
         self._adopted.set()
 
+    def _preloads(self) -> Iterator[str]:
+        for name in self._tools.settings.preload:
+            try:
+                yield self.catalog.find(name).name
+            except SparkdashError as error:
+                self._tools.books.notice(Level.WARNING, error.code, f"`preload` in config.toml: {error.text()}")
+
     def _rest(self) -> None:
-        if self._inbox.empty() and self._scheduler.swap is None:
+        if self._inbox.empty() and self._scheduler.records.swap is None:
             self._idle.set()
 
     def _handle(self, move: Move, waiter: Waiter | None) -> None:
         if waiter is not None:
             self._waiters[type(move)].append(waiter)
         self._note(move)
-        for effect in self._scheduler.handle(move):
+        for effect in self._scheduler.handle(move, self._tools.clock.monotonic()):
             self._carry_out(effect)
         self._refresh()
+        self._alarm.set(self._running(), self._scheduler.due)
 
     def _note(self, move: Move) -> None:
         """What people see of a move, before its effects."""
@@ -336,7 +362,7 @@ class Supervisor:
                         books.notice(Level.ERROR, error.code, error.text(), name)
             case Stop(profile=name):
                 for engine in self.engines.values():
-                    if name in (None, engine.profile) and engine.profile not in self._scheduler.residents:
+                    if name in (None, engine.profile) and engine.profile not in self._scheduler.records.residents:
                         self._forget_failed(engine)
             case CatalogRead():
                 self._profiles = dict(self.catalog.profiles)
@@ -345,7 +371,7 @@ class Supervisor:
         if runs := self._swaps.end(move):
             self._begin_watch(runs)
         _settle(self._waiters[Cancel])
-        swap = self._scheduler.swap
+        swap = self._scheduler.records.swap
         if isinstance(move, SwapFailed) and swap and swap.target is None:
             _settle(self._waiters[Stop], move.error)
 
@@ -366,6 +392,8 @@ class Supervisor:
             case Cut(ids=tickets, error=error):
                 for claim in filter(None, map(self._claims.get, tickets)):
                     claim.cut(error)
+            case Decline(profile=name, error=error):
+                self._tools.books.notice(Level.WARNING, error.code, error.text(), name)
             case BeginSwap():
                 target = self._profiles[effect.target] if effect.target is not None else None
                 self._swaps.begin(self._running(), effect, target)
@@ -400,15 +428,16 @@ class Supervisor:
 
     def _refresh(self) -> None:
         """Figures that follow from the scheduler's books, and those who wait for its rest."""
-        books, scheduler = self._tools.books, self._scheduler
-        books.waiting(scheduler.waiting_for(scheduler.swap.target) if scheduler.swap else 0)
+        books, records = self._tools.books, self._scheduler.records
+        books.waiting(records.waiting_for(records.swap.target) if records.swap else 0)
         for name in list(books.engines):
-            books.busy(name, scheduler.in_flight(name))
+            books.busy(name, records.in_flight(name))
         self._tools.wards.refresh()
-        books.park({name: (each.error, each.failures) for name, each in scheduler.breaker.parked.items()})
-        if not scheduler.stopping:
+        parked = self._scheduler.breaker.parked
+        books.park({name: (each.error, each.failures) for name, each in parked.items()})
+        if not self._scheduler.stopping:
             _settle(self._waiters[Stop])
-        if scheduler.swap is None:
+        if records.swap is None:
             _settle(self._waiters[Cancel])
 
     def _end(self) -> None:
@@ -426,18 +455,25 @@ class Supervisor:
         return {name: self._card(profile) for name, profile in catalog.profiles.items()}
 
     def _card(self, profile: Profile) -> Known:
-        managed = self._tools.adapter(profile.engine).managed
-        return Known(profile.fingerprint, managed, profile.cannot_run, profile.nearest)
+        policy = self._tools.settings.policy_of(profile.name)
+        return Known(
+            profile.fingerprint,
+            managed=self._tools.adapter(profile.engine).managed,
+            cannot_run=profile.cannot_run,
+            nearest=profile.nearest,
+            pinned=policy.pinned,
+            idle_ttl_s=policy.idle_ttl_s,
+            limit=policy.max_concurrency,
+        )
 
-    def _would_leave(self, comer: Profile) -> tuple[str, ...]:
-        coming = self._scheduler.swap.target if self._scheduler.swap else None
-        leaving = self._scheduler.evictions(comer.name)
-        comes_first = coming not in (None, comer.name) and self._tools.adapter(comer.engine).managed
-        return (*leaving, coming) if comes_first and coming else leaving
-
-    def _occupant(self, name: str) -> fit.Occupant:
-        profile = self._tools.books.started.get(name) or self._profiles.get(name)
-        return fit.Occupant(name, bytes=profile.memory.total_bytes if profile else None)
+    async def _planned(self, name: str) -> tuple[Profile, Plan, Choice | None]:
+        profile = self.catalog.find(name)
+        if error := refusals.of(profile.name, self._card(profile)):
+            raise error
+        await self._needs.read([profile])  # the weights may have come since
+        runs = self._scheduler.records.runs(profile.name)
+        choice = self._scheduler.choice(profile.name, self._tools.clock.monotonic())
+        return profile, self._planner.plan(profile, choice, runs=runs), None if runs else choice
 
 
 def _settle(waiters: list[Waiter], error: SparkdashError | None = None) -> None:
@@ -445,6 +481,13 @@ def _settle(waiters: list[Waiter], error: SparkdashError | None = None) -> None:
         if not waiter.done():
             waiter.set_result(None) if error is None else waiter.set_exception(error)
     waiters.clear()
+
+
+def _total(reader: HostReader) -> int | None:
+    try:
+        return reader.memory().total
+    except SparkdashError:
+        return None
 
 
 def _shutting_down() -> DaemonError:

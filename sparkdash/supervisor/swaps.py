@@ -74,8 +74,10 @@ class Swaps:
         self._order = Order(target, evict, self._tell, self._unwatch, self._resumed(target), scale)
         self._transition = Transition(self._tools, self._order)
         expected_s = self.expected_s(target)
-        first = self._transition.phase
-        books.begin(self._new_id(), effect.target, effect.evict, effect.cause, first, expected_s, self._course(target))
+        first, course = self._transition.phase, self._course(target)
+        books.begin(
+            self._new_id(), effect.target, effect.evict, effect.cause, first, expected_s, course, effect.reasons
+        )
         for engine in evict:
             if engine.state is EngineState.READY:
                 books.move(engine.profile, EngineState.DRAINING)
@@ -144,7 +146,7 @@ class Swaps:
         """What earlier swaps to this launch tell; else those to another launch of its model."""
         if self._store is None or target is None:
             return Course()
-        same, needs = self._store.steps(target.fingerprint), target.memory.total_bytes
+        same, needs = self._store.steps(target.fingerprint), self._tools.needs(target).total_bytes
         return Course(same or self._store.steps(kin(target)), similar=not same, needs=needs)
 
     def _weigh(self, scale: Scale | None, ended: Swap) -> None:
@@ -160,7 +162,7 @@ class Swaps:
         try:
             await transition.run()
         except SparkdashError as error:
-            return SwapFailed(error, self._tools.clock.monotonic())
+            return SwapFailed(error)
         return SwapDone()
 
     def _carried(self, task: asyncio.Task[Move]) -> None:

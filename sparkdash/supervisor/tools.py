@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sparkdash.domain.profile import EngineKind
+from sparkdash.domain.need import Need
+from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
@@ -34,3 +35,5 @@ class Tools:
     owner: str
     """The value of our containers' owner label."""
     adapter: Callable[[EngineKind], EngineAdapter]
+    needs: Callable[[Profile], Need]
+    """What a launch takes; answered at once."""

@@ -32,7 +32,6 @@ from sparkdash.supervisor.load import KILLED_S, Loading
 from sparkdash.supervisor.moves import DrainOver, Evicted, Move, WontStop
 from sparkdash.supervisor.probe import unreachable, version_of
 from sparkdash.supervisor.tools import Tools
-from sparkdash.units import gib
 
 T = TypeVar("T")
 
@@ -111,9 +110,6 @@ class Transition:
         comes_back = self._order.evict or self._tools.books.debts.who  # then it is judged once that has been waited for
         if not comes_back and (short := self._tools.wards.short(target.name)):
             raise short
-        total, needs = self._tools.reader.memory().total, target.memory.total_bytes
-        if needs is not None and needs + reclaim.reserve(self._tools) > total:
-            raise reclaim.does_not_fit(self._tools, target, needs, f"this box has {gib(total)} in all")
         self.phase = began
 
     async def _drain(self) -> None:
@@ -145,7 +141,7 @@ class Transition:
 
     async def _make_room(self, target: Profile) -> None:
         self._enter(SwapPhase.RECLAIM)
-        missing = await reclaim.wait(self._tools, target.memory.total_bytes)
+        missing = await reclaim.wait(self._tools, target)
         self._enter(SwapPhase.PREFLIGHT)
         if short := self._tools.wards.short(target.name):
             raise short

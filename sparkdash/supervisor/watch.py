@@ -94,4 +94,4 @@ class Watch:
 
     def _died(self, profile: Profile, error: EngineError) -> None:
         self._tasks.pop(profile.name, None)
-        self._tell(EngineDied(profile.name, error, self._tools.clock.monotonic()))
+        self._tell(EngineDied(profile.name, error))

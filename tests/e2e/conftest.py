@@ -29,7 +29,6 @@ def tiny(hostfs: Any) -> Any:
             "gpu": False,
             "models": {"target": {"path": str(HERE)}},
             "mounts": hostfs.mounts(HERE),
-            "memory": {"weights_gib": 0.05, "kv_gib": 0, "overhead_gib": 0.05, "source": "a Python that does little"},
             "args": {"max-model-len": 4096, **args},
         }
         return yaml_writer.dump(profile)

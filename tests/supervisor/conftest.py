@@ -356,8 +356,8 @@ class FakeReader:
         """Nothing to release."""
 
 
-def profile(name: str, *, gib: float | None = 40, **facts: Any) -> Profile:
-    """A vLLM profile that needs `gib`."""
+def profile(name: str, *, gib: float | None = 80, **facts: Any) -> Profile:
+    """A vLLM profile that needs `gib`; by default so much that no two fit."""
     need = MemoryNeed(weights_gib=gib, kv_gib=0, overhead_gib=0, source="test") if gib is not None else MemoryNeed()
     given = {
         "engine": EngineKind.VLLM,
@@ -388,6 +388,7 @@ class House:
         given = {
             "engine_ports": PORTS,
             "reserve_gib": 10,
+            "min_dwell_s": 0,
             "drain_s": 60,
             "stop_grace_s": 1,
             "reclaim_s": 30,

@@ -18,7 +18,7 @@ async def test_use_returns_the_plan_at_once_and_the_swap_goes_on_by_itself(house
     await house.supervisor.use("a", cause=SwapCause.USER)
     await house.settled()
     plan = await house.supervisor.use("b", cause=SwapCause.BENCH)
-    assert (plan.profile, plan.evict, plan.needs_bytes) == ("b", ("a",), 40 * 2**30)
+    assert (plan.profile, plan.evict, plan.needs_bytes) == ("b", ("a",), 80 * 2**30)
     await house.settled()
     assert [swap.cause for swap in house.swaps()] == [SwapCause.USER, SwapCause.BENCH]
     assert house.runtime.running() == ["b"]

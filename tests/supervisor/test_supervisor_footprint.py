@@ -52,7 +52,7 @@ async def weighed(house: Any, name: str) -> None:
 
 async def test_what_a_load_takes_is_learned_from_memavailable(house: Any, make_profile: Any, store: Store) -> None:
     """The fake box knows no processes: 40 GiB fell, 40 GiB are learned, and the next load is held against them."""
-    await house.open(make_profile("a"), store=store)
+    await house.open(make_profile("a", gib=40), store=store)
     await weighed(house, "a")
     found = store.footprint(house.supervisor.engines["a"].fingerprint)
     assert found is not None
@@ -63,7 +63,7 @@ async def test_what_a_load_takes_is_learned_from_memavailable(house: Any, make_p
 async def test_what_others_took_meanwhile_is_not_the_engine_s(house: Any, make_profile: Any, store: Store) -> None:
     """A browser that grows by 5 GiB during the load is taken off."""
     house.reader.others = 3 * GIB
-    await house.open(make_profile("a"), store=store)
+    await house.open(make_profile("a", gib=40), store=store)
     asking = house.ask("a")
     await house.loads("a")
     house.reader.others = 8 * GIB
@@ -77,7 +77,7 @@ async def test_what_others_took_meanwhile_is_not_the_engine_s(house: Any, make_p
 
 async def test_the_peak_is_the_dip_below_what_is_left_when_ready(house: Any, make_profile: Any, kept: list[Any], store: Store) -> None:  # fmt: skip
     """6 GiB that were taken for a while and given back count for the peak alone; the curve shows them."""
-    await house.open(make_profile("a"), store=store)
+    await house.open(make_profile("a", gib=40), store=store)
     asking = house.ask("a")
     await house.loads("a")
     house.reader.others = 6 * GIB
@@ -112,7 +112,7 @@ async def test_the_engine_s_own_processes_are_believed_over_the_box_s_noise(
     """NVML tells 39.5 GiB and MemAvailable fell by 40: less than a GiB apart is noise; more is memory no process shows."""
     house.reader.reading = GpuReading(None, {pid("a"): 39 * GIB, pid("b"): 39 * GIB})
     house.reader.own = 39 * GIB + 512 * MIB
-    await house.open(make_profile("a"), make_profile("b", gib=50), store=store)
+    await house.open(make_profile("a", gib=40), make_profile("b", gib=75), store=store)
     await weighed(house, "a")
     found = store.footprint(house.supervisor.engines["a"].fingerprint)
     assert found is not None
@@ -120,7 +120,7 @@ async def test_the_engine_s_own_processes_are_believed_over_the_box_s_noise(
     await weighed(house, "b")
     pinned = store.footprint(house.supervisor.engines["b"].fingerprint)
     assert pinned is not None
-    assert (pinned.steady_bytes, pinned.measure) == (50 * GIB, Measure.AVAILABLE)
+    assert (pinned.steady_bytes, pinned.measure) == (75 * GIB, Measure.AVAILABLE)
 
 
 async def test_host_memory_alone_is_not_what_an_engine_on_the_gpu_holds(
@@ -128,7 +128,7 @@ async def test_host_memory_alone_is_not_what_an_engine_on_the_gpu_holds(
 ) -> None:
     """Where NVML is silent its processes show 2 GiB of 40: that is not learned. An engine without GPU shows all it has."""
     house.reader.own = 2 * GIB
-    await house.open(make_profile("a"), make_profile("cpu", gib=2, gpu=False), store=store)
+    await house.open(make_profile("a", gib=40), make_profile("cpu", gib=2, gpu=False), store=store)
     await weighed(house, "a")
     found = store.footprint(house.supervisor.engines["a"].fingerprint)
     assert found is not None
@@ -143,7 +143,7 @@ async def test_a_long_prompt_has_it_weighed_again(house: Any, make_profile: Any,
     """After 8k computed tokens it holds 3 GiB more; short and cached prompts, and other engines' requests, change nothing."""
     house.reader.reading = GpuReading(None, {pid("a"): GIB})
     house.reader.own = 40 * GIB
-    await house.open(make_profile("a"), store=store)
+    await house.open(make_profile("a", gib=40), store=store)
     await weighed(house, "a")
     fingerprint = house.supervisor.engines["a"].fingerprint
     house.reader.own = 43 * GIB
@@ -169,7 +169,7 @@ async def test_a_long_prompt_has_it_weighed_again(house: Any, make_profile: Any,
 
 async def test_an_engine_started_anew_is_not_the_one_that_was_weighed(house: Any, make_profile: Any, store: Store, kept: list[Any]) -> None:  # fmt: skip
     """A request of the old one that ends late changes nothing."""
-    await house.open(make_profile("a"), store=store)
+    await house.open(make_profile("a", gib=40), store=store)
     await weighed(house, "a")
     await house.runtime.kill("a")
     await house.clock.rest()
@@ -185,7 +185,7 @@ async def test_a_box_that_cannot_be_looked_at_stops_no_start(house: Any, make_pr
         raise HostError("NVML is gone.", code="nvml_failed")
 
     house.reader.gpu = silent
-    await house.open(make_profile("a"), store=store)
+    await house.open(make_profile("a", gib=40), store=store)
     await weighed(house, "a")
     assert kept == []
 

@@ -61,7 +61,7 @@ async def test_the_guard_is_told_who_runs_who_loads_and_who_is_busy(house: Any, 
     asking = house.ask("a")
     await house.loads("a")
     (loading,) = guard.victims
-    assert (loading.profile, loading.serves, loading.bytes) == ("a", False, 40 * GIB)
+    assert (loading.profile, loading.serves, loading.bytes) == ("a", False, 80 * GIB)
     await house.clock.drive(asking.granted())
     (busy,) = guard.victims
     assert (busy.serves, busy.in_flight) == (True, 1)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from sparkdash.domain.need import Need
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import EngineError
+from sparkdash.supervisor.fairness import Patience
+from sparkdash.supervisor.fit import Box
 from sparkdash.supervisor.moves import (
     Adopted,
     Arrive,
@@ -38,24 +41,51 @@ REQUEST = SwapCause.REQUEST
 ERROR = EngineError("It died.", code="engine_crash")
 
 
-def new(*, limit: int = 100) -> Scheduler:
+class Rig:
+    """A scheduler whose time stands still, on a box of which nothing is known: engines run alone."""
+
+    def __init__(self, limit: int) -> None:
+        profiles = {name: Known(f"f-{name}") for name in "abc"}
+        self.scheduler = Scheduler(
+            {**profiles, "far": Known("f-far", managed=False)}, queue_limit=limit, scales=self, patience=Patience()
+        )
+        self.records = self.scheduler.records
+        self.now = 0.0
+
+    def handle(self, move: Move) -> list[Effect]:
+        return self.scheduler.handle(move, self.now)
+
+    @property
+    def stopping(self) -> bool:
+        return self.scheduler.stopping
+
+    def box(self) -> Box:
+        return Box()
+
+    def need(self, profile: str) -> Need:
+        return Need()
+
+    def reload_s(self, profile: str) -> float | None:
+        return None
+
+
+def new(*, limit: int = 100) -> Rig:
     """Three managed profiles, one that is elsewhere, nothing running."""
-    profiles = {name: Known(f"f-{name}") for name in "abc"}
-    return Scheduler({**profiles, "far": Known("f-far", managed=False)}, queue_limit=limit)
+    return Rig(limit)
 
 
-def with_a(*, limit: int = 100) -> Scheduler:
+def with_a(*, limit: int = 100) -> Rig:
     """`a` runs."""
     scheduler = new(limit=limit)
     scheduler.handle(Adopted("a", "f-a"))
     return scheduler
 
 
-def arrive(id_: str, profile: str | None, now: float = 0.0) -> Arrive:
-    return Arrive(id_, profile, now)
+def arrive(id_: str, profile: str | None) -> Arrive:
+    return Arrive(id_, profile)
 
 
-def feed(scheduler: Scheduler, *moves: Move) -> list[Effect]:
+def feed(scheduler: Rig, *moves: Move) -> list[Effect]:
     """The effects of all of them, places left out."""
     effects = [effect for move in moves for effect in scheduler.handle(move)]
     return [effect for effect in effects if not isinstance(effect, Wait)]
@@ -152,17 +182,17 @@ def test_a_failed_swap_refuses_all_of_its_target_and_falls_back_once() -> None:
     """Then the one that ran before, with cause FALLBACK; if that fails too, nothing."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "b"), arrive("2", "b"), Evicted("a"))
-    effects = feed(scheduler, SwapFailed(ERROR, 0.0))
+    effects = feed(scheduler, SwapFailed(ERROR))
     assert effects[:2] == [Refuse("1", ERROR), Refuse("2", ERROR)]
     assert effects[2:] == [BeginSwap("a", (), SwapCause.FALLBACK), Evict(())]
-    assert feed(scheduler, SwapFailed(ERROR, 1.0)) == []
+    assert feed(scheduler, SwapFailed(ERROR)) == []
 
 
 def test_no_fall_back_when_nothing_was_evicted() -> None:
     """The old engine never left: it serves on."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "b"))
-    assert feed(scheduler, SwapFailed(ERROR, 0.0)) == [Refuse("1", ERROR)]
+    assert feed(scheduler, SwapFailed(ERROR)) == [Refuse("1", ERROR)]
     assert feed(scheduler, arrive("2", "a")) == [Grant("2", "a")]
 
 
@@ -170,8 +200,8 @@ def test_who_waits_for_a_third_profile_goes_before_the_fall_back() -> None:
     """Bringing the old one up only to evict it again would cost a swap."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "b"), arrive("2", "c"), Evicted("a"))
-    assert feed(scheduler, SwapFailed(ERROR, 0.0))[1:] == [BeginSwap("c", (), REQUEST), Evict(())]
-    assert feed(scheduler, SwapFailed(ERROR, 0.0))[1:] == [BeginSwap("a", (), SwapCause.FALLBACK), Evict(())]
+    assert feed(scheduler, SwapFailed(ERROR))[1:] == [BeginSwap("c", (), REQUEST), Evict(())]
+    assert feed(scheduler, SwapFailed(ERROR))[1:] == [BeginSwap("a", (), SwapCause.FALLBACK), Evict(())]
 
 
 @pytest.mark.parametrize(
@@ -186,13 +216,15 @@ def test_who_waits_for_a_third_profile_goes_before_the_fall_back() -> None:
 def test_a_failure_is_remembered_until_a_person_a_repair_a_catalog_or_a_minute(release: Move, now: float) -> None:
     """Before that a retry is refused with the cached reason and the seconds that are left."""
     scheduler = new()
-    feed(scheduler, arrive("1", "b"), SwapFailed(ERROR, 0.0))
-    (refused,) = feed(scheduler, arrive("2", "b", 20.0))
+    feed(scheduler, arrive("1", "b"), SwapFailed(ERROR))
+    scheduler.now = 20.0
+    (refused,) = feed(scheduler, arrive("2", "b"))
     assert isinstance(refused, Refuse)
     assert (refused.error.code, refused.error.retry_after) == ("engine_crash", 40.0)
-    feed(scheduler, release, arrive("3", "b", now))
-    assert scheduler.swap is not None
-    assert "3" in scheduler.queue
+    scheduler.now = now
+    feed(scheduler, release, arrive("3", "b"))
+    assert scheduler.records.swap is not None
+    assert "3" in scheduler.records.queue
 
 
 def test_a_newer_wish_replaces_an_older_one() -> None:
@@ -237,7 +269,7 @@ def test_auto_takes_what_runs_when_its_target_failed() -> None:
     """It did not ask for that profile, and need not pay for its failure."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "b"), arrive("2", None), Evicted("a"))
-    assert feed(scheduler, SwapFailed(ERROR, 0.0))[0] == Refuse("1", ERROR)
+    assert feed(scheduler, SwapFailed(ERROR))[0] == Refuse("1", ERROR)
     assert feed(scheduler, SwapDone()) == [Grant("2", "a")]
 
 
@@ -260,7 +292,7 @@ def test_a_died_engine_takes_its_leases_with_it() -> None:
     """Whoever waited for the drain goes on."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "a"), arrive("2", "b"))
-    assert feed(scheduler, EngineDied("a", ERROR, 0.0)) == [Cut(("1",), ERROR), Evict(("a",))]
+    assert feed(scheduler, EngineDied("a", ERROR)) == [Cut(("1",), ERROR), Evict(("a",))]
 
 
 def test_a_full_queue_refuses_misses_and_not_hits() -> None:
@@ -285,9 +317,9 @@ def test_a_hundred_clients_in_turn_cost_as_many_swaps_as_there_are_profiles() ->
     effects = feed(scheduler, *(arrive(str(n), "abc"[n % 3]) for n in range(100)))
     granted: list[str] = []
     swaps = 0
-    while scheduler.swap:
+    while scheduler.records.swap:
         swaps += 1
-        for profile in scheduler.swap.evict:
+        for profile in scheduler.records.swap.evict:
             effects = feed(scheduler, Evicted(profile))
         effects = feed(scheduler, SwapDone())
         batch = [effect.id for effect in effects if isinstance(effect, Grant)]
@@ -300,10 +332,10 @@ def test_a_hundred_clients_in_turn_cost_as_many_swaps_as_there_are_profiles() ->
 def test_no_fall_back_to_a_profile_that_went_away() -> None:
     """Its file was deleted while another load went before the fall back: there is nothing to go back to."""
     scheduler = with_a()
-    feed(scheduler, arrive("1", "b"), arrive("2", "c"), Evicted("a"), SwapFailed(ERROR, 0.0), Cancel())
+    feed(scheduler, arrive("1", "b"), arrive("2", "c"), Evicted("a"), SwapFailed(ERROR), Cancel())
     feed(scheduler, CatalogRead({"b": Known("f-b"), "c": Known("f-c")}))
     assert feed(scheduler, SwapCancelled()) == []
-    assert scheduler.swap is None
+    assert scheduler.records.swap is None
 
 
 def test_a_stop_that_comes_as_the_load_succeeds_stops_what_came_up() -> None:
@@ -314,4 +346,4 @@ def test_a_stop_that_comes_as_the_load_succeeds_stops_what_came_up() -> None:
     assert scheduler.stopping
     feed(scheduler, Evicted("b"), SwapDone())
     assert not scheduler.stopping
-    assert scheduler.residents == {}
+    assert scheduler.records.residents == {}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from sparkdash.domain.need import Basis, Need, Term
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import EngineError
+from sparkdash.supervisor.fairness import Patience
+from sparkdash.supervisor.fit import Box
 from sparkdash.supervisor.moves import (
     Arrive,
     BeginSwap,
@@ -17,6 +18,7 @@ from sparkdash.supervisor.moves import (
     CancelSwap,
     CatalogRead,
     Cut,
+    Decline,
     DrainOver,
     Effect,
     EngineDied,
@@ -26,48 +28,85 @@ from sparkdash.supervisor.moves import (
     Known,
     Leave,
     Move,
+    Preload,
     Refuse,
     Release,
     Stop,
     SwapCancelled,
     SwapDone,
     SwapFailed,
+    Tick,
     Use,
     Wait,
     WontStop,
 )
 from sparkdash.supervisor.scheduler import Scheduler
+from sparkdash.units import GIB
 
+RESERVE = 10 * GIB
+TOTAL = 128 * GIB
+MINE = 120 * GIB
+"""What is available while no engine runs and others take their usual share."""
+SIZES = {"a": 80, "b": 60, "c": 40, "pinned": 60}
+"""GiB, as learned; what is not here is not known."""
 PROFILES = {
-    "a": Known("fa"),
-    "b": Known("fb"),
+    "a": Known("fa", idle_ttl_s=600),
+    "b": Known("fb", limit=4),
     "c": Known("fc"),
+    "pinned": Known("fp", pinned=True),
+    "unknown": Known("fu"),
     "remote": Known("fr", managed=False),
     "broken": Known("fx", cannot_run="no such head"),
 }
 NAMES = st.sampled_from(sorted(PROFILES))
-WANTED = st.sampled_from(["a", "b", "c", "a", "b", "c", "remote", "remote", "broken", None])
+WANTED = st.sampled_from(["a", "b", "c", "a", "b", "c", "pinned", "unknown", "remote", "broken", None])
 ERROR = EngineError("It died.", code="engine_crash")
 LIMIT = 6
+PATIENCE = Patience(min_dwell_s=30, max_wait_s=300)
+PERSON = (SwapCause.USER, SwapCause.BENCH)
 
 
 class Machine(RuleBasedStateMachine):
-    """Plays the actor: carries effects out, and keeps books of its own to compare with."""
+    """Plays the actor: carries effects out, and keeps books of its own to compare with. It is the box, too."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.scheduler = Scheduler(PROFILES, queue_limit=LIMIT)
+        self.scheduler = Scheduler(PROFILES, queue_limit=LIMIT, scales=self, patience=PATIENCE)
         self.now = 0.0
         self.count = 0
         self.known = PROFILES
         self.waiting: dict[str, str | None] = {}
         """Ids in order of arrival, with what they asked for."""
+        self.since: dict[str, float] = {}
         self.leased: dict[str, str] = {}
         self.running: set[str] = set()
+        self.stuck: set[str] = set()
+        self.others = 0
+        """Bytes that strangers took beyond their usual share."""
         self.swap: BeginSwap | None = None
         self.may_stop = False
         self.cancelling = False
         self.wished: str | None = None
+
+    # The box.
+
+    def box(self) -> Box:
+        held = sum(self.size(name) or 0 for name in self.running | self.stuck)
+        return Box(TOTAL, MINE - held - self.others, RESERVE)
+
+    def need(self, profile: str) -> Need:
+        size = self.size(profile)
+        terms = (Term(name="steady", bytes=size, source="test"),)
+        return Need() if size is None else Need(basis=Basis.LEARNED, terms=terms)
+
+    def reload_s(self, profile: str) -> float | None:
+        return float(SIZES.get(profile, 0)) or None
+
+    def size(self, profile: str) -> int | None:
+        """Bytes; None: not known. What is elsewhere takes nothing."""
+        if profile == "remote":
+            return 0
+        return SIZES[profile] * GIB if profile in SIZES else None
 
     # The actor's half.
 
@@ -78,13 +117,19 @@ class Machine(RuleBasedStateMachine):
             self.wished = None
         if isinstance(move, SwapDone | SwapFailed | SwapCancelled):
             self.swap, self.may_stop, self.cancelling = None, False, False
-        for effect in self.scheduler.handle(move):
-            self.carry_out(effect, batch)
+        effects = self.scheduler.handle(move, self.now)
+        for effect in effects:
+            self.carry_out(effect)
+        for effect in effects:
+            if isinstance(effect, Grant) and effect.profile != batch:
+                self.nobody_was_overtaken(effect)
 
-    def carry_out(self, effect: Effect, batch: str | None) -> None:
+    def carry_out(self, effect: Effect) -> None:
         match effect:
             case Grant(id=id_, profile=profile):
-                self.granted(id_, profile, batch)
+                self.granted(id_, profile)
+            case Decline(profile=profile):
+                self.wished = None if self.wished == profile else self.wished
             case Refuse(id=id_):
                 assert id_ in self.waiting, "only one who waits is refused"
                 del self.waiting[id_]
@@ -106,44 +151,87 @@ class Machine(RuleBasedStateMachine):
                 for id_ in ids:
                     del self.leased[id_]
 
-    def granted(self, id_: str, profile: str, batch: str | None) -> None:
+    def granted(self, id_: str, profile: str) -> None:
         assert id_ in self.waiting, "only one who waits is granted, and once"
         assert profile in self.running, "only a running engine is granted"
         assert self.waiting[id_] in (profile, None)
-        if profile != batch:
-            for older in self.older_than(id_):
-                wants = self.waiting[older]
-                assert wants in (profile, None, "remote") or profile == "remote", "an older miss goes first"
         del self.waiting[id_]
         self.leased[id_] = profile
 
-    def older_than(self, id_: str) -> Iterable[str]:
-        for other in self.waiting:
-            if other == id_:
-                return
-            yield other
+    def nobody_was_overtaken(self, grant: Grant) -> None:
+        """Whoever has waited as long as anyone may, and was there before, has its engine left alone."""
+        for id_, wants in self.waiting.items():
+            overdue = self.since[id_] <= self.since[grant.id] and self.now - self.since[id_] >= PATIENCE.max_wait_s
+            if overdue and wants is not None and wants not in self.running and int(id_) < int(grant.id):
+                choice = self.scheduler.choice(wants, self.now, person=False)
+                assert choice.refused or grant.profile not in choice.names, "its turn was over"
 
     def began(self, swap: BeginSwap) -> None:
         assert self.swap is None, "never two swaps at once"
         assert swap.target in (None, *self.known), "nobody can start what is no longer there"
+        assert set(swap.reasons) == set(swap.evict), "nobody leaves without a reason"
         wanted = {*self.waiting.values(), self.wished}
+        offered = swap.cause in (SwapCause.FALLBACK, SwapCause.PRELOAD)
         follows = None in self.waiting.values()
-        assert swap.target is None or swap.cause is SwapCause.FALLBACK or follows or swap.target in wanted, "for nobody"
-        if swap.cause is SwapCause.REQUEST:
-            oldest = next(w for w in self.waiting.values() if w not in self.running or w in swap.evict)
-            assert oldest in (swap.target, None), "the oldest miss chooses"
+        assert swap.target is None or offered or follows or swap.target in wanted, "for nobody"
         assert swap.target not in self.running or swap.target in swap.evict
+        if swap.cause not in PERSON:
+            others = set(swap.evict) & set(self.known) - {swap.target}
+            assert not any(self.known[name].pinned for name in others), "pinned is pinned"
+        if offered:
+            assert not swap.evict, "an offer evicts nobody"
+        if swap.cause is SwapCause.IDLE:
+            assert not set(swap.evict) & {*self.leased.values(), *self.waiting.values()}, "somebody uses it"
+        if swap.cause is SwapCause.REQUEST:
+            overdue = [w for i, w in self.waiting.items() if self.now - self.since[i] >= PATIENCE.max_wait_s]
+            missed = [w for w in overdue if w is not None and w not in self.running]
+            assert not missed or follows or swap.target == missed[0], "who has waited longest goes first"
+        self.there_is_room(swap)
         self.swap = swap
+
+    def there_is_room(self, swap: BeginSwap) -> None:
+        """What comes fits into what will be available, and with all that stays into the box."""
+        if swap.target in (None, "remote"):
+            return
+        assert swap.target is not None
+        stay = (self.running | self.stuck) - set(swap.evict) - {"remote"}
+        sizes = [self.size(name) for name in (*stay, swap.target)]
+        if None in sizes:
+            assert not stay, "an unknown need runs alone"
+            return
+        freed = sum(self.size(name) or 0 for name in swap.evict)
+        available = self.box().available
+        assert available is not None
+        reserve = RESERVE if stay else 0  # one that runs alone, as it did before, may use it
+        assert available + freed - (self.size(swap.target) or 0) >= reserve or "unknown" in swap.evict
+        assert sum(size or 0 for size in sizes) <= TOTAL - reserve
 
     # What clients, people and engines do.
 
-    @rule(wanted=st.lists(WANTED, min_size=1, max_size=4), wait=st.sampled_from([0, 1, 40]))
-    def arrive(self, wanted: list[str | None], wait: float) -> None:
+    @rule(wanted=st.lists(WANTED, min_size=1, max_size=4), wait=st.sampled_from([0, 1, 40, 400]), batch=st.booleans())
+    def arrive(self, wanted: list[str | None], wait: float, batch: bool) -> None:
         self.now += wait
         for profile in wanted:
             self.count += 1
             self.waiting[str(self.count)] = profile
-            self.send(Arrive(str(self.count), profile, self.now))
+            self.since[str(self.count)] = self.now
+            self.send(Arrive(str(self.count), profile, batch))
+
+    @precondition(lambda self: self.scheduler.due is not None)
+    @rule()
+    def tick(self) -> None:
+        assert self.scheduler.due is not None
+        assert self.scheduler.due > self.now, "time that has come is not waited for"
+        self.now = self.scheduler.due
+        self.send(Tick())
+
+    @rule(names=st.lists(NAMES, max_size=3))
+    def preload(self, names: list[str]) -> None:
+        self.send(Preload(tuple(names)))
+
+    @rule(gib=st.sampled_from([0, 5, 40]))
+    def strangers(self, gib: int) -> None:
+        self.others = gib * GIB
 
     @precondition(lambda self: self.leased)
     @rule(data=st.data())
@@ -196,7 +284,7 @@ class Machine(RuleBasedStateMachine):
     def die(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.running)))
         self.running.discard(name)
-        self.send(EngineDied(name, ERROR, self.now))
+        self.send(EngineDied(name, ERROR))
 
     @precondition(lambda self: self.swap)
     @rule()
@@ -211,6 +299,7 @@ class Machine(RuleBasedStateMachine):
         assert self.swap
         for name in self.swap.evict:
             self.running.discard(name)
+            self.stuck.discard(name)
             self.send(Evicted(name))
 
     @precondition(lambda self: self.may_stop)
@@ -219,22 +308,24 @@ class Machine(RuleBasedStateMachine):
         assert self.swap
         for name in self.swap.evict:
             if name in self.running:
-                self.send(WontStop(name))
                 self.running.discard(name)
-        self.send(SwapFailed(ERROR, self.now))
+                self.stuck.add(name)
+                self.send(WontStop(name))
+        self.send(SwapFailed(ERROR))
 
-    @precondition(lambda self: self.may_stop and not set(self.swap.evict) & self.running)
+    @precondition(lambda self: self.may_stop and not set(self.swap.evict) & (self.running | self.stuck))
     @rule()
     def succeed(self) -> None:
         assert self.swap
         if self.swap.target is not None:
             self.running.add(self.swap.target)
+            self.stuck.discard(self.swap.target)
         self.send(SwapDone())
 
     @precondition(lambda self: self.swap)
     @rule()
     def fail(self) -> None:
-        self.send(SwapFailed(ERROR, self.now))
+        self.send(SwapFailed(ERROR))
 
     @precondition(lambda self: self.cancelling)
     @rule()
@@ -245,23 +336,28 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def books_agree(self) -> None:
-        assert self.scheduler.leases == self.leased
-        assert {t for t in self.scheduler.queue if t != "(use)"} == set(self.waiting), "no ticket is lost"
-        assert (self.scheduler.swap is None) == (self.swap is None)
-        assert {n for n, r in self.scheduler.residents.items() if r.ready} == self.running
+        records = self.scheduler.records
+        assert {id_: held.profile for id_, held in records.leases.items()} == self.leased
+        assert {t for t in records.queue if t != "(use)"} == set(self.waiting), "no ticket is lost"
+        assert (records.swap is None) == (self.swap is None)
+        assert {n for n, r in records.residents.items() if r.ready} == self.running
+        assert {n for n, r in records.residents.items() if not r.ready} == self.stuck, "no engine is forgotten"
 
     @invariant()
-    def one_managed_resident(self) -> None:
-        assert len(self.running - {"remote"}) <= 1
+    def all_of_them_fit(self) -> None:
+        sizes = [self.size(name) for name in self.running - {"remote"}]
+        assert len(sizes) <= 1 or None not in sizes, "an unknown need runs alone"
+        assert sum(size or 0 for size in sizes) <= TOTAL - RESERVE
 
     @invariant()
     def nobody_waits_for_nothing(self) -> None:
-        assert not self.waiting or self.swap, "who waits, waits for a swap"
+        assert not self.waiting or self.swap or self.scheduler.due, "who waits, waits for a swap or for a time"
 
     @invariant()
     def a_drain_is_for_somebody(self) -> None:
         swap = self.swap
-        if swap and not self.may_stop and not self.cancelling and swap.cause is not SwapCause.FALLBACK:
+        offered = swap and swap.cause in (SwapCause.FALLBACK, SwapCause.PRELOAD)
+        if swap and not self.may_stop and not self.cancelling and not offered:
             wanted = {*self.waiting.values(), self.wished}
             assert swap.target is None or swap.target in wanted or None in self.waiting.values(), (
                 "nobody wants it any more"
@@ -278,8 +374,10 @@ class Machine(RuleBasedStateMachine):
                 del self.leased[id_]
                 self.send(Leave(id_))
             if self.swap is None:
-                break
-            if self.cancelling:
+                if not self.waiting:
+                    break
+                self.tick()
+            elif self.cancelling:
                 self.give_up()
             else:
                 self.stopped()
@@ -287,5 +385,5 @@ class Machine(RuleBasedStateMachine):
         assert not self.waiting, "no ticket waits for ever"
 
 
-Machine.TestCase.settings = settings(max_examples=120, stateful_step_count=50, deadline=None, database=None)
+Machine.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None, database=None)
 TestScheduler = Machine.TestCase

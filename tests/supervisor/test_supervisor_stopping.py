@@ -68,7 +68,7 @@ async def test_without_a_need_a_start_into_missing_memory_is_not_risked(house: A
 
 async def test_what_fits_without_the_missing_memory_starts_after_a_short_wait(house: Any, make_profile: Any) -> None:
     """With a warning that has the figures; nobody waits five minutes for memory that is not needed."""
-    await house.open(make_profile("leaky", gib=60), make_profile("small", gib=20), reclaim_s=300)
+    await house.open(make_profile("leaky", gib=95), make_profile("small", gib=20), reclaim_s=300)
     await house.leased("leaky")
     house.reader.leaks["leaky"] = int(12.4 * GIB)
     began = house.clock.time
@@ -77,7 +77,7 @@ async def test_what_fits_without_the_missing_memory_starts_after_a_short_wait(ho
     assert house.clock.time - began < 20
     (notice,) = house.notices()
     assert notice.code == "memory_not_returned"
-    assert "12.4 GiB of 60.0 GiB not returned by leaky" in notice.text
+    assert "12.4 GiB of 95.0 GiB not returned by leaky" in notice.text
 
 
 async def test_a_stop_tells_what_did_not_come_back(house: Any, make_profile: Any) -> None:

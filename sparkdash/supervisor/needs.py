@@ -1,0 +1,46 @@
+"""What a launch takes of the memory: the one place that is asked.
+
+Owns: which source is believed, and the estimates at hand. What was learned on this box goes before what is estimated;
+an estimate starts from what the profile declares. Must not know how either is found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from sparkdash.catalog import weights
+from sparkdash.domain import footprint
+from sparkdash.domain.footprint import Footprint
+from sparkdash.domain.need import Need
+from sparkdash.domain.profile import Profile
+from sparkdash.engines.estimate import estimate
+
+
+class Needs:
+    """Answers at once, from memory; weights are read only by `read`, in a thread."""
+
+    def __init__(
+        self, learned: Callable[[str], Footprint | None], hf_home: Path, box_bytes: Callable[[], int | None]
+    ) -> None:
+        self._learned = learned
+        self._hf_home = hf_home
+        self._box_bytes = box_bytes
+        self._estimates: dict[str, Need] = {}
+        """By fingerprint."""
+
+    def of(self, profile: Profile) -> Need:
+        """The need of this launch; terms that nobody knows are None."""
+        if seen := self._learned(profile.fingerprint):
+            return footprint.need(seen)
+        found = self._estimates.get(profile.fingerprint)
+        return found or self._estimates.setdefault(profile.fingerprint, estimate(profile, {}, self._box_bytes()))
+
+    async def read(self, profiles: Iterable[Profile]) -> None:
+        """Look at the weights of these profiles, as they lie on the disk now."""
+        self._estimates.update(await asyncio.to_thread(self._estimated, list(profiles)))
+
+    def _estimated(self, profiles: Iterable[Profile]) -> dict[str, Need]:
+        box = self._box_bytes()
+        return {p.fingerprint: estimate(p, weights.of_profile(p, self._hf_home), box) for p in profiles}

@@ -1,0 +1,72 @@
+"""What decisions and people ask of the box: needs, memory, times; and the plan that is made of them.
+
+Owns: the answers to the scheduler's questions (`Scales`), and Plan. Must not decide anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sparkdash.domain.need import Need
+from sparkdash.domain.profile import Profile
+from sparkdash.domain.swap import Plan
+from sparkdash.errors import SparkdashError
+from sparkdash.supervisor import reclaim
+from sparkdash.supervisor.fit import Box, Choice
+from sparkdash.supervisor.tools import Tools
+
+
+class Planner:
+    """One for the supervisor's life. `profiles` are those that the scheduler knows, `expected_s` is learned."""
+
+    def __init__(
+        self,
+        tools: Tools,
+        profiles: Callable[[], Mapping[str, Profile]],
+        expected_s: Callable[[Profile | None], float | None],
+    ) -> None:
+        self._tools = tools
+        self._profiles = profiles
+        self._expected_s = expected_s
+
+    def box(self) -> Box:
+        """See Scales. A box that does not tell its memory has engines run alone."""
+        reserve = reclaim.reserve(self._tools)
+        try:
+            memory = self._tools.reader.memory()
+        except SparkdashError:
+            return Box(reserve=reserve)
+        debts = self._tools.books.debts
+        late = self._tools.clock.monotonic() >= debts.at + self._tools.settings.reclaim_s
+        missing = debts.missing(memory.available)
+        coming = 0 if late or missing is None else missing
+        return Box(memory.total, memory.available + coming, reserve, owed=missing != 0)
+
+    def need(self, profile: str) -> Need:
+        """See Scales."""
+        found = self._profile(profile)
+        return self._tools.needs(found) if found else Need()
+
+    def reload_s(self, profile: str) -> float | None:
+        """See Scales."""
+        return self._expected_s(self._profiles().get(profile))
+
+    def plan(self, profile: Profile, choice: Choice, *, runs: bool) -> Plan:
+        """What using this profile would do; `choice` is the scheduler's. `runs`: it does already."""
+        box, need = self.box(), self._tools.needs(profile)
+        return Plan(
+            profile=profile.name,
+            evict=() if runs else choice.names,
+            reasons={} if runs else {one.profile: one.reason for one in choice.leaving},
+            need=need,
+            needs_bytes=need.room_bytes,
+            now_bytes=box.available,
+            reserve_bytes=box.reserve,
+            available_bytes=choice.available,
+            fits=True if runs else choice.fits,
+            expected_s=0.0 if runs else self._expected_s(profile),
+        )
+
+    def _profile(self, name: str) -> Profile | None:
+        """As it was started, whatever its file says now."""
+        return self._tools.books.started.get(name) or self._profiles().get(name)
