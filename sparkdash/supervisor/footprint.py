@@ -144,7 +144,8 @@ class Footprints:
     async def weigh(self, scale: Scale, id_: str, engine: Engine) -> None:
         """The engine is ready: measure and keep."""
         with _harmless(engine.profile):
-            if seen := await scale.after(id_, engine):
+            seen = await scale.after(id_, engine)
+            if seen and self._still(engine):  # one that was stopped meanwhile held less and less
                 self._keep(scale, engine, seen, LONG_PROMPT // 2)
 
     def worth_a_look(self, request: Request) -> bool:
@@ -163,7 +164,7 @@ class Footprints:
         self._busy.add(request.profile)
         with _harmless(engine.profile):
             grown = await scale.grown(engine)
-            if grown is not None:
+            if grown is not None and self._still(engine):
                 after = max(seen.after_prompt_bytes or 0, (seen.steady_bytes or 0) + grown)
                 self._keep(scale, engine, seen.model_copy(update={"after_prompt_bytes": after}), _computed(request))
         self._busy.discard(request.profile)
@@ -174,9 +175,11 @@ class Footprints:
             self._store.record_load(seen, engine.profile, engine.fingerprint)
 
     def _still(self, engine: Engine) -> bool:
-        """Is it this incarnation that runs?"""
+        """Is it this incarnation that runs, and all of it?"""
         now = self._tools.books.engines.get(engine.profile)
-        return now is not None and _holds(now) and (now.ready_at, now.container) == (engine.ready_at, engine.container)
+        if now is None or now.state not in (EngineState.READY, EngineState.DRAINING):
+            return False
+        return (now.ready_at, now.container) == (engine.ready_at, engine.container)
 
 
 @contextmanager

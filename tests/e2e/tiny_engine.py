@@ -14,6 +14,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 RUNNING: set[int] = set()
+HELD: list[bytearray] = []
+"""Memory that is really taken, page by page."""
+LONG = 8192
+"""Words of a prompt from which it holds `--grow-mib` more."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -21,6 +25,7 @@ class Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     names: tuple[str, ...] = ()
+    grow_mib = 0
 
     def log_message(self, *args: Any) -> None:
         """Quiet."""
@@ -49,13 +54,16 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(404, json.dumps({"error": {"message": "no such model", "code": 404}}).encode())
             return
         count = body.get("max_tokens") or 8
+        self.words = sum(len(message["content"].split()) for message in body["messages"])
+        if self.words >= LONG:
+            hold(self.grow_mib)
         RUNNING.add(id(self))
         try:
             if body.get("stream"):
                 self.stream(body["model"], count)
             else:
                 message = {"role": "assistant", "content": self.names[0]}
-                usage = {"prompt_tokens": 3, "completion_tokens": count, "total_tokens": 3 + count}
+                usage = {"prompt_tokens": self.words, "completion_tokens": count, "total_tokens": self.words + count}
                 choice = {"index": 0, "message": message, "finish_reason": "length"}
                 self.answer(200, json.dumps({"id": "x", "object": "chat.completion", "created": 0,
                     "model": body["model"], "choices": [choice], "usage": usage}).encode())  # fmt: skip
@@ -74,7 +82,7 @@ class Handler(BaseHTTPRequestHandler):
             self.event({"id": "x", "object": "chat.completion.chunk", "created": 0, "model": model,
                         "choices": [choice if index else choice | {"delta": choice["delta"] | {"role": "assistant"}}]})  # fmt: skip
             time.sleep(0.005)  # the pace of the stream, not a synchronisation
-        usage = {"prompt_tokens": 3, "completion_tokens": count, "total_tokens": 3 + count}
+        usage = {"prompt_tokens": self.words, "completion_tokens": count, "total_tokens": self.words + count}
         self.event({"id": "x", "object": "chat.completion.chunk", "created": 0, "model": model, "choices": [],
                     "usage": usage})  # fmt: skip
         self.chunk(b"data: [DONE]\n\n")
@@ -91,6 +99,11 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
 
+def hold(mib: int) -> None:
+    """Take this much memory for good; written to, or the kernel would only promise it."""
+    HELD.append(bytearray(b"x") * (mib << 20))
+
+
 def main() -> None:
     """Read vLLM's flags and serve; `--die` and `--hang` are the zoo's."""
     flags = argparse.ArgumentParser()
@@ -99,11 +112,15 @@ def main() -> None:
     flags.add_argument("--served-model-name", nargs="+", default=["tiny"])
     flags.add_argument("--die", action="store_true")
     flags.add_argument("--hang", action="store_true")
+    flags.add_argument("--hold-mib", type=int, default=0)
+    flags.add_argument("--grow-mib", type=int, default=0)
     given, _ = flags.parse_known_args()
     if given.die:
         sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
     if given.hang:
         time.sleep(3600)
+    hold(given.hold_mib)
+    Handler.grow_mib = given.grow_mib
     Handler.names = tuple(given.served_model_name)
     server = ThreadingHTTPServer((given.host, given.port), Handler)
     print("INFO: Application startup complete.", flush=True)

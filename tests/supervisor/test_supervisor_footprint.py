@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from typing import Any
 
 import pytest
 
+from sparkdash.domain.engine import EngineState
 from sparkdash.domain.footprint import LONG_PROMPT, Measure
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.errors import HostError
@@ -176,6 +178,30 @@ async def test_an_engine_started_anew_is_not_the_one_that_was_weighed(house: Any
     house.supervisor.served(request("a", 10 * LONG_PROMPT))
     await house.clock.rest()
     assert len(kept) == 1
+
+
+async def test_an_engine_that_is_stopped_while_it_is_weighed_teaches_nothing(
+    house: Any, make_profile: Any, store: Store, kept: list[Any]
+) -> None:
+    """Half of its memory may be back by then."""
+    told = asyncio.Event()
+
+    async def slow() -> GpuReading:
+        if house.state("a") is EngineState.READY:
+            await told.wait()
+        return GpuReading(None)
+
+    house.reader.gpu = slow
+    await house.open(make_profile("a"), store=store)
+    await weighed(house, "a")
+    house.reader.blind = True
+    stopping = asyncio.ensure_future(house.supervisor.stop("a"))
+    await house.clock.rest()
+    assert house.state("a") is not EngineState.READY
+    told.set()
+    await house.clock.drive(stopping)
+    await house.clock.rest()
+    assert kept == []
 
 
 async def test_a_box_that_cannot_be_looked_at_stops_no_start(house: Any, make_profile: Any, store: Store, kept: list[Any]) -> None:  # fmt: skip
