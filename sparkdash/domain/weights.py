@@ -38,11 +38,11 @@ class KvLayers(Frozen):
     state_bytes: int | None = Field(default=None, ge=0)
     """Of a linear layer; None is unknown."""
 
-    def bytes(self, tokens: int, sequences: int, key_bits: float, value_bits: float) -> int | None:
-        """What these layers keep of `tokens` tokens, shared by `sequences` sequences."""
+    def bytes(self, tokens: int, sequences: int, key_bits: float, value_bits: float, step: int = 0) -> int | None:
+        """What these layers keep of `tokens` tokens, shared by `sequences` sequences; a window also holds those of one step."""
         if self.kind is Attention.LINEAR:
             return None if self.state_bytes is None else self.layers * self.state_bytes * sequences
-        held = min(tokens, self.window * sequences) if self.window else tokens
+        held = min(tokens, self.window * sequences + step) if self.window else tokens
         return int(self.layers * held * (self.key_elements * key_bits + self.value_elements * value_bits) / 8)
 
 
@@ -112,14 +112,22 @@ class WeightFacts(Frozen):
         return len(self.kv) > 1
 
     def kv_bytes(
-        self, tokens: int, sequences: int = 1, key_bits: float = BF16_BITS, value_bits: float | None = None
+        self,
+        tokens: int,
+        sequences: int = 1,
+        key_bits: float = BF16_BITS,
+        value_bits: float | None = None,
+        *,
+        step: int = 0,
     ) -> int | None:
         """The KV cache for `tokens` tokens in all, held by `sequences` sequences; None while a layer's kind is unknown.
+
+        `step` is how many tokens an engine computes at once: they enter a window before older ones leave it.
 
         Per full layer 2 x KV heads x head size x bytes a token; a sliding layer stops at its window, a linear one keeps
         its state (vLLM's FullAttentionSpec, SlidingWindowSpec and MambaSpec in v1/kv_cache_interface.py).
         """
-        sizes = [layer.bytes(tokens, sequences, key_bits, value_bits or key_bits) for layer in self.kv]
+        sizes = [layer.bytes(tokens, sequences, key_bits, value_bits or key_bits, step) for layer in self.kv]
         known = [size for size in sizes if size is not None]
         return sum(known) if sizes and len(known) == len(sizes) else None
 

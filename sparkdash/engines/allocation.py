@@ -30,6 +30,9 @@ VLLM_BLOCK = 16
 TRTLLM_SHARE = 0.9
 """free_gpu_memory_fraction where it is not given: TensorRT-LLM's KvCacheConfig."""
 
+LLAMACPP_STEP = 512
+"""--ubatch-size where it is not given (llama.cpp's common.h)."""
+
 _WAYS = (("tensor-parallel-size", "tp-size", "tp"), ("pipeline-parallel-size", "pp-size", "pp"))
 """Flags that spread weights and KV cache over devices, by their synonyms."""
 
@@ -215,7 +218,7 @@ def _cache(profile: Profile, facts: Facts, held: int, why: str) -> Term:
     if width is None:
         return Term(name="kv", source=f"{why}, but not how many bits an element of this KV cache's dtype has")
     sequences = count(lookup(profile.args, "max-num-seqs", "max-running-requests", "parallel", "np")) or 1
-    size = target.kv_bytes(held, sequences, *width)
+    size = target.kv_bytes(held, sequences, *width, step=_step(profile))
     if size is None:
         return Term(name="kv", source=f"{why}, but not what the layers of {target.architecture} keep of a token")
     boxes = f" over {profile.nodes} boxes" if profile.nodes > 1 else ""
@@ -223,6 +226,13 @@ def _cache(profile: Profile, facts: Facts, held: int, why: str) -> Term:
     widths = "/".join(f"{one:g}" for one in dict.fromkeys(width))
     source = f"{why}: {tokens(held)} tokens, {widths} bits, {kinds} layers{boxes}"
     return Term(name="kv", bytes=ceil(size / profile.nodes), source=source)
+
+
+def _step(profile: Profile) -> int:
+    """Tokens that the engine computes at once."""
+    if profile.engine is EngineKind.LLAMACPP:
+        return count(lookup(profile.args, "ubatch-size", "ub")) or LLAMACPP_STEP
+    return count(lookup(profile.args, "max-num-batched-tokens", "chunked-prefill-size")) or 0
 
 
 def _mapping(value: ArgValue) -> dict[str, Any]:

@@ -23,8 +23,10 @@ EACH = 32768
 """Tokens of KV cache for each of them, where the box has room."""
 SHARE = 0.85
 """The most that owners get: vllm-project/recipes PR#632."""
+STEP = 8192
+"""Tokens computed at once: owners of a Spark give 4096 to 8192; 65536 kills the box (AEON-7/vllm-dflash#1)."""
 MARGIN = 1.15
-"""Over the plain product: engines pad blocks, and a window also holds the tokens of one step."""
+"""Over the plain product: engines pad the blocks of hybrid models."""
 SHORTEST = 4096
 FAST_LOADER = (0, 22)
 """fastsafetensors came with vLLM's own dependencies by then."""
@@ -120,6 +122,8 @@ def _vllm(proposal: Proposal, facts: WeightFacts, room: Room | None, box: Box) -
         "NVIDIA's recipes for a Spark; a cache sized in bytes switches vLLM's own limits off, so keep it at 16 or less."
     )
     proposal.arg("max-num-seqs", SEQUENCES, why)
+    why = "A prompt is computed in steps of so many tokens. Larger steps take memory that nobody has counted."
+    proposal.arg("max-num-batched-tokens", STEP, why)
     _backend(proposal, facts)
     _loader(proposal, facts, box)
     if facts.mtp:
@@ -212,7 +216,7 @@ def _room(facts: WeightFacts, box: Box, wish: Wish) -> Room | None:
 def _cache(facts: WeightFacts, held: int) -> int | None:
     """Bytes for that many tokens, the margin included, in whole GiB."""
     bits = _bits(facts)
-    size = facts.kv_bytes(held, SEQUENCES, bits)
+    size = facts.kv_bytes(held, SEQUENCES, bits, step=STEP)
     return None if size is None else max(1, ceil(size * MARGIN / GIB)) * GIB
 
 
