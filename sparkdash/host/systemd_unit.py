@@ -14,11 +14,16 @@ KEPT = (
     "SPARKDASH_CONFIG_DIR",
     "SPARKDASH_STATE_DIR",
     "SPARKDASH_RUNTIME_DIR",
+    "SPARKDASH_HOST",
+    "SPARKDASH_PORT",
+    "SPARKDASH_RUNTIME",
+    "CONTAINERS_CONF",
+    "DOCKER_HOST",
     "XDG_CONFIG_HOME",
     "XDG_STATE_HOME",
     "XDG_CACHE_HOME",
 )
-"""Variables that say where things are. The user manager does not know the shell's, and the daemon must agree with it."""
+"""Variables that say where and what things are. The user manager does not know the shell's, and the daemon must agree with it."""
 
 
 def text(command: Sequence[str], environment_file: Path, environ: Mapping[str, str]) -> str:

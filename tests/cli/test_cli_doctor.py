@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -74,3 +75,32 @@ def test_evidence_is_folded_and_a_cure_stays_one_line(columns: int) -> None:
     shown = list(lines(found, columns))
     assert [line for line in shown if len(line) > columns] == [f"         fix: {fix.strip()}"]
     assert shown[-1] == "1 fail"
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        pytest.param(None, "podman is not installed.", id="missing"),
+        pytest.param("echo 'Error: cannot setup namespace' >&2; exit 125", "cannot setup namespace", id="125"),
+        pytest.param("exit 127", "fails: status 127", id="127"),
+        pytest.param("echo '{\"host\": '", "fails: status 0", id="half an answer"),
+        pytest.param("echo '[]'", "fails: status 0", id="another shape"),
+        pytest.param("kill -9 $$", "fails: status -9", id="killed"),
+    ],
+)
+def test_a_podman_that_misbehaves_is_a_finding(
+    sparkdash: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, told: str
+) -> None:
+    """A real program on PATH, in every way that podman has been seen to fail; the checks that need it say so."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    if script is not None:
+        (folder / "podman").write_text(f"#!/bin/sh\n{script}\n")
+        (folder / "podman").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+    found = sparkdash("doctor", "podman", "images", "--json")
+    assert found.code == 5
+    podman, images = found.json()["findings"]
+    assert (podman["status"], images["status"]) == ("fail", "unknown")
+    assert told in podman["evidence"]
+    assert podman["fix"]

@@ -94,7 +94,7 @@ def swap(facts: Facts) -> Iterator[Said]:
     "oom-guard", "Something ends a process before memory is gone, also while sparkdash does not run.", reads=(NAMES,)
 )
 def oom_guard(facts: Facts) -> Iterator[Said]:
-    """By the names of running processes."""
+    """By the names of running processes; sparkdash's own guard, which sees the GPU's memory, lives as long as its daemon."""
     running = {name.strip() for name in facts.matching(NAMES).values()}
     if "earlyoom" in running:
         yield ok("earlyoom runs (/proc/*/comm).")
@@ -103,10 +103,16 @@ def oom_guard(facts: Facts) -> Iterator[Said]:
             "Only systemd-oomd runs (/proc/*/comm): it judges by cgroups, which do not see the GPU's memory.",
             "sudo apt install earlyoom",
         )
+    elif facts.settings.guard == "act":
+        yield note(
+            "Only sparkdash's own guard watches memory, while its daemon runs (settings; no earlyoom in /proc/*/comm).",
+            "sudo apt install earlyoom",
+        )
     else:
         yield warn(
-            "Neither earlyoom nor systemd-oomd runs (/proc/*/comm): an over-commit can freeze a Spark until it is unplugged.",
-            "sudo apt install earlyoom",
+            f"Nothing ends a process in time: guard is {facts.settings.guard!r} in the settings, and no earlyoom runs "
+            "(/proc/*/comm). An over-commit can freeze a Spark until it is unplugged.",
+            'guard = "act" in config.toml; and sudo apt install earlyoom',
         )
 
 

@@ -94,7 +94,7 @@ def images(facts: Facts) -> Iterator[Said]:
     elif info.graph_driver == "vfs":
         yield warn(
             f"The driver vfs copies every layer whole: {room}.",
-            'driver = "overlay" in ~/.config/containers/storage.conf, then podman system reset',
+            'driver = "overlay" in ~/.config/containers/storage.conf, then podman system reset (it removes all images)',
         )
     elif disk.free < FULL:
         yield fail(f"{room}: no image fits.", "podman image prune --all")
