@@ -9,7 +9,7 @@ from typing import Any
 from sparkdash.domain.footprint import Measure, Weighing
 from sparkdash.domain.guard import GuardKill
 from sparkdash.domain.lease import Request
-from sparkdash.domain.swap import Step, Swap
+from sparkdash.domain.swap import Step, Swap, SwapOutcome
 
 Row = tuple[object, ...]
 Took = tuple[str, str, float, tuple[Step, ...]]
@@ -28,11 +28,13 @@ GET_LOADS = (
 )
 
 
-def of_swap(swap: Swap, fingerprint: str, kin: str, took_s: float) -> Row:
-    """For PUT_SWAP."""
+def of_swap(swap: Swap, fingerprint: str, kin: str, took_s: float, *, whole: bool) -> Row:
+    """For PUT_SWAP. One that was done and is not whole is kept as "resumed"."""
     stages = json.dumps({phase.value: round(seconds, 3) for phase, seconds in swap.stage_s.items()})
     steps = json.dumps([[step.name, round(step.s, 3)] for step in swap.steps])
     outcome = swap.outcome.value if swap.outcome else ""
+    if swap.outcome is SwapOutcome.DONE and not whole:
+        outcome = "resumed"
     failure = swap.failure.code if swap.failure else None
     return (
         swap.id, swap.started_at, swap.target or "", fingerprint, swap.cause.value, outcome, took_s, stages, failure,

@@ -68,12 +68,15 @@ class Store:
         """What this launch takes of the memory, from its last loads; None before the first that counts."""
         return footprint.footprint(list(self._loads.get(fingerprint, {}).values()))
 
-    def record_swap(self, swap: Swap, fingerprint: str, kin: str = "") -> None:
-        """Keep a swap that ended. `fingerprint` is its target's; `kin` is shared by launches that load about alike."""
+    def record_swap(self, swap: Swap, fingerprint: str, kin: str = "", *, whole: bool = True) -> None:
+        """Keep a swap that ended. `fingerprint` is its target's; `kin` is shared by launches that load about alike.
+
+        Not `whole`: it began under an earlier daemon; nothing is learned from the time of its rest.
+        """
         took = sum(seconds for phase, seconds in swap.stage_s.items() if phase is not SwapPhase.DRAIN)
-        if swap.outcome is SwapOutcome.DONE:
+        if swap.outcome is SwapOutcome.DONE and whole:
             self._learn_times(fingerprint, kin, took, swap.steps)
-        self._write(rows.PUT_SWAP, rows.of_swap(swap, fingerprint, kin, took))
+        self._write(rows.PUT_SWAP, rows.of_swap(swap, fingerprint, kin, took, whole=whole))
 
     def record_load(self, seen: Weighing, profile: str, fingerprint: str) -> None:
         """Keep what a load took; the same id again replaces what was kept of it."""

@@ -165,8 +165,7 @@ class Loading:
 
     def _look_at_memory(self) -> None:
         memory = self._tools.reader.memory()
-        if self._scale:
-            self._tools.books.took(self._scale.note(memory.available))
+        self._tools.books.took(self._scale.note(memory.available) if self._scale else 0)
         if memory.available <= self._lowest - TAKEN:
             self._lowest = memory.available
             self._moved_at = self._tools.clock.monotonic()

@@ -105,7 +105,7 @@ class Swaps:
         self._order = self._transition = self._task = None
         self._keep_the_spared(order)
         if isinstance(move, SwapDone):
-            ended = self._close(SwapOutcome.DONE, order.target)
+            ended = self._close(SwapOutcome.DONE, order.target, whole=order.resumes is None)
             self._weigh(order.scale, ended)
             return order.target
         if isinstance(move, SwapCancelled):
@@ -136,10 +136,12 @@ class Swaps:
             self._tools.books.notice(Level.ERROR, failure.code, words, name)
         self._close(SwapOutcome.FAILED, target, failure)
 
-    def _close(self, outcome: SwapOutcome, target: Profile | None, failure: Failure | None = None) -> Swap:
+    def _close(
+        self, outcome: SwapOutcome, target: Profile | None, failure: Failure | None = None, *, whole: bool = True
+    ) -> Swap:
         ended = self._tools.books.end(outcome, failure)
         if self._store and target:
-            self._store.record_swap(ended, target.fingerprint, kin(target))
+            self._store.record_swap(ended, target.fingerprint, kin(target), whole=whole)
         return ended
 
     def _course(self, target: Profile | None) -> Course:

@@ -142,7 +142,7 @@ async def test_a_footprint_is_of_the_last_loads_that_count_and_outlives_a_restar
 
 
 async def test_the_steps_of_swaps_are_kept_by_launch_and_by_kin(tmp_path: Path) -> None:
-    """The last five of each, oldest first; failures are no example."""
+    """The last five of each, oldest first; failures are no example, nor is the rest of a load that began under another daemon."""
     path = tmp_path / "sparkdash.db"
     steps = (Step(name="start", s=2.5), Step(name="weights", s=40.0))
     async with Store.opened(path, lambda _: None) as store:
@@ -151,6 +151,9 @@ async def test_the_steps_of_swaps_are_kept_by_launch_and_by_kin(tmp_path: Path) 
             store.record_swap(took, f"f{n % 2}", "vllm org/model")
         failed = swap("9", 1, outcome=SwapOutcome.FAILED).model_copy(update={"steps": steps})
         store.record_swap(failed, "f1", "vllm org/model")
+        rest = swap("10", 1).model_copy(update={"steps": steps})
+        store.record_swap(rest, "f1", "vllm org/model", whole=False)
+        assert store.expected_s("f1") == 4
     async with Store.opened(path, lambda _: None) as store:
         assert [s[-1].s for s in store.steps("f1")] == [1, 3, 5, 7]
         assert [s[-1].s for s in store.steps("vllm org/model")] == [3, 4, 5, 6, 7]
