@@ -123,8 +123,10 @@ def status(as_json: AsJson = False) -> None:
         problem = None
     except HostError as error:
         problem = error.message
+    program = None if written is None else unit.program(written)
     facts = {
         "unit": str(path),
+        "program": program,
         "written": written is not None,
         "ours": written is not None and unit.ours(written),
         "lingers": systemd.lingers(),
@@ -135,6 +137,13 @@ def status(as_json: AsJson = False) -> None:
         return emit(facts)
     whose = "" if not written else "" if unit.ours(written) else "  (not written by sparkdash)"
     typer.echo(f"unit      {path if written else DASH}{whose}")
+    if program:
+        lost = (
+            ""
+            if Path(program).exists()
+            else "  is not there any more: `sparkdash service install` writes the unit anew"
+        )
+        typer.echo(f"program   {program}{lost}")
     typer.echo(f"state     {_state(known)}")
     typer.echo(f"lingers   {_yes(systemd.lingers())}")
     if problem:

@@ -5,6 +5,7 @@ Owns: its text, and how to know one that sparkdash wrote. Must not know where it
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -64,6 +65,13 @@ WantedBy=default.target
 def ours(unit: str) -> bool:
     """Did sparkdash write this unit?"""
     return unit.startswith(MARK)
+
+
+def program(unit: str) -> str | None:
+    """The program that the unit starts; None when it names none. For units that sparkdash wrote."""
+    line = next((line for line in unit.splitlines() if line.startswith("ExecStart=")), "")
+    words = shlex.split(line.removeprefix("ExecStart="))
+    return words[0].replace("%%", "%").replace("$$", "$") if words else None
 
 
 def _word(word: str) -> str:

@@ -86,7 +86,9 @@ def test_the_unit_keeps_engines_and_answers_the_watchdog(own_folders: Path) -> N
 )  # fmt: skip
 def test_unusual_paths_are_written_as_systemd_reads_them(path: str, written: str) -> None:
     """Spaces, specifiers, variables, quotes (systemd.syntax(7))."""
-    assert f"ExecStart={written} serve\n" in systemd_unit.text([path, "serve"], Path("/c"), {})
+    text = systemd_unit.text([path, "serve"], Path("/c"), {})
+    assert f"ExecStart={written} serve\n" in text
+    assert systemd_unit.program(text) == path
 
 
 def test_a_dry_run_changes_nothing(sparkdash: Run, systemctl: Systemctl, unit: Path) -> None:
@@ -206,11 +208,15 @@ def test_status_tells_what_systemd_tells(sparkdash: Run, systemctl: Systemctl, u
         "StatusText=serving http://127.0.0.1:8484/v1 with podman\n"
     )
     done = sparkdash("service", "status")
-    assert done.out.splitlines()[:2] == [
+    assert done.out.splitlines()[:3] == [
         f"unit      {unit}",
+        f"program   {sys.executable}",
         "state     enabled, active (running), pid 77, 1 restarts, serving http://127.0.0.1:8484/v1 with podman",
     ]
     told = sparkdash("service", "status", "--json").json()
     assert (told["written"], told["ours"], told["systemd"]["MainPID"]) == (True, True, "77")
     systemctl.answer("", err=NO_BUS, code=1)
-    assert sparkdash("service", "status").out.splitlines()[1] == "state     -"
+    unit.write_text(unit.read_text().replace(sys.executable, "/moved/python"))
+    lines = sparkdash("service", "status").out.splitlines()
+    assert lines[1].startswith("program   /moved/python  is not there any more")
+    assert lines[2] == "state     -"
