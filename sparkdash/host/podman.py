@@ -70,7 +70,7 @@ class Podman:
     async def image_present(self, image: str) -> bool:
         """Is the image on this box?"""
         done = await self._call(argv.image_exists(self.name, image), LOOK_S)
-        if done.code > 1 or answers.unreachable(done.err):
+        if done.code not in (0, 1) or answers.unreachable(done.err):
             raise answers.failed(self.name, "image", done.err)
         return done.code == 0
 
@@ -174,7 +174,8 @@ class Podman:
         hung = await leftovers.over(runs | ends, SETTLE_S)
         await leftovers.end({pid: birth for pid, birth in hung.items() if pid in runs})
         found = await asyncio.to_thread(leftovers.of_owner, owner)
-        here = await self.containers({LABEL_OWNER: owner}) if found else []
+        # each by its name: a list that came back short must not cost a living engine its processes
+        here = await self._inspect([each.removeprefix(mark(owner, "")) for each in found]) if found else []
         held = {mark(owner, info.name) for info in here if info.state is not ContainerState.EXITED}
         return await leftovers.end(leftovers.but(found, held))
 

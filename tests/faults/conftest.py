@@ -1,0 +1,256 @@
+"""The real supervisor, gateway and podman runtime around a podman that fails where a test says so."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import os
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from sparkdash import listen
+from sparkdash.bus import Bus
+from sparkdash.catalog import Catalog
+from sparkdash.domain.metric import Memory
+from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile
+from sparkdash.domain.state import DaemonInfo, Snapshot
+from sparkdash.domain.swap import SwapCause
+from sparkdash.gateway import app as gateway
+from sparkdash.host import leftovers, podman
+from sparkdash.host.podman import Podman
+from sparkdash.host.reader import GpuReading
+from sparkdash.settings import Settings
+from sparkdash.supervisor import Supervisor
+from sparkdash.units import GIB
+from sparkdash.upstream import Upstream
+
+HERE = Path(__file__).parent
+FASTER = 10
+DEADLINE_S = 1.0
+"""Of podman's calls; ample for the stand-in on a busy machine, short for a test that waits for it."""
+
+
+class FastClock:
+    """Real time, ten times faster: waits are short, and nothing else is pretended."""
+
+    now = staticmethod(time.time)
+
+    def monotonic(self) -> float:
+        return time.monotonic() * FASTER
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds / FASTER)
+
+
+class BigBox:
+    """Memory is not what these tests are about."""
+
+    def memory(self) -> Memory:
+        return Memory(total=128 * GIB, available=120 * GIB, free=120 * GIB)
+
+    async def gpu(self) -> GpuReading:
+        return GpuReading(gpu=None)
+
+    def engine_bytes(self, pids: set[int], reading: GpuReading) -> int | None:
+        return None
+
+    async def others_bytes(self, pids: set[int], reading: GpuReading) -> int:
+        return 0
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class Pulse(threading.Thread):
+    """Somebody who asks /health all the time, from a thread of his own."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(daemon=True)
+        self._port = port
+        self._over = threading.Event()
+        self.longest = 0.0
+        self.answers = 0
+
+    def run(self) -> None:
+        line = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
+        while not self._over.is_set():
+            began = time.monotonic()
+            line.request("GET", "/health")
+            answer = line.getresponse()
+            assert answer.status == 200
+            answer.read()
+            self.longest = max(self.longest, time.monotonic() - began)
+            self.answers += 1
+            self._over.wait(0.02)
+        line.close()
+
+    def end(self) -> None:
+        self._over.set()
+        self.join()
+
+
+@dataclass
+class Box:
+    """One daemon's insides on the failing podman."""
+
+    folder: Path
+    owner: str
+    bus: Bus
+    client: httpx.AsyncClient
+    supervisor: Any
+    pulse: Pulse
+
+    def fault(self, verb: str, how: str) -> None:
+        """From now on this verb of podman misbehaves; `missing` takes the whole program away."""
+        if how == "missing":
+            (self.folder / "bin/podman").rename(self.folder / "bin/gone")
+        else:
+            (self.folder / f"fault.{verb}").write_text(how)
+
+    def mend(self) -> None:
+        """Podman is well again."""
+        for file in self.folder.glob("fault.*"):
+            file.unlink()
+        if (self.folder / "bin/gone").exists():
+            (self.folder / "bin/gone").rename(self.folder / "bin/podman")
+
+    async def chat(self, model: str) -> tuple[int, dict[str, Any]]:
+        """Status and error of a chat; the error is empty when it was answered."""
+        body = {"model": model, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4, "stream": True}
+        answer = await self.client.post("/v1/chat/completions", json=body)
+        return answer.status_code, answer.json()["error"] if answer.status_code >= 400 else {}
+
+    def running(self) -> list[str]:
+        """Profiles that serve, as anyone sees it."""
+        return sorted(name for name, engine in self.bus.snapshot.engines.items() if engine.state == "ready")
+
+    def states(self) -> dict[str, str]:
+        """Every engine's state."""
+        return {name: str(engine.state) for name, engine in self.bus.snapshot.engines.items()}
+
+    def notices(self) -> list[str]:
+        """Codes, oldest first."""
+        return [notice.code for notice in reversed(self.bus.snapshot.notices)]
+
+    def calls(self) -> list[str]:
+        """What podman was asked."""
+        return (self.folder / "calls").read_text().splitlines()
+
+    def left(self) -> set[str]:
+        """Containers, and engines whose processes live, container or not."""
+        here = {folder.name for folder in self.folder.glob("c/*")}
+        return here | {mark.partition("/")[2] for mark in leftovers.of_owner(self.owner)}
+
+    async def use(self, name: str) -> None:
+        """As a person does, to its end."""
+        await self.supervisor.use(name, cause=SwapCause.USER)
+        await self.supervisor.settled()
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        """Follow the feed until it is so."""
+        subscription = self.bus.subscribe()
+        try:
+            while not holds():
+                await anext(aiter(subscription))
+        finally:
+            self.bus.unsubscribe(subscription)
+
+
+def profile(name: str, animal: str = "", **facts: Any) -> Profile:
+    """A vLLM profile whose program is the tiny engine."""
+    need = MemoryNeed(weights_gib=1, kv_gib=0, overhead_gib=0, source="test")
+    return Profile(
+        **{
+            "name": name,
+            "engine": EngineKind.VLLM,
+            "image": "image",
+            "gpu": False,
+            "models": {"target": ModelRef(hf="org/model")},
+            "memory": need,
+            "command": (sys.executable, "-SEs", str(HERE / "engine.py")),
+            "env": {"FAKE_ENGINE": animal},
+            **facts,
+        }
+    )
+
+
+@pytest.fixture
+def podman_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The stand-in is the only podman in PATH."""
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin/podman"
+    program.write_text(f"#!{sys.executable} -SEs\n{(HERE / 'podman.py').read_text()}")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("FAKE_PODMAN", str(tmp_path))
+    for limit in ("LOOK_S", "START_S", "REMOVE_S", "SETTLE_S"):
+        monkeypatch.setattr(podman, limit, DEADLINE_S)
+    return tmp_path
+
+
+@asynccontextmanager
+async def opened(folder: Path, owner: str, *profiles: Profile) -> AsyncIterator[Box]:
+    """A supervisor that has adopted, behind a gateway on a real port, and somebody who asks for its health."""
+    info = DaemonInfo(version="0", host="h", pid=1, started_at=0, runtime="podman", url="http://x/v1")
+    bus = Bus(Snapshot(seq=0, at=0, daemon=info), time.time)
+    first = 20_000 + os.getpid() % 120 * 100  # as all tests do: a range for each worker
+    settings = Settings(
+        shipped_profiles=False, drain_s=5, stop_grace_s=1, reclaim_s=5, no_progress_s=8, hold_headers_s=60,
+        engine_ports=(first, first + 99), cache_dir=folder / "cache", hf_home=folder / "hf",
+    )  # fmt: skip
+    catalog = Catalog(profiles={p.name: p for p in profiles}, problems=())
+
+    async def nothing(*_: object) -> None: ...
+
+    async with Upstream() as upstream:
+        supervisor = Supervisor(
+            catalog=catalog, runtime=Podman(), upstream=upstream, reader=BigBox(), publish=bus.publish,
+            settings=settings, owner=owner, clock=FastClock(),
+        )  # fmt: skip
+        deps = gateway.Deps(
+            supervisor=supervisor, bus=bus, upstream=upstream, catalog=lambda: catalog, settings=settings,
+            reload=nothing, shutdown=nothing,
+        )  # fmt: skip
+        server, sock = listen.Server(gateway.build(deps)), listen.bind_tcp("127.0.0.1", 0)
+        port = sock.getsockname()[1]
+        serving = asyncio.create_task(server.serve(sockets=[sock]))
+        running = asyncio.create_task(supervisor.run())
+        pulse = Pulse(port)
+        pulse.start()
+        try:
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+                await supervisor.adopted()
+                yield Box(folder, owner, bus, client, supervisor, pulse)
+        finally:
+            await asyncio.to_thread(pulse.end)
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+            server.stop()
+            await serving
+
+
+Open = Callable[..., AbstractAsyncContextManager[Box]]
+
+
+@pytest.fixture
+def open_box(podman_folder: Path) -> Open:
+    """`async with open_box(*profiles) as box`; a second one of the same test is the next daemon of the same owner."""
+    return partial(opened, podman_folder, uuid4().hex[:12])
+
+
+@pytest.fixture
+def make_profile() -> Callable[..., Profile]:
+    """`make_profile(name, animal)`."""
+    return profile

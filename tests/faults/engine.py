@@ -1,0 +1,63 @@
+"""A tiny `vllm serve`: real HTTP on one socket, up in a few milliseconds, and one animal of the zoo on request.
+
+The animal is named by FAKE_ENGINE in its environment.
+"""
+
+import os
+import signal
+import socket
+import sys
+import time
+
+ANIMAL = os.environ.get("FAKE_ENGINE", "")
+LAST_WORDS = {
+    "out-of-memory": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.",
+    "unknown-flag": "vllm serve: error: unrecognized arguments: --speculative-model",
+    "no-model": "OSError: /models/x does not appear to have a file named config.json",
+    "gated": "OSError: You are trying to access a gated repo.",
+    "wrong-arch": "exec /usr/bin/vllm: exec format error",
+    "no-gpu": "RuntimeError: Failed to infer device type",
+    "old-cdi": "Failed to initialize NVML: Driver/library version mismatch",
+    "port-taken": "OSError: [Errno 98] error while attempting to bind on address: address already in use",
+    "crashes": "KeyError: 'model.layers.0.mlp.w1'",
+    "no-words": "",
+}
+
+if ANIMAL == "wont-stop":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if ANIMAL == "forks-orphans" and not os.fork():
+    os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while True:
+        time.sleep(60)
+print("INFO loading", flush=True)
+if ANIMAL in LAST_WORDS:
+    sys.exit(LAST_WORDS[ANIMAL] or 3)
+if ANIMAL == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+if ANIMAL == "never-ready":
+    time.sleep(600)
+if ANIMAL == "slow":
+    for step in range(10):
+        print(f"Loading safetensors checkpoint shards: {step}0% Completed | {step}/10", flush=True)
+        time.sleep(0.1)
+
+server = socket.create_server(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])))
+print("INFO:     Application startup complete.", flush=True)
+while True:
+    client, _ = server.accept()
+    request = client.recv(65536)
+    if ANIMAL == "hangs-up":
+        client.close()
+        continue
+    if request.startswith(b"POST"):
+        word = b"" if ANIMAL == "lies-about-health" else b'data: {"choices":[{"index":0,"delta":{"content":"hi"}}]}\n\n'
+        kind, body = b"text/event-stream", word + b"data: [DONE]\n\n"
+    else:
+        kind, body = b"application/json", b'{"version": "0.1", "data": []}'
+    status = b"503 X" if ANIMAL == "unwell" else b"200 OK"
+    head = b"HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+    client.sendall(head % (status, kind, len(body)) + body)
+    client.close()
+    if ANIMAL == "dies-at-first-request" and request.startswith(b"POST"):
+        sys.exit("KeyError: 'prompt_embeds'")

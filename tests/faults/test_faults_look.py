@@ -1,0 +1,68 @@
+"""Podman fails while a daemon looks for what an earlier one left, and while it watches what runs; see test_faults_start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+ALIVE_S = 1.0
+"""Longest that /health may take here, on a machine that runs other tests; see tests/perf for the true figure."""
+
+LOOKS = [
+    # verb that fails while the next daemon looks for what runs -> is `a` adopted, what is told
+    ("ps", "hang", False, ["runtime_timeout"]),
+    ("ps", "125\nError: cannot connect", False, ["runtime_failed"]),
+    ("ps", "127", False, ["runtime_failed"]),
+    ("ps", "missing", False, ["runtime_missing"]),
+    ("ps", "silent", False, []),
+    ("inspect", "hang", False, ["runtime_timeout"]),
+    ("inspect", "garbage", False, ["runtime_failed"]),
+    ("logs", "hang", True, []),
+    ("wait", "killed", True, []),
+]
+
+
+@pytest.mark.parametrize(
+    ("verb", "how", "adopted", "told"), LOOKS, ids=[f"{c[0]}-{c[1].splitlines()[0]}" for c in LOOKS]
+)
+async def test_podman_fails_while_a_daemon_looks_for_engines(
+    open_box: Any, make_profile: Callable[..., Any], verb: str, how: str, adopted: bool, told: list[str]
+) -> None:
+    """It serves all the same, says what it could not see, and a start replaces what it did not adopt."""
+    async with open_box(make_profile("a")) as box:
+        assert await box.chat("a") == (200, {})
+    box.fault(verb, how)
+    async with open_box(make_profile("a")) as box:
+        assert (box.running() == ["a"]) is adopted
+        assert box.notices() == told
+        box.mend()
+        assert await box.chat("a") == (200, {})
+        assert len([call for call in box.calls() if call.startswith("run")]) == 2 - adopted
+        await box.supervisor.stop(None)
+        assert box.left() == set()
+    assert box.pulse.longest < ALIVE_S
+
+
+@pytest.mark.parametrize("how", ["125", "garbage", "killed", "missing"])
+async def test_a_death_is_seen_though_podman_failed_meanwhile(
+    open_box: Any, make_profile: Callable[..., Any], how: str
+) -> None:
+    """`podman wait` is asked again: what it did not tell is no death, and a death is told once it can."""
+    async with open_box(make_profile("a", "dies-at-first-request")) as box:
+        box.fault("wait", how)
+        await box.use("a")
+        box.mend()
+        await box.until(lambda: box.states() == {"a": "failed"})
+        assert box.left() == set()
+
+
+async def test_without_a_fault_all_goes_well(open_box: Any, make_profile: Callable[..., Any]) -> None:
+    """The stand-in itself understands what the real one is asked."""
+    async with open_box(make_profile("a")) as box:
+        assert await box.chat("a") == (200, {})
+        await box.supervisor.stop("a")
+        verbs = [call.split()[0] for call in box.calls()]
+        assert {"ps", "image", "inspect", "run", "logs", "stop", "rm"} <= set(verbs)
+        assert box.left() == set()

@@ -1,0 +1,101 @@
+"""Podman fails while an engine starts, at each verb and in each way.
+
+Each fault ends in its own state with its message; nothing is left running; when podman is well again so is the service;
+and somebody who asks for /health all the while is answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+ALIVE_S = 1.0
+"""Longest that /health may take here, on a machine that runs other tests; see tests/perf for the true figure."""
+
+SERVED = None
+
+STARTS = [
+    # verb, how it fails -> the code that the client gets, a part of the message
+    ("image", "hang", "runtime_timeout", "`podman image` gave no answer"),
+    ("image", "125", "runtime_failed", "`podman image` failed: it said nothing"),
+    ("image", "127\nsh: podman: not found", "runtime_failed", "not found"),
+    ("image", "killed", "runtime_failed", "`podman image` failed"),
+    ("image", "missing", "runtime_missing", "podman cannot be used"),
+    ("image", "silent", SERVED, ""),
+    ("image", "garbage", SERVED, ""),
+    ("inspect", "hang", "runtime_timeout", "`podman inspect` gave no answer"),
+    ("inspect", "125\nError: database is locked", "runtime_failed", "database is locked"),
+    ("inspect", "126", "runtime_failed", "`podman inspect` failed"),
+    ("inspect", "killed", "runtime_failed", "`podman inspect` failed"),
+    ("inspect", "garbage", "runtime_failed", "its answer is not JSON"),
+    ("inspect", "silent", "runtime_failed", "it said nothing"),
+    ("run", "hang", "runtime_timeout", "`podman run` gave no answer"),
+    ("run", "125\nError: something new", "runtime_failed", "something new"),
+    ("run", "126\nError: crun: permission denied: unknown", "command_missing", "could not start"),
+    ("run", "127\nError: crun: executable file not found in $PATH", "command_missing", "executable file"),
+    ("run", "125\nError: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all", "no_gpu_device", "CDI"),
+    (
+        "run",
+        "126\nError: crun: cannot stat `/lib64/libcuda.so.580.95.05`: No such file or directory",
+        "cdi_stale",
+        "580",
+    ),
+    ("run", "125\nError: image: image not known", "image_missing", "is not on this box"),
+    ("run", "125\nError: statfs /models: no such file or directory", "mount_missing", "/models"),
+    ("run", "125\nError: write /x: no space left on device", "disk_full", "no space left"),
+    ("run", "125\nError: bind: address already in use", "port_in_use", "already in use"),
+    ("run", "killed", "runtime_failed", "`podman run` failed"),
+    ("run", "garbage", "runtime_failed", "the container was gone at once"),
+    ("run", "silent", SERVED, ""),
+    ("wait", "hang", SERVED, ""),
+    ("wait", "125", SERVED, ""),
+    ("wait", "garbage", SERVED, ""),
+    ("wait", "killed", SERVED, ""),
+    ("logs", "hang", SERVED, ""),
+    ("logs", "125", SERVED, ""),
+    ("logs", "garbage", SERVED, ""),
+    ("top", "hang", SERVED, ""),
+    ("top", "125", SERVED, ""),
+    ("top", "garbage", SERVED, ""),
+]
+
+
+def named(case: tuple[Any, ...]) -> str:
+    return f"{case[0]}-{case[1].splitlines()[0]}-{case[2] or 'served'}"
+
+
+@pytest.mark.parametrize(("verb", "how", "code", "words"), STARTS, ids=map(named, STARTS))
+async def test_podman_fails_while_an_engine_starts(
+    open_box: Any, make_profile: Callable[..., Any], verb: str, how: str, code: str | None, words: str
+) -> None:
+    """What is needed fails the start with its reason; what is only good to have does not."""
+    async with open_box(make_profile("a")) as box:
+        box.fault(verb, how)
+        status, error = await box.chat("a")
+        if code is SERVED:
+            assert status == 200
+            box.mend()
+            await box.supervisor.stop(None)
+        else:
+            assert (status, error["code"]) == (503, code)
+            assert words in error["message"]
+            assert box.states() == {"a": "failed"}
+        assert box.left() == set()
+    assert box.pulse.longest < ALIVE_S
+
+
+@pytest.mark.parametrize("how", ["125", "missing"])
+async def test_a_podman_that_is_well_again_is_used_again(
+    open_box: Any, make_profile: Callable[..., Any], how: str
+) -> None:
+    """Nothing has to be restarted."""
+    async with open_box(make_profile("a")) as box:
+        box.fault("image", how)
+        assert (await box.chat("a"))[0] == 503
+        box.mend()
+        await box.use("a")
+        assert box.running() == ["a"]
+        await box.supervisor.stop(None)
+        assert box.left() == set()

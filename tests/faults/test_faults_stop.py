@@ -1,0 +1,84 @@
+"""Podman fails while an engine is stopped for another, at each verb and in each way; see test_faults_start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+ALIVE_S = 1.0
+"""Longest that /health may take here, on a machine that runs other tests; see tests/perf for the true figure."""
+
+SERVED = None
+
+STOPS = [
+    # verbs that fail while `a` is stopped for `b` -> what a client of b gets, and the state of a
+    (("stop",), "hang", SERVED),
+    (("stop",), "125\nError: given PID did not die within timeout", SERVED),
+    (("stop",), "126", SERVED),
+    (("stop",), "127", SERVED),
+    (("stop",), "killed", SERVED),
+    (("stop",), "garbage", SERVED),
+    (("stop",), "silent", SERVED),
+    (("rm",), "hang", "runtime_timeout"),
+    (("rm",), "125\nError: cannot remove container as it could not be stopped", "runtime_failed"),
+    (("rm",), "127", "runtime_failed"),
+    (("rm",), "killed", "runtime_failed"),
+    (("rm",), "silent", SERVED),
+    (("stop", "rm"), "hang", "runtime_timeout"),
+    (("stop", "rm"), "125\nError: timed out waiting for file", "runtime_failed"),
+    (("stop", "rm", "logs", "top", "inspect"), "hang", "runtime_timeout"),
+]
+
+
+@pytest.mark.parametrize(
+    ("verbs", "how", "code"), STOPS, ids=[f"{'+'.join(c[0])}-{c[1].splitlines()[0]}-{c[2] or 'served'}" for c in STOPS]
+)
+async def test_podman_fails_while_an_engine_is_stopped(
+    open_box: Any, make_profile: Callable[..., Any], verbs: tuple[str, ...], how: str, code: str | None
+) -> None:
+    """A stop that fails is followed by force; what cannot be removed is told and in the way, and nothing starts beside it."""
+    async with open_box(make_profile("a"), make_profile("b")) as box:
+        assert await box.chat("a") == (200, {})
+        for verb in verbs:
+            box.fault(verb, how)
+        status, error = await box.chat("b")
+        if code is SERVED:
+            assert status == 200
+            assert box.running() == ["b"]
+        else:
+            assert (status, error["code"]) == (503, code)
+            assert box.states() == {"a": "failed", "b": "failed"}
+            assert not any(call.startswith("run") and "sparkdash-b" in call for call in box.calls())
+        box.mend()
+        await box.use("b")
+        assert box.running() == ["b"]
+        assert box.left() == {"sparkdash-b"}
+        await box.supervisor.stop(None)
+        assert box.left() == set()
+    assert box.pulse.longest < ALIVE_S
+
+
+@pytest.mark.parametrize(
+    ("verb", "how", "code"),
+    [
+        ("image", "hang", "runtime_timeout"),
+        ("image", "125", "runtime_failed"),
+        ("image", "killed", "runtime_failed"),
+        ("image", "missing", "runtime_missing"),
+    ],
+)
+async def test_podman_fails_before_anything_is_stopped(
+    open_box: Any, make_profile: Callable[..., Any], verb: str, how: str, code: str
+) -> None:
+    """What can be known to fail costs nobody an engine."""
+    async with open_box(make_profile("a"), make_profile("b")) as box:
+        assert await box.chat("a") == (200, {})
+        box.fault(verb, how)
+        status, error = await box.chat("b")
+        assert (status, error["code"]) == (503, code)
+        assert box.states() == {"a": "ready", "b": "failed"}
+        box.mend()
+        await box.supervisor.stop(None)
+        assert box.left() == set()

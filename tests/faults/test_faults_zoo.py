@@ -1,0 +1,94 @@
+"""Engines that misbehave, by name: each ends in its own state with its message, and nothing of it is left running."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+ZOO = [
+    # animal -> code, words of the message, is it parked at once?
+    ("out-of-memory", "out_of_memory", "Tried to allocate 20.00 GiB", False),
+    ("unknown-flag", "unknown_flag", "--speculative-model", True),
+    ("no-model", "model_not_found", "config.json", False),
+    ("gated", "token_refused", "gated repo", False),
+    ("wrong-arch", "wrong_arch", "exec format error", True),
+    ("no-gpu", "no_gpu_device", "infer device type", False),
+    ("old-cdi", "cdi_stale", "version mismatch", False),
+    ("port-taken", "port_in_use", "already in use", False),
+    ("crashes", "engine_crash", "KeyError", False),
+    ("no-words", "engine_crash", "code 3", False),
+    ("killed", "out_of_memory", "SIGKILL", False),
+    ("never-ready", "no_progress", "made no progress", False),
+    ("unwell", "no_progress", "made no progress", False),
+    ("hangs-up", "no_progress", "made no progress", False),
+    ("lies-about-health", "bad_answer", "its answer was empty", False),
+]
+
+
+@pytest.mark.parametrize(("animal", "code", "words", "parked"), ZOO, ids=[each[0] for each in ZOO])
+async def test_an_engine_that_does_not_come_up(
+    open_box: Any, make_profile: Callable[..., Any], animal: str, code: str, words: str, parked: bool
+) -> None:
+    """The client gets the reason, nothing is left; what no try can mend is parked at once."""
+    async with open_box(make_profile("bad", animal)) as box:
+        status, error = await box.chat("bad")
+        assert (status, error["code"]) == (503, code)
+        assert words in error["message"]
+        assert box.left() == set()
+        assert set(box.bus.snapshot.parked) == ({"bad"} if parked else set())
+    assert box.pulse.longest < 1.0
+
+
+async def test_whoever_ran_before_serves_again(open_box: Any, make_profile: Callable[..., Any]) -> None:
+    """One fall back, after the failure was told."""
+    async with open_box(make_profile("good"), make_profile("bad", "out-of-memory")) as box:
+        assert await box.chat("good") == (200, {})
+        assert (await box.chat("bad"))[1]["code"] == "out_of_memory"
+        await box.supervisor.settled()
+        assert box.running() == ["good"]
+        assert box.left() == {"sparkdash-good"}
+        await box.supervisor.stop(None)
+        assert box.left() == set()
+
+
+async def test_the_second_failure_parks(open_box: Any, make_profile: Callable[..., Any]) -> None:
+    """With its reason and last words, and nothing is evicted for it any more; released, it is tried."""
+    async with open_box(make_profile("bad", "crashes")) as box:
+        assert (await box.chat("bad"))[0] == 503
+        await box.use("bad")
+        failure = box.bus.snapshot.parked["bad"].failure
+        assert (failure.code, "KeyError" in failure.log_tail[-1]) == ("engine_crash", True)
+        swaps = len(box.bus.snapshot.swaps)
+        status, error = await box.chat("bad")
+        assert (status, error["code"]) == (503, "engine_crash")
+        assert "bad is parked after 2 failures" in error["message"]
+        assert len(box.bus.snapshot.swaps) == swaps
+        assert (await box.client.post("/api/release", json={"profile": "bad"})).status_code == 200
+        await box.chat("bad")
+        assert len(box.bus.snapshot.swaps) == swaps + 1
+
+
+@pytest.mark.parametrize("animal", ["", "slow", "wont-stop", "forks-orphans"])
+async def test_an_engine_that_serves_is_gone_when_it_is_stopped(
+    open_box: Any, make_profile: Callable[..., Any], animal: str
+) -> None:
+    """One that ignores SIGTERM, and one whose worker opened a session of its own and ignores it too."""
+    async with open_box(make_profile("a", animal), make_profile("b")) as box:
+        assert await box.chat("a") == (200, {})
+        assert await box.chat("b") == (200, {})
+        assert box.left() == {"sparkdash-b"}
+        assert ("orphan_ended" in box.notices()) is (animal == "forks-orphans")
+    assert box.pulse.longest < 1.0
+
+
+async def test_an_engine_that_dies_while_it_serves(open_box: Any, make_profile: Callable[..., Any]) -> None:
+    """It comes up, answers its warm-up and is gone: told with its last words."""
+    async with open_box(make_profile("a", "dies-at-first-request")) as box:
+        await box.use("a")
+        await box.until(lambda: box.states() == {"a": "failed"})
+        failure = box.bus.snapshot.engines["a"].failure
+        assert failure.code == "engine_crash"
+        assert "KeyError" in failure.message
+        assert box.left() == set()
