@@ -86,6 +86,13 @@ class Settings(BaseModel):
     progress_as_reasoning: bool = False
     """Tell a waiting chat stream how far the load is, as reasoning text. Off: several agents send it back in their next
     turn. A single request asks for it with the header `x-sparkdash-progress: reasoning`."""
+    model_names: dict[str, str] = {
+        "claude-*haiku*": "auto",
+        "gpt-*-mini": "auto",
+        "gpt-*-nano": "auto",
+    }
+    """What an unknown model's name stands for: a pattern with `*`, and a profile or `auto`. The first that fits counts.
+    Agents send their small background calls (titles, summaries) to such names: `auto` never swaps for one."""
     sample_s: float = Field(default=1.0, gt=0)
     body_limit_mib: int = Field(default=64, ge=1)
 

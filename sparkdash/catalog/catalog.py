@@ -63,21 +63,27 @@ class Catalog:
     """Where the keys of each profile stand, by its name."""
 
     def find(self, name: str) -> Profile:
-        """The profile of that name: exact, then as an alias, then by what follows the last slash.
+        """The profile of that name: exact, then as an alias, then by what follows the last slash, then without its mode.
 
         Raises:
-            AdmissionError: `model_not_found` (404); the hint offers the nearest names.
+            AdmissionError: `model_not_found` (404); the hint offers the nearest names, or the profile's modes.
         """
-        for candidate in (name, name.rsplit("/", 1)[-1]):
-            if found := self.profiles.get(candidate) or self._alias(candidate):
-                return found
-        raise AdmissionError(
-            f"No profile or alias is called {name!r}.", code="model_not_found", status=404, hint=self._nearest(name)
-        )
+        if found := self._named(name):
+            return found
+        base, colon, mode = name.rpartition(":")
+        owner = self._named(base) if colon else None
+        if owner is not None and mode in owner.modes:
+            return owner
+        hint = f"Modes of {owner.name}: {', '.join(owner.modes)}." if owner and owner.modes else self._nearest(name)
+        raise AdmissionError(f"No profile or alias is called {name!r}.", code="model_not_found", status=404, hint=hint)
 
     def names(self) -> tuple[str, ...]:
         """Every name that `find` knows."""
         return tuple(self.profiles) + tuple(alias for p in self.profiles.values() for alias in p.serves)
+
+    def _named(self, name: str) -> Profile | None:
+        candidates = (name, name.rsplit("/", 1)[-1])
+        return next((found for word in candidates if (found := self.profiles.get(word) or self._alias(word))), None)
 
     def _alias(self, name: str) -> Profile | None:
         return next((profile for profile in self.profiles.values() if name in profile.serves), None)

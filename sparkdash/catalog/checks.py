@@ -17,6 +17,9 @@ from sparkdash.domain.profile import AUTO, PLACEHOLDER, EngineKind, Profile
 OURS = ("host", "port", "served-model-name")
 """Arguments that sparkdash sets itself."""
 
+CLIENTS_OWN = frozenset({"model", "stream", "messages", "input", "prompt"})
+"""Keys of a request that no profile changes."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*")
 _URL = re.compile(r"https?://[^/\s]+(?:/[^\s]*)?")
@@ -50,7 +53,18 @@ def profile_problems(section: Section, profile: Profile) -> list[Problem]:
         *_arguments(section, profile),
         *_unknown_models(section, profile),
         *_paths(section, profile),
+        *_requests(section, profile),
     ]
+
+
+def _requests(section: Section, profile: Profile) -> Iterator[Problem]:
+    places: list[tuple[KeyPath, str]] = [(("request_set", key), key) for key in profile.request_set]
+    places += [(("request_strip", number), key) for number, key in enumerate(profile.request_strip)]
+    places += [(("modes", mode, key), key) for mode, values in profile.modes.items() for key in values]
+    for path, key in places:
+        if key in CLIENTS_OWN:
+            hint = "The gateway answers by it." if key in ("model", "stream") else "It is what the client asks."
+            yield section.problem(path, f"no profile changes {key!r} of a request", hint)
 
 
 def _variants(document: Document) -> Iterator[Problem]:

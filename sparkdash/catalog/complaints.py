@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from sparkdash.catalog.catalog import nearest
 from sparkdash.catalog.document import KeyPath
+from sparkdash.domain.mend import MendName
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Mount, Published, SimSpec, SimSpeed
 
 _PARTS: Mapping[KeyPath, type[BaseModel]] = {
@@ -28,7 +29,7 @@ _SHAPES: Mapping[type[BaseModel], str] = {
     ModelRef: "Write {path: /folder} or {hf: owner/name}, with `revision` beside hf to pin it.",
     Mount: "Write {source: /on/this/box, target: /in/the/container}.",
 }
-_ENUMS: Mapping[KeyPath, type[StrEnum]] = {("engine",): EngineKind}
+_ENUMS: Mapping[KeyPath, type[StrEnum]] = {("engine",): EngineKind, ("mends_off", "*"): MendName}
 _WANTED = {
     "model_type": "a mapping", "dict_type": "a mapping", "list_type": "a list", "tuple_type": "a list",
     "bool_type": "true or false", "bool_parsing": "true or false",
@@ -90,7 +91,7 @@ def similar(key: str, known: tuple[str, ...]) -> str:
 
 
 def _choice(path: KeyPath, found: Any) -> Complaint:
-    choices = tuple(member.value for member in _ENUMS[path])
+    choices = tuple(member.value for member in _ENUMS[tuple("*" if isinstance(key, int) else key for key in path)])
     close = nearest(str(found), choices)
     hint = f"Did you mean {close[0]!r}?" if close else None
     return Complaint(path, f"must be one of {', '.join(choices)}, not {_short(found)}", hint)

@@ -24,7 +24,7 @@ EXTENDS = "extends"
 NOT_INHERITED = ("serves", "published", "cannot_run", "nearest")
 """An alias is one profile's, a figure was measured on one, and what bars one need not bar another."""
 
-MERGED = ("args", "env", "request", "memory", "sim", "silence")
+MERGED = ("args", "env", "request", "request_set", "modes", "memory", "sim", "silence")
 """Mappings that a variant changes key by key; null removes a key. Anything else it gives replaces the base's."""
 
 _OWN_FIELDS = {"name", "source"}

@@ -34,6 +34,7 @@ def summary(profile: Profile, adapter: Dialect) -> ProfileSummary:
         image=profile.image,
         weights=profile.weights,
         serves=profile.serves,
+        modes=tuple(profile.modes),
         context=adapter.context(profile),
         needs_bytes=profile.memory.total_bytes,
         nodes=profile.nodes,

@@ -16,10 +16,14 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from sparkdash.domain.base import Frozen
+from sparkdash.domain.mend import MendName
 from sparkdash.units import GIB
 
 AUTO = "auto"
 """The name that clients give for whatever runs now; no profile may have it."""
+
+MODE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+"""How a mode may be called."""
 
 PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_-]*)\}")
 """How a profile's words name one of its models: "{drafter}"."""
@@ -163,6 +167,14 @@ class Profile(Frozen):
     nodes: int = Field(default=1, ge=1)
     request: dict[str, Any] = {}
     """Defaults merged into a request's body where the client did not set the key."""
+    request_set: dict[str, Any] = {}
+    """Set in a request's body whatever the client wrote; an object is laid over the client's own, key by key."""
+    request_strip: tuple[str, ...] = ()
+    """Keys taken out of a request's body."""
+    modes: dict[Annotated[str, Field(pattern=MODE.pattern)], dict[str, Any]] = {}
+    """Ways to ask the running engine: as model `NAME:MODE`, with these keys set as `request_set` does; no swap."""
+    mends_off: tuple[MendName, ...] = ()
+    """Mends of requests (docs/requests.md) that this profile's engine does not need."""
     published: tuple[Published, ...] = ()
     cannot_run: str | None = None
     """Why this system cannot run as published; it stays visible and is never started."""
@@ -173,6 +185,13 @@ class Profile(Frozen):
     """Rules of `profiles check` that this profile breaks on purpose, each with the reason."""
     source: str = ""
     """file:line it was read from."""
+
+    def mode(self, name: str) -> str | None:
+        """The mode that a client's name for this profile ends with (`NAME:MODE`), if it does."""
+        written = name.rsplit("/", 1)[-1]
+        _, colon, mode = written.rpartition(":")
+        known = (self.name, *self.serves)
+        return mode if colon and mode in self.modes and not {name, written} & {*known} else None
 
     @property
     def family(self) -> str:
@@ -250,6 +269,7 @@ class ProfileSummary(Frozen):
     weights: tuple[ModelRef, ...] = ()
     """The models that a start reads."""
     serves: tuple[str, ...]
+    modes: tuple[str, ...] = ()
     context: int | None
     needs_bytes: int | None
     nodes: int

@@ -1,15 +1,18 @@
 """Care: what a request must be told differently for the engine that answers it, and its answer for the client.
 
-Owns: the order of it: the profile's rules, then counts. Pure.
+Owns: the order of it: what the profile strips, sets and fills in, the asked mode, the engine's own name of the model,
+the token counts, and last what this engine is known to refuse. Pure.
 Rule: without a rule that applies, the engine reads the client's own bytes and the client the engine's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.gateway.mends import Target, mended, version_of
 from sparkdash.gateway.peek import Peeked
 from sparkdash.gateway.rewrite import Edits, rename, rewrite
 from sparkdash.gateway.route import Dialect, Route
@@ -18,6 +21,10 @@ TOLD_WHEN_ASKED = frozenset({EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TRTL
 """Engines that count a stream's tokens only if `stream_options.include_usage` is sent, and are known to take it.
 Not llama.cpp, whose last chunk has `timings` in any case: asking would move them into the chunk that is taken out."""
 _STREAM_OPTIONS = "stream_options"
+_EFFORT = "reasoning_effort"
+_EFFORT_IN = {Dialect.RESPONSES: "reasoning", Dialect.MESSAGES: "output_config"}
+"""Where other protocols than chat have it, there called `effort`."""
+_HARMONY = "gpt-oss"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +36,53 @@ class Prepared:
     """The counts were asked for on our behalf: the chunk that carries them is not for the client."""
 
 
-def prepare(body: bytes, asked: Peeked, route: Route, profile: Profile, names: Sequence[str]) -> Prepared:
-    """The body for this engine. `names`: the models that it accepts; empty: whatever the client wrote."""
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """The engine that was granted."""
+
+    profile: Profile
+    names: Sequence[str] = ()
+    """Models that it accepts; empty: whatever the client wrote."""
+    version: str | None = None
+    """As the engine itself tells it; the profile's word stands in."""
+
+
+def prepare(body: bytes, asked: Peeked, route: Route, reader: Reader) -> Prepared:
+    """The body for this engine."""
+    names, profile = reader.names, reader.profile
     name = names[0] if names and asked.model is not None and asked.model not in names else None
     if asked.span is not None:
         return Prepared(body if name is None else rename(body, asked.span, name))
-    put: dict[str, object] = {} if name is None else {"model": name}
-    fill = dict(profile.request) if route.generates else {}
     adds_usage = _lacks_usage(asked, route, profile)
+    edits = _edits(asked, route, profile, name, adds_usage=adds_usage)
+    body = rewrite(body, edits)
+    if route.dialect is not Dialect.OTHER and body:
+        body = mended(body, route.dialect, _target(reader), profile.mends_off)
+    return Prepared(body, adds_usage)
+
+
+def _edits(asked: Peeked, route: Route, profile: Profile, name: str | None, *, adds_usage: bool) -> Edits:
+    put: dict[str, Any] = {}
+    if route.generates:
+        mode = profile.mode(asked.model) if asked.model else None
+        put = _spelled(profile.request_set | (profile.modes[mode] if mode else {}), route.dialect)
+    if name is not None:
+        put["model"] = name
     if adds_usage:
-        put[_STREAM_OPTIONS] = {**(asked.stream_options or {}), "include_usage": True}
-    return Prepared(rewrite(body, Edits(put, fill)), adds_usage)
+        put[_STREAM_OPTIONS] = {"include_usage": True}
+    if not route.generates:
+        return Edits(put)
+    return Edits(put, _spelled(profile.request, route.dialect), frozenset(profile.request_strip))
+
+
+def _spelled(values: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
+    """One word for all protocols: `reasoning_effort`."""
+    if _EFFORT not in values or dialect not in _EFFORT_IN:
+        return dict(values)
+    key = _EFFORT_IN[dialect]
+    given = values.get(key)
+    nested = {**(given if isinstance(given, Mapping) else {}), "effort": values[_EFFORT]}
+    return {**{k: v for k, v in values.items() if k != _EFFORT}, key: nested}
 
 
 def _lacks_usage(asked: Peeked, route: Route, profile: Profile) -> bool:
@@ -47,7 +90,17 @@ def _lacks_usage(asked: Peeked, route: Route, profile: Profile) -> bool:
     what they take them for (vLLM before 0.18 for a yes)."""
     if not asked.stream or route.dialect not in (Dialect.CHAT, Dialect.COMPLETIONS):
         return False
-    if profile.engine not in TOLD_WHEN_ASKED or _STREAM_OPTIONS in profile.request:
+    if profile.engine not in TOLD_WHEN_ASKED or _STREAM_OPTIONS in {**profile.request, **profile.request_set}:
         return False
     options = asked.stream_options
     return options is not None and (not options or options.get("include_usage") is False)
+
+
+def _target(reader: Reader) -> Target:
+    profile = reader.profile
+    words = (profile.name, *profile.serves, *(ref.ref for ref in profile.models.values()))
+    return Target(
+        profile.engine,
+        version_of(reader.version or profile.engine_version),
+        harmony=any(_HARMONY in word.lower() for word in words),
+    )

@@ -22,13 +22,17 @@ _STATUS = {
 
 
 def listing(snapshot: Snapshot) -> dict[str, Any]:
-    """Every profile that can run, each followed by its aliases; the one that runs comes first, since clients that
+    """Every profile that can run, each followed by its aliases and modes; the one that runs comes first, since clients that
     know no better take the first; `auto` comes last."""
     active = snapshot.active.profile if snapshot.active else None
     runnable = [profile for profile in snapshot.profiles if profile.cannot_run is None]
     ordered = sorted(runnable, key=lambda profile: profile.name != active)
-    items = [item(snapshot, profile, name) for profile in ordered for name in (profile.name, *profile.serves)]
+    items = [item(snapshot, profile, name) for profile in ordered for name in _names(profile)]
     return {"object": "list", "data": [*items, auto(snapshot)]}
+
+
+def _names(profile: ProfileSummary) -> tuple[str, ...]:
+    return (profile.name, *profile.serves, *(f"{profile.name}:{mode}" for mode in profile.modes))
 
 
 def item(snapshot: Snapshot, profile: ProfileSummary, name: str) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from sparkdash.gateway.deps import Deps, Lease
 from sparkdash.gateway.exchange import STREAM_HEADERS, ClientGone, Exchange
 from sparkdash.gateway.headers import to_client, to_engine
 from sparkdash.gateway.inflight import InFlight
+from sparkdash.gateway.names import meant, refuse_in_background
 from sparkdash.gateway.peek import Peeked, peek
 from sparkdash.gateway.problems import of_status
 from sparkdash.gateway.route import Dialect, Route, understand
@@ -65,12 +66,14 @@ async def _admit(deps: Deps, exchange: Exchange, route: Route) -> None:
         asked = peek(body, exchange.headers.get("content-type", ""))
         if asked.model is None and route.needs_model:
             raise _no_model(route)
+        name = meant(asked.model or AUTO, deps.catalog(), deps.settings.model_names)
+        refuse_in_background(route, name, deps.catalog(), deps.bus.snapshot)
     except ClientGone:
         return
     except SparkdashError as error:
         await exchange.refuse(error, route.dialect)
         return
-    await _Relay(deps, exchange, route, asked, body).run()
+    await _Relay(deps, exchange, route, asked, body, name).run()
 
 
 def _no_model(route: Route) -> AdmissionError:
@@ -82,15 +85,15 @@ def _no_model(route: Route) -> AdmissionError:
 
 
 class _Relay:
-    """One request that has a right to wait for an engine."""
+    """One request that has a right to wait for an engine. `name` is what the client's word for the model stands for."""
 
-    def __init__(self, deps: Deps, exchange: Exchange, route: Route, asked: Peeked, body: bytes) -> None:
+    def __init__(self, deps: Deps, exchange: Exchange, route: Route, asked: Peeked, body: bytes, name: str) -> None:
         self._deps = deps
         self._exchange = exchange
         self._route = route
         self._asked = asked
         self._body = body
-        self._name = asked.model or AUTO
+        self._name = name
         self._row = InFlight(
             deps,
             user_agent=exchange.headers.get("user-agent", ""),
@@ -185,7 +188,8 @@ class _Relay:
     async def _ask(self, lease: Lease) -> None:
         exchange, route = self._exchange, self._route
         url = lease.url.rstrip("/") + route.path + (f"?{exchange.query}" if exchange.query else "")
-        prepared = care.prepare(self._body, self._asked, route, lease.profile, lease.names)
+        reader = care.Reader(lease.profile, lease.names, lease.engine.version)
+        prepared = care.prepare(self._body, self._asked, route, reader)
         headers = to_engine(exchange.scope["headers"], dict(lease.headers))
         sent_at = self._deps.monotonic()
         async with self._deps.upstream.open(exchange.method, url, headers, prepared.body) as answer:

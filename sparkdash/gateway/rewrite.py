@@ -22,7 +22,7 @@ class Edits:
     """What must differ, by top-level key."""
 
     put: Mapping[str, Any] = field(default_factory=dict)
-    """Set, whatever the client wrote."""
+    """Set, whatever the client wrote; an object is laid over the client's own, key by key."""
     fill: Mapping[str, Any] = field(default_factory=dict)
     """Set where nothing else does."""
     drop: frozenset[str] = frozenset()
@@ -71,12 +71,18 @@ def _pieces(
     yield text[:open_to]
     for number, member in enumerate(kept, 1):
         yield text[member.at : member.value]
-        yield _json(put[member.key]) if member.key in put else text[member.value : member.end]
+        written = text[member.value : member.end]
+        yield _json(_over(written, put[member.key])) if member.key in put else written
         if number < len(kept):
             yield text[member.end : following[member]]
     if added:
         yield ("," if kept else "") + _json(added)[1:-1]
     yield text[close_from:]
+
+
+def _over(written: str, value: Any) -> Any:
+    theirs = json.loads(written) if isinstance(value, Mapping) else None
+    return {**theirs, **value} if isinstance(theirs, dict) else value
 
 
 def _json(value: object) -> str:

@@ -28,6 +28,18 @@ def test_a_variant_is_found_by_its_full_name_only(loaded: Loaded, good: str) -> 
         found.find("fast")
 
 
+@pytest.mark.parametrize("name", ["tiny:high", "small:high", "openai/tiny:high", "hub/owner/small:low"])
+def test_a_mode_is_found_with_its_profile(name: str, loaded: Loaded, good: str) -> None:
+    """After exact names and aliases, which may hold a colon themselves; a mode that is not there is told with those that are."""
+    found = loaded(good + "modes: {high: {reasoning_effort: high}, low: {reasoning_effort: low}}\n")
+    assert found.find(name).name == "tiny"
+    with pytest.raises(AdmissionError) as caught:
+        found.find("tiny:higher")
+    assert caught.value.hint == "Modes of tiny: high, low."
+    with pytest.raises(AdmissionError):
+        loaded(good).find(name)
+
+
 def test_a_hint_names_families_and_not_each_variant(loaded: Loaded, good: str) -> None:
     """A chat client shows it in one line."""
     found = loaded(good + "variants: {a: {}, b: {}}\n")

@@ -1,0 +1,260 @@
+"""What clients really send, as the engines of each version take it; and what a profile asks of its requests."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.mend import MendName
+from sparkdash.domain.profile import EngineKind, ModelRef, Profile
+from sparkdash.gateway.care import Reader, prepare
+from sparkdash.gateway.mends import MENDS, Target, mended, version_of
+from sparkdash.gateway.peek import peek
+from sparkdash.gateway.route import Dialect, understand
+
+DATA = Path(__file__).parent.parent / "data" / "client-requests.json"
+DOCS = Path(__file__).parent.parent.parent / "docs" / "requests.md"
+RECORDED: list[dict[str, Any]] = json.loads(DATA.read_text())
+"""One of each kind of request that 19 real clients were seen to send; long texts are cut."""
+ALL = list(MendName)
+OLD_VLLM = Target(EngineKind.VLLM, (0, 22, 1))
+NEW_VLLM = Target(EngineKind.VLLM, (0, 33, 0))
+HARMONY = Target(EngineKind.VLLM, (0, 33, 0), harmony=True)
+TARGETS = [
+    Target(kind, version, harmony) for kind in EngineKind for version in (None, (0, 1)) for harmony in (False, True)
+]
+
+
+def recorded(client: str, case: str, path: str) -> dict[str, Any]:
+    """The first such request's body."""
+    return next(
+        one["body"] for one in RECORDED if one["case"] == case and one["client"] == client and one["path"] == path
+    )
+
+
+def through(body: dict[str, Any], path: str, target: Target, *off: MendName) -> dict[str, Any]:
+    """The body as this engine gets it."""
+    route = understand(path)
+    assert route is not None
+    made: dict[str, Any] = json.loads(mended(json.dumps(body).encode(), route.dialect, target, off))
+    return made
+
+
+CLAUDE = recorded("claude-code", "claude.plain", "/v1/messages")
+CODEX = recorded("codex", "codex.plain", "/v1/responses")
+CODEX["tools"] += [{"type": "namespace", "name": "multi_agent_v1", "tools": []}, {"type": "web_search"}]
+"""The recording was cut before these two, of which it kept type and name."""
+
+
+def test_claudes_billing_line_goes_wherever_it_is_sent() -> None:
+    """It differs per session and stands first, so that no prompt would be found in the prefix cache."""
+    for target in TARGETS:
+        made = through(CLAUDE, "/v1/messages", target)
+        assert made["system"] == CLAUDE["system"][1:]
+        assert CLAUDE["system"][0]["text"].startswith("x-anthropic-billing-header")
+
+
+def test_todays_claude_is_taken_by_an_old_vllm() -> None:
+    """No system turn, no key of 2026; every text of them is still there."""
+    made = through(CLAUDE, "/v1/messages", OLD_VLLM)
+    assert not {"context_management", "output_config", "thinking"} & made.keys()
+    assert [message["role"] for message in made["messages"]] == ["user"]
+    assert made["messages"][0]["content"] == CLAUDE["messages"][0]["content"] + CLAUDE["messages"][1]["content"]
+
+
+def test_a_new_vllm_gets_what_it_understands() -> None:
+    """Only the billing line is gone; an unknown version counts as new."""
+    for target in (NEW_VLLM, Target(EngineKind.VLLM)):
+        assert through(CLAUDE, "/v1/messages", target) == CLAUDE | {"system": CLAUDE["system"][1:]}
+
+
+def test_codex_is_taken_by_gpt_oss() -> None:
+    """vLLM refuses namespaces and web search there: only functions are left."""
+    made = through(CODEX, "/v1/responses", HARMONY)
+    assert {tool["type"] for tool in CODEX["tools"]} > {"function"}
+    assert {tool["type"] for tool in made["tools"]} == {"function"}
+    assert {**made, "tools": None} == {**CODEX, "tools": None}
+    assert through(CODEX, "/v1/responses", NEW_VLLM) == CODEX
+    assert through(CODEX, "/v1/responses", HARMONY, MendName.RESPONSES_TOOL_TYPES) == CODEX
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=str)
+def test_every_recorded_request_is_mended_once_and_for_all(target: Target) -> None:
+    """What was mended needs nothing more, keeps its model, its stream and its turns; with all rules off it is the client's own bytes."""
+    for one in RECORDED:
+        route = understand(one["path"])
+        if one["body"] is None or route is None:
+            continue
+        body = json.dumps(one["body"], ensure_ascii=False).encode()
+        made = mended(body, route.dialect, target, ())
+        assert mended(made, route.dialect, target, ()) == made
+        assert mended(body, route.dialect, target, ALL) is body
+        now = json.loads(made)
+        assert {key: now.get(key) for key in ("model", "stream")} == {
+            k: one["body"].get(k) for k in ("model", "stream")
+        }
+        assert bool(now.get("messages")) == bool(one["body"].get("messages"))
+
+
+def test_most_requests_are_left_as_they_are() -> None:
+    """On today's vLLM only Claude Code's and those with a wrong key differ by a byte."""
+    changed = set()
+    for one in RECORDED:
+        route = understand(one["path"])
+        if one["body"] is not None and route is not None:
+            body = json.dumps(one["body"]).encode()
+            if mended(body, route.dialect, NEW_VLLM, ()) is not body:
+                changed.add(one["client"])
+    assert changed == {"claude-code"}
+
+
+def test_progress_that_an_agent_sends_back_is_taken_out() -> None:
+    """Our lines were no reasoning of the model; its own stay, and so does a user who writes of sparkdash."""
+    ours = "[sparkdash] alpha: loading 42%\n"
+    messages = [
+        {"role": "user", "content": "[sparkdash] is this yours?"},
+        {"role": "assistant", "content": "a", "reasoning_content": ours + ours},
+        {"role": "assistant", "content": "b", "reasoning": ours + "I think.\nSo [sparkdash]"},
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": ours, "signature": ""}, {"type": "text"}]},
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": ours + "Hm."}]},
+    ]
+    made = through({"messages": messages}, "/v1/chat/completions", NEW_VLLM)["messages"]
+    assert made == [
+        messages[0],
+        {"role": "assistant", "content": "a"},
+        {"role": "assistant", "content": "b", "reasoning": "I think.\nSo [sparkdash]"},
+        {"role": "assistant", "content": [{"type": "text"}]},
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm."}]},
+    ]
+
+
+def test_sealed_reasoning_is_opened_or_left_out() -> None:
+    """gpt-oss on vLLM answers 400 to it."""
+    sealed = {"type": "reasoning", "encrypted_content": "x", "summary": []}
+    items = [sealed, {**sealed, "content": [{"type": "reasoning_text", "text": "t"}]}, {"type": "message"}]
+    made = through({"input": items, "include": ["reasoning.encrypted_content"]}, "/v1/responses", HARMONY)
+    assert made["input"] == [{"type": "reasoning", "summary": [], "content": items[1]["content"]}, items[2]]
+
+
+def test_a_limit_by_another_protocols_name_counts() -> None:
+    """VS Code sends `max_tokens` to /v1/responses."""
+    assert through({"max_tokens": 9}, "/v1/responses", NEW_VLLM) == {"max_output_tokens": 9}
+    assert through({"max_tokens": 9, "max_output_tokens": 3}, "/v1/responses", NEW_VLLM) == {"max_output_tokens": 3}
+
+
+@pytest.mark.parametrize("value", [None, 1, "system", {"role": "system"}, [], [None, "tools", 3, {"type": 4}]])
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses", "/v1/chat/completions"])
+def test_odd_bodies_are_the_engines_to_refuse(path: str, value: Any) -> None:
+    """No shape of these keys breaks a rule."""
+    keys = ("system", "messages", "tools", "input", "thinking", "reasoning", "encrypted_content", "[sparkdash]")
+    for target in TARGETS:
+        through(dict.fromkeys(keys, value) | {"x": "x-anthropic-billing-header"}, path, target)
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [("0.22.1", (0, 22, 1)), ("v0.23.0rc1", (0, 23, 0)), ("0.19.1.dev3", (0, 19, 1)), ("b6123", None), (None, None)],
+)
+def test_versions(text: str | None, version: tuple[int, ...] | None) -> None:
+    """What is no version is not known to be old."""
+    assert version_of(text) == version
+
+
+def test_every_rule_is_told_of() -> None:
+    """By name, where an owner looks before switching one off."""
+    told = DOCS.read_text()
+    assert [one.name for one in MENDS] == ALL
+    assert [name for name in ALL if f"`{name}`" not in told] == []
+
+
+# --- what a profile asks ----------------------------------------------------------------------------------------
+
+
+def asked(profile: Profile, path: str, **body: Any) -> dict[str, Any]:
+    """The body as the profile's engine gets it."""
+    route = understand(path)
+    assert route is not None
+    written = json.dumps(body).encode()
+    reader = Reader(profile, (profile.name,), "0.33.0")
+    made: dict[str, Any] = json.loads(prepare(written, peek(written, "application/json"), route, reader).body)
+    return made
+
+
+OSS = Profile(
+    name="gpt-oss-120b",
+    engine=EngineKind.VLLM,
+    models={"target": ModelRef(hf="openai/gpt-oss-120b")},
+    serves=("oss", "oss:fast"),
+    request={"top_k": 5, "temperature": 1},
+    request_set={"chat_template_kwargs": {"enable_thinking": False}, "seed": 7},
+    request_strip=("temperature", "user"),
+    modes={"high": {"reasoning_effort": "high"}, "fast": {"reasoning_effort": "low", "seed": 1}},
+)
+
+
+def test_a_profile_strips_sets_and_fills_in() -> None:
+    """Stripped keys take the profile's default, set ones its value whatever the client wrote, objects key by key."""
+    chat = "/v1/chat/completions"
+    own = {
+        "temperature": 0,
+        "user": "u",
+        "seed": 1,
+        "top_k": 2,
+        "chat_template_kwargs": {"enable_thinking": True, "x": 1},
+    }
+    assert asked(OSS, chat, model="oss", **own) == {
+        "model": "gpt-oss-120b",
+        "seed": 7,
+        "top_k": 2,
+        "chat_template_kwargs": {"enable_thinking": False, "x": 1},
+        "temperature": 1,
+    }
+    assert asked(OSS, "/v1/embeddings", model="gpt-oss-120b", user="u") == {"model": "gpt-oss-120b", "user": "u"}
+
+
+@pytest.mark.parametrize(
+    ("path", "written", "effort"),
+    [
+        ("/v1/chat/completions", {}, {"reasoning_effort": "high"}),
+        ("/v1/chat/completions", {"reasoning_effort": "low"}, {"reasoning_effort": "high"}),
+        ("/v1/responses", {"reasoning": {"summary": "auto"}}, {"reasoning": {"summary": "auto", "effort": "high"}}),
+        ("/v1/messages", {}, {"output_config": {"effort": "high"}}),
+    ],
+)
+def test_a_mode_asks_the_same_engine_in_another_way(path: str, written: dict[str, Any], effort: dict[str, Any]) -> None:
+    """`NAME:high` sets the effort where each protocol has it."""
+    made = asked(OSS, path, model="gpt-oss-120b:high", **written)
+    assert made["model"] == "gpt-oss-120b"
+    assert {key: made[key] for key in effort} == effort
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        ("gpt-oss-120b", None),
+        ("gpt-oss-120b:high", "high"),
+        ("oss:high", "high"),
+        ("openai/gpt-oss-120b:high", "high"),
+        ("oss:fast", None),
+        ("gpt-oss-120b:absent", None),
+    ],
+)
+def test_an_alias_with_a_colon_is_no_mode(name: str, mode: str | None) -> None:
+    """Exact names and aliases come first."""
+    assert OSS.mode(name) == mode
+
+
+def test_counts_are_asked_for_where_the_client_asked_for_nothing() -> None:
+    """A stream's; the client's other options stay."""
+    own = {"include_usage": False, "x": 1}
+    made = asked(OSS, "/v1/completions", model="gpt-oss-120b", stream=True, stream_options=own)
+    assert made["stream_options"] == {"include_usage": True, "x": 1}
+
+
+def test_mends_need_a_protocol() -> None:
+    """What is not generated from messages is never looked into."""
+    body = b'{"system":[{"text":"x-anthropic-billing-header"}]}'
+    assert mended(body, Dialect.OTHER, NEW_VLLM, ()) is body
