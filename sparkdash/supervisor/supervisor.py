@@ -108,6 +108,7 @@ class Supervisor:
             settings.hf_home.expanduser(),
             lambda: _total(reader),
         )
+        needs = needs or self._needs.of
         self._tools = Tools(
             runtime=runtime,
             upstream=upstream,
@@ -118,11 +119,19 @@ class Supervisor:
             logbook=Logbook(runtime),
             ports=Ports(*settings.engine_ports, seed=owner),
             wards=wards.Wards(
-                guard, books=books, runtime=runtime, reader=reader, publish=publish, clock=clock, store=store
+                guard,
+                books=books,
+                runtime=runtime,
+                reader=reader,
+                publish=publish,
+                clock=clock,
+                settings=settings,
+                needs=needs,
+                store=store,
             ),
             owner=owner,
             adapter=adapter,
-            needs=needs or self._needs.of,
+            needs=needs,
         )
         self._profiles = dict(catalog.profiles)
         """What the scheduler knows; `catalog` may be a move ahead."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -17,6 +17,7 @@ from sparkdash.domain.container import ContainerInfo
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Fact, GuardChanged, Level, Notice
 from sparkdash.domain.guard import GuardKill, GuardLevel
+from sparkdash.domain.need import Need
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
 from sparkdash.host.guard import Guard
@@ -24,6 +25,7 @@ from sparkdash.host.guarding import Report, Victim
 from sparkdash.host.kill import Target
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
+from sparkdash.settings import Settings
 from sparkdash.store import Store
 from sparkdash.supervisor import guard_words as words
 from sparkdash.supervisor.books import Books
@@ -45,6 +47,9 @@ class Ward:
     """Done once the guard has killed it."""
     reason: EngineError | None = None
     """Why it did, or had the runtime do it."""
+    victim: Victim | None = None
+    state: EngineState | None = None
+    """In which `victim` was weighed."""
 
 
 class Wards:
@@ -59,6 +64,8 @@ class Wards:
         reader: HostReader,
         publish: Callable[[Fact], object],
         clock: Clock,
+        settings: Settings,
+        needs: Callable[[Profile], Need],
         store: Store | None,
     ) -> None:
         self._guard = guard if guard is not None and guard.mode != "off" else None
@@ -67,6 +74,8 @@ class Wards:
         self._reader = reader
         self._publish = publish
         self._clock = clock
+        self._settings = settings
+        self._needs = needs
         self._store = store
         self._wards: dict[str, Ward] = {}
         self._table: tuple[Victim, ...] = ()
@@ -103,25 +112,29 @@ class Wards:
         here = {engine.container: engine for engine in self._books.engines.values() if engine.container}
         for container in [name for name in self._wards if name not in here]:
             self._forget(container)
-        table = tuple(
-            self._victim(here[name], ward.profile, ward.target)
-            for name, ward in self._wards.items()
-            if ward.target is not None and ward.reason is None and _is_there(here[name], ward.target)
-        )
+        table = tuple(victim for name, ward in self._wards.items() if (victim := self._victim(here[name], ward)))
         if table != self._table and self._guard is not None:
             self._table = table
             self._guard.watch(table)
 
-    def _victim(self, engine: Engine, profile: Profile, target: Target) -> Victim:
-        """What its end would cost, as learned; as declared where nothing is learned."""
-        learned = self._store.footprint(profile.fingerprint) if self._store else None
+    def _victim(self, engine: Engine, ward: Ward) -> Victim | None:
+        """What its end would cost now; None when it cannot be killed, or is gone. Weighed anew in each state only."""
+        if ward.target is None or ward.reason is not None or not _is_there(engine, ward.target):
+            return None
+        if ward.victim is None or ward.state is not engine.state:
+            ward.state, ward.victim = engine.state, self._weighed(engine, ward.profile, ward.target)
+        if ward.victim.in_flight != engine.in_flight:
+            ward.victim = replace(ward.victim, in_flight=engine.in_flight)
+        return ward.victim
+
+    def _weighed(self, engine: Engine, profile: Profile, target: Target) -> Victim:
         return Victim(
             profile=profile.name,
             container=engine.container or "",
             target=target,
             serves=engine.state in SERVING,
-            in_flight=engine.in_flight,
-            bytes=learned.steady_bytes if learned else profile.memory.total_bytes,
+            pinned=self._settings.policy_of(profile.name).pinned,
+            bytes=self._needs(profile).total_bytes,
             reload_s=self._store.expected_s(profile.fingerprint) if self._store else None,
         )
 

@@ -57,11 +57,11 @@ def guard(house: Any) -> Iterator[FakeGuard]:
 
 async def test_the_guard_is_told_who_runs_who_loads_and_who_is_busy(house: Any, make_profile: Any, guard: Any) -> None:
     """From the moment a container is there until it is gone."""
-    await house.open(make_profile("a"), guard=guard)
+    await house.open(make_profile("a"), guard=guard, policy={"a": {"pinned": True}})
     asking = house.ask("a")
     await house.loads("a")
     (loading,) = guard.victims
-    assert (loading.profile, loading.serves, loading.bytes) == ("a", False, 80 * GIB)
+    assert (loading.profile, loading.serves, loading.pinned, loading.bytes) == ("a", False, True, 80 * GIB)
     await house.clock.drive(asking.granted())
     (busy,) = guard.victims
     assert (busy.serves, busy.in_flight) == (True, 1)
