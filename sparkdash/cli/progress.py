@@ -35,7 +35,7 @@ class Progress:
 
 
 def steps(swap: Swap, now: float) -> str:
-    """ "drain stop reclaim preflight create [load weights 63 %] warm  38 %  43s, about 1m40s left". Pure."""
+    """ "drain stop reclaim preflight create [load weights 63 %] warm  38 % in 43s, about 1m40s left". Pure."""
     words = [f"[{phase(swap)}]" if step is swap.phase else step.value for step in SwapPhase]
     return f"{' '.join(words)}  {times(swap, now)}"
 

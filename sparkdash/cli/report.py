@@ -40,7 +40,7 @@ def lines(world: Snapshot) -> Iterator[str]:
 
 
 def swap_line(swap: Swap, now: float) -> str:
-    """ "to gpt-oss-120b: load weights 63 %  38 %  43s, about 1m40s left", what a swap does and how long it takes."""
+    """ "to gpt-oss-120b: load weights 63 %  38 % in 43s, about 1m40s left", what a swap does and how long it takes."""
     goal = f"to {swap.target}" if swap.target else "stop"
     return f"{goal}: {phase(swap)}  {times(swap, now)}"
 
@@ -51,8 +51,8 @@ def phase(swap: Swap) -> str:
 
 
 def times(swap: Swap, now: float) -> str:
-    """ "38 %  43s, about 1m40s left (1m20s to 2m10s)": the share of the whole way, what has passed, what is left."""
-    share = f"{percent(swap.fraction)}  " if swap.fraction is not None else ""
+    """ "38 % in 43s, about 1m40s left (1m20s to 2m10s)": the share of the whole way, what has passed, what is left."""
+    share = f"{percent(swap.fraction)} in " if swap.fraction is not None else ""
     return share + ", ".join(filter(None, (age(now - swap.started_at), estimate_text(swap, now))))
 
 

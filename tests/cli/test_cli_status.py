@@ -102,7 +102,7 @@ def test_a_swap_shows_phase_share_and_time(daemon: FakeDaemon) -> None:
     assert "swap      to b: load weights 63 %  43s, first load here" in told
     eta = {"fraction": 0.38, "eta_s": 110.0, "eta_low_s": 90.0, "eta_high_s": 140.0, "eta_at": BIRTH + 93}
     told = text(daemon, swap=now.model_copy(update=eta), at=BIRTH + 103)
-    assert "swap      to b: load weights 63 %  38 %  43s, about 1m40s left (1m20s to 2m10s)" in told
+    assert "swap      to b: load weights 63 %  38 % in 43s, about 1m40s left (1m20s to 2m10s)" in told
 
 
 def test_the_guard_tells_its_floors_its_level_and_its_last_kill(daemon: FakeDaemon) -> None:

@@ -190,7 +190,7 @@ def test_the_line_of_phases_marks_the_present_one() -> None:
     now = swap("a", SwapPhase.LOAD, progress=LoadProgress(stage="weights", fraction=0.63))
     now = now.model_copy(update={"fraction": 0.38, "eta_s": 110.0, "eta_at": BIRTH + 93})
     assert steps(now, BIRTH + 103) == (
-        "drain stop reclaim preflight create [load weights 63 %] warm  38 %  43s, about 1m40s left"
+        "drain stop reclaim preflight create [load weights 63 %] warm  38 % in 43s, about 1m40s left"
     )
     assert steps(swap("a"), BIRTH + 61) == "[drain] stop reclaim preflight create load warm  1s, first load here"
 

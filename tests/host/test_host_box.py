@@ -24,6 +24,20 @@ def test_without_nvml_the_host_memory_counts(gb10_proc: Path) -> None:
     assert BoxReader(gb10_proc).engine_bytes({4242}, NOTHING) == (3145728 + 1024) * KIB
 
 
+async def test_others_hold_their_gpu_and_their_anonymous_memory(gb10_proc: Path, gb10_nvml: Any) -> None:
+    """All processes but the engine's: shared pages, which would count in each, threads of the kernel and the gone are left out."""
+    for pid, text in (("7", "Name:\tdesktop\nRssAnon:\t 500 kB\nRssShmem:\t 9000 kB\n"), ("2", "Name:\tkthreadd\n")):
+        (gb10_proc / pid).mkdir()
+        (gb10_proc / pid / "status").write_text(text)
+    (gb10_proc / "8").mkdir()
+    reader = BoxReader(gb10_proc, Nvml(gb10_nvml))
+    reading = await reader.gpu()
+    assert await reader.others_bytes({4242}, reading) == 50 * MIB + 500 * KIB
+    assert await reader.others_bytes({7}, reading) == (63931 + 50) * MIB + 3145728 * KIB
+    assert await reader.others_bytes({7}, NOTHING) == 3145728 * KIB
+    reader.close()
+
+
 def test_unknown_processes_are_unknown(gb10_proc: Path) -> None:
     """No pids, or pids that are gone: None, not 0."""
     reader = BoxReader(gb10_proc)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,21 @@ def test_a_request_brings_its_profile_up_and_streams(spark: Any) -> None:
     engine = spark.state()["engines"]["tiny"]
     assert (engine["state"], engine["version"]) == ("ready", "0.32.0")
     assert spark.containers() == [engine["container"]]
+
+
+def test_its_footprint_is_learned_as_the_kernel_tells_it(spark: Any) -> None:
+    """What all processes of the container hold, within 5 %; the plan of the next load rests on it."""
+    spark.until(lambda _: spark.get("/api/plan/tiny")["need"]["basis"] == "learned", timeout=30)
+    (steady, *_) = spark.get("/api/plan/tiny")["need"]["terms"]
+    (name,) = spark.containers()
+    listed = subprocess.run(["podman", "top", name, "hpid"], capture_output=True, text=True, check=True).stdout
+    texts = [Path(f"/proc/{pid}/status").read_text() for pid in listed.split()[1:]]
+    held = sum(int(kib) for text in texts for kib in re.findall(r"RssAnon:\s+(\d+)", text)) * 1024
+    assert steady["name"] == "steady"
+    assert steady["bytes"] == pytest.approx(held, rel=0.05)
+    swap = spark.state()["swaps"][0]
+    stages = [step["name"] for step in swap["steps"]]
+    assert stages.index("start") < stages.index("weights") < stages.index("http") < stages.index("warm")
 
 
 def test_the_cache_holds_the_tokens_that_the_headers_foretold(spark: Any, engine: Path) -> None:

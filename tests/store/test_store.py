@@ -178,7 +178,7 @@ async def test_a_file_of_the_first_version_keeps_its_rows(tmp_path: Path) -> Non
     assert rows(path, "SELECT count(*) FROM loads") == [(1,)]
 
 
-@pytest.mark.parametrize("damage", ["garbage", "folder", "newer", "no folder"])
+@pytest.mark.parametrize("damage", ["garbage", "folder", "newer", "no folder", "rows"])
 async def test_a_database_that_cannot_be_used_is_told_and_gone_without(tmp_path: Path, damage: str) -> None:
     """One notice that names the file and the reason; recording and asking still work, in memory."""
     path = tmp_path / "sparkdash.db"
@@ -190,6 +190,16 @@ async def test_a_database_that_cannot_be_used_is_told_and_gone_without(tmp_path:
         case "newer":
             database = sqlite3.connect(path)
             database.execute("PRAGMA user_version = 99")
+            database.close()
+        case "rows":
+            database = sqlite3.connect(path)
+            database.executescript(VERSION_1)
+            database.close()
+            async with Store.opened(path, lambda _: None) as store:
+                store.record_swap(swap("2", 100), "f")
+            database = sqlite3.connect(path)
+            with database:
+                database.execute("UPDATE swaps SET steps = 'half a wo'")
             database.close()
         case _:
             (tmp_path / "file").write_text("")
