@@ -26,6 +26,7 @@ from sparkdash.domain.metric import Memory
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile
 from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.domain.swap import SwapCause
+from sparkdash.engines.argv import container_name
 from sparkdash.gateway import app as gateway
 from sparkdash.host import leftovers, podman
 from sparkdash.host.podman import Podman
@@ -37,8 +38,9 @@ from sparkdash.upstream import Upstream
 
 HERE = Path(__file__).parent
 FASTER = 10
-DEADLINE_S = 1.0
-"""Of podman's calls; ample for the stand-in on a busy machine, short for a test that waits for it."""
+LIMITS = ("LOOK_S", "START_S", "REMOVE_S", "SETTLE_S")
+DEADLINE_S = 1.5
+"""Of podman's calls once one of them hangs: short for a test that waits for it, ample for those that do not hang."""
 
 
 class FastClock:
@@ -53,11 +55,16 @@ class FastClock:
         await asyncio.sleep(seconds / FASTER)
 
 
-class BigBox:
-    """Memory is not what these tests are about."""
+class RoomyBox:
+    """A box of 128 GiB, where each container that is there holds what its profile declares."""
+
+    def __init__(self, folder: Path, *profiles: Profile) -> None:
+        self._folder = folder
+        self._needs = {container_name(p.name): p.memory.total_bytes or 0 for p in profiles}
 
     def memory(self) -> Memory:
-        return Memory(total=128 * GIB, available=120 * GIB, free=120 * GIB)
+        held = sum(self._needs[each.name] for each in self._folder.glob("c/*") if not (each / "exit").exists())
+        return Memory(total=128 * GIB, available=120 * GIB - held, free=120 * GIB - held)
 
     async def gpu(self) -> GpuReading:
         return GpuReading(gpu=None)
@@ -115,8 +122,11 @@ class Box:
         """From now on this verb of podman misbehaves; `missing` takes the whole program away."""
         if how == "missing":
             (self.folder / "bin/podman").rename(self.folder / "bin/gone")
-        else:
-            (self.folder / f"fault.{verb}").write_text(how)
+            return
+        (self.folder / f"fault.{verb}").write_text(how)
+        if how == "hang":
+            for limit in LIMITS:
+                setattr(podman, limit, DEADLINE_S)
 
     def mend(self) -> None:
         """Podman is well again."""
@@ -168,8 +178,8 @@ class Box:
 
 
 def profile(name: str, animal: str = "", **facts: Any) -> Profile:
-    """A vLLM profile whose program is the tiny engine."""
-    need = MemoryNeed(weights_gib=1, kv_gib=0, overhead_gib=0, source="test")
+    """A vLLM profile whose program is the tiny engine; two of them do not fit beside one another."""
+    need = MemoryNeed(weights_gib=70, kv_gib=0, overhead_gib=0, source="test")
     return Profile(
         **{
             "name": name,
@@ -194,8 +204,8 @@ def podman_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("FAKE_PODMAN", str(tmp_path))
-    for limit in ("LOOK_S", "START_S", "REMOVE_S", "SETTLE_S"):
-        monkeypatch.setattr(podman, limit, DEADLINE_S)
+    for limit in LIMITS:  # put back after the test, which may shorten them
+        monkeypatch.setattr(podman, limit, getattr(podman, limit))
     return tmp_path
 
 
@@ -215,7 +225,7 @@ async def opened(folder: Path, owner: str, *profiles: Profile) -> AsyncIterator[
 
     async with Upstream() as upstream:
         supervisor = Supervisor(
-            catalog=catalog, runtime=Podman(), upstream=upstream, reader=BigBox(), publish=bus.publish,
+            catalog=catalog, runtime=Podman(), upstream=upstream, reader=RoomyBox(folder, *profiles), publish=bus.publish,
             settings=settings, owner=owner, clock=FastClock(),
         )  # fmt: skip
         deps = gateway.Deps(
