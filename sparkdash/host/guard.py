@@ -25,7 +25,7 @@ from typing import Literal
 
 from sparkdash.domain.guard import Floors, GuardLevel
 from sparkdash.host import guarding, memory
-from sparkdash.host.guarding import Judge, Look, Report, Verdict, Victim
+from sparkdash.host.guarding import Judge, Look, Report, Target, Verdict, Victim
 from sparkdash.host.proc import PROC
 from sparkdash.settings import Settings
 from sparkdash.units import KIB
@@ -43,6 +43,7 @@ class Guard:
         self.floors: Floors = guarding.floors(settings, memory.read(proc).total)
         self._judge = Judge(self.floors)
         self._victims: tuple[Victim, ...] = ()
+        self._killed: list[Target] = []
         self._needed = threading.Event()
         self._closed = threading.Event()
         self._meminfo = os.open(proc / "meminfo", os.O_RDONLY)
@@ -79,9 +80,9 @@ class Guard:
 
     def _work(self) -> None:
         while not self._closed.is_set():
-            if not self._needed.is_set():
-                self._rest()
             try:
+                if not self._needed.is_set():
+                    self._rest()
                 self._look()
             except Exception as error:  # noqa: BLE001 - whatever it was, the next look must come
                 self._failed(f"{type(error).__name__}: {error}")
@@ -92,6 +93,7 @@ class Guard:
         if self._judge.level is not GuardLevel.OK:
             self._say(Report(self._read(), Verdict(GuardLevel.OK, pressed=False, kill=False)))
         self._judge.reset()
+        self._killed.clear()
         self._needed.wait()
 
     def _look(self) -> None:
@@ -103,18 +105,29 @@ class Guard:
             self._say(Report(look, verdict))
 
     def _kill(self, look: Look, verdict: Verdict) -> bool:
-        victim = guarding.cheapest(self._victims, self.floors.hold - look.available)
+        # the table may be old: who would renew it can hang as everybody else
+        left = [victim for victim in self._victims if victim.target not in self._killed]
+        victim = guarding.cheapest(left, self.floors.hold - look.available)
         if victim is None:
             return False
         processes = victim.target.kill()
+        self._killed.append(victim.target)
         self._judge.killed(look)
         self._say(Report(look, verdict, victim, processes))
         return True
 
     def _read(self) -> Look:
-        available = _after(os.pread(self._meminfo, 4096, 0), b"MemAvailable:")
-        pressure = None if self._pressure is None else _after(os.pread(self._pressure, 512, 0), b"full avg10=")
-        return Look(time.monotonic(), int(available) * KIB, None if pressure is None else float(pressure) / 100)
+        available = int(_after(os.pread(self._meminfo, 4096, 0), b"MemAvailable:")) * KIB
+        return Look(time.monotonic(), available, self._read_pressure())
+
+    def _read_pressure(self) -> float | None:
+        """Good to have; without it memory is guarded all the same."""
+        if self._pressure is None:
+            return None
+        try:
+            return float(_after(os.pread(self._pressure, 512, 0), b"full avg10=")) / 100
+        except (OSError, ValueError):
+            return None
 
     def _failed(self, why: str) -> None:
         if why not in self._told:

@@ -36,10 +36,13 @@ class Box:
         self.proc = folder
         self.write(60)
 
-    def write(self, available_gib: float, pressure: float = 0.0) -> None:
+    def write(self, available_gib: float, pressure: float | None = 0.0) -> None:
         figures = {"MemTotal:": 121, "MemFree:": 1, "MemAvailable:": available_gib}
         self._put("meminfo", "".join(f"{name:<15}{int(gib * GIB_KB):>12} kB\n" for name, gib in figures.items()))
-        self._put("pressure/memory", f"some avg10=0.00\nfull avg10={pressure:05.2f} avg60=0.00 avg300=0.00 total=0\n")
+        text = (
+            "" if pressure is None else f"some avg10=0.00\nfull avg10={pressure:05.2f} avg60=0.00 avg300=0.00 total=0\n"
+        )
+        (self.proc / "pressure/memory").write_text(text)
 
     def _put(self, name: str, text: str) -> None:
         file = self.proc / name
@@ -121,6 +124,29 @@ def test_the_cheapest_one_goes_and_the_other_stays(box: Box, guarded: Any, engin
     assert reports.get(timeout=SOON).killed.profile == "idle"
     assert idle.wait(SOON) == -9
     assert busy.poll() is None
+
+
+def test_the_next_one_goes_although_nobody_told_that_the_first_is_gone(box: Box, guarded: Any, engine: Any) -> None:
+    """Who keeps the table may hang like everybody else; memory goes on falling."""
+    guard, reports = guarded()
+    (first, a), (second, b) = engine("a"), engine("b")
+    guard.watch((victim(a), victim(b, in_flight=1)))
+    box.write(2)
+    assert reports.get(timeout=SOON).killed.profile == "a"
+    box.write(1)
+    assert reports.get(timeout=SOON).killed.profile == "b"
+    assert (first.wait(SOON), second.wait(SOON)) == (-9, -9)
+
+
+def test_memory_is_guarded_also_when_the_kernel_stops_telling_its_pressure(box: Box, guarded: Any, engine: Any) -> None:
+    """It is a help and no condition."""
+    guard, reports = guarded()
+    process, container = engine()
+    box.write(2, pressure=None)
+    guard.watch((victim(container),))
+    report = reports.get(timeout=SOON)
+    assert (report.killed.profile, report.look.pressure, report.error) == ("a", None, None)
+    assert process.wait(SOON) == -9
 
 
 def test_a_guard_that_only_warns_kills_nobody(box: Box, guarded: Any, engine: Any) -> None:
