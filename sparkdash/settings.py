@@ -84,8 +84,8 @@ class Settings(BaseModel):
     hold_headers_s: float = Field(default=3.0, ge=0)
     """A waiting stream gets its true status for this long; after it, keep-alives."""
     progress_as_reasoning: bool = False
-    """Tell a waiting chat stream how far the load is, as reasoning text. Off: several agents send it back in their next
-    turn. A single request asks for it with the header `x-sparkdash-progress: reasoning`."""
+    """Tell a waiting chat or messages stream how far the load is, as reasoning text. Off: several agents send it back in
+    their next turn (where it is taken out again), and some count its tokens. A single request asks for it with the header `x-sparkdash-progress: reasoning`."""
     model_names: dict[str, str] = {
         "claude-*haiku*": "auto",
         "gpt-*-mini": "auto",

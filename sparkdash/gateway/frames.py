@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from sparkdash.errors import SparkdashError
-from sparkdash.gateway.problems import encode, in_stream, is_permanent
+from sparkdash.gateway.problems import encode, in_stream, response_code
 from sparkdash.gateway.route import Dialect
 
 COMMENT = b":\n\n"
@@ -22,7 +22,7 @@ class Waiting:
     """Keep-alives of one waiting stream: `next()` gives the bytes of the next one.
 
     What is waited for goes into them where it harms nobody: as a comment where comments are sent, and with `reasoning`
-    into a chat as `reasoning_content`, marked as ours.
+    into a chat as `reasoning_content` and into messages as a thinking block, marked as ours.
     """
 
     def __init__(self, dialect: Dialect, request_id: str, model: str, now: float, *, reasoning: bool = False) -> None:
@@ -33,6 +33,7 @@ class Waiting:
         self._said = 0
         self._reasoning = reasoning
         self._told = ""
+        self._thought = False
 
     @property
     def response_id(self) -> str:
@@ -47,25 +48,63 @@ class Waiting:
     def next(self, waits_for: str = "") -> bytes:
         """The next keep-alive: one or two whole frames. `waits_for` is one line of words."""
         first = self._said == 0
+        news = self._news(waits_for)
         if self._dialect is Dialect.RESPONSES:
             return self._responses(first)
         self._said += 1
         match self._dialect:
             case Dialect.CHAT:
-                return data(self._chunk(waits_for))
+                return data(self._chunk(news))
             case Dialect.COMPLETIONS:
                 return data(self._text())
             case Dialect.MESSAGES:
-                return event("ping", {"type": "ping"})
+                return self._messages(news)
             case _:
                 return comment(waits_for)
 
-    def _chunk(self, waits_for: str) -> dict[str, Any]:
+    def _news(self, waits_for: str) -> str:
+        """One line of reasoning, if it was asked for and there is something new to say."""
+        if not self._reasoning or waits_for in ("", self._told):
+            return ""
+        self._told = waits_for
+        return f"{OURS} {waits_for}\n"
+
+    @property
+    def thinks(self) -> bool:
+        """Has a messages stream been opened, with a thinking block of ours that still is?"""
+        return self._thought
+
+    def _messages(self, news: str) -> bytes:
+        """A ping is the one event that may come before message_start, so that is sent only when there is something to think."""
+        if not news:
+            return event("ping", {"type": "ping"})
+        delta = {"type": "thinking_delta", "thinking": news}
+        said = event("content_block_delta", {"type": "content_block_delta", "index": 0, "delta": delta})
+        if self._thought:
+            return said
+        self._thought = True
+        block = {"type": "thinking", "thinking": "", "signature": ""}
+        return (
+            event("message_start", {"type": "message_start", "message": self._message()})
+            + event("content_block_start", {"type": "content_block_start", "index": 0, "content_block": block})
+            + said
+        )
+
+    def _message(self) -> dict[str, Any]:
+        return {
+            "id": f"msg_{self._id}",
+            "type": "message",
+            "role": "assistant",
+            "model": self._model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": {"input_tokens": 0, "output_tokens": 0},
+        }
+
+    def _chunk(self, news: str) -> dict[str, Any]:
         """No role: the engine's first chunk brings it, and openai-python's helper would join the two into one word."""
-        delta = {"content": ""}
-        if self._reasoning and waits_for not in ("", self._told):
-            self._told = waits_for
-            delta = {"reasoning_content": f"{OURS} {waits_for}\n"}
+        delta = {"reasoning_content": news} if news else {"content": ""}
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
         return self._openai("chatcmpl", "chat.completion.chunk") | {"choices": [choice]}
 
@@ -120,9 +159,8 @@ def failure(
     if dialect is Dialect.MESSAGES:
         return event("error", in_stream(error, dialect))
     if dialect is Dialect.RESPONSES:
-        code = "invalid_prompt" if is_permanent(error) else "server_error"
         failed = response(response_id, model, int(now), "failed")
-        failed["error"] = {"code": code, "message": error.text(), "reason": error.code}
+        failed["error"] = {"code": response_code(error), "message": error.text(), "reason": error.code}
         return event(
             "response.failed", {"type": "response.failed", "sequence_number": sequence + 1, "response": failed}
         )

@@ -27,10 +27,11 @@ from sparkdash.gateway.exchange import STREAM_HEADERS, ClientGone, Exchange
 from sparkdash.gateway.headers import to_client, to_engine
 from sparkdash.gateway.inflight import InFlight
 from sparkdash.gateway.names import meant, refuse_in_background
+from sparkdash.gateway.overflow import overflow
 from sparkdash.gateway.peek import Peeked, peek
 from sparkdash.gateway.problems import of_status
 from sparkdash.gateway.route import Dialect, Route, understand
-from sparkdash.gateway.splices import Splice, UnderOurId, WithoutUsage
+from sparkdash.gateway.splices import MessageGoesOn, ResponseGoesOn, Splice, WithoutUsage
 from sparkdash.gateway.tap import Tap, error_code
 from sparkdash.upstream import Answer, engine_words
 
@@ -104,6 +105,8 @@ class _Relay:
         told = deps.settings.progress_as_reasoning or exchange.headers.get(PROGRESS_HEADER) == "reasoning"
         self._waiting = frames.Waiting(route.dialect, self._row.request.id, self._name, deps.clock(), reasoning=told)
         self._tap = Tap(route.dialect)
+        self._splice: Splice | None = None
+        """What must differ in the answer's stream; None: nothing, as for nearly all."""
         self._answering = False
         """Has a byte of an engine's answer gone out?"""
         self._framed = False
@@ -195,10 +198,14 @@ class _Relay:
         async with self._deps.upstream.open(exchange.method, url, headers, prepared.body) as answer:
             if exchange.started and (answer.status >= 400 or answer.content_type != EVENT_STREAM):
                 await self._refused_in_stream(answer)
+            elif answer.status == HTTPStatus.BAD_REQUEST and route.generates:
+                await self._refused(answer)
             else:
-                await self._pass_on(answer, sent_at, self._splice(answer, prepared))
+                self._splice = self._spliced(answer, prepared)
+                await self._pass_on(answer, sent_at)
 
-    async def _pass_on(self, answer: Answer, sent_at: float, splice: Splice | None) -> None:
+    async def _pass_on(self, answer: Answer, sent_at: float) -> None:
+        splice = self._splice
         exchange, now = self._exchange, self._deps.monotonic
         stream = self._framed = answer.content_type == EVENT_STREAM
         tap = self._tap = Tap(self._route.dialect, stream=stream, on_first=lambda: self._row.streams(now() - sent_at))
@@ -219,19 +226,32 @@ class _Relay:
         await exchange.finish(b"" if splice is None else splice.end())
         self._done(answer.status)
 
-    def _splice(self, answer: Answer, prepared: care.Prepared) -> Splice | None:
-        """What must differ in this answer's stream; None: nothing, as for nearly all."""
+    def _spliced(self, answer: Answer, prepared: care.Prepared) -> Splice | None:
+        waiting, dialect = self._waiting, self._route.dialect
         if answer.content_type != EVENT_STREAM:
             return None
         if prepared.adds_usage:
             return WithoutUsage()
-        if self._exchange.started and self._route.dialect is Dialect.RESPONSES:
-            return UnderOurId(self._waiting.response_id)
-        return None
+        if waiting.said and dialect is Dialect.RESPONSES:
+            return ResponseGoesOn(waiting.response_id, waiting.said)
+        return MessageGoesOn() if waiting.thinks else None
+
+    async def _refused(self, answer: Answer) -> None:
+        """Passed on as it is, unless it says that the prompt is too long: for that clients have words of their own."""
+        body = await answer.read()
+        self._answering = True
+        if error := overflow(body):
+            raise error
+        self._tap.feed(body, 0.0)
+        passed = to_client(answer.headers, stream=False, length=False)
+        await self._exchange.answer(answer.status, body, passed)
+        self._done(answer.status)
 
     async def _refused_in_stream(self, answer: Answer) -> None:
         """The engine refuses what has waited too long for a status: its own words go into the stream."""
         body = await answer.read(ERROR_LIMIT)
+        if error := overflow(body):
+            raise error
         family = AdmissionError if 400 <= answer.status < 500 else SparkdashError
         raise family(engine_words(body), code=error_code(body) or "engine_refused", status=max(answer.status, 400))
 
@@ -245,14 +265,14 @@ class _Relay:
 
     def _last_words(self, error: SparkdashError) -> bytes:
         """Ends a frame that was cut, then says what happened."""
-        tap, waiting = self._tap, self._waiting
+        tap, waiting, splice = self._tap, self._waiting, self._splice
         last = frames.failure(
             error,
             self._route.dialect,
             model=self._name,
             now=self._deps.clock(),
-            response_id=tap.response_id or waiting.response_id,
-            sequence=max(tap.sequence, waiting.said - 1),
+            response_id=(None if waiting.said else tap.response_id) or waiting.response_id,
+            sequence=splice.number if isinstance(splice, ResponseGoesOn) else max(tap.sequence, waiting.said - 1),
         )
         return last if tap.between_frames else b"\n\n" + last
 

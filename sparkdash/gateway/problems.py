@@ -12,6 +12,7 @@ from http import HTTPStatus
 from typing import Any
 
 from sparkdash.errors import AdmissionError, EngineError, HostError, ProfileError, SparkdashError
+from sparkdash.gateway import overflow
 from sparkdash.gateway.route import Dialect
 
 _ANTHROPIC = {
@@ -43,7 +44,7 @@ def envelope(error: SparkdashError, dialect: Dialect = Dialect.OTHER) -> dict[st
 def in_stream(error: SparkdashError, dialect: Dialect) -> dict[str, Any]:
     """The same inside a stream that began with 200, where only `type` and `code` can say "do not try again"."""
     body = envelope(error, dialect)
-    if is_permanent(error):
+    if is_permanent(error) and error.code != overflow.CODE:  # that one agents know by its own code
         body["error"] |= {"type": "invalid_request_error"}
         if dialect is not Dialect.MESSAGES:
             body["error"] |= {"code": "invalid_request_error", "reason": error.code}
@@ -76,6 +77,13 @@ def of_status(status: int, detail: str | None = None) -> SparkdashError:
 def _facts(error: SparkdashError) -> dict[str, Any]:
     facts = {"message": error.text(), "code": error.code, "hint": error.hint, "src": "sparkdash", **error.details()}
     return facts if error.retry_after is None else {**facts, "retry_after": error.retry_after}
+
+
+def response_code(error: SparkdashError) -> str:
+    """The code of a response that failed, where SDKs' types know a few words and Codex acts on two of them."""
+    if error.code == overflow.CODE:
+        return error.code
+    return "invalid_prompt" if is_permanent(error) else "server_error"
 
 
 def _param(error: SparkdashError) -> str | None:

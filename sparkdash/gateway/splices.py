@@ -8,15 +8,21 @@ client can read half a frame. Every other byte leaves as it came.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 FRAME_LIMIT = 64 * 1024
 """Of a frame longer than this nothing is held back: what is spliced is short."""
 _COUNTS_ONLY = re.compile(rb'"choices": ?\[ ?\]')
 _COUNTS = re.compile(rb'"usage": ?\{')
 _RESPONSE_ID = re.compile(rb'"response": ?\{"id": ?"([^"]+)"')
+_OPENS_RESPONSE = re.compile(rb"(?:^|\n)event: ?response\.(?:created|queued|in_progress)\r?\n")
+_SEQUENCE = re.compile(rb'("sequence_number": ?)(\d+)')
+_MESSAGE_EVENT = re.compile(rb"(?:^|\n)event: ?(\w+)")
+_INDEX = re.compile(rb'("index": ?)(\d+)')
+_END_OF_THINKING = b'event: content_block_stop\ndata: {"type":"content_block_stop","index":0}\n\n'
 _BLANK_LINE = re.compile(rb"\n\r?\n")
 
 
@@ -53,8 +59,9 @@ class Frames:
         rest, self._rest = self._rest, b""
         return rest
 
-    def _matters(self, frames: bytes) -> bool:
-        raise NotImplementedError
+    def _matters(self, _frames: bytes) -> bool:
+        """Is there anything in these that `_frame` would change?"""
+        return True
 
     def _spliced(self, frames: bytes) -> bytes:
         return b"".join(map(self._frame, _each(frames)))
@@ -75,24 +82,76 @@ class WithoutUsage(Frames):
         return frame[: len(frame) - len(begins)] if told else frame
 
 
-class UnderOurId(Frames):
-    """An engine's /v1/responses stream under the id that the client was given while it waited.
+class ResponseGoesOn(Frames):
+    """An engine's /v1/responses stream that goes on where ours left off while the client waited.
 
-    The SDKs refuse a lifecycle whose id changes.
+    `said`: how many events were ours. The engine's opening events are left out, its id becomes ours (the SDKs refuse a
+    lifecycle whose id changes) and its numbers follow on ours.
     """
 
-    def __init__(self, ours: str) -> None:
+    def __init__(self, ours: str, said: int) -> None:
         super().__init__()
         self._ours = ours.encode()
         self._theirs = b""
+        self._ahead = said
+        """What is added to the engine's numbers."""
+        self.number = said - 1
+        """Of the last event that the client was given."""
 
-    def _matters(self, frames: bytes) -> bool:
-        return not self._theirs or self._theirs in frames
-
-    def _spliced(self, frames: bytes) -> bytes:
-        if not self._theirs and (found := _RESPONSE_ID.search(frames)):
+    def _frame(self, frame: bytes) -> bytes:
+        if not self._theirs and (found := _RESPONSE_ID.search(frame)):
             self._theirs = found[1]
-        return frames.replace(self._theirs, self._ours) if self._theirs else frames
+        if _OPENS_RESPONSE.search(frame):
+            self._ahead -= 1
+            return b""
+        if self._theirs:
+            frame = frame.replace(self._theirs, self._ours)
+        return _SEQUENCE.sub(self._numbered, frame, count=1)
+
+    def _numbered(self, found: re.Match[bytes]) -> bytes:
+        self.number = int(found[2]) + self._ahead
+        return found[1] + b"%d" % self.number
+
+
+class MessageGoesOn(Frames):
+    """An engine's /v1/messages stream after a thinking block of ours: that is closed, the engine's blocks count on from it,
+    and its message_start, of which only the counts are new, is left out: they are told with the last ones.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._counts: dict[str, Any] = {}
+
+    def _frame(self, frame: bytes) -> bytes:
+        found = _MESSAGE_EVENT.search(frame)
+        kind = found[1] if found else b""
+        if kind == b"message_start":
+            self._counts = _object(frame).get("message", {}).get("usage") or {}
+            return _END_OF_THINKING
+        if kind == b"message_delta" and self._counts:
+            body = _object(frame)
+            told = {key: value for key, value in (body.get("usage") or {}).items() if value is not None}
+            return frame[: _data_at(frame)] + _json(body | {"usage": self._counts | told}) + b"\n\n"
+        if kind.startswith(b"content_block"):
+            return _INDEX.sub(lambda index: index[1] + b"%d" % (int(index[2]) + 1), frame, count=1)
+        return frame
+
+
+def _data_at(frame: bytes) -> int:
+    return frame.index(b"{")
+
+
+def _object(frame: bytes) -> dict[str, Any]:
+    """The JSON object of one frame; empty when it is none."""
+    try:
+        value = json.loads(frame[_data_at(frame) :])
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _json(body: dict[str, Any]) -> bytes:
+    return json.dumps(body, separators=(",", ":")).encode()
 
 
 def _after_blank_line(data: bytes) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.gateway.splices import FRAME_LIMIT, Splice, UnderOurId, WithoutUsage
+from sparkdash.gateway.splices import FRAME_LIMIT, MessageGoesOn, ResponseGoesOn, Splice, WithoutUsage
 
 USAGE = b'data: {"id":"c","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}\n\n'
 WORDS = (
@@ -94,9 +94,51 @@ def test_an_endless_frame_is_not_collected() -> None:
     assert splice.feed(b"y\n\n" + USAGE) == b"y\n\n"
 
 
-def test_a_response_keeps_the_id_it_was_given(recorded_body: Any) -> None:
-    """Cut anywhere, the engine's id is ours in every event and nothing else changes."""
-    body = recorded_body("vllm-0.32.0-base-responses-stream")
-    theirs = next(json.loads(line[6:])["response"]["id"] for line in body.split(b"\n") if line.startswith(b"data: "))
-    for seed in range(200):
-        assert through(UnderOurId("resp_x"), cut(body, random.Random(seed))) == body.replace(theirs.encode(), b"resp_x")
+def events(stream: bytes) -> list[tuple[str, dict[str, Any]]]:
+    """Name and body of every event."""
+    frames = [frame for frame in stream.split(b"\n\n") if frame.startswith(b"event: ")]
+    return [(frame.split(b"\n")[0][7:].decode(), json.loads(frame[frame.index(b"{") :])) for frame in frames]
+
+
+@pytest.mark.parametrize(
+    "name", ["vllm-0.32.0-base-responses-tool-stream", "llama.cpp-0c1e57098-base-responses-stream"]
+)
+def test_a_response_goes_on_where_ours_left_off(recorded_body: Any, name: str) -> None:
+    """Cut anywhere: no second opening, our id in every event, numbers without a gap or, where the engine has none, without any."""
+    body = recorded_body(name)
+    theirs = events(body)
+    opening = ("response.created", "response.in_progress")
+    kept = [(name, event) for name, event in theirs if name not in opening]
+    whole = through(ResponseGoesOn("resp_x", 7), [body])
+    for seed in range(40):
+        splice = ResponseGoesOn("resp_x", 7)
+        assert through(splice, cut(body, random.Random(seed))) == whole
+    made = events(whole)
+    assert [name for name, _ in made] == [name for name, _ in kept]
+    numbered = ["sequence_number" in event for _, event in kept]
+    assert [event.get("sequence_number") for _, event in made] == [
+        7 + n if has else None for n, has in enumerate(numbered)
+    ]
+    assert splice.number == (7 + len(kept) - 1 if all(numbered) else 6)
+    assert {event["response"]["id"] for _, event in made if "response" in event} == {"resp_x"}
+    assert theirs[0][1]["response"]["id"].encode() not in whole
+
+
+@pytest.mark.parametrize("name", ["vllm-0.32.0-base-messages-tool-stream", "llama.cpp-0c1e57098-base-messages-stream"])
+def test_a_message_goes_on_after_our_thinking(recorded_body: Any, name: str) -> None:
+    """Cut anywhere: our block is closed, the engine's count on from it, and its prompt's counts come with the last ones."""
+    body = recorded_body(name)
+    theirs = events(body)
+    whole = through(MessageGoesOn(), [body])
+    for seed in range(40):
+        assert through(MessageGoesOn(), cut(body, random.Random(seed))) == whole
+    made = events(whole)
+    assert made[0] == ("content_block_stop", {"type": "content_block_stop", "index": 0})
+    expected = [
+        (name, event | ({"index": event["index"] + 1} if "index" in event else {})) for name, event in theirs[1:]
+    ]
+    counts = theirs[0][1]["message"]["usage"]
+    for name, event in expected:
+        if name == "message_delta":
+            event["usage"] = counts | {key: value for key, value in event["usage"].items() if value is not None}
+    assert made[1:] == expected

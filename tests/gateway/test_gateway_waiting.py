@@ -37,6 +37,13 @@ async def waiting(house: Any) -> AsyncIterator[Any]:
     house.supervisor.gate.set()
 
 
+TOO_LONG = (
+    b'{"error":{"code":400,"message":"request (6002 tokens) exceeds the available context size (4096 tokens), try '
+    b'increasing it","type":"exceed_context_size_error","n_prompt_tokens":6002,"n_ctx":4096}}'
+)
+"""llama.cpp's own, recorded."""
+
+
 def loading(house: Any) -> None:
     """alpha is coming up; the estimate is of a moment to come, so that nothing of it has passed yet."""
     now = time.time() + 1000
@@ -140,14 +147,66 @@ class TestImpatient:
 
         waiting.engine.script = script
         async with waiting.client.stream("POST", "/v1/responses", json={"model": "alpha", "stream": True}) as reply:
-            (created, *_), rest = await frames_of(reply)
+            ours, rest = await frames_of(reply)
             waiting.supervisor.gate.set()
-            content = b"".join([c async for c in rest])
-        ours = json.loads(created.split(b"data: ")[1])["response"]["id"]
-        theirs = b"resp_8da77ed401051342"
-        assert theirs in recorded
-        assert content.endswith(recorded.replace(theirs, ours.encode()))
+            content = b"\n\n".join(ours) + b"\n\n" + b"".join([c async for c in rest])
+        told = [json.loads(frame.split(b"data: ")[1]) for frame in content.removesuffix(b"\n\n").split(b"\n\n")]
+        assert [event["type"] for event in told].count("response.created") == 1
+        assert [event["sequence_number"] for event in told] == list(range(len(told)))
+        assert len({event["response"]["id"] for event in told if "response" in event}) == 1
+        assert b"resp_8da77ed401051342" in recorded
+        assert b"resp_8da77ed401051342" not in content
         assert (await waiting.ended()).completion_tokens == 80
+
+    async def test_a_responses_stream_that_breaks_off_after_a_wait_ends_under_its_own_id(
+        self, waiting: Any, recorded_body: Any
+    ) -> None:
+        """The failure has the id that the client knows and the number that comes next."""
+        recorded = recorded_body("vllm-0.32.0-base-responses-stream")
+
+        async def script(_seen: Any, wire: Any) -> None:
+            await wire.head()
+            await wire.chunk(recorded[:9000])
+            wire.abort()
+
+        waiting.engine.script = script
+        async with waiting.client.stream("POST", "/v1/responses", json={"model": "alpha", "stream": True}) as reply:
+            ours, rest = await frames_of(reply)
+            waiting.supervisor.gate.set()
+            content = b"\n\n".join(ours) + b"\n\n" + b"".join([c async for c in rest])
+        frames = [frame for frame in content.removesuffix(b"\n\n").split(b"\n\n") if frame]
+        told = [json.loads(frame.split(b"data: ")[1]) for frame in frames]
+        assert [event["sequence_number"] for event in told] == list(range(len(told)))
+        assert told[-1]["type"] == "response.failed"
+        assert told[-1]["response"]["id"] == told[0]["response"]["id"]
+
+    async def test_messages_are_told_in_a_thinking_block_if_somebody_asked(
+        self, waiting: Any, recorded_body: Any
+    ) -> None:
+        """Claude Code hears nothing else for ten minutes: opened once, closed when the engine begins, whose blocks follow."""
+        loading(waiting)
+        recorded = recorded_body("vllm-0.32.0-base-messages-stream")
+
+        async def script(_seen: Any, wire: Any) -> None:
+            await wire.head()
+            await wire.chunk(recorded)
+            await wire.end()
+
+        waiting.engine.script = script
+        headers = {"x-sparkdash-progress": "reasoning"}
+        asked = {"model": "alpha", "stream": True}
+        async with waiting.client.stream("POST", "/v1/messages", json=asked, headers=headers) as reply:
+            ours, rest = await frames_of(reply)
+            waiting.supervisor.gate.set()
+            content = b"\n\n".join(ours) + b"\n\n" + b"".join([c async for c in rest])
+        told = [json.loads(frame.split(b"data: ")[1]) for frame in content.removesuffix(b"\n\n").split(b"\n\n")]
+        words = [event["type"] for event in told if event["type"] != "ping"]
+        assert words[:4] == ["message_start", "content_block_start", "content_block_delta", "content_block_stop"]
+        assert told[2]["delta"]["thinking"].startswith("[sparkdash] alpha: weights 62 %")
+        assert words.count("message_start") == words.count("message_stop") == 1
+        starts = [event["index"] for event in told if event["type"] == "content_block_start"]
+        assert starts == list(range(len(starts)))
+        assert (await waiting.ended()).prompt_tokens == 17
 
     async def test_a_load_that_fails_is_told_once_and_for_all(self, waiting: Any) -> None:
         """Chat: the words on which agents stop posting, the reason for programs, then [DONE]."""
@@ -188,7 +247,7 @@ class TestImpatient:
         """200 has gone out, so the engine's 400 is told by its words."""
 
         async def refuse(_seen: Any, wire: Any) -> None:
-            await wire.answer(b'{"error":{"message":"context is full","code":"context_length_exceeded"}}', status=400)
+            await wire.answer(b'{"error":{"message":"context is full","code":"context_full"}}', status=400)
 
         waiting.engine.script = refuse
         async with waiting.client.stream(
@@ -198,8 +257,32 @@ class TestImpatient:
             waiting.supervisor.gate.set()
             content = b"".join([c async for c in rest])
         assert b'"message":"context is full"' in content
-        assert b'"reason":"context_length_exceeded"' in content
+        assert b'"reason":"context_full"' in content
         assert (await waiting.ended()).status == 400
+
+    @pytest.mark.parametrize(
+        ("path", "code"),
+        [
+            ("/v1/chat/completions", b'"code":"context_length_exceeded"'),
+            ("/v1/responses", b'"error":{"code":"context_length_exceeded"'),
+            ("/v1/messages", b'event: error\ndata: {"type":"error","error":{"type":"invalid_request_error"'),
+        ],
+    )
+    async def test_a_prompt_that_is_too_long_is_known_by_its_own_code(
+        self, waiting: Any, path: str, code: bytes
+    ) -> None:
+        """Also inside a stream, agents compact on it."""
+
+        async def refuse(_seen: Any, wire: Any) -> None:
+            await wire.answer(TOO_LONG, status=400)
+
+        waiting.engine.script = refuse
+        async with waiting.client.stream("POST", path, json={"model": "alpha", "stream": True}) as reply:
+            _, rest = await frames_of(reply)
+            waiting.supervisor.gate.set()
+            content = b"".join([c async for c in rest])
+        assert code in content
+        assert b"maximum context length is 4096 tokens. However, you requested 6002 tokens" in content
 
     async def test_a_plain_request_is_held_without_a_byte(self, waiting: Any) -> None:
         """No keep-alive fits into a JSON answer; the client's own time-out decides."""

@@ -1,0 +1,59 @@
+"""Overflow: a prompt that is longer than the engine's context, in the words on which agents compact it.
+
+Owns: how each engine says so. Pure. Codex, Claude Code, Cline, Continue, LangChain and pi were seen to act on OpenAI's
+code and sentence; an engine's own words they show to a person and stop.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from sparkdash.errors import AdmissionError
+
+CODE = "context_length_exceeded"
+_OPENAI = re.compile(r"maximum context length is \d+ tokens")
+"""vLLM has the sentence, but not the code."""
+_TOLD = (
+    # llama.cpp
+    re.compile(r"request \((?P<asked>\d+) tokens\) exceeds the available context size \((?P<limit>\d+) tokens\)"),
+    # SGLang: the prompt alone, and with what was to be generated
+    re.compile(r"input \((?P<asked>\d+) tokens\) is longer than the model's context length \((?P<limit>\d+) tokens\)"),
+    re.compile(r"maximum context length of (?P<limit>\d+) tokens\. You requested a total of (?P<asked>\d+) tokens"),
+    # TensorRT-LLM, its three ways
+    re.compile(
+        r"sum of prompt length \((?P<asked>\d+)(?:\.0)?\),? (?:and )?query length \((?P<more>\d+)\)"
+        r"(?: max_tokens \((?P<output>\d+)\))? should not exceed max_(?:seq_len|num_tokens) \((?P<limit>\d+)\)"
+    ),
+    re.compile(
+        r"max_seq_len \((?P<limit>\d+)\) - `?splited_prompt_len`? \((?P<asked>\d+)\) - `?query_token_len`? \((?P<more>\d+)\)"
+    ),
+)
+
+
+def overflow(body: bytes) -> AdmissionError | None:
+    """What an engine's 400 says, in OpenAI's words, if it says that the prompt is too long."""
+    try:
+        told: Any = json.loads(body)
+    except ValueError:
+        return None
+    error = told.get("error", told) if isinstance(told, dict) else None
+    message = error.get("message") if isinstance(error, dict) else error
+    if not isinstance(message, str):
+        return None
+    if _OPENAI.search(message):
+        return _error(message)
+    found = next((found for pattern in _TOLD if (found := pattern.search(message))), None)
+    if found is None:
+        return None
+    groups = found.groupdict()
+    asked = sum(int(groups.get(part) or 0) for part in ("asked", "more", "output"))
+    return _error(
+        f"This model's maximum context length is {groups['limit']} tokens. However, you requested {asked} tokens. "
+        "Please reduce the length of the messages."
+    )
+
+
+def _error(message: str) -> AdmissionError:
+    return AdmissionError(message, code=CODE, status=400)
