@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
@@ -340,9 +341,17 @@ class Results(Frozen):
     damaged: tuple[int, ...] = ()
     """Lines that could not be read (1 is the first): what they held is a gap."""
 
-    def good(self, arm: str, key: CellKey) -> tuple[Sample, ...]:
+    @cached_property
+    def _good(self) -> dict[tuple[str, CellKey], list[Sample]]:
+        found: dict[tuple[str, CellKey], list[Sample]] = defaultdict(list)
+        for one in self.samples:
+            if one.void is None:
+                found[one.arm, one.cell].append(one)
+        return found
+
+    def good(self, arm: str, key: CellKey) -> Sequence[Sample]:
         """The samples that count, in the order of measuring."""
-        return tuple(one for one in self.samples if one.arm == arm and one.cell == key and one.void is None)
+        return self._good.get((arm, key), ())
 
     def gaps(self) -> tuple[Gap, ...]:
         """Cells x repetitions x launches that are not measured, in the order of launches; empty when the run is whole."""

@@ -158,7 +158,7 @@ def test_void_samples_and_cells_are_gaps_with_their_reason() -> None:
     results = gather(a_run(order=(Slot(arm="plain", block=0),)), records)
     assert [(gap.cell, gap.reps) for gap in results.gaps()] == [(LONG, (0, 1)), (PAIR, (1,))]
     assert {one.void for one in results.samples if one.cell == LONG} == {"clock fell to 820 MHz"}
-    assert results.good("plain", LONG) == ()
+    assert not results.good("plain", LONG)
     mended = gather(
         results.run, [*records, *[sample(PAIR, rep=1, stream=s) for s in (0, 1)], closed(PAIR), *cell_of(LONG, 0)]
     )

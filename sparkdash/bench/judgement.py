@@ -1,0 +1,214 @@
+"""A run's table: each cell of each arm with its figure and its verdict, the arms over all cells, and what speculation did. Pure.
+
+Owns: which comparison is made of which samples. Must not know: layouts, files.
+Rule: one factor at a time. Every arm is compared with the run's baseline in the same cell, never with another cell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from statistics import fmean
+
+from sparkdash.bench.compare import Fit, Noise, Values, fit
+from sparkdash.bench.metrics import Metric, acceptance_lengths, by_launch
+from sparkdash.bench.results import CellKey, Mode, Results
+from sparkdash.bench.stats import summary
+from sparkdash.bench.verdict import BASELINE, FLOOR, Claim, Verdict, judge, screen
+from sparkdash.domain.base import Frozen
+
+
+class Figure(Frozen):
+    """One arm in one cell."""
+
+    arm: str
+    median: float | None = None
+    low: float | None = None
+    high: float | None = None
+    bootstrap: bool = False
+    """What low and high are: a 95 % interval of the median, or (below 8 values) the smallest and the largest."""
+    n: int = 0
+    launches: int = 0
+    verdict: Verdict
+
+
+class Row(Frozen):
+    """One cell."""
+
+    key: CellKey
+    figures: tuple[Figure, ...]
+    """In the order of the run's arms."""
+
+
+class Overall(Frozen):
+    """One arm over all cells that it and the baseline share: the geometric mean of the ratios, and the extremes."""
+
+    arm: str
+    verdict: Verdict
+    cells: int
+    worst: CellKey | None = None
+    worst_delta: float | None = None
+    best: CellKey | None = None
+    best_delta: float | None = None
+
+
+class Decomposition(Frozen):
+    """Why a speculating arm is faster or slower: tok/s = acceptance length x steps/s. Verdicts against the baseline."""
+
+    arm: str
+    key: CellKey
+    tok_s: Verdict
+    length: Verdict
+    steps_s: Verdict
+    acceptance_length: float
+    """Mean tokens per verify step."""
+    steps_per_s: float
+    """Verify steps, or for an arm that does not speculate tokens, per second."""
+
+
+def rows(results: Results, metric: Metric = Metric.DECODE, noise: Noise | None = None) -> tuple[Row, ...]:
+    """Every planned cell, measured or not, with its verdicts."""
+    return tuple(_row(results, cell.key, metric, noise) for cell in results.run.cells)
+
+
+def overall(results: Results, metric: Metric = Metric.DECODE, noise: Noise | None = None) -> tuple[Overall, ...]:
+    """Every arm but the baseline. Launches are the unit here too: cells of one launch are not independent."""
+    base = results.run.baseline
+    values = {
+        cell.key: {arm.name: by_launch(results, arm.name, cell.key, metric) for arm in results.run.arms}
+        for cell in results.run.cells
+    }
+    fits = {key: fit(arms) for key, arms in values.items()}
+    arms = [arm.name for arm in results.run.arms if arm.name != base]
+    shared = {arm: {key: one for key, one in fits.items() if {arm, base} <= one.launches.keys()} for arm in arms}
+    panels = {arm: _panel(cells, arm, base) for arm, cells in shared.items() if cells}
+    floor = max((_floor(one.values(), noise) for one in values.values()), default=FLOOR)
+    verdicts = _judged(results.run.mode, panels, base, floor, metric, panel=True)
+    found = []
+    for arm in arms:
+        deltas = {key: math.expm1(one.log_ratio(arm, base)) for key, one in shared[arm].items()}
+        ranked = sorted(deltas, key=deltas.__getitem__, reverse=metric.less_is_better)
+        found.append(
+            Overall(
+                arm=arm,
+                verdict=verdicts.get(arm) or _blank(results, arm, None),
+                cells=len(deltas),
+                worst=ranked[0] if ranked else None,
+                worst_delta=deltas[ranked[0]] if ranked else None,
+                best=ranked[-1] if ranked else None,
+                best_delta=deltas[ranked[-1]] if ranked else None,
+            )
+        )
+    return tuple(found)
+
+
+def decompose(results: Results, arm: str, key: CellKey, noise: Noise | None = None) -> Decomposition | None:
+    """tok/s, acceptance length and steps/s of an arm against the baseline; None where a length is not known."""
+    base = results.run.baseline
+    rates: dict[str, dict[int, dict[str, float]]] = {}
+    lengths: dict[str, dict[int, dict[str, float]]] = {}
+    steps: dict[str, dict[int, dict[str, float]]] = {}
+    for one in (base, arm):
+        found = acceptance_lengths(results, one, key)
+        values = by_launch(results, one, key, Metric.DECODE)
+        rates[one] = {launch: prompts for launch, prompts in values.items() if launch in found}
+        lengths[one] = {launch: {"": found[launch]} for launch in rates[one]}
+        steps[one] = {
+            launch: {prompt: rate / found[launch] for prompt, rate in prompts.items()}
+            for launch, prompts in rates[one].items()
+        }
+    if arm == base or not all(rates.values()):
+        return None
+    floor = _floor(rates.values(), noise)
+    parts = {"rates": rates, "lengths": lengths, "steps": steps}
+    told = {name: _judged(results.run.mode, {arm: fit(one)}, base, floor)[arm] for name, one in parts.items()}
+    return Decomposition(
+        arm=arm,
+        key=key,
+        tok_s=told["rates"],
+        length=told["lengths"],
+        steps_s=told["steps"],
+        acceptance_length=fmean(one[""] for one in lengths[arm].values()),
+        steps_per_s=fmean(rate for one in steps[arm].values() for rate in one.values()),
+    )
+
+
+def _row(results: Results, key: CellKey, metric: Metric, noise: Noise | None) -> Row:
+    run = results.run
+    values = {arm.name: by_launch(results, arm.name, key, metric) for arm in run.arms}
+    verdicts = _verdicts(run.mode, run.baseline, values, metric, noise)
+    figures = []
+    for arm in run.arms:
+        told = summary([value for ones in values[arm.name].values() for value in ones.values()])
+        verdict = verdicts.get(arm.name) or _blank(results, arm.name, key)
+        if told is None:
+            figures.append(Figure(arm=arm.name, verdict=verdict))
+            continue
+        figures.append(
+            Figure(
+                arm=arm.name,
+                median=told.median,
+                low=told.low,
+                high=told.high,
+                bootstrap=told.bootstrap,
+                n=told.n,
+                launches=len(values[arm.name]),
+                verdict=verdict,
+            )
+        )
+    return Row(key=key, figures=tuple(figures))
+
+
+def _verdicts(
+    mode: Mode, baseline: str, values: Mapping[str, Values], metric: Metric, noise: Noise | None
+) -> dict[str, Verdict]:
+    """Of the arms that have values."""
+    measured = {arm: ones for arm, ones in values.items() if ones}
+    if baseline not in measured:
+        return {arm: Verdict(claim=Claim.MISSING, reason=f"{baseline} has no figure here") for arm in measured}
+    fitted = fit(measured)
+    others = {arm: fitted for arm in measured if arm != baseline}
+    return {baseline: BASELINE, **_judged(mode, others, baseline, _floor(measured.values(), noise), metric)}
+
+
+def _judged(
+    mode: Mode, fits: Mapping[str, Fit], base: str, floor: float, metric: Metric | None = None, *, panel: bool = False
+) -> dict[str, Verdict]:
+    """Each arm, by its fit, against the baseline: a hint where there is no spread to judge by, or in screen mode."""
+    contrasts = {arm: one.contrast(arm, base, panel=panel) for arm, one in fits.items()}
+    known = {arm: one for arm, one in contrasts.items() if one is not None and mode is not Mode.SCREEN}
+    less_is_better = metric is not None and metric.less_is_better
+    judged = judge(list(known.values()), floor=floor, less_is_better=less_is_better)
+    hints = {arm: screen(one.log_ratio(arm, base)) for arm, one in fits.items() if arm not in known}
+    return {**dict(zip(known, judged, strict=True)), **hints}
+
+
+def _panel(cells: Mapping[CellKey, Fit], arm: str, base: str) -> Fit:
+    """Two arms over all their cells: each launch has one value a cell, and their mean counts."""
+    values: dict[str, dict[int, dict[str, float]]] = {base: {}, arm: {}}
+    for number, one in enumerate(cells.values()):
+        for name, launches in values.items():
+            for place, value in one.launches[name].items():
+                launches.setdefault(place, {})[str(number)] = math.exp(value)
+    return fit(values, center=fmean)
+
+
+def _floor(arms: Iterable[Values], noise: Noise | None) -> float:
+    """What no claim goes below: the calibrated box's own spread for so many launches and samples."""
+    measured = [values for values in arms if values]
+    if noise is None or not measured:
+        return FLOOR
+    return noise.floor(
+        min(len(values) for values in measured), min(len(ones) for values in measured for ones in values.values())
+    )
+
+
+def _blank(results: Results, arm: str, key: CellKey | None) -> Verdict:
+    """Why an arm has no figure in a cell (or, without a key, in none): it cannot, it was void, or it was not measured."""
+    if reason := results.run.arm(arm).impossible:
+        return Verdict(claim=Claim.IMPOSSIBLE, reason=reason)
+    voids = [one.void for one in results.samples if one.arm == arm and key in (None, one.cell) and one.void is not None]
+    if voids:
+        return Verdict(claim=Claim.VOID, reason=Counter(voids).most_common(1)[0][0])
+    return Verdict(claim=Claim.MISSING)

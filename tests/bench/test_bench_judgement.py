@@ -1,0 +1,206 @@
+"""A run's table from its samples: figures, verdicts, blanks with their reason, the arms over all cells, and the why of speculation."""
+
+from __future__ import annotations
+
+import math
+import random
+from datetime import UTC, datetime
+
+import pytest
+
+from sparkdash.bench.compare import Noise
+from sparkdash.bench.judgement import decompose, overall, rows
+from sparkdash.bench.metrics import Metric, by_launch, fixed_time_s
+from sparkdash.bench.order import launch_order
+from sparkdash.bench.results import (
+    Arm,
+    Cell,
+    CellKey,
+    Launch,
+    Mode,
+    PlannedCell,
+    Provenance,
+    Results,
+    Run,
+    Sample,
+    gather,
+)
+from sparkdash.bench.verdict import Claim
+
+AT = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)
+FIXED_S, PREFILL = 0.03, 6600.0
+SHORT = CellKey(suite="seeds", context=512, output=400)
+LONG = CellKey(suite="seeds", context=8192, output=400)
+PAIR = CellKey(suite="seeds", context=512, output=256, concurrency=2)
+RATES = {("plain", SHORT): 65.0, ("plain", LONG): 55.0, ("eagle", SHORT): 68.0, ("eagle", LONG): 45.0}
+
+
+def a_run(mode: Mode = Mode.CAREFUL, cells: tuple[CellKey, ...] = (SHORT, LONG)) -> Run:
+    return Run(
+        id="20261121-200000-seeds",
+        suite="seeds",
+        suite_version="1",
+        suite_hash="5eed",
+        arms=(
+            Arm(name="plain", profile="a"),
+            Arm(name="eagle", profile="b"),
+            Arm(name="mtp", profile="c", impossible="the checkpoint has no MTP head"),
+        ),
+        baseline="plain",
+        mode=mode,
+        seed=42,
+        created_at=AT,
+        order=launch_order(("plain", "eagle"), mode),
+        cells=tuple(PlannedCell(key=key, reps=5) for key in cells),
+        simulated=True,
+    )
+
+
+def sample(arm: str, launch: int, key: CellKey, rep: int, rate: float, stream: int = 0) -> Sample:
+    """One request of that decode rate, its first token after 30 ms and the prefill."""
+    first_s = FIXED_S + (key.context + 20) / PREFILL
+    tokens = key.output
+    return Sample(
+        cell=key,
+        arm=arm,
+        launch=launch,
+        rep=rep,
+        stream=stream,
+        prompt_id=f"{key.context}.{rep}.{stream}",
+        t0_ns=0,
+        token_ns=round(first_s * 1e9),
+        last_ns=round((first_s + (tokens - 1) / rate) * 1e9),
+        n=tokens,
+        prompt_tokens=key.context + 20,
+        cached_tokens=0,
+    )
+
+
+def measured(run: Run, void: dict[tuple[str, CellKey], str] | None = None, length: float = 1.6) -> Results:
+    """All launches of plain and eagle with 0.2 % noise; eagle's counters say `length`."""
+    rng = random.Random(1)
+    records: list[Launch | Sample | Cell] = []
+    for place, slot in enumerate(run.order):
+        engine = Provenance(engine="sim", speculation="eagle3 x 1" if slot.arm == "eagle" else None)
+        records.append(Launch(arm=slot.arm, index=place, block=slot.block, started_at=AT, provenance=engine))
+        level = rng.gauss(0, 0.002)
+        for cell in run.cells:
+            rate = RATES[slot.arm, cell.key] * math.exp(level)
+            drafts = 1000 if slot.arm == "eagle" else None
+            records += [
+                sample(slot.arm, place, cell.key, rep, rate * math.exp(rng.gauss(0, 0.002))) for rep in range(5)
+            ]
+            records.append(
+                Cell(
+                    key=cell.key,
+                    arm=slot.arm,
+                    launch=place,
+                    started_at=AT,
+                    ended_at=AT,
+                    drafts=drafts,
+                    accepted_tokens=round(1000 * (length - 1)) if drafts else None,
+                    void=(void or {}).get((slot.arm, cell.key)),
+                )
+            )
+    return gather(run, records)
+
+
+def test_every_cell_has_figure_and_verdict() -> None:
+    """Eagle is faster in the one and slower in the other; the arm that cannot run says why."""
+    short, long = rows(measured(a_run()))
+    assert [figure.arm for figure in short.figures] == ["plain", "eagle", "mtp"]
+    plain, eagle, mtp = short.figures
+    assert plain.verdict.claim is Claim.BASELINE
+    assert plain.median == pytest.approx(65, rel=0.005)
+    assert (plain.n, plain.launches, plain.bootstrap) == (20, 4, True)
+    assert eagle.verdict.claim is Claim.FASTER
+    assert eagle.verdict.delta == pytest.approx(68 / 65 - 1, abs=0.005)
+    assert long.figures[1].verdict.claim is Claim.SLOWER
+    assert (mtp.median, mtp.verdict.text) == (None, "impossible: the checkpoint has no MTP head")
+
+
+def test_blank_cells_say_why() -> None:
+    """Nothing measured, the baseline not measured, a void cell."""
+    bare = gather(a_run(), [])
+    assert [figure.verdict.claim for figure in rows(bare)[0].figures[:2]] == [Claim.MISSING, Claim.MISSING]
+    throttled = measured(a_run(), void={("eagle", SHORT): "clock fell to 820 MHz", ("plain", LONG): "HTTP 500"})
+    short, long = rows(throttled)
+    assert short.figures[1].verdict.text == "void: clock fell to 820 MHz"
+    assert long.figures[0].verdict.text == "void: HTTP 500"
+    assert long.figures[1].verdict.text == "not measured: plain has no figure here"
+
+
+def test_a_screen_only_hints() -> None:
+    """One launch each; few samples show the smallest and the largest."""
+    figure = rows(measured(a_run(Mode.SCREEN)))[0].figures[1]
+    assert figure.verdict.claim is Claim.SCREEN
+    assert (figure.n, figure.bootstrap) == (5, False)
+
+
+def test_over_all_cells_the_geometric_mean_with_the_worst_cell() -> None:
+    """+4.6 % and -18.2 % are -7.5 % together, as the mean of logarithms has it; the worst cell is named."""
+    eagle, mtp = overall(measured(a_run()))
+    assert eagle.verdict.claim is Claim.SLOWER
+    assert eagle.verdict.delta == pytest.approx(math.sqrt(68 / 65 * 45 / 55) - 1, abs=0.005)
+    assert (eagle.worst, eagle.best, eagle.cells) == (LONG, SHORT, 2)
+    assert eagle.worst_delta == pytest.approx(45 / 55 - 1, abs=0.005)
+    assert (mtp.cells, mtp.verdict.claim) == (0, Claim.IMPOSSIBLE)
+
+
+def test_speculation_is_taken_apart() -> None:
+    """tok/s +4.6 % is acceptance length x 1.6 and steps/s x 0.65: the three deltas multiply."""
+    found = decompose(measured(a_run()), "eagle", SHORT)
+    assert found is not None
+    assert found.acceptance_length == pytest.approx(1.6)
+    assert found.steps_per_s == pytest.approx(68 / 1.6, rel=0.005)
+    assert found.length.delta == pytest.approx(0.6)
+    assert (found.tok_s.claim, found.steps_s.claim) == (Claim.FASTER, Claim.SLOWER)
+    parts = [one.delta for one in (found.length, found.steps_s, found.tok_s)]
+    assert all(one is not None for one in parts)
+    assert (1 + (parts[0] or 0)) * (1 + (parts[1] or 0)) == pytest.approx(1 + (parts[2] or 0))
+    assert decompose(measured(a_run()), "plain", SHORT) is None
+    assert decompose(gather(a_run(), []), "eagle", SHORT) is None
+
+
+def test_prefill_leaves_the_fixed_time_out() -> None:
+    """30 ms of scheduling make no slow prefill: the fitted rate is the true one in short contexts too."""
+    results = measured(a_run())
+    assert fixed_time_s(results, "plain") == pytest.approx(FIXED_S, rel=0.01)
+    for key in (SHORT, LONG):
+        for prompts in by_launch(results, "plain", key, Metric.PREFILL).values():
+            assert list(prompts.values()) == pytest.approx([PREFILL] * 5, rel=0.005)
+    assert rows(results, Metric.PREFILL)[0].figures[1].verdict.claim is Claim.NO_DIFFERENCE
+
+
+def test_a_later_first_token_is_slower() -> None:
+    """Less is better for a latency; the end-to-end rate pays for the prefill."""
+    results = measured(a_run())
+    assert rows(results, Metric.TTFT)[1].figures[1].verdict.claim is Claim.NO_DIFFERENCE
+    e2e, decode = (rows(results, metric)[1].figures[0].median for metric in (Metric.E2E, Metric.DECODE))
+    assert e2e is not None
+    assert decode is not None
+    assert e2e < decode
+
+
+def test_a_repetition_of_concurrent_requests_is_one_value() -> None:
+    """Two streams at 60 tok/s are nearly 120 together; a repetition that lacks a stream has no value."""
+    run = a_run(Mode.SCREEN, (PAIR,))
+    streams = [sample("plain", 0, PAIR, rep, 60.0, stream) for rep in range(2) for stream in range(2)]
+    closed = Cell(key=PAIR, arm="plain", launch=0, started_at=AT, ended_at=AT)
+    values = by_launch(gather(run, [*streams[:3], closed]), "plain", PAIR, Metric.AGGREGATE)
+    assert list(values[0]) == ["rep 0"]
+    assert values[0]["rep 0"] == pytest.approx(120, rel=0.05)
+    assert len(by_launch(gather(run, [*streams[:3], closed]), "plain", PAIR, Metric.DECODE)[0]) == 3
+
+
+def test_a_noisy_box_claims_less() -> None:
+    """Calibrated at 3 % from launch to launch, the same +4.6 % is no claim."""
+    noise = Noise(launch_sd=0.04, within_sd=0.01, drift=None, launches=4, samples=5)
+    assert rows(measured(a_run()), noise=noise)[0].figures[1].verdict.claim is Claim.INCONCLUSIVE
+
+
+def test_every_column_says_what_it_divides() -> None:
+    """No bare names."""
+    for metric in Metric:
+        assert metric.definition
+        assert ("/" in metric.definition) == (metric.unit == "tok/s")

@@ -1,0 +1,249 @@
+"""What is claimed of arms whose truth is known, over hundreds of simulated runs; and the words."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from sparkdash.bench.compare import Contrast, calibrate, fit
+from sparkdash.bench.order import launch_order
+from sparkdash.bench.results import Mode
+from sparkdash.bench.verdict import Claim, Verdict, judge, screen
+
+RUNS = 200
+
+
+LAUNCH_SD, CV, DRIFT = 0.006, 0.01, 0.015
+"""From launch to launch, from request to request, and over a session while the box warms up."""
+
+
+def simulated(
+    rng: random.Random,
+    names: str = "AB",
+    mode: Mode = Mode.CAREFUL,
+    *,
+    effect: float = 0.0,
+    drift: float = 0.0,
+    thermal: bool = False,
+    prompts: int = 5,
+    launch_sd: float = LAUNCH_SD,
+    cv: float = CV,
+    unsteady: Mapping[str, float] | None = None,
+    taste: Mapping[str, float] | None = None,
+) -> dict[str, dict[int, dict[str, float]]]:
+    """tok/s by arm, launch and prompt. `effect` is ln(any other arm / A); a thermal drift comes early and levels off."""
+    order = launch_order(tuple(names), mode)
+    texts = [rng.gauss(0, 0.05) for _ in range(prompts)]
+    tastes = {name: [rng.gauss(0, (taste or {}).get(name, 0.0)) for _ in texts] for name in names}
+    found: dict[str, dict[int, dict[str, float]]] = {name: {} for name in names}
+    for place, slot in enumerate(order):
+        passed = place / (len(order) - 1)
+        fallen = drift * (1 - math.exp(-5 * passed) if thermal else passed)
+        level = math.log(65) - fallen + rng.gauss(0, (unsteady or {}).get(slot.arm, launch_sd))
+        level += 0.0 if slot.arm == "A" else effect
+        found[slot.arm][place] = {
+            str(number): math.exp(level + text + tastes[slot.arm][number] + rng.gauss(0, cv))
+            for number, text in enumerate(texts)
+        }
+    return found
+
+
+def claims(names: str = "AB", runs: int = RUNS, seed: int = 1, **facts: Any) -> Counter[Claim]:
+    """The claims on the last arm over many runs, each judged against A."""
+    rng = random.Random(seed)
+    return Counter(verdicts(rng, names, **facts)[-1].claim for _ in range(runs))
+
+
+def verdicts(rng: random.Random, names: str = "AB", **facts: Any) -> list[Verdict]:
+    found = fit(simulated(rng, names, **facts))
+    return judge([one for name in names[1:] if (one := found.contrast(name, "A")) is not None])
+
+
+def told(counted: Counter[Claim]) -> float:
+    return sum(number for claim, number in counted.items() if claim.told) / counted.total()
+
+
+def test_a_against_a_is_no_difference() -> None:
+    """In at least 95 % of careful runs; what is left claims something false, or nothing."""
+    assert claims()[Claim.NO_DIFFERENCE] >= 0.95 * RUNS
+
+
+def test_two_per_cent_are_found() -> None:
+    """In at least 70 % of careful runs, never with the wrong sign."""
+    counted = claims(effect=0.02)
+    assert counted[Claim.FASTER] >= 0.70 * RUNS
+    assert counted[Claim.SLOWER] == 0
+    assert claims(effect=-0.02)[Claim.SLOWER] >= 0.70 * RUNS
+
+
+@pytest.mark.parametrize("mode", [Mode.STANDARD, Mode.CAREFUL])
+@pytest.mark.parametrize("thermal", [False, True], ids=["linear", "levelling off"])
+def test_drift_is_no_difference(mode: Mode, thermal: bool) -> None:
+    """1.5 % a session, steady or as a box warms up: at most 5 % of 1,000 runs claim something."""
+    assert told(claims(runs=1000, mode=mode, drift=DRIFT, thermal=thermal)) <= 0.05
+
+
+def test_drift_costs_no_power() -> None:
+    assert claims(effect=0.02, drift=DRIFT)[Claim.FASTER] >= 0.70 * RUNS
+
+
+def test_all_of_one_arm_first_costs_certainty() -> None:
+    """The same launches as A A A A B B B B: trend and arms can hardly be told apart, and the interval says so."""
+    rng = random.Random(3)
+    found = simulated(rng, drift=DRIFT)
+    aside = {"A": dict(enumerate(found["A"].values())), "B": dict(enumerate(found["B"].values(), 4))}
+    turned, apart = fit(found).contrast("B", "A"), fit(aside).contrast("B", "A")
+    assert turned is not None
+    assert apart is not None
+    assert apart.se > 1.5 * turned.se
+
+
+@pytest.mark.parametrize("mode", [Mode.STANDARD, Mode.CAREFUL])
+def test_many_equal_arms_raise_no_false_claim(mode: Mode) -> None:
+    """Four arms: any false claim at all in at most 5 % of 400 runs, by Holm's levels."""
+    rng = random.Random(5)
+    wrong = sum(any(one.claim.told for one in verdicts(rng, "ABCD", mode=mode, drift=DRIFT)) for _ in range(400))
+    assert wrong <= 0.05 * 400
+
+
+def test_an_unsteady_arm_hides_behind_no_steady_ones() -> None:
+    """One arm whose launches vary five times as much: its luck is no claim."""
+    assert told(claims("ABCD", runs=400, unsteady={"D": 0.03})) <= 0.05
+
+
+def test_few_prompts_are_a_doubt_of_their_own() -> None:
+    """An arm that likes some prompts by 15 % and dislikes others: five of them show no difference of the arms."""
+    assert told(claims(runs=400, taste={"B": 0.15})) <= 0.05
+    assert claims(effect=0.3, taste={"B": 0.15}, prompts=10)[Claim.FASTER] >= 0.95 * RUNS
+
+
+def test_a_quiet_box_sees_one_per_cent_in_standard_mode() -> None:
+    """With the noise that plain decoding has on real boxes: launches 0.07 % and requests 0.15 % apart."""
+    quiet = {"mode": Mode.STANDARD, "launch_sd": 0.0007, "cv": 0.0015}
+    assert claims(effect=0.01, **quiet)[Claim.FASTER] >= 0.95 * RUNS
+    assert claims(**quiet)[Claim.NO_DIFFERENCE] >= 0.95 * RUNS
+
+
+def test_the_interval_holds_the_truth() -> None:
+    """In 95 of 100 careful runs, give or take what 1,000 runs allow."""
+    rng = random.Random(7)
+    held = 0
+    for _ in range(1000):
+        found = fit(simulated(rng, effect=0.02, drift=DRIFT)).contrast("B", "A")
+        assert found is not None
+        low, high = found.interval()
+        held += low <= 0.02 <= high
+    assert held >= 940
+
+
+def test_a_hiccup_costs_little() -> None:
+    """One request of forty at a third of its speed moves the result by less than the spread of launches."""
+    found = simulated(random.Random(11), effect=0.02)
+    whole = fit(found).log_ratio("B", "A")
+    found["B"][1]["3"] /= 3
+    assert fit(found).log_ratio("B", "A") == pytest.approx(whole, abs=LAUNCH_SD)
+
+
+def test_missing_samples_leave_the_pairing_intact() -> None:
+    """A fast prompt that is void in one launch makes that launch no slower."""
+    found = simulated(random.Random(13), cv=0.0, launch_sd=0.0, effect=0.01)
+    for launch, prompt in ((0, "0"), (1, "2"), (6, "4")):
+        found["A" if launch in found["A"] else "B"][launch].pop(prompt)
+    assert fit(found).log_ratio("B", "A") == pytest.approx(0.01, abs=1e-9)
+
+
+def test_prompts_that_are_never_shared_are_compared_by_launch() -> None:
+    """Without any pairing the launches' means remain."""
+    found = {
+        arm: {place: {f"{place}.{prompt}": value for prompt, value in ones.items()} for place, ones in values.items()}
+        for arm, values in simulated(random.Random(17), effect=0.5).items()
+    }
+    assert fit(found).log_ratio("B", "A") == pytest.approx(0.5, abs=0.05)
+
+
+def test_one_launch_each_tells_no_spread() -> None:
+    found = fit(simulated(random.Random(1), mode=Mode.SCREEN, effect=0.031, cv=0.0, launch_sd=0.0))
+    assert found.contrast("B", "A") is None
+    assert screen(found.log_ratio("B", "A")).text == "screen only: looks like +3.1 %"
+
+
+def test_a_figure_must_be_positive() -> None:
+    with pytest.raises(ValueError, match=r"math domain|positive"):
+        fit({"A": {0: {"p": 0.0}}})
+
+
+def test_calibration_finds_the_noise_that_is_there() -> None:
+    """Over 200 A/A runs the mean variances are the true ones within a tenth, and the drift is seen."""
+    rng = random.Random(19)
+    found = []
+    for _ in range(RUNS):
+        values = simulated(rng, drift=DRIFT, prompts=8)
+        noise = calibrate({**values["A"], **values["B"]})
+        assert noise is not None
+        found.append(noise)
+    within = sum(one.within_sd**2 for one in found) / RUNS
+    drift = sum(one.drift or 0.0 for one in found) / RUNS
+    launch = sum(one.launch_sd**2 for one in found) / RUNS
+    assert within == pytest.approx(CV**2, rel=0.1)
+    assert drift == pytest.approx(-DRIFT, rel=0.1)
+    assert launch == pytest.approx(LAUNCH_SD**2, rel=0.2)
+    assert (found[0].launches, found[0].samples) == (8, 8)
+    assert found[0].mde(4, 8) > found[0].floor(4, 8) > 0
+
+
+def test_calibration_needs_three_launches() -> None:
+    values = simulated(random.Random(1), mode=Mode.SCREEN)
+    assert calibrate({**values["A"], **values["B"]}) is None
+
+
+FAR = Contrast(log_ratio=0.0402, se=0.0084, df=5)
+NEAR = Contrast(log_ratio=0.0002, se=0.0052, df=5)
+WIDE = Contrast(log_ratio=0.01, se=0.02, df=2)
+
+
+@pytest.mark.parametrize(
+    ("contrast", "text"),
+    [
+        (FAR, "faster +4.1 % [1.9, 6.4]"),
+        (Contrast(-0.0402, 0.0084, 5), "slower -3.9 % [-6.0, -1.8]"),
+        (NEAR, "no difference > 1.9 %"),
+        (WIDE, "inconclusive (MDE 11.3 %)"),
+        (Contrast(0.003, 0.0005, 5), "no difference > 0.5 %"),
+        (Contrast(0.0, 0.0, 5), "no difference > 0.0 %"),
+        (Contrast(0.02, 0.0, 5), "faster +2.0 % [2.0, 2.0]"),
+    ],
+    ids=["faster", "slower", "no difference", "inconclusive", "below the floor", "identical", "without noise"],
+)
+def test_words(contrast: Contrast, text: str) -> None:
+    """Each verdict as it is printed."""
+    assert judge([contrast])[0].text == text
+
+
+def test_words_without_figures() -> None:
+    assert Verdict(claim=Claim.VOID, reason="clock fell to 820 MHz").text == "void: clock fell to 820 MHz"
+    assert Verdict(claim=Claim.MISSING).text == "not measured"
+    assert Verdict(claim=Claim.IMPOSSIBLE, reason="no MTP head").text == "impossible: no MTP head"
+
+
+def test_a_latency_is_faster_when_it_falls() -> None:
+    assert judge([FAR], less_is_better=True)[0].claim is Claim.SLOWER
+
+
+def test_a_calibrated_floor_holds_claims_back() -> None:
+    """A box whose equal launches lie 5 % apart claims nothing of 4 %, however steady this cell looked."""
+    assert judge([FAR], floor=0.05)[0].claim is Claim.INCONCLUSIVE
+
+
+def test_claim_and_interval_never_contradict_each_other() -> None:
+    """Twenty arms at once: what is claimed leaves out zero, what is not claimed for lack of evidence holds it."""
+    rng = random.Random(23)
+    contrasts = [Contrast(rng.gauss(0, 0.02), 0.006, 6) for _ in range(20)]
+    for one in judge(contrasts, floor=0.0):
+        assert one.low is not None
+        assert one.high is not None
+        assert one.claim.told == (one.low > 0 or one.high < 0)
