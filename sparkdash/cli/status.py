@@ -53,8 +53,8 @@ def _text(world: Snapshot) -> str:
 
 
 async def _watch(as_json: bool) -> None:
-    from sparkdash.cli.follow import worlds
     from sparkdash.client.client import AsyncClient
+    from sparkdash.client.follow import worlds
 
     with _canvas(as_json) as show:
         async with AsyncClient() as client, worlds(client) as changes:

@@ -112,8 +112,8 @@ def _meant(world: Snapshot, profile: str | None) -> set[str]:
 
 
 async def _end(client: AsyncClient, name: str | None, names: set[str], *, wait: bool) -> None:
-    from sparkdash.cli.follow import until_gone
     from sparkdash.cli.progress import Progress
+    from sparkdash.client.follow import until_gone
 
     await client.stop(name)
     if not wait:

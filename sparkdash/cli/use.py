@@ -89,8 +89,8 @@ async def change(client: AsyncClient, name: str, *, wait: bool, ask: bool, as_js
 
 async def _up(client: AsyncClient, name: str) -> Snapshot:
     """Swap and wait, drawing how it goes."""
-    from sparkdash.cli.follow import until_ready
     from sparkdash.cli.progress import Progress
+    from sparkdash.client.follow import until_ready
 
     progress = Progress(name)
     try:

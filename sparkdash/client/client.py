@@ -16,11 +16,12 @@ import httpx
 from sparkdash.client import routes
 from sparkdash.client.address import Address, at_socket, at_url, find
 from sparkdash.client.envelope import error_of, speaking_to
-from sparkdash.client.routes import Ask, ProfileList, Toggle
+from sparkdash.client.routes import Ask, Cause, Hold, ProfileList, Toggle
 from sparkdash.client.sse import Frame, Frames, Lines
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.event import EVENT, Event
 from sparkdash.domain.finding import Diagnosis
+from sparkdash.domain.lease import LEASE_HEADER
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
@@ -107,9 +108,24 @@ class AsyncClient:
         """Have the doctor examine the daemon's box; takes seconds."""
         return await self._ask(routes.doctor(), EXAMINATION)
 
-    async def use(self, name: str) -> Plan:
+    async def use(self, name: str, cause: Cause = "user") -> Plan:
         """Bring a profile up. Returns at once; the feed tells how it goes."""
-        return await self._ask(routes.use(name))
+        return await self._ask(routes.use(name, cause))
+
+    async def hold(self, holder: str, expected_s: float | None = None) -> Hold:
+        """Have the gateway to oneself: take that right, or renew the one that this client has. All that it asks from
+        then on carries the token."""
+        found = await self._ask(routes.hold(holder, self._http.headers.get(LEASE_HEADER), expected_s))
+        self._http.headers[LEASE_HEADER] = found.token
+        return found
+
+    async def let_go(self) -> None:
+        """Let others in again; nothing happens for one that holds nothing."""
+        if LEASE_HEADER in self._http.headers:
+            try:
+                await self._ask(routes.let_go())
+            finally:
+                del self._http.headers[LEASE_HEADER]
 
     async def stop(self, name: str | None = None) -> None:
         """Stop one engine, or all of them."""

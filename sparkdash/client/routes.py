@@ -19,20 +19,23 @@ from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
 
 T = TypeVar("T")
+Cause = Literal["user", "bench"]
+"""On whose behalf a profile is brought up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask(Generic[T]):
-    """One request: a GET, or a POST when there is a body."""
+    """One request: a GET, or a POST when there is a body, unless `verb` says another."""
 
     path: str
     read: Callable[[bytes], T]
     body: Mapping[str, object] | None = None
+    verb: str | None = None
 
     @property
     def method(self) -> str:
-        """GET or POST."""
-        return "GET" if self.body is None else "POST"
+        """The HTTP method."""
+        return self.verb or ("GET" if self.body is None else "POST")
 
 
 class _Answer(BaseModel):
@@ -54,6 +57,13 @@ class Toggle(_Answer):
     a: str | None
     b: str | None
     active: str | None = None
+
+
+class Hold(_Answer):
+    """The right to have the gateway to oneself, which lapses unless it is renewed within `ttl_s`."""
+
+    token: str
+    ttl_s: float
 
 
 def _nothing(_body: bytes) -> None:
@@ -85,9 +95,20 @@ def doctor() -> Ask[Diagnosis]:
     return Ask("/api/doctor", Diagnosis.model_validate_json)
 
 
-def use(name: str) -> Ask[Plan]:
+def use(name: str, cause: Cause = "user") -> Ask[Plan]:
     """Bring a profile up; the answer comes before the swap."""
-    return Ask("/api/use", Plan.model_validate_json, {"profile": name})
+    named = {"profile": name}
+    return Ask("/api/use", Plan.model_validate_json, named if cause == "user" else {**named, "cause": cause})
+
+
+def hold(holder: str, token: str | None, expected_s: float | None) -> Ask[Hold]:
+    """Take the gateway for oneself, or keep it."""
+    return Ask("/api/lease", Hold.model_validate_json, {"holder": holder, "token": token, "expected_s": expected_s})
+
+
+def let_go() -> Ask[None]:
+    """Let others in again."""
+    return Ask("/api/lease", _nothing, verb="DELETE")
 
 
 def release(name: str | None) -> Ask[None]:

@@ -6,6 +6,9 @@ from enum import StrEnum
 
 from sparkdash.domain.base import Frozen
 
+LEASE_HEADER = "x-sparkdash-lease"
+"""Carries the token of whoever has the gateway to itself on each of its requests; it reaches no engine."""
+
 
 class RequestState(StrEnum):
     """Where a request is."""

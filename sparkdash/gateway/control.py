@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.background import BackgroundTask
 from starlette.types import Receive, Scope, Send
 
 from sparkdash.domain.container import PullProgress
-from sparkdash.domain.event import ToggleChanged
+from sparkdash.domain.event import Level, Notice, ToggleChanged
 from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.domain.state import Snapshot
@@ -25,6 +25,7 @@ from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway import feed, problems
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.exchange import Exchange
+from sparkdash.gateway.exclusive import TTL_S
 from sparkdash.gateway.frames import event
 
 
@@ -32,10 +33,35 @@ class _Body(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class UseBody(_Body):
-    """Which profile to make resident; name or alias."""
+class PullBody(_Body):
+    """Whose image to fetch; name or alias."""
 
     profile: str
+
+
+class UseBody(_Body):
+    """Which profile to make resident, by name or alias, and on whose behalf."""
+
+    profile: str
+    cause: Literal["user", "bench"] = "user"
+
+
+class LeaseBody(_Body):
+    """Take the gateway for oneself; with a token, keep it."""
+
+    holder: str = Field(min_length=1, max_length=80)
+    """Who, for those who are told to wait."""
+    token: str | None = None
+    expected_s: float | None = Field(default=None, ge=0)
+    """How long it will still take."""
+
+
+class LeaseGranted(_Body):
+    """Every request of the holder carries the token in the header `x-sparkdash-lease`."""
+
+    token: str
+    ttl_s: float
+    """It lapses unless it is renewed within so many seconds."""
 
 
 class StopBody(_Body):
@@ -133,6 +159,8 @@ class _FeedResponse(Response):
         await feed.serve(self._deps.bus, self._encode, Exchange(scope, receive, send), self._since)
 
 
+Token = Annotated[str | None, Header(description="The token of POST /api/lease")]
+
 STREAM: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "Server-sent events"}
 }
@@ -146,6 +174,7 @@ def router(deps: Deps) -> APIRouter:
     api = APIRouter(prefix="/api", responses={"default": {"model": Problem, "description": "Any error"}})
     _reading(api, deps)
     _switching(api, deps)
+    _leasing(api, deps)
     _housekeeping(api, deps)
     return api
 
@@ -207,9 +236,10 @@ def _reading(api: APIRouter, deps: Deps) -> None:
 
 def _switching(api: APIRouter, deps: Deps) -> None:
     @api.post("/use", status_code=202, summary="Make a profile resident; the swap goes on by itself")
-    async def use(body: UseBody) -> Plan:
+    async def use(body: UseBody, x_sparkdash_lease: Token = None) -> Plan:
+        deps.exclusive.admit(x_sparkdash_lease)
         await deps.refresh()
-        return await deps.supervisor.use(body.profile, cause=SwapCause.USER)
+        return await deps.supervisor.use(body.profile, cause=SwapCause(body.cause))
 
     @api.post("/stop", summary="Stop one engine, or all")
     async def stop(body: StopBody) -> Done:
@@ -227,13 +257,32 @@ def _switching(api: APIRouter, deps: Deps) -> None:
         return Done()
 
     @api.post("/toggle", summary="Mark two profiles A and B, and flip between them")
-    async def toggle(body: ToggleBody) -> Toggle:
+    async def toggle(body: ToggleBody, x_sparkdash_lease: Token = None) -> Toggle:
+        if body.flip:
+            deps.exclusive.admit(x_sparkdash_lease)
         return await _toggle(deps, body)
+
+
+def _leasing(api: APIRouter, deps: Deps) -> None:
+    @api.post("/lease", summary="Have the gateway to oneself, for a while; the same again renews it")
+    async def lease(body: LeaseBody) -> LeaseGranted:
+        exclusive = deps.exclusive
+        if body.token is None:
+            held = exclusive.take(body.holder, body.expected_s)
+            deps.bus.publish(Notice(level=Level.INFO, code="held", text=f"{held.holder} has the box to itself."))
+        else:
+            held = exclusive.renew(body.token, body.expected_s)
+        return LeaseGranted(token=held.token, ttl_s=TTL_S)
+
+    @api.delete("/lease", summary="Let others in again")
+    async def let_go(x_sparkdash_lease: Token = None) -> Done:
+        deps.exclusive.release(x_sparkdash_lease or "")
+        return Done()
 
 
 def _housekeeping(api: APIRouter, deps: Deps) -> None:
     @api.post("/pull", summary="Fetch a profile's image", response_class=StreamingResponse, responses=STREAM)
-    async def pull(body: UseBody) -> StreamingResponse:
+    async def pull(body: PullBody) -> StreamingResponse:
         deps.catalog().find(body.profile)
         return StreamingResponse(_pulled(deps.supervisor.pull(body.profile)), media_type="text/event-stream")
 

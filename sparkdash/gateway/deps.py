@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from sparkdash.bus import Bus
@@ -21,6 +21,7 @@ from sparkdash.domain.lease import Request
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.errors import SparkdashError
+from sparkdash.gateway.exclusive import Exclusive
 from sparkdash.settings import Settings
 from sparkdash.upstream import Upstream
 
@@ -144,6 +145,8 @@ class Deps:
     """Like `reload`, but only if a profile file was edited since; awaited before the catalog is told or used by a person."""
     examine: Callable[[Sequence[str]], Awaitable[Diagnosis]] | None = None
     """Have the doctor look at the box, with all its checks or those named; None where the box is simulated."""
+    exclusive: Exclusive = field(default_factory=Exclusive)
+    """Who has the gateway to itself."""
     clock: Callable[[], float] = time.time
     """Unix seconds."""
     monotonic: Callable[[], float] = time.monotonic

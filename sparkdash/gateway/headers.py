@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from sparkdash.domain.lease import LEASE_HEADER
+
 Raw = Iterable[tuple[bytes, bytes]]
 
 _HOP = frozenset(
@@ -32,8 +34,9 @@ _NOT_FOR_ENGINES = _HOP | {
     b"x-api-key",
     b"api-key",
     b"cookie",
+    LEASE_HEADER.encode(),
 }
-"""Keys and cookies are meant for us; an engine gets its own through the lease."""
+"""Keys, cookies and the bench's token are meant for us; an engine gets its own through the lease."""
 
 
 def to_engine(headers: Raw, own: Mapping[str, str]) -> list[tuple[str, str]]:

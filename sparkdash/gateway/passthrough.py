@@ -17,7 +17,7 @@ from http import HTTPStatus
 
 import structlog
 
-from sparkdash.domain.lease import RequestState
+from sparkdash.domain.lease import LEASE_HEADER, RequestState
 from sparkdash.domain.profile import AUTO
 from sparkdash.domain.progress import waiting_text
 from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
@@ -68,6 +68,7 @@ async def _admit(deps: Deps, exchange: Exchange, route: Route) -> None:
         if asked.model is None and route.needs_model:
             raise _no_model(route)
         name = meant(asked.model or AUTO, deps.catalog(), deps.settings.model_names)
+        deps.exclusive.admit(exchange.headers.get(LEASE_HEADER))
         refuse_in_background(route, name, deps.catalog(), deps.bus.snapshot)
     except ClientGone:
         return

@@ -43,6 +43,8 @@ async def test_every_route_of_the_map_is_described(house: Any) -> None:
         "POST /api/toggle",
         "POST /api/pull",
         "POST /api/reload",
+        "POST /api/lease",
+        "DELETE /api/lease",
         "POST /api/traffic",
         "POST /api/shutdown",
     }

@@ -1,4 +1,4 @@
-"""Following a change of residents to its end: how `use`, `run` and `stop` wait.
+"""Following a change of residents to its end: how `use`, `stop` and the bench wait.
 
 Owns: when a change is over and how it ended, judged by the daemon's own times. Must not know how it is drawn.
 """
@@ -10,6 +10,7 @@ from contextlib import aclosing, asynccontextmanager
 
 from sparkdash.client.client import AsyncClient
 from sparkdash.client.feed import snapshots
+from sparkdash.client.routes import Cause
 from sparkdash.domain.engine import Engine, EngineState, Failure
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap, SwapOutcome
@@ -45,7 +46,7 @@ async def _unbroken(client: AsyncClient) -> AsyncGenerator[Snapshot, None]:
             yield world
 
 
-async def until_ready(client: AsyncClient, name: str, show: Show) -> Snapshot:
+async def until_ready(client: AsyncClient, name: str, show: Show, cause: Cause = "user") -> Snapshot:
     """Use a profile, by its exact name, and wait until it answers.
 
     Raises:
@@ -55,7 +56,7 @@ async def until_ready(client: AsyncClient, name: str, show: Show) -> Snapshot:
     """
     async with worlds(client) as changes:
         start = await anext(changes)
-        await client.use(name)
+        await client.use(name, cause)
         if _ready(start, name) and _ready(world := await client.state(), name):
             return world  # it ran and still does: no event will come
         show(start)

@@ -1,0 +1,101 @@
+"""Exclusive: the whole gateway for one client, so that a measurement is not disturbed.
+
+Owns: who holds it, for how long, and what the others are told. Must not know engines or requests.
+Rule 1: a holder that stops renewing has let go: nothing must remember to clean up after a killed process.
+Rule 2: what is running when it is taken goes on; only what arrives later is refused. Stopping is never refused.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sparkdash.errors import AdmissionError
+
+TTL_S = 15.0
+"""How long it lasts unless it is renewed; holders renew it three times as often."""
+COME_BACK_S = 30.0
+"""What others are told when the holder does not say how long it will take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One holder's right. Times by the monotonic clock."""
+
+    token: str
+    holder: str
+    """Who it is, in words: `sparkdash bench (seeds)`."""
+    lapses_at: float
+    free_at: float | None
+    """When the holder expects to be done; None: it does not know."""
+
+
+class Exclusive:
+    """See the module."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._now = monotonic
+        self._held: Held | None = None
+
+    @property
+    def held(self) -> Held | None:
+        """The present holder."""
+        if self._held is not None and self._held.lapses_at <= self._now():
+            self._held = None
+        return self._held
+
+    def take(self, holder: str, expected_s: float | None = None) -> Held:
+        """The right, for TTL_S.
+
+        Raises:
+            AdmissionError: code `held`: another has it.
+        """
+        self.admit(None)
+        self._held = self._right(secrets.token_urlsafe(16), holder, expected_s)
+        return self._held
+
+    def renew(self, token: str, expected_s: float | None = None) -> Held:
+        """For another TTL_S.
+
+        Raises:
+            AdmissionError: code `lease_lost`: it had lapsed.
+        """
+        held = self.held
+        if held is None or not secrets.compare_digest(held.token, token):
+            raise AdmissionError(
+                "This lease has lapsed: it was not renewed in time, or the daemon was restarted.",
+                code="lease_lost",
+                status=409,
+                hint="Take a new one.",
+            )
+        self._held = self._right(token, held.holder, expected_s)
+        return self._held
+
+    def release(self, token: str) -> None:
+        """Let go; nothing happens when it has lapsed."""
+        if self.held is not None and secrets.compare_digest(self.held.token, token):
+            self._held = None
+
+    def admit(self, token: str | None) -> None:
+        """May a request with that token come in?
+
+        Raises:
+            AdmissionError: code `held`, status 503, with who holds it and when to come back.
+        """
+        held = self.held
+        if held is None or (token is not None and secrets.compare_digest(held.token, token)):
+            return
+        wait = COME_BACK_S if held.free_at is None else max(1.0, held.free_at - self._now())
+        raise AdmissionError(
+            f"{held.holder} has this box to itself, so that its figures are true.",
+            code="held",
+            status=503,
+            retry_after=wait,
+            hint="Come back when it is done, or end it with Ctrl-C where it runs.",
+        )
+
+    def _right(self, token: str, holder: str, expected_s: float | None) -> Held:
+        now = self._now()
+        return Held(token, holder, now + TTL_S, None if expected_s is None else now + expected_s)

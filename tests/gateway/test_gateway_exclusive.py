@@ -1,0 +1,80 @@
+"""One client has the gateway to itself: who else asks is told, and a holder that dies has let go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.lease import LEASE_HEADER
+from sparkdash.errors import AdmissionError
+from sparkdash.gateway.exclusive import TTL_S, Exclusive
+
+CHAT = {"model": "a", "messages": [{"role": "user", "content": "hi"}]}
+
+
+class Time:
+    """Monotonic seconds that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_holder_that_stops_renewing_has_let_go() -> None:
+    """Nothing else ends the lease of a process that was killed."""
+    time = Time()
+    exclusive = Exclusive(time)
+    held = exclusive.take("bench")
+    time.now += TTL_S - 1
+    exclusive.renew(held.token)
+    time.now += TTL_S - 1
+    with pytest.raises(AdmissionError) as refused:
+        exclusive.admit(None)
+    assert (refused.value.code, refused.value.status) == ("held", 503)
+    time.now += 1
+    exclusive.admit(None)
+    with pytest.raises(AdmissionError, match="lapsed"):
+        exclusive.renew(held.token)
+
+
+def test_who_waits_is_told_when_to_come_back() -> None:
+    """As the holder last said."""
+    time = Time()
+    exclusive = Exclusive(time)
+    exclusive.take("sparkdash bench (seeds)", 300)
+    time.now += 10
+    with pytest.raises(AdmissionError, match=r"sparkdash bench \(seeds\)") as refused:
+        exclusive.take("another")
+    assert refused.value.retry_after == 290
+
+
+def test_only_the_holder_releases() -> None:
+    """A stale token frees nothing."""
+    exclusive = Exclusive()
+    held = exclusive.take("bench")
+    exclusive.release("guess")
+    assert exclusive.held is not None
+    exclusive.release(held.token)
+    assert exclusive.held is None
+
+
+async def test_others_get_a_503_and_the_holder_an_answer(house: Any) -> None:
+    """Requests and swaps are refused to the others; stopping is not."""
+    granted = (await house.client.post("/api/lease", json={"holder": "the bench", "expected_s": 60})).json()
+    mine = {LEASE_HEADER: granted["token"]}
+
+    refused = await house.client.post("/v1/chat/completions", json=CHAT)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "held")
+    assert 55 <= int(refused.headers["retry-after"]) <= 60
+    assert "the bench" in refused.json()["error"]["message"]
+    assert (await house.client.post("/api/use", json={"profile": "coder"})).status_code == 503
+    assert (await house.client.post("/api/toggle", json={"a": "coder", "b": "coder", "flip": True})).status_code == 503
+    assert (await house.client.post("/api/lease", json={"holder": "another"})).status_code == 503
+    assert (await house.client.post("/api/stop", json={})).status_code == 200
+
+    assert (await house.client.post("/api/use", json={"profile": "coder", "cause": "bench"}, headers=mine)).is_success
+    assert (await house.client.delete("/api/lease", headers=mine)).is_success
+    assert (await house.client.post("/api/use", json={"profile": "coder"})).is_success
