@@ -68,6 +68,8 @@ class Settings(BaseModel):
     """A load that makes no progress for this long has failed."""
     warm_s: float = Field(default=300.0, gt=0)
     """Limit of the warm-up generation; the first one compiles kernels."""
+    side_by_side: bool = True
+    """As many engines at once as fit. False: one at a time."""
     preload: tuple[str, ...] = ()
     """Profiles that the daemon brings up when it starts, in this order, as far as they fit beside one another."""
     idle_ttl_s: float | None = Field(default=None, gt=0)

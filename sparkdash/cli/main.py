@@ -28,6 +28,7 @@ from sparkdash.cli import (
     status,
     stop,
     use,
+    why,
 )
 from sparkdash.errors import SparkdashError
 
@@ -41,6 +42,7 @@ for command in (
     serve.serve,
     status.status,
     use.use,
+    why.why,
     stop.stop,
     stop.cancel,
     release.release,

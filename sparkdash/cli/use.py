@@ -120,6 +120,10 @@ def _announce(plan: Plan, world: Snapshot) -> None:
         engine = world.engines.get(name)
         busy = f", which works on {engine.in_flight} request(s)" if engine and engine.in_flight else ""
         tell(f"{plan.profile} replaces {name}{busy}.")
+        if reason := plan.reasons.get(name):
+            tell(f"  {name}: {reason}.")
+    if plan.beside and plan.expected_s != 0:
+        tell(f"It runs beside {', '.join(plan.beside)}.")
     if plan.needs_bytes is not None:
         tell(f"It needs {gib(plan.needs_bytes)}; {gib(plan.available_bytes)} will be available.")
     if plan.fits is False:

@@ -100,6 +100,8 @@ class Plan(Frozen):
     """Profiles that would leave; empty when the profile runs already or fits beside the others."""
     reasons: dict[str, str] = {}
     """Why each of them would leave, in words."""
+    beside: tuple[str, ...] = ()
+    """Profiles whose engines would stay."""
     need: Need = Need()
     """What it takes, term by term."""
     needs_bytes: int | None = None
@@ -111,6 +113,8 @@ class Plan(Frozen):
     available_bytes: int | None = None
     """What would be available once those have left, the reserve taken off."""
     fits: bool | None = None
-    """None while the need or the box's memory is unknown."""
+    """None while it is not known; such a start is tried."""
+    verdict: str = ""
+    """The same for people, with what it rests on."""
     expected_s: float | None = None
     """Learned time of the swap; None before the first, 0 when the profile runs already."""

@@ -64,9 +64,9 @@ class Supervisor(Protocol):
     """What the gateway asks of the supervisor."""
 
     def lease(
-        self, name: str, *, request_id: str, on_wait: Callable[[int], object]
+        self, name: str, *, request_id: str, on_wait: Callable[[int], object], batch: bool = False
     ) -> AbstractAsyncContextManager[Lease]:
-        """Wait for an engine. An UpstreamError that leaves the context has the engine looked at, so that a second try finds a living one."""
+        """Wait for an engine; `batch` lets others go first. An UpstreamError that leaves the context has the engine looked at, so that a second try finds a living one."""
         ...
 
     async def use(self, name: str, *, cause: SwapCause) -> Plan:

@@ -28,7 +28,7 @@ from sparkdash.gateway.headers import to_client, to_engine
 from sparkdash.gateway.inflight import InFlight
 from sparkdash.gateway.names import meant, refuse_in_background
 from sparkdash.gateway.overflow import overflow
-from sparkdash.gateway.peek import Peeked, peek
+from sparkdash.gateway.peek import PRIORITY, Peeked, is_batch, peek
 from sparkdash.gateway.problems import of_status
 from sparkdash.gateway.route import Dialect, Route, understand
 from sparkdash.gateway.splices import MessageGoesOn, ResponseGoesOn, Splice, WithoutUsage
@@ -65,6 +65,7 @@ async def _admit(deps: Deps, exchange: Exchange, route: Route) -> None:
     try:
         body = await exchange.body(deps.settings.body_limit_mib)
         asked = peek(body, exchange.headers.get("content-type", ""))
+        batch = is_batch(exchange.headers.get(PRIORITY), asked.service_tier)
         if asked.model is None and route.needs_model:
             raise _no_model(route)
         name = meant(asked.model or AUTO, deps.catalog(), deps.settings.model_names)
@@ -75,7 +76,7 @@ async def _admit(deps: Deps, exchange: Exchange, route: Route) -> None:
     except SparkdashError as error:
         await exchange.refuse(error, route.dialect)
         return
-    await _Relay(deps, exchange, route, asked, body, name).run()
+    await _Relay(deps, exchange, route, asked, body, name, batch=batch).run()
 
 
 def _no_model(route: Route) -> AdmissionError:
@@ -89,12 +90,15 @@ def _no_model(route: Route) -> AdmissionError:
 class _Relay:
     """One request that has a right to wait for an engine. `name` is what the client's word for the model stands for."""
 
-    def __init__(self, deps: Deps, exchange: Exchange, route: Route, asked: Peeked, body: bytes, name: str) -> None:
+    def __init__(
+        self, deps: Deps, exchange: Exchange, route: Route, asked: Peeked, body: bytes, name: str, *, batch: bool
+    ) -> None:
         self._deps = deps
         self._exchange = exchange
         self._route = route
         self._asked = asked
         self._body = body
+        self._batch = batch
         self._name = name
         self._row = InFlight(
             deps,
@@ -147,7 +151,9 @@ class _Relay:
     async def _attempt(self, group: asyncio.TaskGroup) -> None:
         request_id = self._row.request.id
         async with self._kept_alive(group) as granted:
-            lease = self._deps.supervisor.lease(self._name, request_id=request_id, on_wait=self._row.waits)
+            lease = self._deps.supervisor.lease(
+                self._name, request_id=request_id, on_wait=self._row.waits, batch=self._batch
+            )
             async with lease as right:
                 await granted()
                 self._row.granted(right.profile.name)

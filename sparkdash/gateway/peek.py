@@ -16,6 +16,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sparkdash.errors import AdmissionError
 
+PRIORITY = "x-sparkdash-priority"
+"""A header: `interactive` (or none), or `batch`, which lets the others go first."""
 NAME_LIMIT = 512
 """Longest model name that is believed, in bytes."""
 PART_HEADERS_LIMIT = 8192
@@ -32,6 +34,7 @@ class _Asked(BaseModel):
     model: Any = None
     stream: Any = None
     stream_options: Any = None
+    service_tier: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,8 @@ class Peeked:
     """Where in a multipart body the model's name stands, for replacing it."""
     stream_options: Mapping[str, Any] | None = field(default_factory=dict)
     """Empty when the client sent none or null; None when it sent something that is no object."""
+    service_tier: object = None
+    """OpenAI's word for how urgent it is, whatever the client wrote there."""
 
 
 def peek(body: bytes, content_type: str) -> Peeked:
@@ -58,7 +63,28 @@ def peek(body: bytes, content_type: str) -> Peeked:
     if not body.strip() or not (kind in _MAY_BE_JSON or kind.endswith("json")):
         return Peeked()
     asked = _asked(body)
-    return Peeked(_name(asked.model), asked.stream is True, stream_options=_options(asked.stream_options))
+    return Peeked(
+        _name(asked.model),
+        asked.stream is True,
+        stream_options=_options(asked.stream_options),
+        service_tier=asked.service_tier,
+    )
+
+
+def is_batch(priority: str | None, service_tier: object) -> bool:
+    """May the request wait for others? The header says so, else OpenAI's service tier `flex` (slower and cheaper).
+
+    Raises:
+        AdmissionError: code `invalid_priority`; status 400.
+    """
+    if priority is None:
+        return service_tier == "flex"
+    word = priority.strip().lower()
+    if word not in ("batch", "interactive"):
+        raise AdmissionError(
+            f"{PRIORITY} is {priority[:SHOWN]!r}.", code="invalid_priority", hint="Send `batch` or `interactive`."
+        )
+    return word == "batch"
 
 
 def _asked(body: bytes) -> _Asked:
@@ -80,7 +106,7 @@ def _asked_slowly(body: bytes) -> _Asked:
         raise AdmissionError(
             f"The request's body is a JSON {_json_type(value)}.", code="invalid_json", hint="Send a JSON object."
         )
-    return _Asked(model=value.get("model"), stream=value.get("stream"), stream_options=value.get("stream_options"))
+    return _Asked(**{key: value.get(key) for key in _Asked.model_fields})
 
 
 def _options(value: object) -> Mapping[str, Any] | None:

@@ -35,6 +35,8 @@ class Box:
     """What is kept free."""
     owed: bool = False
     """More is on its way back than was measured."""
+    side_by_side: bool = True
+    """False: the owner wants one engine at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,8 @@ class _Ask:
             return "it is started again from its newer file"
         if one.stuck:
             return "it would not stop before, and is in the way"
+        if not self._box.side_by_side:
+            return "engines run one at a time (`side_by_side` in config.toml)"
         if self._needs is None:
             return f"what {self._comer.profile} needs is not known, so it runs alone"
         if self._box.available is None:

@@ -5,7 +5,7 @@ Owns: the answers to the scheduler's questions (`Scales`), and Plan. Must not de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from sparkdash.domain.need import Need
 from sparkdash.domain.profile import Profile
@@ -14,6 +14,7 @@ from sparkdash.errors import SparkdashError
 from sparkdash.supervisor import reclaim
 from sparkdash.supervisor.fit import Box, Choice
 from sparkdash.supervisor.tools import Tools
+from sparkdash.units import gib
 
 
 class Planner:
@@ -31,16 +32,16 @@ class Planner:
 
     def box(self) -> Box:
         """See Scales. A box that does not tell its memory has engines run alone."""
-        reserve = reclaim.reserve(self._tools)
+        reserve, beside = reclaim.reserve(self._tools), self._tools.settings.side_by_side
         try:
             memory = self._tools.reader.memory()
         except SparkdashError:
-            return Box(reserve=reserve)
+            return Box(reserve=reserve, side_by_side=beside)
         debts = self._tools.books.debts
         late = self._tools.clock.monotonic() >= debts.at + self._tools.settings.reclaim_s
         missing = debts.missing(memory.available)
         coming = 0 if late or missing is None else missing
-        return Box(memory.total, memory.available + coming, reserve, owed=missing != 0)
+        return Box(memory.total, memory.available + coming, reserve, owed=missing != 0, side_by_side=beside)
 
     def need(self, profile: str) -> Need:
         """See Scales."""
@@ -51,22 +52,40 @@ class Planner:
         """See Scales."""
         return self._expected_s(self._profiles().get(profile))
 
-    def plan(self, profile: Profile, choice: Choice, *, runs: bool) -> Plan:
+    def plan(self, profile: Profile, choice: Choice, residents: Iterable[str], *, runs: bool) -> Plan:
         """What using this profile would do; `choice` is the scheduler's. `runs`: it does already."""
         box, need = self.box(), self._tools.needs(profile)
+        beside = tuple(name for name in residents if name != profile.name and (runs or name not in choice.names))
         return Plan(
             profile=profile.name,
             evict=() if runs else choice.names,
             reasons={} if runs else {one.profile: one.reason for one in choice.leaving},
+            beside=beside,
             need=need,
             needs_bytes=need.room_bytes,
             now_bytes=box.available,
             reserve_bytes=box.reserve,
             available_bytes=choice.available,
             fits=True if runs else choice.fits,
+            verdict="It runs already." if runs else verdict(need, choice, box, beside),
             expected_s=0.0 if runs else self._expected_s(profile),
         )
 
     def _profile(self, name: str) -> Profile | None:
         """As it was started, whatever its file says now."""
         return self._tools.books.started.get(name) or self._profiles().get(name)
+
+
+def verdict(need: Need, choice: Choice, box: Box, beside: tuple[str, ...]) -> str:
+    """Does it fit, and what does that rest on? One sentence or two."""
+    room = f"once {' and '.join(choice.names)} left" if choice.leaving else "now"
+    if beside:
+        room += f", beside {' and '.join(beside)}"
+    if choice.fits is False:
+        return f"It does not fit, whoever leaves: {gib(choice.available)} can be had beyond the reserve of {gib(box.reserve)}."
+    if choice.needs is None:
+        return f"Whether it fits is not known, as its need is not: it runs alone, and is tried {room}."
+    if choice.fits is None:
+        return f"Whether it fits is not sure: its need is {need.basis.value}, or nobody measured what leaves. It is tried {room}."
+    tight = choice.available is not None and choice.needs > choice.available
+    return f"It fits {room}" + (", within the reserve, as it did here before." if tight else ".")

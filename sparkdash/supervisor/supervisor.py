@@ -482,7 +482,11 @@ class Supervisor:
         await self._needs.read([profile])  # the weights may have come since
         runs = self._scheduler.records.runs(profile.name)
         choice = self._scheduler.choice(profile.name, self._tools.clock.monotonic())
-        return profile, self._planner.plan(profile, choice, runs=runs), None if runs else choice
+        return (
+            profile,
+            self._planner.plan(profile, choice, self._scheduler.records.residents, runs=runs),
+            None if runs else choice,
+        )
 
 
 def _settle(waiters: list[Waiter], error: SparkdashError | None = None) -> None:

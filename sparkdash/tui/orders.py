@@ -51,7 +51,12 @@ def told(error: SparkdashError) -> list[Line]:
 
 def question(plan: Plan, snapshot: Snapshot) -> list[Line]:
     """What a switch stops, whether it fits, how long it takes."""
-    lines = [_stops(name, snapshot) for name in plan.evict]
+    lines: list[Line] = []
+    for name in plan.evict:
+        lines.append(_stops(name, snapshot))
+        lines += [say("       ") + line for line in wrap(plan.reasons.get(name, ""), WIDTH - 7, Ink.DIM)]
+    if plan.beside:
+        lines.append(say("stays  ", Ink.DIM) + say(", ".join(plan.beside), Ink.PLAIN))
     lines.append(EMPTY)
     fits = {True: say("yes", Ink.GOOD), False: say("no", Ink.BAD), None: say("not known", Ink.WARN)}[plan.fits]
     memory = say(f", needs {gib(plan.needs_bytes, 0)}, {gib(plan.available_bytes, 0)} available then", Ink.DIM)

@@ -80,7 +80,7 @@ def test_a_daemon_killed_in_any_phase(
     new_daemon: Callable[..., Any], phase: str, delay: float, expected: set[str]
 ) -> None:
     """Before the first stop the old engine serves on; from the load on the new one is gone on with; between, nothing runs."""
-    daemon = new_daemon(runtime="process", stop_grace_s=2)
+    daemon = new_daemon(runtime="process", stop_grace_s=2, side_by_side=False)
     for name in ("north", "south"):
         daemon.write(name, SIM.format(name=name))
     dies(daemon, "phase", "south", phase, delay)
@@ -95,7 +95,7 @@ def test_a_command_of_podman_that_outlives_the_daemon(
     new_daemon: Callable[..., Any], tiny: Any, profile: str, verb: str, expected: set[str]
 ) -> None:
     """Its `stop` or `run` goes on when it is dead: the next daemon waits for that, and then sees what really is there."""
-    daemon = new_daemon(runtime="podman", stop_grace_s=2)
+    daemon = new_daemon(runtime="podman", stop_grace_s=2, side_by_side=False)
     for name in ("north", "south"):
         daemon.write(name, tiny(name))
     dies(daemon, "podman", profile, verb, 0.1)

@@ -15,8 +15,10 @@ pytestmark = [pytest.mark.podman, pytest.mark.timeout(300)]
 
 @pytest.fixture(scope="module")
 def spark(new_daemon: Callable[..., Any], tiny: Any) -> Iterator[Any]:
-    """A daemon on real podman with two good profiles and a small zoo."""
-    daemon = new_daemon(runtime="podman", stop_grace_s=3, no_progress_s=4, drain_s=30)
+    """A daemon on real podman with two good profiles and a small zoo, one engine at a time."""
+    daemon = new_daemon(
+        runtime="podman", stop_grace_s=3, no_progress_s=4, drain_s=30, min_dwell_s=0, side_by_side=False
+    )
     for name in ("north", "south"):
         daemon.write(name, tiny(name))
     daemon.write("dies", tiny("dies", die=True))

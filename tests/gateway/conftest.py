@@ -229,13 +229,17 @@ class FakeSupervisor:
         self.lost: asyncio.Future[SparkdashError] | None = None
         """Of the newest lease."""
         self.leases: list[str] = []
+        self.batch: list[bool] = []
         self.open = 0
         self.unwell: list[BaseException] = []
         self.calls: list[tuple[str, Any]] = []
 
     @asynccontextmanager
-    async def lease(self, name: str, *, request_id: str, on_wait: Callable[[int], None]) -> AsyncIterator[FakeLease]:
+    async def lease(
+        self, name: str, *, request_id: str, on_wait: Callable[[int], None], batch: bool = False
+    ) -> AsyncIterator[FakeLease]:
         self.leases.append(name)
+        self.batch.append(batch)
         self.open += 1
         self.arrived.set()
         try:

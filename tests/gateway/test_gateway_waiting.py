@@ -108,6 +108,34 @@ class TestImpatient:
             assert first.startswith(start)
             waiting.supervisor.gate.set()
 
+    @pytest.mark.parametrize(
+        ("headers", "body", "batch"),
+        [
+            ({}, {}, False),
+            ({"x-sparkdash-priority": "batch"}, {}, True),
+            ({"x-sparkdash-priority": "Interactive"}, {"service_tier": "flex"}, False),
+            ({}, {"service_tier": "flex"}, True),
+            ({}, {"service_tier": "auto"}, False),
+        ],
+    )
+    async def test_a_client_may_let_others_go_first(
+        self, waiting: Any, headers: dict[str, str], body: dict[str, str], batch: bool
+    ) -> None:
+        """By our header, else by OpenAI's service tier."""
+        waiting.supervisor.gate.set()
+        asked = {"model": "alpha", "stream": True, **body}
+        await waiting.client.post("/v1/chat/completions", json=asked, headers=headers)
+        assert waiting.supervisor.batch == [batch]
+
+    async def test_an_unknown_priority_is_refused(self, waiting: Any) -> None:
+        """With the words that are known."""
+        reply = await waiting.client.post(
+            "/v1/chat/completions", json={"model": "alpha"}, headers={"x-sparkdash-priority": "urgent"}
+        )
+        assert (reply.status_code, reply.json()["error"]["code"]) == (400, "invalid_priority")
+        assert "interactive" in reply.json()["error"]["hint"]
+        assert waiting.supervisor.leases == []
+
     @pytest.mark.parametrize("ask", ["setting", "header", "nobody"])
     async def test_a_chat_is_told_how_far_its_engine_is_if_somebody_asked(
         self, waiting: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch, ask: str

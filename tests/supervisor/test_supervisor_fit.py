@@ -101,6 +101,13 @@ def test_an_engine_whose_need_is_not_known_runs_alone() -> None:
     assert ask(10, None, engine("a", 10)).names == ("a",)
 
 
+def test_an_owner_may_want_one_engine_at_a_time() -> None:
+    """However much memory there is."""
+    choice = ask(10, 100, engine("a", 10), side_by_side=False)
+    assert choice.names == ("a",)
+    assert "side_by_side" in choice.leaving[0].reason
+
+
 def test_a_restart_and_one_that_would_not_stop_always_leave() -> None:
     """Whatever the memory says."""
     stuck = engine("stuck", 10, stuck=True)

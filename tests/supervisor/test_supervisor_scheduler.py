@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from sparkdash.domain.need import Need
+from sparkdash.domain.need import Basis, Need, Term
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import EngineError
 from sparkdash.supervisor.fairness import Patience
@@ -32,10 +34,12 @@ from sparkdash.supervisor.moves import (
     SwapCancelled,
     SwapDone,
     SwapFailed,
+    Tick,
     Use,
     Wait,
 )
 from sparkdash.supervisor.scheduler import Scheduler
+from sparkdash.units import GIB
 
 REQUEST = SwapCause.REQUEST
 ERROR = EngineError("It died.", code="engine_crash")
@@ -347,3 +351,99 @@ def test_a_stop_that_comes_as_the_load_succeeds_stops_what_came_up() -> None:
     feed(scheduler, Evicted("b"), SwapDone())
     assert not scheduler.stopping
     assert scheduler.records.residents == {}
+
+
+class Sized(Rig):
+    """The same on a box of which everything is known; `gib` by profile."""
+
+    def __init__(self, gib: dict[str, int], patience: Patience, **known: dict[str, Any]) -> None:
+        super().__init__(100)
+        self.gib = gib
+        profiles = {name: Known(f"f-{name}", **known.get(name, {})) for name in gib}
+        self.scheduler = Scheduler(profiles, queue_limit=100, scales=self, patience=patience)
+        self.records = self.scheduler.records
+
+    def box(self) -> Box:
+        held = sum(self.gib[name] for name in self.records.residents)
+        return Box(128 * GIB, (120 - held) * GIB, 10 * GIB)
+
+    def need(self, profile: str) -> Need:
+        term = Term(name="steady", bytes=self.gib[profile] * GIB, source="test")
+        return Need(basis=Basis.LEARNED, terms=(term,))
+
+
+def beside(*running: str, **known: dict[str, Any]) -> Sized:
+    """a and b fit together, c fits beside neither; a dwell of 30 s, and 900 s are the longest wait."""
+    rig = Sized({"a": 40, "b": 50, "c": 90}, Patience(30, 900), **known)
+    for name in running:
+        rig.handle(Adopted(name, f"f-{name}"))
+    return rig
+
+
+def test_one_that_fits_beside_the_others_comes_although_an_older_one_is_held_back() -> None:
+    """c would interrupt a, which is in use; b interrupts nobody."""
+    rig = beside("a")
+    assert feed(rig, arrive("1", "a"), arrive("2", "c"), arrive("3", "b"))[1:] == [
+        BeginSwap("b", (), REQUEST),
+        Evict(()),
+    ]
+    assert feed(rig, SwapDone()) == [Grant("3", "b")]
+
+
+def test_an_engine_in_use_is_not_interrupted_before_its_dwell_is_over() -> None:
+    """Hits go on until then; the alarm is set to the end of the dwell, or of the pause of who used it last."""
+    rig = beside("a")
+    feed(rig, arrive("1", "a"), arrive("2", "c"))
+    assert rig.scheduler.due == 30
+    rig.now = 10
+    assert feed(rig, Leave("1"), arrive("3", "a"), Leave("3")) == [Grant("3", "a")]
+    assert rig.scheduler.due == 15
+    rig.now = 15
+    assert feed(rig, Tick()) == [BeginSwap("c", ("a",), REQUEST), Evict(("a",))]
+
+
+def test_a_person_and_whoever_has_waited_longest_interrupt_at_once() -> None:
+    """The dwell is for requests, and ends with their patience."""
+    rig = beside("a")
+    feed(rig, arrive("1", "a"))
+    assert feed(rig, Use("c", SwapCause.USER)) == [BeginSwap("c", ("a",), SwapCause.USER)]
+
+
+def test_batch_waits_for_those_who_talk_and_not_for_ever() -> None:
+    """It is behind them in the line, does not interrupt their engine, and goes first after the longest wait."""
+    rig = beside("a")
+    rig.now = 100  # the dwell is over
+    feed(rig, arrive("1", "a"))
+    assert feed(rig, Arrive("2", "c", batch=True)) == []
+    assert rig.scheduler.due == 1000
+    rig.now = 990
+    assert feed(rig, Leave("1"), arrive("3", "a")) == [Grant("3", "a")]
+    rig.now = 1000
+    assert feed(rig, Tick(), arrive("4", "a")) == [BeginSwap("c", ("a",), REQUEST)]
+    assert feed(rig, Leave("3")) == [Evict(("a",))]
+
+
+def test_batch_does_not_wait_for_batch() -> None:
+    """Nobody talks to the engine that it interrupts."""
+    rig = beside("a")
+    rig.now = 100
+    feed(rig, Arrive("1", "a", batch=True))
+    assert feed(rig, Arrive("2", "c", batch=True)) == [BeginSwap("c", ("a",), REQUEST)]
+
+
+def test_interactive_requests_are_before_batch_in_the_line() -> None:
+    """Whatever loads first, the next swap is theirs."""
+    rig = beside()
+    feed(rig, arrive("1", "a"), Arrive("2", "c", batch=True), arrive("3", "b"))
+    effects = rig.handle(SwapDone())
+    assert [e for e in effects if isinstance(e, BeginSwap)] == [BeginSwap("b", (), REQUEST)]
+
+
+def test_a_fall_back_comes_only_where_it_fits_beside_what_runs() -> None:
+    """c failed after a and b had left for it: both come back, one after the other."""
+    rig = beside("a", "b")
+    feed(rig, arrive("1", "c"), Evicted("a"), Evicted("b"))
+    effects = feed(rig, SwapFailed(ERROR))
+    assert effects[1:] == [BeginSwap("a", (), SwapCause.FALLBACK), Evict(())]
+    assert feed(rig, SwapDone()) == [BeginSwap("b", (), SwapCause.FALLBACK), Evict(())]
+    assert feed(rig, SwapDone()) == []

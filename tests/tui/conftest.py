@@ -221,7 +221,13 @@ class ScriptedLink:
 
     async def plan(self, profile: str) -> Plan:
         default = Plan(
-            profile=profile, evict=(GPT,), needs_bytes=27 * GIB, available_bytes=95 * GIB, fits=True, expected_s=220.0
+            profile=profile,
+            evict=(GPT,),
+            reasons={GPT: "idle for 12m34s; it frees 78.2 GiB"},
+            needs_bytes=27 * GIB,
+            available_bytes=95 * GIB,
+            fits=True,
+            expected_s=220.0,
         )
         return self.plans.get(profile, default)
 

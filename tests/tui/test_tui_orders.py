@@ -20,6 +20,7 @@ async def test_switching_names_what_stops_and_waits_for_a_yes(stage: Any, box: A
         await on.press("2", "j", "enter")
         assert "switch to qwen3-coder-30b-nvfp4?" in on.text
         assert "stops  gpt-oss-120b: frees 78.2 GiB, 2 requests in flight" in on.text
+        assert "idle for 12m34s; it frees 78.2 GiB" in on.text, "the reason, as the daemon tells it"
         assert "fits   yes, needs 27 GiB, 95 GiB available then" in on.text
         assert "reload about 3m40s" in on.text
         assert on.link.asked == []

@@ -1,0 +1,66 @@
+"""`sparkdash why`: would a profile fit now, and who would have to leave for it, with every figure that says so."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import typer
+
+from sparkdash.cli.parameters import AsJson, ProfileName
+from sparkdash.cli.screen import emit
+from sparkdash.units import duration, gib
+
+if TYPE_CHECKING:
+    from sparkdash.domain.swap import Plan
+
+LABEL = 16
+
+
+def why(profile: ProfileName, as_json: AsJson = False) -> None:
+    """Tell what PROFILE needs, what is available, and who would leave for it, and why. Nothing is started or stopped.
+
+    With --json: the plan, as `use --json` has it under "plan".
+
+    \b
+    Examples:
+      sparkdash why gpt-oss-120b
+      sparkdash why qwen3-coder-30b-nvfp4/eagle3 --json
+    """
+    asyncio.run(_why(profile, as_json=as_json))
+
+
+async def _why(profile: str, *, as_json: bool) -> None:
+    from sparkdash.client.client import AsyncClient
+
+    async with AsyncClient() as client:
+        plan = await client.plan(profile)
+    if as_json:
+        return emit(plan)
+    typer.echo("\n".join(lines(plan, shutil.get_terminal_size().columns)))
+    return None
+
+
+def lines(plan: Plan, columns: int) -> Iterator[str]:
+    """The sum, the box, who leaves, the verdict."""
+    from sparkdash.cli.profile_page import needed
+
+    yield plan.profile
+    yield from needed(plan.need, columns)
+    yield _row("available now", gib(plan.now_bytes))
+    yield _row("reserve", f"{gib(plan.reserve_bytes)}, kept free (`reserve_gib` in config.toml)")
+    for name in plan.evict:
+        yield _row("leaves", f"{name}: {plan.reasons.get(name, '')}")
+    for name in plan.beside:
+        yield _row("stays", name)
+    if plan.evict:
+        yield _row("can be had then", f"{gib(plan.available_bytes)}, the reserve taken off")
+    if plan.expected_s:
+        yield _row("takes about", duration(plan.expected_s))
+    yield plan.verdict
+
+
+def _row(label: str, text: str) -> str:
+    return f"  {label:<{LABEL}}{text}"

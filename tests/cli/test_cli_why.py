@@ -1,0 +1,68 @@
+"""`sparkdash why`: the sum, the box, who leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fake_daemon import GIB, FakeDaemon
+
+from sparkdash.domain.need import Basis, Need, Term
+from sparkdash.domain.swap import Plan
+
+Run = Callable[..., Any]
+
+PLAN = Plan(
+    profile="new",
+    evict=("old",),
+    reasons={"old": "idle for 12m34s; it frees 40.0 GiB"},
+    beside=("small",),
+    need=Need(
+        basis=Basis.DECLARED,
+        terms=(
+            Term(name="weights", bytes=30 * GIB, source="model card"),
+            Term(name="kv", bytes=10 * GIB, source="--kv-cache-memory-bytes 10G"),
+        ),
+    ),
+    needs_bytes=40 * GIB,
+    now_bytes=20 * GIB,
+    reserve_bytes=10 * GIB,
+    available_bytes=50 * GIB,
+    fits=True,
+    verdict="It fits once old left, beside small.",
+    expected_s=220,
+)
+
+
+def test_every_figure_that_the_verdict_rests_on_is_told(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """Term by term with its source, what is available and kept, who leaves and why, and the verdict last."""
+    daemon.plans["new"] = PLAN
+    done = sparkdash("why", "new")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines() == [
+        "new",
+        "  need            40.0 GiB, declared",
+        "    weights        30.0 GiB  model card",
+        "    kv             10.0 GiB  --kv-cache-memory-bytes 10G",
+        "  available now   20.0 GiB",
+        "  reserve         10.0 GiB, kept free (`reserve_gib` in config.toml)",
+        "  leaves          old: idle for 12m34s; it frees 40.0 GiB",
+        "  stays           small",
+        "  can be had then 50.0 GiB, the reserve taken off",
+        "  takes about     3m40s",
+        "It fits once old left, beside small.",
+    ]
+
+
+def test_json_is_the_plan(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """As `use --json` has it."""
+    daemon.plans["new"] = PLAN
+    assert Plan.model_validate(sparkdash("why", "new", "--json").json()) == PLAN
+
+
+def test_use_tells_the_reason_too(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """The same words, before it asks."""
+    daemon.plans["new"] = PLAN
+    told = sparkdash("use", "new", "--yes", "--no-wait").err
+    assert "  old: idle for 12m34s; it frees 40.0 GiB.\n" in told
+    assert "It runs beside small.\n" in told

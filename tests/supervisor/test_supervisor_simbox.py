@@ -1,0 +1,484 @@
+"""A simulated box with unified memory: the real decisions against a swapper that does not look at memory.
+
+SIMULATED throughout: no engine, no container, virtual time. What is modelled is what freezes a GB10: an engine takes
+its memory while it loads, with a peak, and gives it back seconds or minutes after its container has gone, sometimes
+not all of it; what it takes is the box's, whatever a cgroup's limit says; a declared need is often too low, and some
+declare none; page cache fills what is free and is given back. Under WEDGED the box stands still for good.
+
+Real are the scheduler, fit, fairness, the planner's answers, the wait for memory and the last look (`reclaim`), the
+debts, and the guard's judgement.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.metric import Memory
+from sparkdash.domain.need import Basis, Need, Term
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.swap import SwapCause
+from sparkdash.errors import EngineError, SparkdashError
+from sparkdash.host import guarding
+from sparkdash.host.guarding import Judge, Look, Victim
+from sparkdash.settings import Settings
+from sparkdash.supervisor import reclaim
+from sparkdash.supervisor.debts import Debts, Held
+from sparkdash.supervisor.fairness import Patience
+from sparkdash.supervisor.moves import (
+    Arrive,
+    BeginSwap,
+    CancelSwap,
+    Cut,
+    DrainOver,
+    EngineDied,
+    Evict,
+    Evicted,
+    Grant,
+    Known,
+    Leave,
+    Move,
+    Refuse,
+    Stop,
+    SwapCancelled,
+    SwapDone,
+    SwapFailed,
+    Tick,
+    Use,
+)
+from sparkdash.supervisor.planner import Planner
+from sparkdash.supervisor.scheduler import Scheduler
+from sparkdash.units import GIB, gib
+
+SEQUENCES = int(os.environ.get("SPARKDASH_SIMBOX", "1500"))
+"""10,000 take half a minute: SPARKDASH_SIMBOX=10000."""
+TOTAL, SYSTEM = int(121.7 * GIB), 5 * GIB
+WEDGED = 2 * GIB
+"""Less available memory than this, and the box has stood still (spark field reports: 1.5 to 2 GiB are too few)."""
+PACE = 2.5
+"""GiB a second that the quickest load takes."""
+LOOK_S = 0.5
+SETTINGS = Settings(reserve_gib=10, drain_s=120, reclaim_s=300)
+FLOORS = guarding.floors(SETTINGS, TOTAL)
+PROFILES = {name: Profile(name=name, engine=EngineKind.VLLM, image="image") for name in "abcd"}
+DIED = EngineError("It died.", code="engine_crash")
+
+
+@dataclass(frozen=True)
+class Model:
+    """What one profile's engine really does. GiB and seconds."""
+
+    name: str
+    steady: float
+    peak: float
+    declared: float | None
+    load_s: float
+    dies: bool
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One request of a sequence."""
+
+    at: float
+    profile: str
+    served_s: float
+    leaves_after: float | None
+    batch: bool
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """One random run; both swappers are given the same."""
+
+    seed: int
+    models: Mapping[str, Model]
+    asks: tuple[Ask, ...]
+
+
+def sequence(seed: int) -> Sequence:
+    rng = Random(seed)
+    models = {}
+    for name in "abcd"[: rng.randint(2, 4)]:
+        steady = rng.choice((6, 15, 30, 45, 60, 75, 90))
+        declared = None if rng.random() < 0.2 else steady * rng.uniform(0.75, 1.1)
+        load_s = max(steady * 1.15 / PACE, rng.uniform(5, 120))
+        models[name] = Model(name, steady, steady * rng.uniform(1, 1.15), declared, load_s, rng.random() < 0.05)
+    at, asks = 0.0, []
+    for _ in range(rng.randint(4, 10)):
+        at += rng.expovariate(1 / rng.choice((1.0, 60.0)))
+        leaves = rng.uniform(0, 60) if rng.random() < 0.1 else None
+        asks.append(Ask(at, rng.choice(sorted(models)), rng.uniform(1, 40), leaves, rng.random() < 0.2))
+    return Sequence(seed, models, tuple(asks))
+
+
+@dataclass(eq=False)
+class Engine:
+    """Memory over time: straight lines between points (seconds, GiB)."""
+
+    model: Model
+    points: list[tuple[float, float]]
+
+    def held(self, now: float) -> float:
+        before = self.points[0]
+        for after in self.points:
+            if now < after[0]:
+                span = after[0] - before[0]
+                return before[1] + (after[1] - before[1]) * (now - before[0]) / span
+            before = after
+        return before[1]
+
+
+class Box:
+    """The memory of a GB10, its engines, and time."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = Random(f"box {seed}")
+        self.now = 0.0
+        self.engines: list[Engine] = []
+        self.lowest = self._available = TOTAL
+        self._looked = -1.0
+        self._order = count()
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+
+    def at(self, when: float, do: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (when, next(self._order), do))
+
+    def step(self) -> bool:
+        if not self._events:
+            return False
+        self.now, _, do = heapq.heappop(self._events)
+        self.lowest = min(self.lowest, self.available)
+        do()
+        return True
+
+    @property
+    def available(self) -> int:
+        if self._looked != self.now:
+            self.engines = [e for e in self.engines if self.now < e.points[-1][0] or e.points[-1][1]]
+            self._available = TOTAL - SYSTEM - int(sum(engine.held(self.now) for engine in self.engines) * GIB)
+            self._looked = self.now
+        return self._available
+
+    def memory(self) -> Memory:
+        """What /proc/meminfo tells: page cache has taken most of what is free, and MemAvailable counts it."""
+        cache = max(0, self.available) * 3 // 4
+        free = self.available - cache
+        return Memory.model_construct(total=TOTAL, available=self.available, free=free, page_cache=cache)
+
+    def load(self, model: Model) -> Engine:
+        """It takes its peak, then settles."""
+        ready = self.now + model.load_s
+        engine = Engine(model, [(self.now, 0.0), (ready - 1, model.peak), (ready, model.steady)])
+        self._take(engine)
+        return engine
+
+    def release(self, engine: Engine) -> None:
+        """Its container is gone; the driver gives the memory back in its own time, and once in a while not all."""
+        held = engine.held(self.now)
+        kind = self.rng.random()
+        lag, span = (0.2, 2.0) if kind < 0.7 else (2.0, 40.0) if kind < 0.95 else (60.0, 120.0)
+        left = held * self.rng.uniform(0.05, 0.3) if self.rng.random() < 0.02 else 0.0
+        engine.points = [(self.now, held), (self.now + lag, held), (self.now + lag + span, left)]
+        self._looked = -1.0
+        for when, _ in engine.points:
+            self.at(when, _nothing)
+
+    def _take(self, engine: Engine) -> None:
+        self.engines.append(engine)
+        self._looked = -1.0
+        for when, _ in engine.points:
+            self.at(when, _nothing)
+
+
+def _nothing() -> None:
+    """Only for a look at memory at a corner of its curve."""
+
+
+class Sleep:
+    """What the real code awaits: hands the seconds to whoever drives it."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __await__(self) -> Generator[float, None, None]:
+        yield self.seconds
+
+
+@dataclass
+class Blind:
+    """One engine at a time, stopped before the next: what a swapper does that never looks at memory."""
+
+    box: Box
+    plan: Sequence
+    frozen: bool = False
+
+    def run(self) -> None:
+        free_at, current = 0.0, None
+        for ask in self.plan.asks:
+            free_at = max(free_at, ask.at)
+            model = self.plan.models[ask.profile]
+            if current is None or current.model is not model:
+                if current is not None:
+                    free_at += 1.0
+                    self.until(free_at)
+                    self.box.release(current)
+                self.until(free_at)
+                current = self.box.load(model)
+                free_at += model.load_s
+            free_at += ask.served_s
+        self.until(float("inf"))
+
+    def until(self, when: float) -> None:
+        while not self.frozen and self.box._events and self.box._events[0][0] <= when:
+            self.box.step()
+            self.frozen = self.box.lowest < WEDGED
+        if when < float("inf"):
+            self.box.now = when
+
+
+@dataclass
+class Aware:
+    """The real decisions; this plays the actor and the transition."""
+
+    box: Box
+    plan: Sequence
+    learned: set[str] = field(default_factory=set)
+    kills: int = 0
+    answered: dict[str, str] = field(default_factory=dict)
+    waits: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.books = SimpleNamespace(debts=Debts(), engines={}, started={}, notice=lambda *_: None)
+        clock = SimpleNamespace(monotonic=lambda: self.box.now, sleep=Sleep)
+        self.tools: Any = SimpleNamespace(
+            books=self.books, clock=clock, settings=SETTINGS, reader=self.box, needs=lambda p: self.need(p.name)
+        )
+        planner = Planner(self.tools, lambda: PROFILES, lambda p: self.plan.models[p.name].load_s if p else None)
+        self.scheduler = Scheduler(
+            {name: Known(name) for name in self.plan.models},
+            queue_limit=100,
+            scales=planner,
+            patience=Patience(SETTINGS.min_dwell_s, SETTINGS.max_wait_s),
+        )
+        self.needs: dict[str, Need] = {}
+        self.running: dict[str, Engine] = {}
+        self.loading: Engine | None = None
+        self.swap: BeginSwap | None = None
+        self.life = 0
+        """Of the swap under way: what an older one had planned no longer happens."""
+        self.tick_at: float | None = None
+        self.judge, self.looking = Judge(FLOORS), False
+
+    def need(self, name: str) -> Need:
+        if name not in self.needs:
+            self.needs[name] = self._need(self.plan.models[name])
+        return self.needs[name]
+
+    def _need(self, model: Model) -> Need:
+        if model.name in self.learned:
+            term = Term(name="steady", bytes=int(model.steady * GIB), source="learned")
+            return Need(basis=Basis.LEARNED, terms=(term,), peak_bytes=int(model.peak * GIB))
+        if model.declared is None:
+            return Need()
+        return Need(basis=Basis.DECLARED, terms=(Term(name="weights", bytes=int(model.declared * GIB), source="file"),))
+
+    def run(self) -> None:
+        rng = Random(f"people {self.plan.seed}")
+        for number, ask in enumerate(self.plan.asks):
+            self.box.at(ask.at, self._arrival(str(number), ask))
+        last = self.plan.asks[-1].at
+        if rng.random() < 0.3:
+            wish = rng.choice(sorted(self.plan.models))
+            self.box.at(rng.uniform(0, last), lambda: self.send(Use(wish, SwapCause.USER)))
+        if rng.random() < 0.2:
+            self.box.at(rng.uniform(0, last), lambda: self.send(Stop(None)))
+        if rng.random() < 0.2:
+            self.box.at(rng.uniform(0, last), self.die)
+        while self.box.step():
+            assert self.box.lowest >= WEDGED, f"seed {self.plan.seed}: the box stands still at {self.box.now:.0f} s"
+
+    def _arrival(self, id_: str, ask: Ask) -> Callable[[], None]:
+        def arrive() -> None:
+            if ask.leaves_after is not None:
+                self.box.at(self.box.now + ask.leaves_after, lambda: self.leave(id_))
+            self.answered[id_] = "waits"
+            self.send(Arrive(id_, ask.profile, ask.batch))
+
+        return arrive
+
+    def leave(self, id_: str) -> None:
+        if self.answered[id_] in ("waits", "served"):
+            self.answered[id_] = "left"
+            self.send(Leave(id_))
+
+    def send(self, move: Move) -> None:
+        if isinstance(move, SwapDone | SwapFailed | SwapCancelled):
+            self.swap = None
+        for effect in self.scheduler.handle(move, self.box.now):
+            match effect:
+                case Grant(id=id_, profile=profile):
+                    assert profile in self.running
+                    ask = self.plan.asks[int(id_)]
+                    self.waits.append(self.box.now - ask.at)
+                    self.answered[id_] = "served"
+                    self.box.at(self.box.now + ask.served_s, lambda id_=id_: self.leave(id_))
+                case Refuse(id=id_):
+                    self.answered[id_] = "refused"
+                case Cut(ids=ids):
+                    self.answered.update(dict.fromkeys(ids, "cut"))
+                case BeginSwap():
+                    assert self.swap is None, "never two at once"
+                    self.swap, self.life = effect, self.life + 1
+                    self._later(SETTINGS.drain_s, lambda: self.send(DrainOver()))
+                case Evict():
+                    assert self.swap
+                    self._drive(self._change(self.swap))
+                case CancelSwap():
+                    self._later(0.0, self._cancelled)
+        self._wake()
+        self._look_ahead()
+
+    def _later(self, seconds: float, do: Callable[[], None]) -> None:
+        life = self.life
+        self.box.at(self.box.now + seconds, lambda: do() if self.life == life and self.swap else None)
+
+    def _wake(self) -> None:
+        due = self.scheduler.due
+        if due is not None and due != self.tick_at:
+            self.tick_at = due
+            self.box.at(due, lambda: self.send(Tick()) if self.scheduler.due == due else None)
+
+    def _drive(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            self._later(work.send(None), lambda: self._drive(work))
+        except StopIteration:
+            self.send(SwapDone())
+        except SparkdashError as error:
+            self.send(SwapFailed(error))
+
+    async def _change(self, swap: BeginSwap) -> None:
+        """What the transition does, in its order."""
+        for name in swap.evict:
+            await Sleep(self.box.rng.uniform(0.5, 5))
+            if name in self.running:
+                self._gone(name)
+                self.send(Evicted(name))
+        if swap.target is None:
+            return
+        target = PROFILES[swap.target]
+        missing = await reclaim.wait(self.tools, target)
+        reclaim.admit(self.tools, target, missing)
+        model = self.plan.models[swap.target]
+        self.loading = self.box.load(model)
+        self._look_ahead()
+        if model.dies:
+            await Sleep(model.load_s * 0.6)
+            self._end_load()
+            raise DIED
+        await Sleep(model.load_s)
+        self.running[model.name], self.loading = self.loading, None
+        self.books.engines[model.name] = SimpleNamespace(profile=model.name, container=model.name)
+        self.learned.add(model.name)
+        del self.needs[model.name]
+
+    def _cancelled(self) -> None:
+        self.life += 1
+        self._end_load()
+        self.send(SwapCancelled())
+
+    def _end_load(self) -> None:
+        if self.loading is not None:
+            self.box.release(self.loading)
+            self.books.debts.left(self.loading.model.name, self.box.now, None)
+            self.loading = None
+
+    def _gone(self, name: str) -> None:
+        engine = self.running.pop(name)
+        del self.books.engines[name]
+        held = Held(int(engine.held(self.box.now) * GIB), self.box.available)
+        self.books.debts.left(name, self.box.now, held)
+        self.box.release(engine)
+
+    def die(self) -> None:
+        if self.running:
+            name = self.box.rng.choice(sorted(self.running))
+            self._gone(name)
+            self.send(EngineDied(name, DIED))
+
+    # The guard: looks only where it could have something to do, as time is virtual.
+
+    def _look_ahead(self) -> None:
+        growing = self.loading.model.peak - self.loading.held(self.box.now) if self.loading else 0.0
+        if not self.looking and self.box.available - growing * GIB < FLOORS.hold:
+            self.looking = True
+            self.judge.reset()
+            self.box.at(self.box.now + LOOK_S, self._look)
+
+    def _look(self) -> None:
+        self.looking = False
+        look = Look(self.box.now, self.box.available)
+        if self.judge.see(look).kill:
+            there = [*self.running, *([self.loading.model.name] if self.loading else [])]
+            victims = [self._victim(name) for name in there]
+            if victim := guarding.cheapest(victims, FLOORS.hold - look.available):
+                self.judge.killed(look)
+                self.kills += 1
+                self._kill(victim.profile)
+        if self.loading is not None or (self.running and self.box.available < FLOORS.hold):
+            self.looking = True
+            self.box.at(self.box.now + LOOK_S, self._look)
+
+    def _victim(self, name: str) -> Victim:
+        target: Any = None
+        busy = sum(held.profile == name for held in self.scheduler.records.leases.values())
+        return Victim(name, name, target, name in self.running, False, busy, self.need(name).total_bytes)
+
+    def _kill(self, name: str) -> None:
+        if self.loading is not None and self.loading.model.name == name:
+            self.life += 1
+            self._end_load()
+            self.send(SwapFailed(EngineError("The guard killed it.", code="memory_guard")))
+        else:
+            self._gone(name)
+            self.send(EngineDied(name, EngineError("The guard killed it.", code="memory_guard")))
+
+
+def test_random_swap_sequences_never_freeze_the_box_that_a_blind_swapper_freezes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Available memory never under the floor, every ticket answered, nobody starves, no engine forgotten."""
+    monkeypatch.setattr(reclaim, "SAMPLE_S", 2.0)  # ten times fewer looks; only the waits grow
+    frozen = kills = swaps = beside = 0
+    longest, lowest = 0.0, TOTAL
+    for seed in range(SEQUENCES):
+        plan = sequence(seed)
+        blind = Blind(Box(seed), plan)
+        blind.run()
+        frozen += blind.frozen
+        aware = Aware(Box(seed), plan)
+        aware.run()
+        assert "waits" not in aware.answered.values(), f"seed {seed}: a ticket is not answered"
+        assert len(aware.answered) == len(plan.asks)
+        assert set(aware.scheduler.records.residents) == set(aware.running), f"seed {seed}: an engine is forgotten"
+        assert aware.scheduler.records.swap is None
+        kills += aware.kills
+        swaps += aware.life
+        beside += len(aware.running) > 1
+        longest, lowest = max(longest, *aware.waits, 0.0), min(lowest, aware.box.lowest)
+    assert longest < 3600, "somebody starved"
+    assert frozen > SEQUENCES / 100, "the model is too kind to prove anything"
+    with capsys.disabled():
+        print(
+            f"\nSIMULATED box, {SEQUENCES} sequences, {swaps} swaps: sparkdash froze it 0 times (lowest available"
+            f" {gib(lowest)}, {kills} kills by the guard, longest wait {longest:.0f} s, {beside} ended with engines side"
+            f" by side); a swapper that does not look at memory froze it {frozen} times."
+        )
