@@ -433,7 +433,7 @@ class Aware:
                 self.judge.killed(look)
                 self.kills += 1
                 self._kill(victim.profile)
-        if self.loading is not None or (self.running and self.box.available < FLOORS.hold):
+        if self.loading is not None or (self.running and self.box.available < FLOORS.kill):
             self.looking = True
             self.box.at(self.box.now + LOOK_S, self._look)
 
