@@ -208,11 +208,11 @@ def _fallen(then: Look, now: Look) -> int:
 
 
 def held(zero: Look, now: Look) -> tuple[int | None, Measure | None]:
-    """What it holds, and by which of the two figures."""
-    fallen = max(0, _fallen(zero, now))
+    """What it holds, and by which of the two figures; nothing when neither shows anything: no engine holds nothing."""
+    fallen = _fallen(zero, now)
     if now.own is not None and (fallen <= now.own + UNSEEN or now.beside or zero.beside):
         return now.own, Measure.PROCESSES
-    return fallen, Measure.AVAILABLE
+    return (fallen, Measure.AVAILABLE) if fallen > 0 else (None, None)
 
 
 def spoilt(then: Look, now: Look, highest: int) -> str | None:

@@ -247,4 +247,5 @@ def test_what_may_be_another_engine_s_is_not_learned_from() -> None:
 def test_memory_that_comes_back_meanwhile_is_nobody_s_footprint() -> None:
     """An engine that left late gives back while the new one takes: only its own processes tell."""
     assert held(look(60), look(70, 5)) == (5 * GIB, Measure.PROCESSES)
+    assert held(look(60), look(60)) == held(look(60), look(70)) == (None, None)
     assert spoilt(look(60), look(50), 61 * GIB) == "memory of an engine that had left came back meanwhile"
