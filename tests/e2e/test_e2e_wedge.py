@@ -83,7 +83,7 @@ class Pulse(threading.Thread):
     """Asks /health again and again, on one connection after another, until told to stop."""
 
     def __init__(self, url: str) -> None:
-        super().__init__()
+        super().__init__(daemon=True)
         self._url = url
         self._over = threading.Event()
         self.took_s: list[float] = []
@@ -108,7 +108,7 @@ class Answer(threading.Thread):
     """A client with a long answer under way; `begun` is set at its first line."""
 
     def __init__(self, url: str, model: str) -> None:
-        super().__init__()
+        super().__init__(daemon=True)
         body = {"model": model, "stream": True, "max_tokens": 1_000_000, "messages": [{"role": "user", "content": "?"}]}
         self._request = urllib.request.Request(
             f"{url}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
