@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 import urllib.error
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,12 +20,15 @@ from sparkdash.host import leftovers
 
 DOOMED = Path(__file__).with_name("doomed.py")
 
-SIM = """\
-profile: {name}
-about: for dying beside
-engine: sim
-sim: {{load_s: 2, memory_gib: 0.1, time_scale: 10}}
-memory: {{weights_gib: 0.1, kv_gib: 0, overhead_gib: 0, source: invented}}
+TINY = f"""\
+profile: {{name}}
+about: for dying beside; what it needs is not known, so that one leaves for the other
+engine: vllm
+gpu: false
+serves: [{{name}}-alias]
+command: [{sys.executable}, {DOOMED.with_name("tiny_engine.py")}]
+models: {{{{target: {{{{path: {DOOMED.parent}}}}}}}}}
+args: {{{{max-model-len: 4096}}}}
 """
 
 
@@ -82,7 +86,7 @@ def test_a_daemon_killed_in_any_phase(
     """Before the first stop the old engine serves on; from the load on the new one is gone on with; between, nothing runs."""
     daemon = new_daemon(runtime="process", stop_grace_s=2, side_by_side=False)
     for name in ("north", "south"):
-        daemon.write(name, SIM.format(name=name))
+        daemon.write(name, TINY.format(name=name))
     dies(daemon, "phase", "south", phase, delay)
     comes_back(daemon, expected)
 
