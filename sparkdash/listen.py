@@ -18,6 +18,7 @@ from typing import IO, Any
 import uvicorn
 
 from sparkdash.errors import DaemonError, HostError
+from sparkdash.wire import Wire
 
 SOCKET_NAME = "daemon.sock"
 BACKLOG = 512
@@ -34,7 +35,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http="httptools",
+                http=Wire,
                 ws="none",
                 lifespan="off",
                 log_config=None,

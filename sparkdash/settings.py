@@ -97,6 +97,14 @@ class Settings(BaseModel):
     Agents send their small background calls (titles, summaries) to such names: `auto` never swaps for one."""
     sample_s: float = Field(default=1.0, gt=0)
     body_limit_mib: int = Field(default=64, ge=1)
+    """Largest body of one request."""
+    bodies_limit_mib: int = Field(default=1024, ge=1)
+    """What the bodies of all requests that wait may take together; the next one is told to come back."""
+    body_s: float = Field(default=30.0, gt=0)
+    """A request's body must be here in this time, and a second more for every 64 KiB of it."""
+    slow_client_s: float = Field(default=600.0, ge=0)
+    """A client that takes nothing of its answer for this long, while there is more, is cut, since it holds an engine's
+    place; 0: never."""
 
     def policy_of(self, profile: str) -> Policy:
         """What holds for this profile: its own table, else its family's, else nothing special."""

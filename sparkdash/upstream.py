@@ -121,6 +121,7 @@ class Upstream:
         """
         target = URL(url, encoded=True)
         response = await self._send(method, target, headers, body)
+        del body  # sent, and no longer needed while the answer comes
         try:
             yield Answer(response.status, response.raw_headers, response.content_type.lower(), response, _where(target))
         finally:

@@ -22,6 +22,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.errors import SparkdashError
 from sparkdash.gateway.exclusive import Exclusive
+from sparkdash.gateway.room import Room
 from sparkdash.settings import Settings
 from sparkdash.upstream import Upstream
 
@@ -151,3 +152,8 @@ class Deps:
     """Unix seconds."""
     monotonic: Callable[[], float] = time.monotonic
     new_id: Callable[[], str] = _new_id
+    room: Room = field(init=False)
+    """For the bodies of requests."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "room", Room(self.settings.bodies_limit_mib))

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from http import HTTPStatus
+from typing import NamedTuple
 
 import structlog
 
@@ -23,13 +24,14 @@ from sparkdash.domain.progress import waiting_text
 from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
 from sparkdash.gateway import care, frames
 from sparkdash.gateway.deps import Deps, Lease
-from sparkdash.gateway.exchange import STREAM_HEADERS, ClientGone, Exchange
+from sparkdash.gateway.exchange import STREAM_HEADERS, ClientGone, ClientStuck, Exchange
 from sparkdash.gateway.headers import to_client, to_engine
 from sparkdash.gateway.inflight import InFlight
 from sparkdash.gateway.names import meant, refuse_in_background
 from sparkdash.gateway.overflow import overflow
 from sparkdash.gateway.peek import PRIORITY, Peeked, is_batch, peek
 from sparkdash.gateway.problems import of_status
+from sparkdash.gateway.room import Place
 from sparkdash.gateway.route import Dialect, Route, understand
 from sparkdash.gateway.splices import MessageGoesOn, ResponseGoesOn, Splice, WithoutUsage
 from sparkdash.gateway.tap import Tap, error_code
@@ -61,22 +63,40 @@ async def _wrong_method(exchange: Exchange, route: Route) -> None:
     await exchange.refuse(of_status(405, f"{route.path} takes {allowed}, not {exchange.method}"), route.dialect)
 
 
+class Want(NamedTuple):
+    """What a client wants: its body, what was read of it, what its word for the model stands for, and whether it can wait."""
+
+    body: bytes
+    peeked: Peeked
+    name: str
+    batch: bool
+
+
 async def _admit(deps: Deps, exchange: Exchange, route: Route) -> None:
-    try:
-        body = await exchange.body(deps.settings.body_limit_mib)
-        asked = peek(body, exchange.headers.get("content-type", ""))
-        batch = is_batch(exchange.headers.get(PRIORITY), asked.service_tier)
-        if asked.model is None and route.needs_model:
-            raise _no_model(route)
-        name = meant(asked.model or AUTO, deps.catalog(), deps.settings.model_names)
-        deps.exclusive.admit(exchange.headers.get(LEASE_HEADER))
-        refuse_in_background(route, name, deps.catalog(), deps.bus.snapshot)
-    except ClientGone:
-        return
-    except SparkdashError as error:
-        await exchange.refuse(error, route.dialect)
-        return
-    await _Relay(deps, exchange, route, asked, body, name, batch=batch).run()
+    with deps.room.place() as place:
+        try:
+            want = await _read(deps, exchange, route, place)
+        except ClientGone:
+            return
+        except SparkdashError as error:
+            await exchange.refuse(error, route.dialect)
+            return
+        relay = _Relay(deps, exchange, route, want, place)
+        del want  # the relay lets the body go before the answer is over
+        await relay.run()
+
+
+async def _read(deps: Deps, exchange: Exchange, route: Route, place: Place) -> Want:
+    settings = deps.settings
+    body = await exchange.body(settings.body_limit_mib, place, settings.body_s)
+    asked = peek(body, exchange.headers.get("content-type", ""))
+    batch = is_batch(exchange.headers.get(PRIORITY), asked.service_tier)
+    if asked.model is None and route.needs_model:
+        raise _no_model(route)
+    name = meant(asked.model or AUTO, deps.catalog(), settings.model_names)
+    deps.exclusive.admit(exchange.headers.get(LEASE_HEADER))
+    refuse_in_background(route, name, deps.catalog(), deps.bus.snapshot)
+    return Want(body, asked, name, batch)
 
 
 def _no_model(route: Route) -> AdmissionError:
@@ -88,24 +108,24 @@ def _no_model(route: Route) -> AdmissionError:
 
 
 class _Relay:
-    """One request that has a right to wait for an engine. `name` is what the client's word for the model stands for."""
+    """One request that has a right to wait for an engine."""
 
-    def __init__(
-        self, deps: Deps, exchange: Exchange, route: Route, asked: Peeked, body: bytes, name: str, *, batch: bool
-    ) -> None:
+    def __init__(self, deps: Deps, exchange: Exchange, route: Route, want: Want, place: Place) -> None:
         self._deps = deps
         self._exchange = exchange
         self._route = route
-        self._asked = asked
-        self._body = body
-        self._batch = batch
-        self._name = name
+        self._asked = want.peeked
+        self._body = want.body
+        self._place = place
+        self._name = want.name
+        self._batch = want.batch
+        self._adds_usage = False
         self._row = InFlight(
             deps,
             user_agent=exchange.headers.get("user-agent", ""),
             profile=_shown(deps, self._name),
             route=route.path,
-            stream=asked.stream,
+            stream=self._asked.stream,
         )
         told = deps.settings.progress_as_reasoning or exchange.headers.get(PROGRESS_HEADER) == "reasoning"
         self._waiting = frames.Waiting(route.dialect, self._row.request.id, self._name, deps.clock(), reasoning=told)
@@ -124,6 +144,8 @@ class _Relay:
                 watcher = group.create_task(self._exchange.client_gone(), name="client")
                 await self._to_the_end(group)
                 watcher.cancel()
+        except* ClientStuck:
+            self._row.ended(RequestState.GONE, error="client_stuck", **self._figures())
         except* ClientGone:
             self._left()
         finally:
@@ -135,6 +157,8 @@ class _Relay:
         except SparkdashError as error:
             LOG.info("a request failed", id=self._row.request.id, profile=self._row.request.profile, code=error.code)
             await self._fail(error)
+        except ClientStuck:
+            raise
         except Exception:  # whatever it was, the client gets an answer and the log a trace
             LOG.exception("a request met a fault in sparkdash", id=self._row.request.id)
             await self._fail(SparkdashError("sparkdash itself failed on this request.", hint="Its log says more."))
@@ -197,19 +221,32 @@ class _Relay:
 
     async def _ask(self, lease: Lease) -> None:
         exchange, route = self._exchange, self._route
-        url = lease.url.rstrip("/") + route.path + (f"?{exchange.query}" if exchange.query else "")
-        reader = care.Reader(lease.profile, lease.names, lease.engine.version)
-        prepared = care.prepare(self._body, self._asked, route, reader)
-        headers = to_engine(exchange.scope["headers"], dict(lease.headers))
         sent_at = self._deps.monotonic()
-        async with self._deps.upstream.open(exchange.method, url, headers, prepared.body) as answer:
+        async with self._opened(lease) as answer:
             if exchange.started and (answer.status >= 400 or answer.content_type != EVENT_STREAM):
                 await self._refused_in_stream(answer)
             elif answer.status == HTTPStatus.BAD_REQUEST and route.generates:
                 await self._refused(answer)
             else:
-                self._splice = self._spliced(answer, prepared)
-                await self._pass_on(answer, sent_at)
+                self._splice = self._spliced(answer)
+                async with exchange.taken_within(self._deps.settings.slow_client_s):
+                    await self._pass_on(answer, sent_at)
+
+    def _opened(self, lease: Lease) -> AbstractAsyncContextManager[Answer]:
+        """The request at its engine. Nothing here keeps the body, which is let go once an answer comes."""
+        exchange, path = self._exchange, self._route.path
+        url = lease.url.rstrip("/") + path + (f"?{exchange.query}" if exchange.query else "")
+        reader = care.Reader(lease.profile, lease.names, lease.engine.version)
+        prepared = care.prepare(self._body, self._asked, self._route, reader)
+        self._adds_usage = prepared.adds_usage
+        headers = to_engine(exchange.scope["headers"], dict(lease.headers))
+        return self._deps.upstream.open(exchange.method, url, headers, prepared.body)
+
+    def _answers(self) -> None:
+        """From here on the request cannot be sent again."""
+        self._answering = True
+        self._body = b""
+        self._place.give_back()
 
     async def _pass_on(self, answer: Answer, sent_at: float) -> None:
         splice = self._splice
@@ -219,7 +256,7 @@ class _Relay:
         async with aclosing(answer.chunks()) as chunks:
             first = await anext(chunks, b"")
             tap.feed(first, now())
-            self._answering = True
+            self._answers()
             if not exchange.started:
                 length_holds = splice is None
                 await exchange.start(answer.status, to_client(answer.headers, stream=stream, length=length_holds))
@@ -233,11 +270,11 @@ class _Relay:
         await exchange.finish(b"" if splice is None else splice.end())
         self._done(answer.status)
 
-    def _spliced(self, answer: Answer, prepared: care.Prepared) -> Splice | None:
+    def _spliced(self, answer: Answer) -> Splice | None:
         waiting, dialect = self._waiting, self._route.dialect
         if answer.content_type != EVENT_STREAM:
             return None
-        if prepared.adds_usage:
+        if self._adds_usage:
             return WithoutUsage()
         if waiting.said and dialect is Dialect.RESPONSES:
             return ResponseGoesOn(waiting.response_id, waiting.said)
@@ -246,7 +283,7 @@ class _Relay:
     async def _refused(self, answer: Answer) -> None:
         """Passed on as it is, unless it says that the prompt is too long: for that clients have words of their own."""
         body = await answer.read()
-        self._answering = True
+        self._answers()
         if error := overflow(body):
             raise error
         self._tap.feed(body, 0.0)

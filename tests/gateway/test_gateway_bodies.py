@@ -45,11 +45,12 @@ def test_peek_and_rewrite_agree_with_a_json_parser(
 def test_edits_change_what_they_name_and_no_other_byte(
     body: dict[str, Any], put: dict[str, Any], fill: dict[str, Any], drop: set[str], indent: int | None
 ) -> None:
-    """Members are set, filled in and left out as a dict would have it; the others keep their spelling and their order."""
+    """Members are set, filled in and left out as a dict would have it, objects laid over objects; the others keep their order."""
     written = json.dumps(body, indent=indent, ensure_ascii=False).encode()
     changed = json.loads(rewrite(written, Edits(put, fill, frozenset(drop))))
     kept = {key: value for key, value in body.items() if key not in drop}
-    assert changed == {**fill, **kept, **put}
+    both = {key for key in kept.keys() & put.keys() if isinstance(kept[key], dict) and isinstance(put[key], dict)}
+    assert changed == {**fill, **kept, **put, **{key: {**kept[key], **put[key]} for key in both}}
     assert [key for key in changed if key in kept] == list(kept)
 
 

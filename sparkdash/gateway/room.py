@@ -1,0 +1,62 @@
+"""Room: how much memory the bodies of all requests may take together.
+
+A request keeps its body until its engine answers, as it may have to be sent once more; two hundred may wait.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from sparkdash.errors import AdmissionError
+from sparkdash.units import MIB
+
+RETRY_S = 10.0
+
+
+class Room:
+    """One for the gateway. `taken`: bytes in use."""
+
+    def __init__(self, limit_mib: int) -> None:
+        self.limit = limit_mib * MIB
+        self.taken = 0
+
+    def place(self) -> Place:
+        """One request's share; use it as a context manager."""
+        return Place(self)
+
+
+class Place:
+    """What one request's body takes, until it is left or given back."""
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._taken = 0
+
+    def take(self, size: int) -> None:
+        """That many bytes more.
+
+        Raises:
+            AdmissionError: code `bodies_full`, status 503 with Retry-After.
+        """
+        if self._room.taken + size > self._room.limit:
+            raise AdmissionError(
+                f"The requests that wait hold {self._room.taken // MIB} MiB, and no more than {self._room.limit // MIB} are kept.",
+                code="bodies_full",
+                status=503,
+                retry_after=RETRY_S,
+                hint="Come back later, or raise `bodies_limit_mib` in config.toml.",
+            )
+        self._room.taken += size
+        self._taken += size
+
+    def give_back(self) -> None:
+        """The body is no longer kept. Idempotent."""
+        self._room.taken -= self._taken
+        self._taken = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.give_back()
