@@ -1,0 +1,165 @@
+"""How fast decoding can be at most: bytes read per step over the memory's bandwidth. Pure.
+
+Owns: the decode roofline of a memory-bound model. Must not know: how facts were read from headers, or rates measured.
+Rule 1: bytes come from a checkpoint's own headers and the KV dtype that the engine resolved; never from a model's name
+or its number of parameters, which overstates the ceiling up to twofold. What is not known leaves no ceiling.
+Rule 2: a measured rate above the ceiling is flagged, never explained away: something is read in fewer bits than the
+headers say, or the figure is wrong.
+"""
+
+from __future__ import annotations
+
+from sparkdash.domain.base import Frozen
+from sparkdash.domain.weights import BF16_BITS, Attention, WeightFacts
+from sparkdash.engines.kv_width import GGML_BITS, SIXTEEN
+
+PEAK = 273e9
+"""Bytes/s of the GB10's LPDDR5X by NVIDIA's data sheet of the DGX Spark."""
+ACHIEVABLE = 232e9
+"""Bytes/s that a read-bound kernel was seen to reach: 231 to 234 GB/s (antirez/ds4, issue 773)."""
+
+
+class Step(Frozen):
+    """Bytes read and written by one step of decoding: one forward pass over all sequences and speculated positions."""
+
+    dense: int
+    """Attention, norms, routers, shared experts, dense MLPs."""
+    head: int
+    """The LM head."""
+    experts: int
+    """The routed experts that are hit, on average of a uniform router."""
+    kv: int
+    """The keys and values of every token so far."""
+    states: int
+    """Of linear layers, read and written."""
+    draft: int
+    """What drafting reads before the step."""
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.dense + self.head + self.experts + self.kv + self.states + self.draft
+
+
+class Roofline(Frozen):
+    """The ceilings of one cell, in tokens per second of all sequences together."""
+
+    step: Step
+    sequences: int
+    acceptance_length: float
+    """Tokens per sequence and step; 1 without speculation."""
+    nodes: int
+
+    @property
+    def peak_tok_s(self) -> float:
+        """At 273 GB/s: cannot be exceeded."""
+        return self._rate(PEAK)
+
+    @property
+    def achievable_tok_s(self) -> float:
+        """At 232 GB/s: what a perfect kernel reaches."""
+        return self._rate(ACHIEVABLE)
+
+    def share(self, tok_s: float) -> float:
+        """Measured / peak: 0.62 is 62 % of the roofline."""
+        return tok_s / self.peak_tok_s
+
+    def exceeded(self, tok_s: float) -> bool:
+        """Is the measured rate above what the memory allows?"""
+        return self.share(tok_s) > 1
+
+    def text(self, tok_s: float) -> str:
+        """`52 % of the roofline`, and above it that this cannot be."""
+        said = f"{100 * self.share(tok_s):.0f} % of the roofline"
+        return f"{said}: exceeds it, unverified" if self.exceeded(tok_s) else said
+
+    def _rate(self, bandwidth: float) -> float:
+        return self.nodes * bandwidth * self.acceptance_length * self.sequences / self.step.total
+
+
+def roofline(step: Step, sequences: int = 1, acceptance_length: float | None = 1.0, nodes: int = 1) -> Roofline | None:
+    """The ceilings. None when speculation's acceptance length is not known: without it a step is no number of tokens.
+
+    `nodes` share the bytes evenly and lose nothing to their link: a ceiling all the more.
+    """
+    if acceptance_length is None or not step.total:
+        return None
+    return Roofline(step=step, sequences=sequences, acceptance_length=acceptance_length, nodes=nodes)
+
+
+def step(
+    facts: WeightFacts,
+    *,
+    context: int,
+    sequences: int = 1,
+    speculated: int = 0,
+    key_bits: float = BF16_BITS,
+    value_bits: float | None = None,
+    draft_bytes: int = 0,
+) -> Step | None:
+    """What one step moves when each of `sequences` has `context` tokens behind it; None while a term is not known.
+
+    With `speculated` tokens a step verifies 1 + speculated positions of every sequence, and `draft_bytes` are read for
+    each of them (below). Dense weights are read once for all positions; of the experts as many as those positions hit.
+    """
+    cache = facts.kv_bytes(context * sequences, sequences, key_bits, value_bits)
+    hit = experts_hit(facts, sequences * (1 + speculated))
+    if cache is None or hit is None:
+        return None
+    states = sum(
+        layer.bytes(0, sequences, key_bits, key_bits) or 0 for layer in facts.kv if layer.kind is Attention.LINEAR
+    )
+    return Step(
+        dense=facts.bytes.dense,
+        head=_head(facts),
+        experts=round(facts.bytes.experts * hit),
+        kv=cache - states,
+        states=2 * states,
+        draft=draft_bytes * speculated,
+    )
+
+
+def experts_hit(facts: WeightFacts, positions: int) -> float | None:
+    """The share of the routed experts that `positions` tokens touch: 1 - (1 - k/E)^m for a uniform router.
+
+    Of neighbouring tokens, which choose alike, it is an upper bound. None when the share of one token is not told.
+    """
+    if not facts.bytes.experts:
+        return 0.0
+    if not facts.experts or not facts.active_experts:
+        return None
+    chosen = min(facts.active_experts, facts.experts)
+    return float(1 - (1 - chosen / facts.experts) ** positions)
+
+
+def mtp_draft_bytes(facts: WeightFacts) -> int | None:
+    """Read for one token drafted by the model's own multi-token-prediction layers: their active part, and the LM head again.
+
+    An MTP layer is built as the body's layers are (DeepSeek-V3, Qwen3-Next), so the same share of it is active.
+    None without such layers, or while the experts' share is not told.
+    """
+    body, share = facts.bytes.dense + facts.bytes.experts, experts_hit(facts, 1)
+    if not facts.mtp or share is None or not body:
+        return None
+    active = (facts.bytes.dense + facts.bytes.experts * share) / body
+    return round(facts.bytes.draft * active) + _head(facts)
+
+
+def model_draft_bytes(drafter: WeightFacts, target: WeightFacts) -> int | None:
+    """Read for one token drafted by another checkpoint (EAGLE, a small model); one without a head uses the target's."""
+    active = drafter.active_bytes()
+    if active is None:
+        return None
+    return active + (0 if _head(drafter) else _head(target))
+
+
+def kv_bits(dtype: str | None) -> float | None:
+    """Bits of one element of the KV cache by the dtype that the engine resolved; None for one that is not known."""
+    name = (dtype or "").removeprefix("torch.").lower()
+    if name.startswith(("fp8", "float8")):
+        return 8.0
+    return BF16_BITS if name in SIXTEEN else GGML_BITS.get(name)
+
+
+def _head(facts: WeightFacts) -> int:
+    return facts.bytes.embedding if facts.tied_head and not facts.bytes.head else facts.bytes.head
