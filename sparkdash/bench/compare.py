@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from sparkdash.bench.stats import ALPHA, MEDIAN_VARIANCE, mde, p_two_sided, t_quantile
+from sparkdash.domain.base import Frozen
 
 Values = Mapping[int, Mapping[str, float]]
 """Of one arm: by launch (its place in the order) and prompt, a positive figure."""
@@ -156,8 +157,7 @@ def fit(arms: Mapping[str, Values], center: Callable[[Iterable[float]], float] =
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Noise:
+class Noise(Frozen):
     """What a box does by itself, from launches of one and the same profile (A/A). Relative: 0.01 is 1 %."""
 
     launch_sd: float

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from statistics import fmean
 
-from sparkdash.bench.compare import Fit, Noise, Values, fit
+from sparkdash.bench.compare import Fit, Noise, Values, calibrate, fit
 from sparkdash.bench.metrics import Metric, acceptance_lengths, by_launch
-from sparkdash.bench.results import CellKey, Mode, Results
+from sparkdash.bench.results import CellKey, Kind, Mode, Results
 from sparkdash.bench.stats import summary
 from sparkdash.bench.verdict import BASELINE, FLOOR, Claim, Verdict, judge, screen
 from sparkdash.domain.base import Frozen
@@ -42,7 +42,7 @@ class Row(Frozen):
 
 
 class Overall(Frozen):
-    """One arm over all cells that it and the baseline share: the geometric mean of the ratios, and the extremes."""
+    """One arm over all speed cells that it and the baseline share: the geometric mean of the ratios, and the extremes."""
 
     arm: str
     verdict: Verdict
@@ -78,6 +78,7 @@ def overall(results: Results, metric: Metric = Metric.DECODE, noise: Noise | Non
     values = {
         cell.key: {arm.name: by_launch(results, arm.name, cell.key, metric) for arm in results.run.arms}
         for cell in results.run.cells
+        if cell.key.kind is Kind.SPEED
     }
     fits = {key: fit(arms) for key, arms in values.items()}
     arms = [arm.name for arm in results.run.arms if arm.name != base]
@@ -131,6 +132,29 @@ def decompose(results: Results, arm: str, key: CellKey, noise: Noise | None = No
         steps_s=told["steps"],
         acceptance_length=fmean(one[""] for one in lengths[arm].values()),
         steps_per_s=fmean(rate for one in steps[arm].values() for rate in one.values()),
+    )
+
+
+def calibration(results: Results, metric: Metric = Metric.DECODE) -> Noise | None:
+    """The noise of the box from a run whose arms are all one profile (A/A): the root mean square over its speed cells.
+
+    None when no cell has three launches.
+    """
+    found = []
+    for cell in results.run.cells:
+        if cell.key.kind is Kind.SPEED:
+            arms = (by_launch(results, arm.name, cell.key, metric) for arm in results.run.arms)
+            found.append(calibrate({launch: prompts for values in arms for launch, prompts in values.items()}))
+    known = [one for one in found if one is not None]
+    if not known:
+        return None
+    drifts = [one.drift for one in known if one.drift is not None]
+    return Noise(
+        launch_sd=math.sqrt(fmean(one.launch_sd**2 for one in known)),
+        within_sd=math.sqrt(fmean(one.within_sd**2 for one in known)),
+        drift=fmean(drifts) if drifts else None,
+        launches=min(one.launches for one in known),
+        samples=min(one.samples for one in known),
     )
 
 

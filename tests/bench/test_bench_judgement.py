@@ -9,13 +9,14 @@ from datetime import UTC, datetime
 import pytest
 
 from sparkdash.bench.compare import Noise
-from sparkdash.bench.judgement import decompose, overall, rows
+from sparkdash.bench.judgement import calibration, decompose, overall, rows
 from sparkdash.bench.metrics import Metric, by_launch, fixed_time_s
 from sparkdash.bench.order import launch_order
 from sparkdash.bench.results import (
     Arm,
     Cell,
     CellKey,
+    Kind,
     Launch,
     Mode,
     PlannedCell,
@@ -197,6 +198,35 @@ def test_a_noisy_box_claims_less() -> None:
     """Calibrated at 3 % from launch to launch, the same +4.6 % is no claim."""
     noise = Noise(launch_sd=0.04, within_sd=0.01, drift=None, launches=4, samples=5)
     assert rows(measured(a_run()), noise=noise)[0].figures[1].verdict.claim is Claim.INCONCLUSIVE
+
+
+def test_a_run_of_one_profile_calibrates_the_box() -> None:
+    """Both arms alike: launches 0.2 % and requests 0.2 % apart, as they were made, and no drift to speak of."""
+    alike = a_run().model_copy(update={"arms": (Arm(name="plain", profile="a"), Arm(name="again", profile="a"))})
+    records = []
+    rng = random.Random(2)
+    for place in range(8):
+        arm, level = ("plain", "again")[place % 2], rng.gauss(0, 0.002)
+        for key in (SHORT, LONG):
+            rates = [RATES["plain", key] * math.exp(level + rng.gauss(0, 0.002)) for _ in range(5)]
+            records += [sample(arm, place, key, rep, rate) for rep, rate in enumerate(rates)]
+            records.append(Cell(key=key, arm=arm, launch=place, started_at=AT, ended_at=AT))
+    noise = calibration(gather(alike, records))
+    assert noise is not None
+    assert 0.001 < noise.launch_sd < 0.003
+    assert 0.0015 < noise.within_sd < 0.0025
+    assert abs(noise.drift or 0.0) < 0.006
+    assert (noise.launches, noise.samples) == (8, 5)
+    assert Noise.model_validate_json(noise.model_dump_json()) == noise
+    assert calibration(gather(alike, records[:6])) is None
+
+
+def test_only_speed_cells_are_averaged() -> None:
+    """Questions of arithmetic are no cell of the speed table."""
+    results = measured(a_run())
+    odd = results.run.cells[1].model_copy(update={"key": LONG.model_copy(update={"kind": Kind.MATH})})
+    run = results.run.model_copy(update={"cells": (results.run.cells[0], odd)})
+    assert overall(results.model_copy(update={"run": run}))[0].cells == 1
 
 
 def test_every_column_says_what_it_divides() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -16,6 +17,9 @@ from sparkdash.bench.results import Mode
 from sparkdash.bench.verdict import Claim, Verdict, judge, screen
 
 RUNS = 200
+
+Trouble = Callable[[random.Random, int], Sequence[float]]
+"""What a box adds to ln y at each place of the order."""
 
 
 LAUNCH_SD, CV, DRIFT = 0.006, 0.01, 0.015
@@ -35,16 +39,18 @@ def simulated(
     cv: float = CV,
     unsteady: Mapping[str, float] | None = None,
     taste: Mapping[str, float] | None = None,
+    trouble: Trouble | None = None,
 ) -> dict[str, dict[int, dict[str, float]]]:
     """tok/s by arm, launch and prompt. `effect` is ln(any other arm / A); a thermal drift comes early and levels off."""
     order = launch_order(tuple(names), mode)
     texts = [rng.gauss(0, 0.05) for _ in range(prompts)]
     tastes = {name: [rng.gauss(0, (taste or {}).get(name, 0.0)) for _ in texts] for name in names}
+    troubles = trouble(rng, len(order)) if trouble else [0.0] * len(order)
     found: dict[str, dict[int, dict[str, float]]] = {name: {} for name in names}
     for place, slot in enumerate(order):
         passed = place / (len(order) - 1)
         fallen = drift * (1 - math.exp(-5 * passed) if thermal else passed)
-        level = math.log(65) - fallen + rng.gauss(0, (unsteady or {}).get(slot.arm, launch_sd))
+        level = math.log(65) - fallen + troubles[place] + rng.gauss(0, (unsteady or {}).get(slot.arm, launch_sd))
         level += 0.0 if slot.arm == "A" else effect
         found[slot.arm][place] = {
             str(number): math.exp(level + text + tastes[slot.arm][number] + rng.gauss(0, cv))
@@ -84,8 +90,36 @@ def test_two_per_cent_are_found() -> None:
 @pytest.mark.parametrize("mode", [Mode.STANDARD, Mode.CAREFUL])
 @pytest.mark.parametrize("thermal", [False, True], ids=["linear", "levelling off"])
 def test_drift_is_no_difference(mode: Mode, thermal: bool) -> None:
-    """1.5 % a session, steady or as a box warms up: at most 5 % of 1,000 runs claim something."""
-    assert told(claims(runs=1000, mode=mode, drift=DRIFT, thermal=thermal)) <= 0.05
+    """1.5 % a session, steady or as a box warms up: at most 5 % of 600 runs claim something."""
+    assert told(claims(runs=600, mode=mode, drift=DRIFT, thermal=thermal)) <= 0.05
+
+
+def walk(rng: random.Random, launches: int) -> list[float]:
+    """Each launch differs from the one before it."""
+    return list(accumulate(rng.gauss(0, 0.005) for _ in range(launches)))
+
+
+def step(rng: random.Random, launches: int) -> list[float]:
+    """From one launch on everything is 1.5 % slower."""
+    begins = rng.randrange(1, launches)
+    return [-0.015 * (place >= begins) for place in range(launches)]
+
+
+def cold(_: random.Random, launches: int) -> list[float]:
+    """The first launch is 3 % slower."""
+    return [-0.03] + [0.0] * (launches - 1)
+
+
+def stray(rng: random.Random, launches: int) -> list[float]:
+    """Any one launch is 3 % slower."""
+    return rng.sample(cold(rng, launches), launches)
+
+
+@pytest.mark.parametrize("mode", [Mode.STANDARD, Mode.CAREFUL])
+@pytest.mark.parametrize("trouble", [walk, step, cold, stray])
+def test_no_trouble_of_the_box_is_a_difference(mode: Mode, trouble: Trouble) -> None:
+    """What is no line through time either: at most 5 % of 400 runs claim something."""
+    assert told(claims(runs=400, mode=mode, trouble=trouble)) <= 0.05
 
 
 def test_drift_costs_no_power() -> None:
