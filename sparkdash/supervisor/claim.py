@@ -1,6 +1,6 @@
 """Claim and lease: what one request holds while it waits, and what it is given.
 
-Owns: the hand-over from the actor to the waiting coroutine. Must not decide anything.
+Owns: the hand-over from the actor to the waiting coroutines. Must not decide anything.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ import asyncio
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import SparkdashError
+from sparkdash.supervisor.moves import Cut, Grant, Refuse, Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +62,46 @@ class Claim:
     def wait(self, position: int) -> None:
         """Tell the place in the queue; later and apart, so that a listener's fault is not the actor's."""
         self._loop.call_soon(self._on_wait, position)
+
+
+class Claims:
+    """Those of all requests that wait or are served."""
+
+    def __init__(self, lease_of: Callable[[str, Claim], Lease]) -> None:
+        self._lease_of = lease_of
+        self._numbers = count(1)
+        self._open: dict[str, Claim] = {}
+
+    def new(self, request_id: str, on_wait: Callable[[int], object]) -> Claim:
+        """One request more; a request that is tried again gets another ticket."""
+        claim = Claim(f"{request_id}#{next(self._numbers)}", on_wait)
+        self._open[claim.ticket] = claim
+        return claim
+
+    def leave(self, claim: Claim) -> bool:
+        """It is over; False when it was already."""
+        return self._open.pop(claim.ticket, None) is not None
+
+    def carry_out(self, effect: Grant | Wait | Refuse | Cut) -> None:
+        """Tell those whom it concerns; who left meanwhile is not there, and its Leave is in the inbox."""
+        for ticket in effect.ids if isinstance(effect, Cut) else (effect.id,):
+            if claim := self._open.get(ticket):
+                self._tell(claim, effect)
+
+    def retire(self, error: SparkdashError, *, cut: bool) -> None:
+        """The daemon ends: whoever waits is refused; with `cut` whoever is served, too."""
+        for claim in list(self._open.values()):
+            claim.refuse(error)
+            if cut:
+                claim.cut(error)
+
+    def _tell(self, claim: Claim, effect: Grant | Wait | Refuse | Cut) -> None:
+        match effect:
+            case Grant(profile=profile):
+                claim.grant(self._lease_of(profile, claim))
+            case Wait(position=position):
+                claim.wait(position)
+            case Refuse(error=error):
+                claim.refuse(error)
+            case Cut(error=error):
+                claim.cut(error)

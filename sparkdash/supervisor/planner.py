@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from sparkdash.catalog import Catalog
 from sparkdash.domain.need import Need
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import SparkdashError
 from sparkdash.supervisor import reclaim
 from sparkdash.supervisor.fit import Box, Choice
+from sparkdash.supervisor.moves import Known
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import gib
 
@@ -51,6 +53,23 @@ class Planner:
     def reload_s(self, profile: str) -> float | None:
         """See Scales."""
         return self._expected_s(self._profiles().get(profile))
+
+    def known(self, catalog: Catalog) -> dict[str, Known]:
+        """What decisions need of each profile, the owner's policy with it."""
+        return {name: self.card(profile) for name, profile in catalog.profiles.items()}
+
+    def card(self, profile: Profile) -> Known:
+        """The same of one."""
+        policy = self._tools.settings.policy_of(profile.name)
+        return Known(
+            profile.fingerprint,
+            managed=self._tools.adapter(profile.engine).managed,
+            cannot_run=profile.cannot_run,
+            nearest=profile.nearest,
+            pinned=policy.pinned,
+            idle_ttl_s=policy.idle_ttl_s,
+            limit=policy.max_concurrency,
+        )
 
     def plan(self, profile: Profile, choice: Choice, residents: Iterable[str], *, runs: bool) -> Plan:
         """What using this profile would do; `choice` is the scheduler's. `runs`: it does already."""

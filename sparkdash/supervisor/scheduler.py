@@ -154,8 +154,8 @@ class Scheduler:
         """Why its engine will not come, when that is known already."""
         if self.records.runs(profile):
             return None
-        error = refusals.of(profile, self.records.profiles.get(profile)) or self.breaker.refusal(profile, self._now)
-        return error or self._no_room(profile, self._rooming.choice(profile, self._now, person=False))
+        choice = self._rooming.choice(profile, self._now, person=False)
+        return self._cannot_come(profile, choice) or self.breaker.refusal(profile, self._now)
 
     def _too_many(self, ticket: Ticket) -> SparkdashError | None:
         records, known = self.records, self.records.profiles.get(ticket.profile)
@@ -320,7 +320,7 @@ class Scheduler:
         for ticket in fairness.line(tickets, self._patience, self._now):
             if self.records.misses(ticket):
                 choice = self._choice(ticket)
-                if not choice.refused and self._held_until(ticket, choice) is None:
+                if self._held_until(ticket, choice) is None and not self._cannot_come(ticket.profile, choice):
                     claimed.update(choice.names)
             elif ticket.profile not in claimed:
                 hits.append(ticket)
@@ -354,12 +354,13 @@ class Scheduler:
             return self._start(None, _told(leaving, "a person stopped it"), SwapCause.USER)
         effects: list[Effect] = []
         waits: list[float] = []
-        for ticket in fairness.line(records.queue.values(), self._patience, self._now):
-            if ticket.id not in records.queue or not records.misses(ticket):
+        for id_ in [ticket.id for ticket in fairness.line(records.queue.values(), self._patience, self._now)]:
+            ticket = records.queue.get(id_)  # an older one may have been refused with it, or moved it elsewhere
+            if ticket is None or not records.misses(ticket):
                 continue
             choice = self._choice(ticket)
-            if error := self._no_room(ticket.profile, choice):
-                effects += self._declined(ticket, error)
+            if error := self._cannot_come(ticket.profile, choice):
+                effects += [*self._declined(ticket, error), *self._grant_hits()]
             elif (until := self._held_until(ticket, choice)) is not None:
                 waits.append(until)
             else:
@@ -410,8 +411,10 @@ class Scheduler:
         reasons = {one.profile: one.reason for one in choice.leaving}
         return [BeginSwap(target, choice.names, cause, reasons)]
 
-    def _no_room(self, profile: str, choice: fit.Choice) -> SparkdashError | None:
-        return self._rooming.refusal(profile, choice) if choice.refused else None
+    def _cannot_come(self, profile: str, choice: fit.Choice) -> SparkdashError | None:
+        """Why no swap brings it; one that waits for an engine may find its file gone once that was evicted."""
+        error = refusals.of(profile, self.records.profiles.get(profile))
+        return error or (self._rooming.refusal(profile, choice) if choice.refused else None)
 
     def _evict(self) -> list[Effect]:
         swap = self.records.swap

@@ -11,10 +11,9 @@ Rule 3: leaving a lease is a post, not a wait: no cancellation can come between.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from copy import copy
-from itertools import count
 
 from sparkdash.catalog import Catalog
 from sparkdash.domain.container import PullProgress
@@ -36,7 +35,7 @@ from sparkdash.supervisor import guard_words, refusals, wards
 from sparkdash.supervisor.adopt import adopt
 from sparkdash.supervisor.alarm import Alarm
 from sparkdash.supervisor.books import Books, failure_of
-from sparkdash.supervisor.claim import Claim, Lease
+from sparkdash.supervisor.claim import Claim, Claims, Lease
 from sparkdash.supervisor.clock import Clock, SystemClock
 from sparkdash.supervisor.fairness import Patience
 from sparkdash.supervisor.fit import Choice
@@ -55,7 +54,6 @@ from sparkdash.supervisor.moves import (
     EngineDied,
     Evict,
     Grant,
-    Known,
     Leave,
     Move,
     Preload,
@@ -75,10 +73,9 @@ from sparkdash.supervisor.ports import Ports
 from sparkdash.supervisor.scheduler import Scheduler
 from sparkdash.supervisor.swaps import Swaps
 from sparkdash.supervisor.tools import Tools
+from sparkdash.supervisor.waiters import Waiter, Waiters
 from sparkdash.supervisor.watch import Watch
 from sparkdash.upstream import Upstream
-
-Waiter = asyncio.Future[None]
 
 
 class Supervisor:
@@ -136,22 +133,20 @@ class Supervisor:
         self._profiles = dict(catalog.profiles)
         """What the scheduler knows; `catalog` may be a move ahead."""
         self._inbox: asyncio.Queue[tuple[Move, Waiter | None]] = asyncio.Queue()
-        self._claims: dict[str, Claim] = {}
-        self._tickets = count(1)
+        self._claims = Claims(self._lease_of)
         self._watch = Watch(self._tools, self._post)
         self._footprints = Footprints(self._tools, store)
         self._swaps = Swaps(self._tools, store, self._post, self._watch.end, self._footprints)
         self._planner = Planner(self._tools, lambda: self._profiles, self._swaps.expected_s)
         self._scheduler = Scheduler(
-            self._known(catalog),
+            self._planner.known(catalog),
             queue_limit=settings.queue_limit,
             scales=self._planner,
             patience=Patience(settings.min_dwell_s, settings.max_wait_s),
         )
         self._alarm = Alarm(clock, lambda: self._post(Tick()))
         self._group: asyncio.TaskGroup | None = None
-        self._waiters: dict[type[Move], list[Waiter]] = {Stop: [], Cancel: []}
-        """Those who wait until their move is carried out."""
+        self._waiters = Waiters()
         self._adopted = asyncio.Event()
         self._idle = asyncio.Event()
         self._over = False
@@ -192,8 +187,8 @@ class Supervisor:
         """Wait for the engine that serves `name`, and hold it while the context lasts.
 
         `name` is what the client wrote: a profile, an alias, or `auto`. `on_wait(position)` is called whenever the
-        place in the queue changes. `batch`: it lets requests that somebody waits for go first. An UpstreamError that leaves the context has the engine looked at before it goes
-        on, so that a second try finds a living one.
+        place in the queue changes. `batch`: it lets requests that somebody waits for go first. An UpstreamError that
+        leaves the context has the engine looked at before it goes on, so that a second try finds a living one.
 
         Raises:
             AdmissionError: unknown, cannot run, queue full, too many at once, stopped or cancelled meanwhile, or it
@@ -204,8 +199,7 @@ class Supervisor:
         profile = None if name == AUTO else self.catalog.find(name).name
         if self._over:
             raise _shutting_down()
-        claim = Claim(f"{request_id}#{next(self._tickets)}", on_wait)
-        self._claims[claim.ticket] = claim
+        claim = self._claims.new(request_id, on_wait)
         self._post(Arrive(claim.ticket, profile, batch))
         try:
             lease = await claim.granted
@@ -262,7 +256,7 @@ class Supervisor:
     def replace_catalog(self, catalog: Catalog) -> None:
         """The profiles were read again. Engines that run go on, also when their profile changed or went away."""
         self.catalog = catalog
-        self._post(CatalogRead(self._known(catalog)))
+        self._post(CatalogRead(self._planner.known(catalog)))
         if self._group and not self._over:
             self._group.create_task(self._needs.read(catalog.profiles.values()), name="weights")
 
@@ -297,10 +291,7 @@ class Supervisor:
     def retire(self, *, cut: bool) -> None:
         """The daemon ends: refuse whoever waits or comes; with `cut` also whoever is served. Idempotent."""
         self._over = True
-        for claim in list(self._claims.values()):
-            claim.refuse(_shutting_down())
-            if cut:
-                claim.cut(_shutting_down())
+        self._claims.retire(_shutting_down(), cut=cut)
 
     async def close(self, *, stop_engines: bool = False) -> None:
         """After `run` has ended. Engines are left for the next daemon to adopt, unless told otherwise."""
@@ -324,7 +315,7 @@ class Supervisor:
         await waiter
 
     def _leave(self, claim: Claim) -> None:
-        if self._claims.pop(claim.ticket, None):
+        if self._claims.leave(claim):
             self._post(Leave(claim.ticket))
 
     async def _adopt(self) -> None:
@@ -351,7 +342,7 @@ class Supervisor:
 
     def _handle(self, move: Move, waiter: Waiter | None) -> None:
         if waiter is not None:
-            self._waiters[type(move)].append(waiter)
+            self._waiters.add(move, waiter)
         self._note(move)
         for effect in self._scheduler.handle(move, self._tools.clock.monotonic()):
             self._carry_out(effect)
@@ -379,10 +370,10 @@ class Supervisor:
     def _swap_over(self, move: SwapDone | SwapFailed | SwapCancelled) -> None:
         if runs := self._swaps.end(move):
             self._begin_watch(runs)
-        _settle(self._waiters[Cancel])
+        self._waiters.settle(Cancel)
         swap = self._scheduler.records.swap
         if isinstance(move, SwapFailed) and swap and swap.target is None:
-            _settle(self._waiters[Stop], move.error)
+            self._waiters.settle(Stop, move.error)
 
     def _forget_failed(self, engine: Engine) -> None:
         if engine.state is EngineState.FAILED:
@@ -390,17 +381,8 @@ class Supervisor:
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
-            case Grant(id=ticket, profile=profile):
-                self._grant(ticket, profile)
-            case Wait(id=ticket, position=position):
-                if claim := self._claims.get(ticket):
-                    claim.wait(position)
-            case Refuse(id=ticket, error=error):
-                if claim := self._claims.get(ticket):
-                    claim.refuse(error)
-            case Cut(ids=tickets, error=error):
-                for claim in filter(None, map(self._claims.get, tickets)):
-                    claim.cut(error)
+            case Grant() | Wait() | Refuse() | Cut():
+                self._claims.carry_out(effect)
             case Decline(profile=name, error=error):
                 self._tools.books.notice(Level.WARNING, error.code, error.text(), name)
             case BeginSwap():
@@ -411,21 +393,16 @@ class Supervisor:
             case CancelSwap():
                 self._swaps.cancel()
 
-    def _grant(self, ticket: str, name: str) -> None:
-        claim = self._claims.get(ticket)
-        if claim is None:  # it left meanwhile; its Leave is in the inbox
-            return
+    def _lease_of(self, name: str, claim: Claim) -> Lease:
         engine, started = self._tools.books.engines[name], self._tools.books.started[name]
         now = self._profiles.get(name, started)
-        claim.grant(
-            Lease(
-                # request defaults may be newer than the engine; what it was started with may not
-                profile=now if now.fingerprint == started.fingerprint else started,
-                engine=engine,
-                url=engine.url or "",
-                names=tuple(self._tools.adapter(engine.kind).served_names(started)),
-                lost=claim.lost,
-            )
+        return Lease(
+            # request defaults may be newer than the engine; what it was started with may not
+            profile=now if now.fingerprint == started.fingerprint else started,
+            engine=engine,
+            url=engine.url or "",
+            names=tuple(self._tools.adapter(engine.kind).served_names(started)),
+            lost=claim.lost,
         )
 
     def _begin_watch(self, profile: Profile) -> None:
@@ -445,55 +422,27 @@ class Supervisor:
         parked = self._scheduler.breaker.parked
         books.park({name: (each.error, each.failures) for name, each in parked.items()})
         if not self._scheduler.stopping:
-            _settle(self._waiters[Stop])
+            self._waiters.settle(Stop)
         if records.swap is None:
-            _settle(self._waiters[Cancel])
+            self._waiters.settle(Cancel)
 
     def _end(self) -> None:
         self.retire(cut=True)
         while not self._inbox.empty():
-            _, waiter = self._inbox.get_nowait()
+            move, waiter = self._inbox.get_nowait()
             if waiter is not None:
-                self._waiters[Stop].append(waiter)
-        for waiters in self._waiters.values():
-            _settle(waiters, _shutting_down())
-
-    # Small questions.
-
-    def _known(self, catalog: Catalog) -> Mapping[str, Known]:
-        return {name: self._card(profile) for name, profile in catalog.profiles.items()}
-
-    def _card(self, profile: Profile) -> Known:
-        policy = self._tools.settings.policy_of(profile.name)
-        return Known(
-            profile.fingerprint,
-            managed=self._tools.adapter(profile.engine).managed,
-            cannot_run=profile.cannot_run,
-            nearest=profile.nearest,
-            pinned=policy.pinned,
-            idle_ttl_s=policy.idle_ttl_s,
-            limit=policy.max_concurrency,
-        )
+                self._waiters.add(move, waiter)
+        self._waiters.end(_shutting_down())
 
     async def _planned(self, name: str) -> tuple[Profile, Plan, Choice | None]:
         profile = self.catalog.find(name)
-        if error := refusals.of(profile.name, self._card(profile)):
+        if error := refusals.of(profile.name, self._planner.card(profile)):
             raise error
         await self._needs.read([profile])  # the weights may have come since
         runs = self._scheduler.records.runs(profile.name)
         choice = self._scheduler.choice(profile.name, self._tools.clock.monotonic())
-        return (
-            profile,
-            self._planner.plan(profile, choice, self._scheduler.records.residents, runs=runs),
-            None if runs else choice,
-        )
-
-
-def _settle(waiters: list[Waiter], error: SparkdashError | None = None) -> None:
-    for waiter in waiters:
-        if not waiter.done():
-            waiter.set_result(None) if error is None else waiter.set_exception(error)
-    waiters.clear()
+        plan = self._planner.plan(profile, choice, self._scheduler.records.residents, runs=runs)
+        return profile, plan, None if runs else choice
 
 
 def _total(reader: HostReader) -> int | None:

@@ -353,6 +353,15 @@ def test_a_stop_that_comes_as_the_load_succeeds_stops_what_came_up() -> None:
     assert scheduler.records.residents == {}
 
 
+def test_auto_takes_what_runs_when_its_engine_was_evicted_and_its_file_went_away() -> None:
+    """It waited behind an older miss; nobody can start what is no longer there."""
+    scheduler = with_a()
+    feed(scheduler, arrive("1", "far"), arrive("2", "b"), arrive("3", None))
+    feed(scheduler, CatalogRead({"b": Known("f-b"), "far": Known("f-far", managed=False)}))
+    assert feed(scheduler, SwapDone(), Evicted("a"), SwapFailed(ERROR))[-2:] == [Refuse("2", ERROR), Grant("3", "far")]
+    assert scheduler.records.swap is None
+
+
 class Sized(Rig):
     """The same on a box of which everything is known; `gib` by profile."""
 

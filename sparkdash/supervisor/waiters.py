@@ -1,0 +1,36 @@
+"""Those who ordered something and wait until it is done.
+
+Owns: their futures. Must not know when an order is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+
+from sparkdash.errors import SparkdashError
+from sparkdash.supervisor.moves import Move
+
+Waiter = asyncio.Future[None]
+
+
+class Waiters:
+    """By the kind of the order."""
+
+    def __init__(self) -> None:
+        self._waiting: defaultdict[type[Move], list[Waiter]] = defaultdict(list)
+
+    def add(self, order: Move, waiter: Waiter) -> None:
+        """One who waits for this order."""
+        self._waiting[type(order)].append(waiter)
+
+    def settle(self, kind: type[Move], error: SparkdashError | None = None) -> None:
+        """Orders of this kind are carried out, or will not be."""
+        for waiter in self._waiting.pop(kind, ()):
+            if not waiter.done():
+                waiter.set_result(None) if error is None else waiter.set_exception(error)
+
+    def end(self, error: SparkdashError) -> None:
+        """Nothing is carried out any more."""
+        for kind in list(self._waiting):
+            self.settle(kind, error)
