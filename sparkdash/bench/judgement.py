@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from statistics import fmean
 
 from sparkdash.bench.compare import Fit, Noise, Values, calibrate, fit
-from sparkdash.bench.metrics import Metric, acceptance_lengths, by_launch
+from sparkdash.bench.metrics import Metric, acceptance_lengths, by_launch, decode_rates
 from sparkdash.bench.results import CellKey, Kind, Mode, Results
-from sparkdash.bench.stats import summary
+from sparkdash.bench.stats import geomean, summary
 from sparkdash.bench.verdict import BASELINE, FLOOR, Claim, Verdict, judge, screen
 from sparkdash.domain.base import Frozen
 
@@ -54,7 +54,11 @@ class Overall(Frozen):
 
 
 class Decomposition(Frozen):
-    """Why a speculating arm is faster or slower: tok/s = acceptance length x steps/s. Verdicts against the baseline."""
+    """Why a speculating arm is faster or slower: tok/s = acceptance length x steps/s, and so are their ratios.
+
+    Verdicts against the baseline on the very prompts that were sent; whether other texts gain as much is what the cell's
+    own verdict judges. Acceptance depends on the text, steps/s hardly does: it shows the engine where tok/s cannot.
+    """
 
     arm: str
     key: CellKey
@@ -105,33 +109,31 @@ def overall(results: Results, metric: Metric = Metric.DECODE, noise: Noise | Non
 
 
 def decompose(results: Results, arm: str, key: CellKey, noise: Noise | None = None) -> Decomposition | None:
-    """tok/s, acceptance length and steps/s of an arm against the baseline; None where a length is not known."""
-    base = results.run.baseline
-    rates: dict[str, dict[int, dict[str, float]]] = {}
-    lengths: dict[str, dict[int, dict[str, float]]] = {}
-    steps: dict[str, dict[int, dict[str, float]]] = {}
-    for one in (base, arm):
-        found = acceptance_lengths(results, one, key)
-        values = by_launch(results, one, key, Metric.DECODE)
-        rates[one] = {launch: prompts for launch, prompts in values.items() if launch in found}
-        lengths[one] = {launch: {"": found[launch]} for launch in rates[one]}
-        steps[one] = {
-            launch: {prompt: rate / found[launch] for prompt, rate in prompts.items()}
-            for launch, prompts in rates[one].items()
-        }
-    if arm == base or not all(rates.values()):
+    """An arm against the baseline, taken apart; None where a length or a rate is not known.
+
+    A launch has one rate here, its tokens over its time, because the engine's counters know no prompts.
+    """
+    base, mode = results.run.baseline, results.run.mode
+    rates, lengths = (
+        {one: measure(results, one, key) for one in (base, arm)} for measure in (decode_rates, acceptance_lengths)
+    )
+    both = {one: sorted(rates[one].keys() & lengths[one].keys()) for one in (base, arm)}
+    if arm == base or not all(both.values()):
         return None
-    floor = _floor(rates.values(), noise)
-    parts = {"rates": rates, "lengths": lengths, "steps": steps}
-    told = {name: _judged(results.run.mode, {arm: fit(one)}, base, floor)[arm] for name, one in parts.items()}
+    floor = _floor((by_launch(results, one, key, Metric.DECODE) for one in (base, arm)), noise)
+
+    def told(figure: Callable[[str, int], float]) -> Verdict:
+        fitted = fit({one: {launch: {"": figure(one, launch)} for launch in both[one]} for one in (base, arm)})
+        return _judged(mode, {arm: fitted}, base, floor)[arm]
+
     return Decomposition(
         arm=arm,
         key=key,
-        tok_s=told["rates"],
-        length=told["lengths"],
-        steps_s=told["steps"],
-        acceptance_length=fmean(one[""] for one in lengths[arm].values()),
-        steps_per_s=fmean(rate for one in steps[arm].values() for rate in one.values()),
+        tok_s=told(lambda one, launch: rates[one][launch]),
+        length=told(lambda one, launch: lengths[one][launch]),
+        steps_s=told(lambda one, launch: rates[one][launch] / lengths[one][launch]),
+        acceptance_length=geomean([lengths[arm][launch] for launch in both[arm]]),
+        steps_per_s=geomean([rates[arm][launch] / lengths[arm][launch] for launch in both[arm]]),
     )
 
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from statistics import linear_regression, median
 
 from sparkdash.bench.results import CellKey, Results, Sample, aggregate_tok_s
-from sparkdash.bench.stats import geomean
+from sparkdash.bench.stats import geomean, token_rate
 
 PREFILL_TOKENS = 256
 """Below so many uncached tokens the fixed time outweighs the prefill."""
@@ -107,6 +107,15 @@ def fixed_time_s(results: Results, arm: str) -> float:
         return 0.0
     line = linear_regression([tokens for tokens, _ in points], [ttft for _, ttft in points])
     return max(0.0, line.intercept)
+
+
+def decode_rates(results: Results, arm: str, key: CellKey) -> dict[int, float]:
+    """By launch, the tokens of all its requests over the time they were decoded in: what its counters belong to."""
+    timed: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    for one in results.good(arm, key):
+        if one.n is not None and (rate := one.decode_tok_s):
+            timed[one.launch].append((one.n - one.k1, (one.n - one.k1) / rate))
+    return {launch: token_rate([n for n, _ in ones], [s for _, s in ones]) for launch, ones in timed.items()}
 
 
 def acceptance_lengths(results: Results, arm: str, key: CellKey) -> dict[int, float]:

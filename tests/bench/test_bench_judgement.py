@@ -163,6 +163,30 @@ def test_speculation_is_taken_apart() -> None:
     assert decompose(gather(a_run(), []), "eagle", SHORT) is None
 
 
+def test_steps_per_second_show_the_engine_where_the_texts_hide_it() -> None:
+    """Acceptance from 1.1 to 2.4 by prompt leaves the gain on other texts open; that a step costs 5 % more is plain."""
+    run, rng = a_run(cells=(SHORT,)), random.Random(4)
+    lengths = {"plain": [1.0] * 5, "eagle": [1.1, 2.4, 1.3, 1.6, 1.2]}
+    steps_s = {"plain": 65.0, "eagle": 65.0 * 0.95}
+    records: list[Launch | Sample | Cell] = []
+    for place, slot in enumerate(run.order):
+        engine = Provenance(engine="sim", speculation="eagle3 x 2" if slot.arm == "eagle" else None)
+        records.append(Launch(arm=slot.arm, index=place, block=slot.block, started_at=AT, provenance=engine))
+        level = math.exp(rng.gauss(0, 0.002))
+        rates = [steps_s[slot.arm] * level * length for length in lengths[slot.arm]]
+        records += [sample(slot.arm, place, SHORT, rep, rate) for rep, rate in enumerate(rates)]
+        drafts = round(sum(400 / length for length in lengths[slot.arm]))
+        counted = {"drafts": drafts, "accepted_tokens": 2000 - drafts} if slot.arm == "eagle" else {}
+        records.append(Cell(key=SHORT, arm=slot.arm, launch=place, started_at=AT, ended_at=AT, **counted))
+    results = gather(run, records)
+    found = decompose(results, "eagle", SHORT)
+    assert found is not None
+    assert rows(results)[0].figures[1].verdict.claim is Claim.INCONCLUSIVE
+    assert found.steps_s.claim is Claim.SLOWER
+    assert found.steps_s.delta == pytest.approx(-0.05, abs=0.004)
+    assert found.acceptance_length == pytest.approx(2000 / sum(400 / length for length in lengths["eagle"]), rel=0.001)
+
+
 def test_prefill_leaves_the_fixed_time_out() -> None:
     """30 ms of scheduling make no slow prefill: the fitted rate is the true one in short contexts too."""
     results = measured(a_run())
