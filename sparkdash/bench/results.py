@@ -11,11 +11,11 @@ Rule 3: None was not measured or cannot be told; zero is measured.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, TypeAdapter
 
@@ -348,6 +348,12 @@ class Results(Frozen):
             if one.void is None:
                 found[one.arm, one.cell].append(one)
         return found
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As pydantic's, but what was derived from the samples is derived anew: a plain copy would keep it."""
+        copied = super().model_copy(update=update, deep=deep)
+        copied.__dict__.pop("_good", None)
+        return copied
 
     def good(self, arm: str, key: CellKey) -> Sequence[Sample]:
         """The samples that count, in the order of measuring."""

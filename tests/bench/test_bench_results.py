@@ -166,6 +166,14 @@ def test_void_samples_and_cells_are_gaps_with_their_reason() -> None:
     assert all(one.void is None for one in mended.good("plain", PAIR))
 
 
+def test_a_copy_with_other_samples_counts_those() -> None:
+    """What was looked up before does not stick to it."""
+    results = gather(a_run(), [started(0), *cell_of(LONG, 0)])
+    assert len(results.good("plain", LONG)) == 2
+    assert not results.model_copy(update={"samples": ()}).good("plain", LONG)
+    assert len(results.good("plain", LONG)) == 2
+
+
 def test_a_cell_may_belong_to_some_launches_only() -> None:
     """Math once per arm: the other launches have no gap there."""
     cells = (PlannedCell(key=LONG, reps=1), PlannedCell(key=PAIR, reps=1, launches=(0, 1)))
