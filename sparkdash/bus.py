@@ -23,8 +23,9 @@ QUEUE = 512
 class Subscription:
     """One listener's view. Iterate it: each item is an Event, or a Snapshot when events were lost."""
 
-    def __init__(self, bus: Bus, first: list[Event] | None) -> None:
+    def __init__(self, bus: Bus, first: list[Event] | None, *, samples: bool) -> None:
         self._bus = bus
+        self.samples = samples
         self._queue: deque[Event] = deque(first or ())
         self._resync = first is None
         self._wake = asyncio.Event()
@@ -32,6 +33,8 @@ class Subscription:
 
     def offer(self, event: Event) -> None:
         """Called by the bus, on its loop."""
+        if not self.samples and isinstance(event.fact, SampleTaken):
+            return
         if isinstance(event.fact, SampleTaken) and self._queue and isinstance(self._queue[-1].fact, SampleTaken):
             self._queue[-1] = event
         elif len(self._queue) >= QUEUE:
@@ -73,9 +76,10 @@ class Bus:
             listener.offer(event)
         return event
 
-    def subscribe(self, since: int | None = None) -> Subscription:
-        """A listener that begins with a snapshot, or after event `since` when the journal still has all that followed."""
-        subscription = Subscription(self, self._missed(since))
+    def subscribe(self, since: int | None = None, *, samples: bool = True) -> Subscription:
+        """A listener that begins with a snapshot, or after event `since` when the journal still has all that followed.
+        `samples`: is it to hear of telemetry?"""
+        subscription = Subscription(self, self._missed(since), samples=samples)
         self._listeners.add(subscription)
         return subscription
 
@@ -85,8 +89,8 @@ class Bus:
 
     @property
     def listeners(self) -> int:
-        """How many listen; telemetry ticks slower when nobody does."""
-        return len(self._listeners)
+        """How many listen to telemetry, which ticks slower when nobody does."""
+        return sum(listener.samples for listener in self._listeners)
 
     def _missed(self, since: int | None) -> list[Event] | None:
         if since is None or since > self.snapshot.seq:

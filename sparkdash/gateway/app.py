@@ -17,7 +17,7 @@ from starlette.responses import Response
 from sparkdash import __version__
 from sparkdash.domain.profile import AUTO
 from sparkdash.errors import AdmissionError, SparkdashError
-from sparkdash.gateway import control, guard, models, passthrough, problems
+from sparkdash.gateway import control, guard, llamacpp_router, models, passthrough, problems, raw
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.exchange import Exchange, Receive, Scope, Send
 from sparkdash.gateway.route import Dialect
@@ -61,6 +61,10 @@ class Gateway:
             await exchange.answer(200, control.Health().model_dump_json().encode(), _JSON)
         elif path.startswith("/api/"):
             await self.control(exchange.scope, receive, send)
+        elif (answered := llamacpp_router.handler(exchange)) is not None:
+            await answered(self._deps, exchange)
+        elif path.startswith("/upstream/"):
+            await raw.serve(self._deps, exchange)
         elif (name := _model_path(exchange)) is not None:
             await self._models(exchange, name)
         else:

@@ -56,7 +56,7 @@ def prepare(body: bytes, asked: Peeked, route: Route, reader: Reader) -> Prepare
     adds_usage = _lacks_usage(asked, route, profile)
     edits = _edits(asked, route, profile, name, adds_usage=adds_usage)
     body = rewrite(body, edits)
-    if route.dialect is not Dialect.OTHER and body:
+    if route.dialect is not Dialect.OTHER and body and route.profile is None:
         body = mended(body, route.dialect, _target(reader), profile.mends_off)
     return Prepared(body, adds_usage)
 

@@ -51,9 +51,12 @@ def _frame(name: bytes, seq: int, body: bytes) -> bytes:
     return b"event: %b\nid: %d\ndata: %b\n\n" % (name, seq, body)
 
 
-async def serve(bus: Bus, encode: Encode, exchange: Exchange, since: int | None) -> None:
-    """Send the feed until the client leaves: after event `since` when the journal still has what followed, else from a snapshot."""
-    subscription = bus.subscribe(since)
+async def serve(
+    bus: Bus, encode: Encode, exchange: Exchange, since: int | None = None, *, samples: bool = True
+) -> None:
+    """Send the feed until the client leaves: after event `since` when the journal still has what followed, else from a
+    snapshot. What `encode` makes nothing of is passed by."""
+    subscription = bus.subscribe(since, samples=samples)
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(exchange.client_gone(), name="client")
@@ -62,7 +65,8 @@ async def serve(bus: Bus, encode: Encode, exchange: Exchange, since: int | None)
             group.create_task(_beat(exchange), name="heartbeat")
             async with aclosing(subscription.__aiter__()) as items:
                 async for item in items:
-                    await exchange.send(encode(item))
+                    if frame := encode(item):
+                        await exchange.send(frame)
     except* ClientGone:
         pass
     finally:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from sparkdash.errors import AdmissionError
+from sparkdash.gateway.route import is_control
 
 
 def check(headers: Mapping[str, str], *, method: str, path: str, unix: bool) -> None:
@@ -21,7 +22,7 @@ def check(headers: Mapping[str, str], *, method: str, path: str, unix: bool) -> 
     if not unix:
         _check_host(headers.get("host", ""))
     _check_origin(headers.get("origin"))
-    if method == "POST" and path.startswith("/api/"):
+    if method == "POST" and is_control(path):
         _check_json(headers.get("content-type", ""))
 
 

@@ -24,14 +24,25 @@ _STATUS = {
 def listing(snapshot: Snapshot) -> dict[str, Any]:
     """Every profile that can run, each followed by its aliases and modes; the one that runs comes first, since clients that
     know no better take the first; `auto` comes last."""
+    items = [item(snapshot, profile, name) for profile in runnable(snapshot) for name in names(profile)]
+    items.append(auto(snapshot))
+    return {"object": "list", "data": items, "models": [_llamacpp(item) for item in items]}
+
+
+def runnable(snapshot: Snapshot) -> list[ProfileSummary]:
+    """The profiles that can run here, the one that runs first."""
     active = snapshot.active.profile if snapshot.active else None
-    runnable = [profile for profile in snapshot.profiles if profile.cannot_run is None]
-    ordered = sorted(runnable, key=lambda profile: profile.name != active)
-    items = [item(snapshot, profile, name) for profile in ordered for name in _names(profile)]
-    return {"object": "list", "data": [*items, auto(snapshot)]}
+    found = [profile for profile in snapshot.profiles if profile.cannot_run is None]
+    return sorted(found, key=lambda profile: profile.name != active)
 
 
-def _names(profile: ProfileSummary) -> tuple[str, ...]:
+def _llamacpp(item: dict[str, Any]) -> dict[str, Any]:
+    """The same once more, as llama.cpp lists it for Ollama's clients."""
+    return {"name": item["id"], "model": item["id"], "type": "model", "description": item["description"]}
+
+
+def names(profile: ProfileSummary) -> tuple[str, ...]:
+    """Every name that it answers to."""
     return (profile.name, *profile.serves, *(f"{profile.name}:{mode}" for mode in profile.modes))
 
 
@@ -43,7 +54,7 @@ def item(snapshot: Snapshot, profile: ProfileSummary, name: str) -> dict[str, An
         "root": profile.name,
         **_context(profile.context),
         "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
-        "status": _status(engine),
+        "status": status(engine),
     }
 
 
@@ -55,7 +66,7 @@ def auto(snapshot: Snapshot) -> dict[str, Any]:
         **_common(snapshot, AUTO, "whatever runs now; never swaps", engine),
         "root": engine.profile if engine else AUTO,
         **_context(profile.context if profile else None),
-        "status": _status(engine),
+        "status": status(engine),
     }
 
 
@@ -78,11 +89,11 @@ def _context(context: int | None) -> dict[str, Any]:
     return {"max_model_len": context, "context_length": context, "meta": {"n_ctx": context}}
 
 
-def _status(engine: Engine | None) -> dict[str, Any]:
-    """llama.cpp's router vocabulary; there a failed load is "unloaded" with an exit code."""
+def status(engine: Engine | None) -> dict[str, Any]:
+    """In the words of llama.cpp's router; there a failed load is "unloaded" with an exit code."""
     if engine is None:
         return {"value": "unloaded"}
-    status: dict[str, Any] = {"value": _STATUS.get(engine.state, "unloaded")}
+    told: dict[str, Any] = {"value": _STATUS.get(engine.state, "unloaded")}
     if engine.state is EngineState.FAILED and engine.failure is not None:
-        status |= {"failed": True, "exit_code": engine.failure.exit_code or 1}
-    return status
+        told |= {"failed": True, "exit_code": engine.failure.exit_code or 1}
+    return told

@@ -29,7 +29,7 @@ from sparkdash.gateway.headers import to_client, to_engine
 from sparkdash.gateway.inflight import InFlight
 from sparkdash.gateway.names import meant, refuse_in_background
 from sparkdash.gateway.overflow import overflow
-from sparkdash.gateway.peek import PRIORITY, Peeked, is_batch, peek
+from sparkdash.gateway.peek import PRIORITY, Peeked, is_batch, is_for_responses, peek
 from sparkdash.gateway.problems import of_status
 from sparkdash.gateway.room import Place
 from sparkdash.gateway.route import Dialect, Route, understand
@@ -47,9 +47,9 @@ ERROR_LIMIT = 64 * 1024
 NAME_SHOWN = 64
 
 
-async def relay(deps: Deps, exchange: Exchange) -> None:
-    """Answer one request of the openai-facing side."""
-    route = understand(exchange.raw_path)
+async def relay(deps: Deps, exchange: Exchange, route: Route | None = None) -> None:
+    """Answer one request of the openai-facing side. `route`: where to, when the path alone does not say it."""
+    route = route or understand(exchange.raw_path)
     if route is None:
         await exchange.refuse(of_status(404, f"There is no {exchange.raw_path[:NAME_SHOWN]} here"))
     elif route.methods and exchange.method not in route.methods:
@@ -60,7 +60,11 @@ async def relay(deps: Deps, exchange: Exchange) -> None:
 
 async def _wrong_method(exchange: Exchange, route: Route) -> None:
     allowed = ", ".join(sorted(route.methods or ()))
-    await exchange.refuse(of_status(405, f"{route.path} takes {allowed}, not {exchange.method}"), route.dialect)
+    if "upgrade" in exchange.headers:
+        error = of_status(426, f"{route.path} takes {allowed} over plain HTTP; there are no WebSockets here")
+    else:
+        error = of_status(405, f"{route.path} takes {allowed}, not {exchange.method}")
+    await exchange.refuse(error, route.dialect)
 
 
 class Want(NamedTuple):
@@ -89,11 +93,13 @@ async def _admit(deps: Deps, exchange: Exchange, route: Route) -> None:
 async def _read(deps: Deps, exchange: Exchange, route: Route, place: Place) -> Want:
     settings = deps.settings
     body = await exchange.body(settings.body_limit_mib, place, settings.body_s)
-    asked = peek(body, exchange.headers.get("content-type", ""))
+    asked = peek(body, exchange.headers.get("content-type", "")) if route.profile is None else Peeked()
     batch = is_batch(exchange.headers.get(PRIORITY), asked.service_tier)
     if asked.model is None and route.needs_model:
         raise _no_model(route)
-    name = meant(asked.model or AUTO, deps.catalog(), settings.model_names)
+    if route.dialect is Dialect.CHAT and is_for_responses(body):
+        raise _wrong_protocol(route)
+    name = meant(route.profile or asked.model or AUTO, deps.catalog(), settings.model_names)
     deps.exclusive.admit(exchange.headers.get(LEASE_HEADER))
     refuse_in_background(route, name, deps.catalog(), deps.bus.snapshot)
     return Want(body, asked, name, batch)
@@ -104,6 +110,14 @@ def _no_model(route: Route) -> AdmissionError:
         f"The request to {route.path} names no model.",
         code="model_missing",
         hint='Add "model": the name of a profile (GET /v1/models lists them), or "auto" for whatever runs now.',
+    )
+
+
+def _wrong_protocol(route: Route) -> AdmissionError:
+    return AdmissionError(
+        f"The request to {route.path} has `input` and no `messages`: it is one for /v1/responses.",
+        code="wrong_protocol",
+        hint="Post it there, or have the client use the chat completions protocol.",
     )
 
 

@@ -87,6 +87,11 @@ def is_batch(priority: str | None, service_tier: object) -> bool:
     return word == "batch"
 
 
+def is_for_responses(body: bytes) -> bool:
+    """Is a chat's body one of the responses protocol? Cursor posts those. A search for two words: nothing is parsed."""
+    return b'"messages"' not in body and b'"input"' in body
+
+
 def _asked(body: bytes) -> _Asked:
     try:
         return _Asked.model_validate_json(body)

@@ -6,6 +6,7 @@ Pure. Rule: a path that is not known is no route, and the client gets a 404: pro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import unquote
@@ -34,9 +35,13 @@ class Route:
     """The only methods that make sense; None: let the engine decide."""
     generates: bool = False
     """The profile's request defaults apply."""
+    profile: str | None = None
+    """The profile that the path itself names: whatever the body says goes to its engine, unchanged."""
 
 
 _POST = frozenset({"POST"})
+_READ = frozenset({"GET", "HEAD"})
+_RAW = _POST | _READ | {"DELETE"}
 _GENERATE = {
     "/v1/chat/completions": Dialect.CHAT,
     "/v1/completions": Dialect.COMPLETIONS,
@@ -61,10 +66,23 @@ _AT_ROOT = {
     "/infill": _POST,
     "/completion": _POST,
     "/apply-template": _POST,
-    "/props": frozenset({"GET", "HEAD"}),
-    "/slots": frozenset({"GET", "HEAD"}),
+    "/props": _READ,
+    "/slots": _READ,
 }
-"""Paths that engines serve without /v1. Their admin paths (/sleep, /metrics, …) are not for clients."""
+"""Paths that engines serve without /v1."""
+_OWNERS = (
+    "abort_request", "admin", "clear_", "collective_rpc", "configure_", "continue_generation", "destroy_", "dump",
+    "flush_cache", "freeze_gc", "hicache", "init_", "is_paused", "is_scaling", "is_sleeping", "lora",
+    "load_lora", "models/load", "models/unload", "pause", "release_memory", "reset_", "resume", "scale_", "send_weights",
+    "server_info", "get_server_info", "get_weights", "set_", "shutdown", "sleep", "slots/", "slow_down", "start_", "stop_",
+    "unload_lora", "update_", "v1/load_lora", "v1/unload_lora", "wake_up",
+)  # fmt: skip
+"""How the paths begin with which engines (vLLM 0.33, SGLang 0.5.23, llama.cpp) are put to sleep, emptied, reloaded or ended,
+some of them with a GET; and those that print the command line, keys included. None of them is for clients."""
+_UPSTREAM = "/upstream/"
+OLLAMA = frozenset({"/api/version", "/api/tags", "/api/ps", "/api/show", "/api/chat", "/api/generate"})
+"""Ollama's paths, for clients that only speak it. The other paths under /api are our own control API."""
+_MODEL_ACTIONS = frozenset({"/models/load", "/models/unload"})
 _FORGIVEN = frozenset(path.removeprefix("/v1") for path in (*_GENERATE, *_MODEL)) - _AT_ROOT.keys()
 """Clients whose base URL lacks /v1 mean these."""
 
@@ -72,11 +90,9 @@ _FORGIVEN = frozenset(path.removeprefix("/v1") for path in (*_GENERATE, *_MODEL)
 def understand(raw_path: str) -> Route | None:
     """The route of a percent-encoded path; None when there is none."""
     path = unquote(raw_path)
-    if any(part in (".", "..") for part in path.split("/")) or "\\" in path:
+    if _escapes(path):
         return None
-    raw_path = raw_path.rstrip("/")
-    while raw_path.startswith("/v1/v1/"):
-        raw_path = raw_path.removeprefix("/v1")
+    raw_path = _tidy(raw_path)
     if raw_path in _FORGIVEN:
         raw_path = "/v1" + raw_path
     if dialect := _GENERATE.get(raw_path):
@@ -85,4 +101,45 @@ def understand(raw_path: str) -> Route | None:
         return Route(raw_path, dialect, needs_model=True, methods=_POST)
     if methods := _AT_ROOT.get(raw_path):
         return Route(raw_path, methods=methods)
-    return Route(raw_path) if raw_path.startswith("/v1/") else None
+    return Route(raw_path) if raw_path.startswith("/v1/") and not is_for_owners(path) else None
+
+
+def raw(raw_path: str, is_profile: Callable[[str], bool]) -> Route | None:
+    """The route of `/upstream/PROFILE/PATH`, where the profile's name may have a slash itself; None when it is none.
+
+    Only the dialect is looked up, so that tokens are counted. With an owner's path there is no route.
+    """
+    if not raw_path.startswith(_UPSTREAM) or _escapes(unquote(raw_path)):
+        return None
+    parts = raw_path.removeprefix(_UPSTREAM).split("/")
+    for cut in range(len(parts) - 1, 0, -1):
+        name, path = unquote("/".join(parts[:cut])), "/" + "/".join(parts[cut:])
+        if is_profile(name):
+            known = understand(path)
+            dialect = known.dialect if known else Dialect.OTHER
+            methods = known.methods if known and known.methods else _RAW
+            return None if is_for_owners(unquote(path)) else Route(path, dialect, methods=methods, profile=name)
+    return None
+
+
+def is_for_owners(path: str) -> bool:
+    """Is this an engine's own path with which it is managed rather than used?"""
+    return path.lstrip("/").lower().startswith(_OWNERS)
+
+
+def is_control(path: str) -> bool:
+    """Does a (decoded) path belong to those who manage the box, rather than to those who use a model?"""
+    tidy = path.rstrip("/")
+    return (path.startswith("/api/") and tidy not in OLLAMA) or tidy.removeprefix("/v1") in _MODEL_ACTIONS
+
+
+def _escapes(path: str) -> bool:
+    """Might an engine take it for another path than we do?"""
+    return any(part in (".", "..") for part in path.split("/")) or "\\" in path
+
+
+def _tidy(raw_path: str) -> str:
+    raw_path = raw_path.rstrip("/")
+    while raw_path.startswith("/v1/v1/"):
+        raw_path = raw_path.removeprefix("/v1")
+    return raw_path

@@ -1,0 +1,53 @@
+"""Raw: `/upstream/PROFILE/PATH`, one profile's engine as it is.
+
+Owns: which engine a path means and what may be asked of it. The lease, and what is done when an engine dies, are passthrough's.
+Rule: a POST loads the profile as any request does; a GET never does.
+"""
+
+from __future__ import annotations
+
+from sparkdash.domain.engine import EngineState
+from sparkdash.errors import AdmissionError, SparkdashError
+from sparkdash.gateway import passthrough, problems
+from sparkdash.gateway.deps import Catalog, Deps
+from sparkdash.gateway.exchange import Exchange
+from sparkdash.gateway.route import Route, raw
+
+
+async def serve(deps: Deps, exchange: Exchange) -> None:
+    """Answer one request."""
+    try:
+        route = _route(deps, exchange)
+    except SparkdashError as error:
+        await exchange.refuse(error)
+        return
+    await passthrough.relay(deps, exchange, route)
+
+
+def _route(deps: Deps, exchange: Exchange) -> Route:
+    catalog = deps.catalog()
+    route = raw(exchange.raw_path, lambda name: _is_known(name, catalog))
+    if route is None or route.profile is None:
+        shown = exchange.raw_path[: passthrough.NAME_SHOWN]
+        raise problems.of_status(404, f"{shown} is no engine's path that is open to clients (/upstream/PROFILE/PATH)")
+    if exchange.method == "POST":
+        return route
+    profile = catalog.find(route.profile).name
+    engine = deps.bus.snapshot.engines.get(profile)
+    if engine is None or engine.state is not EngineState.READY:
+        raise AdmissionError(
+            f"{profile} is not loaded, and a {exchange.method} loads nothing.",
+            code="not_loaded",
+            status=404,
+            hint="Start it with `sparkdash use`, or POST to it.",
+        )
+    return route
+
+
+def _is_known(name: str, catalog: Catalog) -> bool:
+    """By its whole name only: what follows a slash may be the engine's."""
+    try:
+        profile = catalog.find(name)
+    except SparkdashError:
+        return False
+    return name in (profile.name, *profile.serves)
