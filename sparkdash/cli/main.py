@@ -13,6 +13,7 @@ import typer
 
 from sparkdash import __version__
 from sparkdash.cli import (
+    bench_reports,
     demo,
     doctor,
     exchange,
@@ -58,6 +59,7 @@ profiles.app.command("import")(exchange.import_profiles)
 profiles.app.command("export")(exchange.export_profile)
 profiles.app.command("new")(new.new_profile)
 app.add_typer(profiles.app, name="profiles")
+app.add_typer(bench_reports.app, name="bench")
 app.add_typer(service.app, name="service")
 
 

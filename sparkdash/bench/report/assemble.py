@@ -1,0 +1,147 @@
+"""From the results of a run to its report. Pure.
+
+Owns: which parts a report has. Must not know: files, forms; the comparisons are bench/judgement's.
+"""
+
+from __future__ import annotations
+
+from sparkdash.bench.judgement import Decomposition, Figure, decompose, overall, rows
+from sparkdash.bench.maths import Outcome, question, score, tally
+from sparkdash.bench.metrics import Metric
+from sparkdash.bench.report.filling import filling
+from sparkdash.bench.report.guard import refused, within
+from sparkdash.bench.report.report import ArmReport, Hits, Report, Score, Speculation, Table
+from sparkdash.bench.results import Arm, Cell, CellKey, Kind, Results, Sample
+from sparkdash.bench.stats import wilson
+from sparkdash.bench.verdict import Claim, Verdict
+
+
+def report(results: Results) -> Report:
+    """All of a run that can be told from its folder. Arms that may not be compared have figures and no verdicts."""
+    run = results.run
+    flags = within(results)
+    speed = [cell.key for cell in run.cells if cell.key.kind is Kind.SPEED]
+    apart = refused(flags)
+    results_of_speed = _speed(results)
+    judged = _without(results_of_speed, apart)
+    return Report(
+        run=run,
+        simulated=run.simulated,
+        arms=tuple(_arm(results, arm) for arm in run.arms),
+        tables=tuple(_table(results_of_speed, judged, apart, metric, speed) for metric in Metric) if speed else (),
+        overall=overall(judged),
+        decompositions=_decompositions(judged, speed),
+        speculation=_speculation(results),
+        hits=_hits(results),
+        scores=_scores(results),
+        filling=filling(results),
+        flags=flags,
+    )
+
+
+def _speed(results: Results) -> Results:
+    """The cells that rates and latencies are compared by."""
+    cells = tuple(cell for cell in results.run.cells if cell.key.kind is Kind.SPEED)
+    return results.model_copy(update={"run": results.run.model_copy(update={"cells": cells})})
+
+
+def _without(results: Results, apart: tuple[str, ...]) -> Results:
+    """The results without the arms that may not be compared."""
+    if not apart:
+        return results
+    return results.model_copy(update={"samples": tuple(one for one in results.samples if one.arm not in apart)})
+
+
+def _table(results: Results, judged: Results, apart: tuple[str, ...], metric: Metric, speed: list[CellKey]) -> Table:
+    """Every arm's figures; verdicts for those that may be compared."""
+    wanted = {key for key in speed if metric is not Metric.AGGREGATE or key.concurrency > 1}
+    told = {row.key: row for row in rows(judged, metric) if row.key in wanted}
+    if apart:
+        for row in rows(results, metric):
+            if row.key in wanted:
+                kept = {one.arm: one for one in told[row.key].figures}
+                figures = tuple(_unjudged(one) if one.arm in apart else kept[one.arm] for one in row.figures)
+                told[row.key] = row.model_copy(update={"figures": figures})
+    return Table(metric=metric, rows=tuple(told.values()))
+
+
+def _unjudged(figure: Figure) -> Figure:
+    return figure.model_copy(update={"verdict": Verdict(claim=Claim.VOID, reason="not comparable with the baseline")})
+
+
+def _arm(results: Results, arm: Arm) -> ArmReport:
+    launches = [one for one in results.launches if one.arm == arm.name]
+    return ArmReport(
+        name=arm.name,
+        profile=arm.profile,
+        impossible=arm.impossible,
+        launches=len({one.index for one in launches}),
+        provenance=launches[-1].provenance if launches else None,
+    )
+
+
+def _decompositions(results: Results, speed: list[CellKey]) -> tuple[Decomposition, ...]:
+    arms = [arm.name for arm in results.run.arms if arm.name != results.run.baseline]
+    found = (decompose(results, arm, key) for arm in arms for key in speed)
+    return tuple(one for one in found if one is not None and one.acceptance_length != 1)
+
+
+def _speculation(results: Results) -> tuple[Speculation, ...]:
+    found = []
+    for arm in results.run.arms:
+        for planned in _speed(results).run.cells:
+            cells = _finished(results, arm.name, planned.key)
+            known = [one for one in cells if one.drafts and one.accepted_tokens is not None]
+            drafts = sum(one.drafts or 0 for one in known)
+            if not drafts:
+                continue
+            depth = min(len(one.accepted_at) for one in known)
+            found.append(
+                Speculation(
+                    arm=arm.name,
+                    key=planned.key,
+                    acceptance_length=1 + sum(one.accepted_tokens or 0 for one in known) / drafts,
+                    accepted_at=tuple(sum(one.accepted_at[at] for one in known) / drafts for at in range(depth)),
+                )
+            )
+    return tuple(found)
+
+
+def _hits(results: Results) -> tuple[Hits, ...]:
+    found = []
+    for arm in results.run.arms:
+        for planned in results.run.cells:
+            if planned.key.kind is not Kind.PREFIX:
+                continue
+            known = [one for one in _finished(results, arm.name, planned.key) if one.prefix_hits is not None]
+            if queries := sum(one.prefix_queries or 0 for one in known):
+                rate = sum(one.prefix_hits or 0 for one in known) / queries
+                found.append(Hits(arm=arm.name, key=planned.key, rate=rate))
+    return tuple(found)
+
+
+def _scores(results: Results) -> tuple[Score, ...]:
+    """By the scorer, not by what was noted: the first answer of each question counts."""
+    seed = results.run.seed
+    found = []
+    for arm in results.run.arms:
+        answers: dict[str, Sample] = {}
+        for planned in results.run.cells:
+            if planned.key.kind is Kind.MATH:
+                for one in results.good(arm.name, planned.key):
+                    answers.setdefault(one.prompt_id, one)
+        told = [_outcome(one, seed) for one in answers.values() if one.text is not None]
+        if told:
+            counts = tally(told)
+            low, high = wilson(counts.right, counts.n)
+            found.append(Score(arm=arm.name, right=counts.right, n=counts.n, low=low, high=high))
+    return tuple(found)
+
+
+def _outcome(sample: Sample, seed: int) -> Outcome:
+    number = int(sample.prompt_id.removeprefix("math "))
+    return score(question(seed, number).answer, sample.text or "", sample.finish_reason)
+
+
+def _finished(results: Results, arm: str, key: CellKey) -> list[Cell]:
+    return [one for one in results.cells if one.arm == arm and one.key == key and one.void is None]

@@ -1,0 +1,222 @@
+"""The tables of all arms together: Vergleich, Delta, the recipe, the verdicts with their evidence. Pure.
+
+Owns: which figures stand side by side. Must not know: how they are judged, Markdown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sparkdash.bench.judgement import Overall
+from sparkdash.bench.report import names
+from sparkdash.bench.report.blocks import (
+    DASH,
+    Block,
+    Cell,
+    Grid,
+    Heading,
+    Notes,
+    Text,
+    Tone,
+    change,
+    digits,
+    percent,
+    spread,
+    value,
+)
+from sparkdash.bench.report.layout import Build, Layout
+from sparkdash.bench.report.matrix import Source
+from sparkdash.bench.results import CellKey
+from sparkdash.bench.verdict import Claim, Verdict
+
+TONES = {Claim.FASTER: Tone.BETTER, Claim.SLOWER: Tone.WORSE}
+"""Only what may be claimed has a colour."""
+HINTS = (Claim.NO_DIFFERENCE, Claim.INCONCLUSIVE, Claim.SCREEN)
+
+
+def side_by_side(source: Source, layout: Layout) -> Iterator[Block]:
+    """Builds by modes in one cell, with the shares of right answers."""
+    key = source.compared
+    if key is None:
+        return
+    notes = Notes()
+    letters = "/".join(mode.letter for mode in layout.modes)
+    head = ("Engine", *layout.about, *(mode.name for mode in layout.modes), f"Math {letters}")
+    rows = []
+    for build in layout.builds:
+        figures = [_arm_cell(source, build, mode.name, key, notes) for mode in layout.modes]
+        rows.append(
+            (Cell(build.name), *(Cell(one) for one in build.about), *figures, Cell(_maths(source, build, layout)))
+        )
+    yield Heading(2, f"Vergleich ({_where(source, key)} {source.metric.unit})")
+    yield Grid(head=head, rows=tuple(rows), widths=(0,) * len(head), notes=tuple(notes.texts))
+
+
+def deltas(source: Source, layout: Layout) -> Iterator[Block]:
+    """Every other build against the baseline, in the same cell; in brackets what cannot be claimed."""
+    key, base = source.compared, source.report.run.baseline
+    home = next(
+        ((build, mode) for build in layout.builds for mode in layout.modes if _is(source, build, mode.name, base)), None
+    )
+    if key is None or home is None:
+        return
+    build, mode = home
+    figure = source.figure(base, key)
+    speed = value(figure.median if figure else None, digits(source.metric)) or DASH
+    notes = Notes()
+    head = ("Variante", *(one.name for one in layout.modes))
+    rows = tuple(
+        (Cell(other.name), *(_delta(source, other, one.name, key, notes) for one in layout.modes))
+        for other in layout.builds
+        if other is not build or layout.own_delta
+    )
+    yield Heading(3, f"Delta vs {build.name} {mode.title} ({speed} {source.metric.unit})")
+    yield Grid(head=head, rows=rows, widths=(0,) * len(head), notes=tuple(notes.texts))
+    if any(cell.text.startswith("(") for row in rows for cell in row):
+        yield Text(("In brackets: a difference that these measurements cannot claim.",), Tone.DIM)
+
+
+def recipe(source: Source, layout: Layout) -> Iterator[Block]:
+    """Arms as steps over the baseline: the figure, the gain, the image."""
+    key = source.compared
+    if key is None:
+        return
+    notes = Notes()
+    rows = []
+    for build in layout.builds:
+        for mode in layout.modes:
+            arm = source.arm(build.arms.get(mode.name, ""))
+            if arm is None:
+                continue
+            found = source.report.arm(arm)
+            image = found.provenance.image if found and found.provenance else None
+            gain = _delta(source, build, mode.name, key, notes)
+            rows.append((Cell(arm), source.cell(arm, key, notes), gain, Cell(image or "—")))
+    head = ("Build", source.metric.unit, "Gain", "Image")
+    yield Heading(2, f"Recipe ({_where(source, key)})")
+    yield Grid(head=head, rows=tuple(rows), widths=(0,) * 4, notes=tuple(notes.texts))
+
+
+def evidence(source: Source) -> Iterator[Block]:
+    """Per arm: every cell with both figures, their bounds, and the verdict in words; the geometric mean and the worst cell."""
+    report = source.report
+    words = names.lengths([one.output for one in source.grid_keys])
+    others = [arm for arm in report.arms if arm.name != report.run.baseline and not arm.impossible]
+    if not others:
+        return
+    yield Heading(2, "What can be claimed")
+    for arm in others:
+        yield Heading(3, f"{arm.name} against {report.run.baseline}")
+        rows = tuple(_pair(source, arm.name, key, words) for key in report.planned())
+        yield Grid(head=("Cell", report.run.baseline, arm.name, "Verdict"), rows=rows)
+        total = next((one for one in report.overall if one.arm == arm.name), None)
+        if total is not None and total.cells:
+            yield Text((_overall(total, words),))
+
+
+def speculation(source: Source) -> Iterator[Block]:
+    """tok/s = acceptance length x steps/s: whether the text or the engine made the difference."""
+    report = source.report
+    words = names.lengths([one.output for one in source.grid_keys])
+    parts = {(one.arm, one.key): one for one in report.decompositions}
+    arms = list(dict.fromkeys(one.arm for one in report.speculation))
+    if arms:
+        yield Heading(2, "What speculation did")
+        yield Text(("tok/s = acceptance length x steps/s, both by the engine's own counters.",), Tone.DIM)
+    for arm in arms:
+        rows = []
+        for one in report.speculation:
+            if one.arm == arm:
+                part = parts.get((arm, one.key))
+                by_place = " ".join(f"{share:.2f}" for share in one.accepted_at) or DASH
+                steps = value(part.steps_per_s if part else None) or DASH
+                told = _moved(part.steps_s) if part else Cell(DASH, Tone.DIM)
+                cells = (names.cell(one.key, words), f"{one.acceptance_length:.2f}", by_place, steps)
+                rows.append((*(Cell(text) for text in cells), told))
+        yield Heading(3, arm)
+        yield Grid(
+            head=("Cell", "Acceptance length", "Accepted by position", "Steps/s", "Steps/s against the baseline"),
+            rows=tuple(rows),
+        )
+
+
+def _moved(verdict: Verdict) -> Cell:
+    if verdict.delta is None:
+        return Cell(DASH, Tone.DIM)
+    bounds = "" if verdict.low is None or verdict.high is None else f" [{change(verdict.low)}, {change(verdict.high)}]"
+    return Cell(change(verdict.delta) + bounds, TONES.get(verdict.claim, Tone.DIM))
+
+
+def scores(source: Source) -> Iterator[Block]:
+    """Right answers with Wilson's interval."""
+    if not source.report.scores:
+        return
+    yield Heading(2, "Math")
+    rows = tuple(
+        (Cell(one.arm), Cell(f"{one.right}/{one.n}"), Cell(percent(one.share)), Cell(_bounds(one.low, one.high)))
+        for one in source.report.scores
+    )
+    yield Grid(head=("Arm", "Right", "Share", "95 % (Wilson)"), rows=rows)
+
+
+def _bounds(low: float, high: float) -> str:
+    return f"[{100 * low:.0f}, {100 * high:.0f}]"
+
+
+def _pair(source: Source, arm: str, key: CellKey, words: dict[int, str]) -> tuple[Cell, ...]:
+    ours, theirs = source.figure(arm, key), source.figure(source.report.run.baseline, key)
+    verdict = ours.verdict if ours else Verdict(claim=Claim.MISSING)
+    return (
+        Cell(names.cell(key, words)),
+        Cell(spread(theirs, digits(source.metric)) if theirs else ""),
+        Cell(spread(ours, digits(source.metric)) if ours else ""),
+        Cell(verdict.text, TONES.get(verdict.claim, Tone.DIM)),
+    )
+
+
+def _overall(one: Overall, words: dict[int, str]) -> str:
+    said = f"All {one.cells} cells (geometric mean): {one.verdict.text}"
+    if one.worst is not None and one.worst_delta is not None:
+        said += f"; worst {names.cell(one.worst, words)} {change(one.worst_delta)}"
+    if one.best is not None and one.best_delta is not None:
+        said += f"; best {names.cell(one.best, words)} {change(one.best_delta)}"
+    return said + "."
+
+
+def _arm_cell(source: Source, build: Build, mode: str, key: CellKey, notes: Notes) -> Cell:
+    """The build has no such mode: a dash."""
+    arm = build.arms.get(mode)
+    return Cell(DASH, Tone.DIM) if arm is None else source.cell(arm, key, notes)
+
+
+def _delta(source: Source, build: Build, mode: str, key: CellKey, notes: Notes) -> Cell:
+    arm = build.arms.get(mode)
+    if arm is None:
+        return Cell(DASH, Tone.DIM)
+    if source.arm(arm) == source.report.run.baseline:
+        return Cell("—", Tone.DIM)
+    figure = source.figure(arm, key)
+    verdict = figure.verdict if figure else None
+    if figure is None or figure.median is None or verdict is None or verdict.delta is None:
+        return source.cell(arm, key, notes) if figure is None or figure.median is None else Cell(DASH, Tone.DIM)
+    text = change(verdict.delta)
+    return Cell(f"({text})", Tone.DIM) if verdict.claim in HINTS else Cell(text, TONES.get(verdict.claim, Tone.PLAIN))
+
+
+def _maths(source: Source, build: Build, layout: Layout) -> str:
+    """74/72/-/-; blank while no mode was asked."""
+    told = []
+    for mode in layout.modes:
+        arm = build.arms.get(mode.name)
+        score = source.report.score(source.arm(arm) or "") if arm else None
+        told.append(f"{100 * score.share:.0f}" if score else DASH)
+    return "/".join(told) if any(one != DASH for one in told) else ""
+
+
+def _is(source: Source, build: Build, mode: str, arm: str) -> bool:
+    wanted = build.arms.get(mode)
+    return wanted is not None and source.arm(wanted) == arm
+
+
+def _where(source: Source, key: CellKey) -> str:
+    return names.cell(key, names.lengths([one.output for one in source.grid_keys]))

@@ -1,0 +1,105 @@
+"""Two runs side by side. Pure.
+
+Owns: which arms and cells of two runs correspond: the same profile and parameters, the same cell.
+Rule: two runs are no experiment, so a change is shown and never claimed; what may not be compared has no change.
+"""
+
+from __future__ import annotations
+
+from sparkdash.bench.judgement import Figure
+from sparkdash.bench.metrics import Metric
+from sparkdash.bench.report import names
+from sparkdash.bench.report.blocks import DASH, Block, Cell, Grid, Heading, Page, Text, Tone, change, digits, spread
+from sparkdash.bench.report.guard import between, paired
+from sparkdash.bench.report.page import SIMULATED
+from sparkdash.bench.report.report import Flag, Report
+from sparkdash.bench.results import CellKey
+from sparkdash.domain.base import Frozen
+
+
+class Pair(Frozen):
+    """One cell of one profile in both runs."""
+
+    profile: str
+    key: CellKey
+    old: Figure | None
+    new: Figure | None
+    change: float | None
+    """new / old - 1; None where one is not measured, or the two may not be compared."""
+
+
+class Difference(Frozen):
+    """What two runs say of the profiles that both have."""
+
+    old: str
+    new: str
+    metric: Metric
+    simulated: bool
+    """One of them, at least, was simulated."""
+    flags: tuple[Flag, ...]
+    pairs: tuple[Pair, ...]
+
+    @property
+    def refused(self) -> bool:
+        """Nothing in them may be compared."""
+        return any(flag.refuses and not flag.arm for flag in self.flags)
+
+
+def difference(old: Report, new: Report, metric: Metric = Metric.DECODE) -> Difference:
+    """All cells that either run planned for a profile that both measured."""
+    flags = between(new, old)
+    whole = any(flag.refuses and not flag.arm for flag in flags)
+    apart = {flag.arm for flag in flags if flag.refuses}
+    keys = dict.fromkeys((*old.planned(), *new.planned()))
+    found = []
+    for ours, theirs in paired(new, old):
+        for key in keys:
+            before, after = old.figure(metric, theirs.name, key), new.figure(metric, ours.name, key)
+            if before is None and after is None:
+                continue
+            moved = None if whole or ours.name in apart else _change(before, after)
+            found.append(Pair(profile=ours.profile, key=key, old=before, new=after, change=moved))
+    return Difference(
+        old=old.run.id,
+        new=new.run.id,
+        metric=metric,
+        simulated=old.simulated or new.simulated,
+        flags=flags,
+        pairs=tuple(found),
+    )
+
+
+def page(found: Difference) -> Page:
+    """As blocks."""
+    blocks: list[Block] = [Heading(1, f"{found.new} beside {found.old}")]
+    if found.simulated:
+        blocks.append(Text((SIMULATED,), Tone.WORSE))
+    blocks.append(Text((f"{found.metric.unit} is {found.metric.value}: {found.metric.definition}",), Tone.DIM))
+    for flag in found.flags:
+        who = f" ({flag.arm})" if flag.arm else ""
+        blocks.append(Text((f"{'Refused' if flag.refuses else 'Mind'}{who}: {flag.text}",), Tone.WORSE))
+    if not found.pairs:
+        blocks.append(Text(("No profile was measured in both.",)))
+    words = names.lengths([one.key.output for one in found.pairs])
+    for profile in dict.fromkeys(one.profile for one in found.pairs):
+        rows = tuple(_row(one, words, digits(found.metric)) for one in found.pairs if one.profile == profile)
+        blocks += [Heading(2, profile), Grid(head=("Cell", found.old, found.new, "Change"), rows=rows)]
+    blocks.append(
+        Text(("A change between two runs is no verdict: the days differ too. `sparkdash ab` measures one.",), Tone.DIM)
+    )
+    return Page(tuple(blocks))
+
+
+def _change(before: Figure | None, after: Figure | None) -> float | None:
+    if before is None or after is None or not before.median or after.median is None:
+        return None
+    return after.median / before.median - 1
+
+
+def _row(one: Pair, words: dict[int, str], digits: int) -> tuple[Cell, ...]:
+    return (
+        Cell(names.cell(one.key, words)),
+        Cell(spread(one.old, digits) if one.old else ""),
+        Cell(spread(one.new, digits) if one.new else ""),
+        Cell(DASH if one.change is None else change(one.change), Tone.DIM),
+    )

@@ -1,0 +1,54 @@
+"""What would fill a run's blank cells: how many, how long, and by which command. Pure.
+
+Owns: the estimate, from this run's own pace. Must not know: how a run is measured.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from statistics import median
+
+from sparkdash.bench.report.report import Filling
+from sparkdash.bench.results import CellKey, Gap, Results
+
+
+def filling(results: Results) -> tuple[Filling, ...]:
+    """For each arm that lacks something. An arm that cannot run lacks nothing that time could give."""
+    by_arm: dict[str, list[Gap]] = defaultdict(list)
+    for gap in results.gaps():
+        by_arm[gap.arm].append(gap)
+    paces = _paces(results)
+    startup = [one.provenance.startup_s for one in results.launches if one.provenance.startup_s is not None]
+    return tuple(
+        Filling(
+            arm=arm.name,
+            cells=len({gap.cell for gap in by_arm[arm.name]}),
+            of=len(results.run.cells),
+            seconds=_seconds(by_arm[arm.name], paces, median(startup) if startup else None),
+            command=command(results.run.id),
+        )
+        for arm in results.run.arms
+        if arm.impossible is None and by_arm[arm.name]
+    )
+
+
+def command(run: str) -> str:
+    """The command that goes on with a run: it measures the gaps only."""
+    return f"sparkdash bench resume {run}"
+
+
+def _paces(results: Results) -> dict[CellKey, float]:
+    """Seconds for one repetition of each cell that some launch finished."""
+    reps = {cell.key: cell.reps for cell in results.run.cells}
+    spent: dict[CellKey, list[float]] = defaultdict(list)
+    for one in results.cells:
+        if one.void is None and one.key in reps:
+            spent[one.key].append((one.ended_at - one.started_at).total_seconds() / reps[one.key])
+    return {key: median(times) for key, times in spent.items()}
+
+
+def _seconds(gaps: list[Gap], paces: dict[CellKey, float], startup: float | None) -> float | None:
+    """None where a cell, or the start of an engine, was never timed."""
+    if startup is None or any(gap.cell not in paces for gap in gaps):
+        return None
+    return startup * len({gap.launch for gap in gaps}) + sum(paces[gap.cell] * len(gap.reps) for gap in gaps)

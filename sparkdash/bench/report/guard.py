@@ -1,0 +1,132 @@
+"""Which comparisons would lie. Pure.
+
+Owns: what two measurements must share before a difference between them is told, within a run and between runs.
+Must not know: how a refusal is shown.
+Rule 1: what changes the work (suite, thinking, temperature, tokenizer, simulated or real) refuses: the figures stand,
+no difference between them is told.
+Rule 2: what changes the box or the build (driver, kernel, image under one name) is flagged: it may be the very thing
+that is compared, and a reader must know of it.
+Rule 3: unknown on one side is no difference and no proof of equality; where it matters, it is flagged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from sparkdash.bench.report.report import ArmReport, Flag, Report
+from sparkdash.bench.results import Launch, Provenance, Results, Run
+
+Get = Callable[[Provenance], object]
+
+WORK: tuple[tuple[str, Get], ...] = (
+    ("the thinking flag", lambda one: one.thinking),
+    ("the temperature", lambda one: one.temperature),
+    ("the tokenizer", lambda one: one.tokenizer_sha256),
+    ("simulated or real", lambda one: None if one.engine is None else one.engine == "sim"),
+)
+"""What an engine was asked to do; a difference here is another measurement."""
+
+BOX: tuple[tuple[str, Get], ...] = (("the driver", lambda one: one.driver), ("the kernel", lambda one: one.kernel))
+
+BUILD: tuple[tuple[str, Get], ...] = (
+    ("the image", lambda one: one.image_digest),
+    ("the engine's version", lambda one: one.engine_version),
+    ("the model's revision", lambda one: one.model_revision),
+    ("the profile's fingerprint", lambda one: one.fingerprint),
+    ("the KV cache's type", lambda one: one.kv_dtype),
+)
+"""Of one arm these may not change from launch to launch."""
+
+
+def within(results: Results) -> tuple[Flag, ...]:
+    """What keeps the arms of one run from being compared with its baseline, and what a reader must know."""
+    run = results.run
+    launches = {arm.name: [one for one in results.launches if one.arm == arm.name] for arm in run.arms}
+    base = launches[run.baseline]
+    flags: list[Flag] = []
+    for arm in run.arms:
+        mine = launches[arm.name]
+        flags += _unsteady(arm.name, mine)
+        if arm.name != run.baseline and base and mine:
+            flags += _against(arm.name, run.baseline, mine[-1].provenance, base[-1].provenance)
+    return tuple(flags)
+
+
+def refused(flags: Iterable[Flag]) -> tuple[str, ...]:
+    """The arms that may not be compared."""
+    return tuple(dict.fromkeys(flag.arm for flag in flags if flag.refuses))
+
+
+def between(ours: Report, theirs: Report) -> tuple[Flag, ...]:
+    """The same for two runs, for the arms that both have."""
+    flags = list(_suites(ours.run, theirs.run))
+    if ours.simulated != theirs.simulated:
+        flags.append(Flag(refuses=True, arm="", text="One run is simulated and the other is real."))
+    for arm, other in paired(ours, theirs):
+        flags += _pair(arm, other)
+    return tuple(flags)
+
+
+def paired(ours: Report, theirs: Report) -> tuple[tuple[ArmReport, ArmReport], ...]:
+    """The arms that measured the same in both runs: the same profile with the same parameters."""
+    there = {_who(theirs, arm): arm for arm in theirs.arms}
+    return tuple((arm, there[_who(ours, arm)]) for arm in ours.arms if _who(ours, arm) in there)
+
+
+def _who(report: Report, arm: ArmReport) -> tuple[str, tuple[tuple[str, str], ...]]:
+    return arm.profile, tuple(sorted(report.run.arm(arm.name).parameters.items()))
+
+
+def _suites(ours: Run, theirs: Run) -> Iterator[Flag]:
+    if ours.suite_hash != theirs.suite_hash:
+        said = (
+            f"The suites differ: {ours.suite} {ours.suite_version} ({ours.suite_hash[:8]}) and "
+            f"{theirs.suite} {theirs.suite_version} ({theirs.suite_hash[:8]})."
+        )
+        yield Flag(refuses=True, arm="", text=said)
+    if ours.host.name != theirs.host.name:
+        yield Flag(refuses=False, arm="", text=f"Other boxes: {ours.host.name or '-'} and {theirs.host.name or '-'}.")
+    if ours.target != theirs.target:
+        yield Flag(refuses=False, arm="", text=f"One went through {ours.target} and the other through {theirs.target}.")
+
+
+def _pair(arm: ArmReport, other: ArmReport) -> Iterator[Flag]:
+    if arm.provenance is not None and other.provenance is not None:
+        yield from _against(arm.name, other.name, arm.provenance, other.provenance)
+        yield from _told(False, arm.name, other.name, BUILD, arm.provenance, other.provenance)
+
+
+def _against(arm: str, base: str, mine: Provenance, theirs: Provenance) -> Iterator[Flag]:
+    yield from _told(True, arm, base, WORK, mine, theirs)
+    yield from _told(False, arm, base, BOX, mine, theirs)
+
+
+def _told(
+    refuses: bool, arm: str, base: str, what: Sequence[tuple[str, Get]], mine: Provenance, theirs: Provenance
+) -> Iterator[Flag]:
+    for name, get in what:
+        here, there = get(mine), get(theirs)
+        if here == there:
+            continue
+        if here is None or there is None:
+            silent = arm if here is None else base
+            text = f"{name[0].upper()}{name[1:]} of {silent} was not told, so it may differ from the other's."
+            yield Flag(refuses=False, arm=arm, text=text)
+        else:
+            text = f"{name[0].upper()}{name[1:]} differs: {_word(here)} in {arm}, {_word(there)} in {base}."
+            yield Flag(refuses=refuses, arm=arm, text=text)
+
+
+def _unsteady(arm: str, launches: Sequence[Launch]) -> Iterator[Flag]:
+    """An arm that was not the same thing in all its launches."""
+    for name, get in (*WORK, *BOX, *BUILD):
+        seen = {get(one.provenance) for one in launches} - {None}
+        if len(seen) > 1:
+            words = ", ".join(sorted(_word(one) for one in seen))
+            yield Flag(refuses=True, arm=arm, text=f"{name[0].upper()}{name[1:]} changed between launches: {words}.")
+
+
+def _word(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)[:24]

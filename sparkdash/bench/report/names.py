@@ -1,0 +1,35 @@
+"""How cells are called: contexts and lengths in the words of the published tables. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sparkdash.bench.results import CellKey
+
+LENGTHS = ("short", "medium", "long")
+"""What the published matrix calls its three lengths of output."""
+
+
+def context(tokens: int) -> str:
+    """512, 2K, 16K: binary thousands where they come out even, as published."""
+    return f"{tokens // 1024}K" if tokens and tokens % 1024 == 0 else str(tokens)
+
+
+def lengths(outputs: Sequence[int]) -> dict[int, str]:
+    """Three lengths are short, medium and long; others are told in tokens."""
+    found = sorted(set(outputs))
+    if len(found) == len(LENGTHS):
+        return dict(zip(found, LENGTHS, strict=True))
+    return {one: f"{one} tokens" for one in found}
+
+
+def cell(key: CellKey, words: dict[int, str] | None = None) -> str:
+    """`ctx=2K long`, `ctx=512 256 tokens, 4 at once`, `ctx=0 long, warm`."""
+    said = [f"ctx={context(key.context)} {(words or {}).get(key.output, f'{key.output} tokens')}"]
+    if key.concurrency > 1:
+        said.append(f"{key.concurrency} at once")
+    if key.warm:
+        said.append("warm")
+    if key.text:
+        said.append(key.text)
+    return ", ".join(said)

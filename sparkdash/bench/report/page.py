@@ -1,0 +1,131 @@
+"""The page: which tables, in which order. Pure.
+
+Owns: the order of a report's parts, and the words that say how it was measured. Must not know: the forms.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sparkdash.bench.metrics import Metric
+from sparkdash.bench.report import comparison, matrix, published
+from sparkdash.bench.report.blocks import Block, Command, Heading, Page, Rule, Text, Tone
+from sparkdash.bench.report.layout import Build, Group, Layout, derived
+from sparkdash.bench.report.matrix import Source
+from sparkdash.bench.report.report import Report
+from sparkdash.domain.profile import Published
+
+SIMULATED = "SIMULATED: at least one engine was a simulated one. No figure here was measured on a real model."
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """What the profiles on this box say, by name."""
+
+    cannot_run: Mapping[str, str] = field(default_factory=dict)
+    published: Mapping[str, Sequence[Published]] = field(default_factory=dict)
+
+
+def page(report: Report, layout: Layout | None = None, shelf: Shelf | None = None, *, bounds: bool = False) -> Page:
+    """The report as blocks. `bounds` writes each figure of the matrix with its interval."""
+    layout = layout or derived(report)
+    shelf = shelf or Shelf()
+    source = Source(report, Metric(layout.metric), shelf.cannot_run, bounds)
+    return Page(tuple(_blocks(source, layout, shelf)))
+
+
+def _blocks(source: Source, layout: Layout, shelf: Shelf) -> Iterator[Block]:
+    report = source.report
+    yield Heading(1, layout.title)
+    if report.simulated:
+        yield Text((SIMULATED,), Tone.WORSE)
+    yield Text((*layout.facts, *_measured(source)))
+    for flag in report.flags:
+        yield Text((f"{'Not compared' if flag.refuses else 'Mind'} ({flag.arm}): {flag.text}",), Tone.WORSE)
+    yield from _commands(source)
+    for group in layout.groups:
+        yield from _group(source, layout, group)
+    if len(report.arms) > 1:
+        if source.compared is not None:
+            yield Rule()
+        yield from comparison.side_by_side(source, layout)
+        yield from comparison.deltas(source, layout)
+        if layout.recipe:
+            yield from comparison.recipe(source, layout)
+    yield from comparison.evidence(source)
+    yield from comparison.speculation(source)
+    yield from comparison.scores(source)
+    yield from published.beside(source, shelf.published)
+    yield from _launches(report)
+
+
+def _measured(source: Source) -> tuple[str, ...]:
+    """Which suite, how often, and what the figures divide by what."""
+    run, metric = source.report.run, source.metric
+    when = f"{run.created_at:%Y-%m-%d}"
+    launches = f"{len(run.order)} launches" if len(run.order) != 1 else "1 launch"
+    return (
+        f"Benchmark: sparkdash bench, suite {run.suite} {run.suite_version} ({run.suite_hash[:12]}), seed {run.seed}",
+        f"Run: {run.id}, {when}, {run.mode.value}: {launches}, through {run.target}",
+        f"{metric.unit} is {metric.value}: {metric.definition}",
+    )
+
+
+def _commands(source: Source) -> Iterator[Block]:
+    """How to measure the same again."""
+    run = source.report.run
+    arms = [arm.profile for arm in source.report.arms if not arm.impossible]
+    yield Heading(2, "Benchmark Commands")
+    if len(arms) == 1:
+        yield Command((f"sparkdash bench {arms[0]} --suite {run.suite}",))
+        return
+    yield Command(
+        (f"sparkdash ab {' '.join(arms)} \\", f"  --suite {run.suite} --mode {run.mode.value} --seed {run.seed}")
+    )
+
+
+def _group(source: Source, layout: Layout, group: Group) -> Iterator[Block]:
+    yield Rule()
+    yield Heading(2, group.title)
+    if group.facts:
+        yield Text(group.facts)
+    for build in group.builds:
+        if build.combined:
+            yield Heading(3, build.combined)
+            yield matrix.combined(source, build, layout.modes)
+            for _, arm in build.shown(layout.modes):
+                yield from _rest(source, arm)
+        else:
+            yield from _tables(source, layout, build)
+
+
+def _tables(source: Source, layout: Layout, build: Build) -> Iterator[Block]:
+    for mode, arm in build.shown(layout.modes):
+        yield Heading(3, f"{build.title} {mode.title}" if len(build.arms) > 1 else build.title)
+        if source.grid_keys:
+            yield matrix.matrix(source, arm)
+        yield from matrix.batches(source, arm)
+        yield from matrix.reasoning(source, arm)
+        yield from matrix.prefix(source, arm)
+        if source.asks_math:
+            yield Text((f"Math: {matrix.math(source, arm)}",))
+        yield from _rest(source, arm)
+
+
+def _rest(source: Source, arm: str) -> Iterator[Block]:
+    if (missing := matrix.wanting(source, arm)) is not None:
+        yield missing
+
+
+def _launches(report: Report) -> Iterator[Block]:
+    """What really ran."""
+    known = [arm for arm in report.arms if arm.provenance and arm.provenance.argv]
+    if not known:
+        return
+    yield Rule()
+    yield Heading(2, "Container Start-Befehle")
+    for arm in known:
+        yield Heading(3, arm.name)
+        yield Command((shlex.join(arm.provenance.argv if arm.provenance else ()),))

@@ -1,0 +1,125 @@
+"""The values of a report: what every form of it is drawn from, and what --json and /api give out. Pure.
+
+Owns: their shape. Must not know: where they come from, how they are drawn.
+Rates in tokens per second, times in seconds, shares 0..1; None was not measured.
+"""
+
+from __future__ import annotations
+
+from sparkdash.bench.judgement import Decomposition, Figure, Overall, Row
+from sparkdash.bench.metrics import Metric
+from sparkdash.bench.results import CellKey, Kind, Provenance, Run
+from sparkdash.domain.base import Frozen
+
+FORMAT = 1
+"""Of the JSON form; raised when a reader of the older one would misread it."""
+
+
+class Score(Frozen):
+    """Right answers of an arm, with Wilson's interval of the share."""
+
+    arm: str
+    right: int
+    n: int
+    low: float
+    high: float
+
+    @property
+    def share(self) -> float:
+        """0..1."""
+        return self.right / self.n
+
+
+class Speculation(Frozen):
+    """What an arm's speculation did in a cell, by the engine's counters."""
+
+    arm: str
+    key: CellKey
+    acceptance_length: float
+    """Mean tokens per verify step."""
+    accepted_at: tuple[float, ...] = ()
+    """Share of verify steps whose draft token at each position was accepted, first to last."""
+
+
+class Hits(Frozen):
+    """Share of prompt tokens that came from the prefix cache, over a cell."""
+
+    arm: str
+    key: CellKey
+    rate: float
+
+
+class Filling(Frozen):
+    """What would fill the blank cells of an arm."""
+
+    arm: str
+    cells: int
+    """Cells that lack at least one repetition."""
+    of: int
+    seconds: float | None = None
+    """By this run's own pace; None while nothing like it was measured."""
+    command: str
+
+
+class ArmReport(Frozen):
+    """What really ran under an arm's name, from its last launch."""
+
+    name: str
+    profile: str
+    impossible: str | None = None
+    launches: int = 0
+    provenance: Provenance | None = None
+
+
+class Flag(Frozen):
+    """What a reader must know before comparing."""
+
+    refuses: bool
+    """The two are not comparable: no difference between them is shown."""
+    arm: str
+    text: str
+
+
+class Table(Frozen):
+    """One metric in every cell of every arm."""
+
+    metric: Metric
+    rows: tuple[Row, ...]
+
+
+class Report(Frozen):
+    """A run, told."""
+
+    format: int = FORMAT
+    run: Run
+    simulated: bool
+    """At least one engine was a simulated one; every form says so."""
+    arms: tuple[ArmReport, ...]
+    tables: tuple[Table, ...]
+    overall: tuple[Overall, ...] = ()
+    """Of decode, over all cells."""
+    decompositions: tuple[Decomposition, ...] = ()
+    speculation: tuple[Speculation, ...] = ()
+    hits: tuple[Hits, ...] = ()
+    scores: tuple[Score, ...] = ()
+    filling: tuple[Filling, ...] = ()
+    """One for each arm that lacks something."""
+    flags: tuple[Flag, ...] = ()
+
+    def figure(self, metric: Metric, arm: str, key: CellKey) -> Figure | None:
+        """One figure with its verdict; None when that was never planned."""
+        rows = next((table.rows for table in self.tables if table.metric is metric), ())
+        row = next((row for row in rows if row.key == key), None)
+        return next((one for one in row.figures if one.arm == arm), None) if row else None
+
+    def planned(self, kind: Kind = Kind.SPEED) -> tuple[CellKey, ...]:
+        """The planned cells of that kind, in the run's order."""
+        return tuple(one.key for one in self.run.cells if one.key.kind is kind)
+
+    def arm(self, name: str) -> ArmReport | None:
+        """That arm; None when the run has none of that name."""
+        return next((one for one in self.arms if one.name == name), None)
+
+    def score(self, arm: str) -> Score | None:
+        """The arm's right answers; None when it was not asked."""
+        return next((one for one in self.scores if one.arm == arm), None)

@@ -1,0 +1,46 @@
+"""A page on the terminal, by rich: the same blocks as the Markdown, coloured only where something may be claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console, RenderableType
+from rich.rule import Rule as Line
+from rich.table import Table
+from rich.text import Text as Words
+
+from sparkdash.bench.report.blocks import Block, Command, Grid, Heading, Page, Rule, Text, Tone, superscript
+
+STYLES = {Tone.PLAIN: "", Tone.BETTER: "green", Tone.WORSE: "red", Tone.DIM: "dim", Tone.HEAD: "bold"}
+
+
+def show(page: Page, console: Console) -> None:
+    """Print the page."""
+    for block in page.blocks:
+        for part in _block(block):
+            console.print(part)
+
+
+def _block(block: Block) -> Iterator[RenderableType]:
+    match block:
+        case Heading(level, text):
+            yield Words(f"\n{text}", style="bold underline" if level == 1 else "bold")
+        case Text(lines, tone):
+            yield Words("\n".join(lines), style=STYLES[tone])
+        case Command(lines):
+            yield Words("\n".join(f"  {line}" for line in lines), style="cyan")
+        case Rule():
+            yield Line(style="dim")
+        case Grid():
+            yield _grid(block)
+            for number, note in enumerate(block.notes, 1):
+                yield Words(f"{superscript(number)} {note}", style="dim")
+
+
+def _grid(grid: Grid) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for number, head in enumerate(grid.head):
+        table.add_column(head, justify="right" if grid.right and number else "left", overflow="fold")
+    for row in grid.rows:
+        table.add_row(*(Words(cell.text, style=STYLES[cell.tone]) for cell in row))
+    return table

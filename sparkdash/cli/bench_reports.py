@@ -1,0 +1,250 @@
+"""`sparkdash bench show|diff|export`: what a run says, from its folder.
+
+Owns: what is written where. Must not know: how anything is measured. No daemon is asked.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sparkdash.cli.parameters import AsJson
+from sparkdash.cli.screen import colours, emit, table, tell, width
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sparkdash.bench.metrics import Metric
+    from sparkdash.bench.report.blocks import Page
+    from sparkdash.bench.report.layout import Layout
+    from sparkdash.bench.report.page import Shelf
+    from sparkdash.bench.report.report import Report
+
+app = typer.Typer(
+    name="bench",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="""What was measured: show it, compare it, write it.
+
+    \b
+    Examples:
+      sparkdash bench show last
+      sparkdash bench export last --layout qwen3-coder -o matrix.md
+    """,
+)
+
+RunName = Annotated[str, typer.Argument(help="A run's id, the beginning of one, or `last`.", metavar="RUN")]
+LayoutName = Annotated[
+    str | None, typer.Option("--layout", help="A layout's name (qwen3-coder) or YAML file; else derived from the run.")
+]
+MetricName = Annotated[
+    str | None,
+    typer.Option(
+        "--metric",
+        help="What the tables show: decode, or e2e (prefill included, as published tables have it), prefill, ttft, visible.",
+    ),
+]
+
+
+class Format(StrEnum):
+    """What `export` writes."""
+
+    MD = "md"
+    CSV = "csv"
+    JSON = "json"
+    LOCALMAXXING = "localmaxxing"
+
+
+@app.command()
+def show(
+    run: Annotated[
+        str | None, typer.Argument(help="A run's id, the beginning of one, or `last`; none: all runs.")
+    ] = None,
+    layout: LayoutName = None,
+    metric: MetricName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a run: its tables with intervals, what can be claimed, and what is still to be measured.
+
+    \b
+    Examples:
+      sparkdash bench show                   all runs, the newest first
+      sparkdash bench show last
+      sparkdash bench show last --metric e2e
+      sparkdash bench show 20261121-200000-seeds --json
+    """
+    if run is None:
+        _list(as_json)
+        return
+    report = _report(run)
+    if as_json:
+        emit(report)
+        return
+    from sparkdash.bench.report.page import page
+    from sparkdash.bench.report.terminal import show as draw
+
+    draw(page(report, _layout(report, layout, metric), _shelf(), bounds=True), _console())
+
+
+@app.command()
+def diff(
+    old: RunName,
+    new: Annotated[str, typer.Argument(help="The run that is compared with it.", metavar="RUN")],
+    metric: Annotated[
+        str, typer.Option("--metric", help="decode, e2e, prefill, ttft, visible or aggregate.")
+    ] = "decode",
+    as_json: AsJson = False,
+) -> None:
+    """Set two runs side by side: what of them may be compared, and the figures of the profiles that both have.
+
+    Two runs are no experiment: launches of one day are compared with launches of another. So differences are shown and
+    none is claimed; `sparkdash ab` measures one. What would lie (another suite, thinking flag, temperature, tokenizer,
+    simulated beside real) is refused.
+
+    \b
+    Examples:
+      sparkdash bench diff 20261120 20261121
+      sparkdash bench diff 20261120 last --metric e2e
+    """
+    from sparkdash.bench.report.difference import difference, page
+
+    found = difference(_report(old), _report(new), _metric(metric))
+    if as_json:
+        emit(found)
+    else:
+        from sparkdash.bench.report.terminal import show as draw
+
+        draw(page(found), _console())
+    if found.refused:
+        raise typer.Exit(1)
+
+
+@app.command()
+def export(
+    run: RunName,
+    form: Annotated[Format, typer.Option("--format", "-f", help="What to write.")] = Format.MD,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file; none: stdout.")] = None,
+    layout: LayoutName = None,
+    metric: MetricName = None,
+    arm: Annotated[str | None, typer.Option("--arm", help="localmaxxing: which arm; else the baseline.")] = None,
+) -> None:
+    """Write a run as Markdown, CSV (llama-benchy's columns), JSON, or a localmaxxing submission.
+
+    \b
+    Examples:
+      sparkdash bench export last -o report.md
+      sparkdash bench export last --layout qwen3-coder -o matrix.md
+      sparkdash bench export last --format csv | column -ts,
+    """
+    text = _rendered(run, form, layout, metric, arm)
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    from sparkdash.errors import HostError
+
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise HostError(f"{output} cannot be written: {error.strerror}.", code="report_unwritable") from error
+    tell(f"wrote {output}")
+
+
+def _rendered(run: str, form: Format, layout: str | None, metric: str | None, arm: str | None) -> str:
+    from sparkdash.bench import folder
+    from sparkdash.bench.report import llama_benchy, localmaxxing, markdown
+    from sparkdash.bench.report.assemble import report as assembled
+
+    results = folder.read(folder.find(run))
+    if form is Format.CSV:
+        return llama_benchy.render(results)
+    report = assembled(results)
+    if form is Format.JSON:
+        return report.model_dump_json(indent=2) + "\n"
+    if form is Format.LOCALMAXXING:
+        from pydantic_core import to_json
+
+        payload = localmaxxing.payload(report, arm)
+        if missing := localmaxxing.lacking(payload):
+            tell(f"To be filled in before it is sent: {', '.join(missing)}.")
+        return to_json(payload, indent=2).decode() + "\n"
+    return markdown.render(_page(report, layout, metric))
+
+
+def _list(as_json: bool) -> None:
+    from sparkdash.bench import folder
+
+    runs = [folder.read_run(place) for place in folder.runs()]
+    if as_json:
+        emit(runs)
+        return
+    if not runs:
+        typer.echo("Nothing was measured yet; `sparkdash ab A B` measures two profiles against each other.")
+        return
+    head = ("run", "suite", "mode", "arms", "state")
+    rows = [
+        (
+            one.id,
+            f"{one.suite} {one.suite_version}",
+            one.mode.value,
+            ", ".join(arm.name for arm in one.arms[:3])
+            + (f" and {len(one.arms) - 3} more" if len(one.arms) > 3 else ""),
+            ("whole" if one.ended_at else "has gaps") + (", SIMULATED" if one.simulated else ""),
+        )
+        for one in runs
+    ]
+    typer.echo("\n".join(table(head, rows, "<<<<<")))
+
+
+def _report(run: str) -> Report:
+    from sparkdash.bench import folder
+    from sparkdash.bench.report.assemble import report
+
+    return report(folder.read(folder.find(run)))
+
+
+def _page(report: Report, layout: str | None, metric: str | None) -> Page:
+    from sparkdash.bench.report.page import page
+
+    return page(report, _layout(report, layout, metric), _shelf())
+
+
+def _layout(report: Report, name: str | None, metric: str | None) -> Layout:
+    from sparkdash.bench.report.layout import derived
+    from sparkdash.bench.report.layouts import load
+
+    layout = derived(report) if name is None else load(name)
+    return layout if metric is None else layout.model_copy(update={"metric": _metric(metric).value})
+
+
+def _metric(name: str) -> Metric:
+    from sparkdash.bench.metrics import Metric
+    from sparkdash.errors import AdmissionError
+
+    try:
+        return Metric(name)
+    except ValueError:
+        raise AdmissionError(
+            f"There is no figure {name}.", code="metric_not_found", hint=f"There are {', '.join(Metric)}."
+        ) from None
+
+
+def _shelf() -> Shelf:
+    from sparkdash.bench.report.page import Shelf
+    from sparkdash.cli.local import catalog
+
+    profiles = catalog().profiles.values()
+    return Shelf(
+        cannot_run={one.name: one.cannot_run for one in profiles if one.cannot_run},
+        published={one.name: one.published for one in profiles if one.published},
+    )
+
+
+def _console() -> Console:
+    import sys
+
+    from rich.console import Console
+
+    return Console(width=width(), no_color=not colours(sys.stdout), highlight=False)

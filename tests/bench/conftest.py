@@ -1,0 +1,201 @@
+"""Rehearsed results: a run whose every figure is given, labelled simulated. Nothing in them was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkdash.bench import folder
+from sparkdash.bench.maths import question
+from sparkdash.bench.results import (
+    Arm,
+    Cell,
+    CellKey,
+    Host,
+    Kind,
+    Launch,
+    Mode,
+    PlannedCell,
+    Provenance,
+    Results,
+    Run,
+    Sample,
+    Slot,
+    gather,
+)
+
+AT = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)
+MATH = CellKey(suite="seeds", context=0, output=512, kind=Kind.MATH)
+SEED = 42
+
+
+def key(context: int, output: int, **changes: Any) -> CellKey:
+    """A cell of the seeds' suite."""
+    return CellKey(suite="seeds", context=context, output=output, **changes)
+
+
+@dataclass
+class Rehearsal:
+    """What each arm should show: end-to-end rate by cell, right answers of 50, speculation, launches."""
+
+    arms: Sequence[Arm]
+    rates: Mapping[str, Mapping[CellKey, float]]
+    maths: Mapping[str, int] = field(default_factory=dict)
+    provenance: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    drafts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Of 100 verify steps, accepted tokens by position."""
+    mode: Mode = Mode.STANDARD
+    reps: int = 2
+    voids: Mapping[tuple[str, CellKey], str] = field(default_factory=dict)
+    wobble: float = 0.0
+    """Relative, alternating from request to request."""
+    visible: float | None = None
+    """Share of tokens outside the reasoning."""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    def results(self) -> Results:
+        """The run and its records, read."""
+        return gather(*self.records())
+
+    def write(self, root: Path) -> Path:
+        """The run's folder, as the runner leaves it."""
+        run, records = self.records()
+        place = folder.create(run, root)
+        with folder.Journal(place) as journal:
+            for record in records:
+                journal.append(record)
+        return place
+
+    def records(self) -> tuple[Run, list[Launch | Sample | Cell]]:
+        """The run, and its records in the order of writing."""
+        able = [arm.name for arm in self.arms if arm.impossible is None]
+        keys = list(dict.fromkeys(one for rates in self.rates.values() for one in rates))
+        keys += [one for _, one in self.voids if one not in keys]
+        passes = [able] if self.mode is Mode.SCREEN else [able, able[::-1]]
+        order = [Slot(arm=arm, block=block) for block, one in enumerate(passes) for arm in one]
+        cells = [PlannedCell(key=one, reps=self.reps) for one in keys]
+        if self.maths:
+            cells.append(PlannedCell(key=MATH, reps=50, launches=tuple(range(len(able)))))
+        run = Run.model_validate(
+            {
+                "id": "20261121-200000-seeds",
+                "suite": "seeds",
+                "suite_version": "1",
+                "suite_hash": "5eed" * 16,
+                "arms": tuple(self.arms),
+                "baseline": self.arms[0].name,
+                "mode": self.mode,
+                "seed": SEED,
+                "created_at": AT,
+                "order": tuple(order),
+                "cells": tuple(cells),
+                "host": Host(name="rehearsal"),
+                "simulated": True,
+                **self.changes,
+            }
+        )
+        records: list[Launch | Sample | Cell] = []
+        for index, slot in enumerate(order):
+            records += self._launch(index, slot, cells)
+        return run, records
+
+    def _launch(self, index: int, slot: Slot, cells: Sequence[PlannedCell]) -> list[Launch | Sample | Cell]:
+        told = {"engine": "sim", "startup_s": 60.0, **self.provenance.get(slot.arm, {})}
+        found: list[Launch | Sample | Cell] = [
+            Launch(
+                arm=slot.arm, index=index, block=slot.block, started_at=AT, provenance=Provenance.model_validate(told)
+            )
+        ]
+        for cell in cells:
+            if cell.launches is not None and index not in cell.launches:
+                continue
+            samples = self._samples(index, slot.arm, cell)
+            void = self.voids.get((slot.arm, cell.key))
+            if not samples and void is None:
+                continue
+            found += samples
+            at = self.drafts.get(slot.arm, ())
+            found.append(
+                Cell(
+                    key=cell.key,
+                    arm=slot.arm,
+                    launch=index,
+                    started_at=AT,
+                    ended_at=AT + timedelta(seconds=10),
+                    drafts=100 if at else None,
+                    draft_tokens=100 * len(at) if at else None,
+                    accepted_tokens=sum(at) if at else None,
+                    accepted_at=at,
+                    void=void,
+                )
+            )
+        return found
+
+    def _samples(self, index: int, arm: str, cell: PlannedCell) -> list[Sample]:
+        if cell.key.kind is Kind.MATH:
+            right = self.maths.get(arm)
+            return [] if right is None else [self._answer(index, arm, number, right) for number in range(cell.reps)]
+        rate = self.rates.get(arm, {}).get(cell.key)
+        if rate is None:
+            return []
+        return [
+            self._speed(index, arm, cell.key, rep, stream, rate * (1 + self.wobble * (-1) ** (rep + index)))
+            for rep in range(cell.reps)
+            for stream in range(cell.key.concurrency)
+        ]
+
+    def _speed(self, index: int, arm: str, cell: CellKey, rep: int, stream: int, rate: float) -> Sample:
+        """n / e2e is the rate; a tenth of the time passes before the first token."""
+        whole = int(cell.output / rate * 1e9)
+        return Sample(
+            cell=cell,
+            arm=arm,
+            launch=index,
+            rep=rep,
+            stream=stream,
+            prompt_id=f"{cell.context}.{cell.output}.{rep}.{stream}",
+            t0_ns=0,
+            response_ns=whole // 10,
+            token_ns=whole // 10,
+            visible_ns=whole // 10,
+            last_ns=whole,
+            n=cell.output,
+            visible=cell.output if self.visible is None else int(cell.output * self.visible),
+            prompt_tokens=cell.context + 20,
+            cached_tokens=0,
+            finish_reason="length",
+        )
+
+    @staticmethod
+    def _answer(index: int, arm: str, number: int, right: int) -> Sample:
+        answer = question(SEED, number).answer + (0 if number < right else 1)
+        return Sample(
+            cell=MATH,
+            arm=arm,
+            launch=index,
+            rep=number,
+            prompt_id=f"math {number}",
+            t0_ns=0,
+            token_ns=1,
+            last_ns=1_000_000_000,
+            n=20,
+            finish_reason="stop",
+            text=f"ANSWER: {answer}",
+        )
+
+
+@pytest.fixture
+def rehearse() -> Callable[..., Results]:
+    """Results of a rehearsal: `rehearse(arms=…, rates=…)`."""
+    return lambda **given: Rehearsal(**given).results()
+
+
+@pytest.fixture
+def recorded() -> Callable[..., Path]:
+    """The same as a folder: `recorded(root, arms=…, rates=…)`."""
+    return lambda root, **given: Rehearsal(**given).write(root)

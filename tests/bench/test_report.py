@@ -1,0 +1,288 @@
+"""What a report shows: figures with verdicts, blanks with what would fill them, and which comparisons it refuses."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from sparkdash.bench.metrics import Metric
+from sparkdash.bench.report import llama_benchy, localmaxxing
+from sparkdash.bench.report.assemble import report
+from sparkdash.bench.report.difference import difference
+from sparkdash.bench.report.difference import page as side_by_side
+from sparkdash.bench.report.guard import between
+from sparkdash.bench.report.layouts import load, shipped
+from sparkdash.bench.report.markdown import render
+from sparkdash.bench.report.page import Shelf, page
+from sparkdash.bench.report.report import Report
+from sparkdash.bench.report.terminal import show
+from sparkdash.bench.results import Arm, CellKey, Host, Mode, Results
+from sparkdash.bench.verdict import Claim
+from sparkdash.domain.profile import Published
+from sparkdash.errors import AdmissionError
+
+SCHEMA = Path(__file__).parent / "published" / "report.schema.json"
+Rehearse = Callable[..., Results]
+
+
+def key(context: int, output: int, **changes: Any) -> CellKey:
+    return CellKey(suite="seeds", context=context, output=output, **changes)
+
+
+GRID = {key(context, output): 60.0 for context in (0, 2048) for output in (32, 150, 400)}
+LONG = key(0, 400)
+PLAIN, EAGLE, MTP = (
+    Arm(name="plain", profile="coder"),
+    Arm(name="plain-eagle", profile="coder/eagle"),
+    Arm(name="mtp", profile="coder/mtp", impossible="no MTP head"),
+)
+
+
+def faster(factor: float) -> dict[CellKey, float]:
+    return {one: rate * factor for one, rate in GRID.items()}
+
+
+def told(results: Results, **given: Any) -> str:
+    return render(page(report(results), **given))
+
+
+def test_a_difference_is_claimed_in_its_cell_and_overall(rehearse: Rehearse) -> None:
+    """Four per cent with hardly any noise: the words, the bounds, the mean over all cells."""
+    found = report(rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": faster(1.04)}, wobble=0.001))
+    figure = found.figure(Metric.DECODE, "plain-eagle", LONG)
+    assert figure is not None
+    assert figure.verdict.claim is Claim.FASTER
+    assert figure.verdict.delta == pytest.approx(0.04, abs=0.002)
+    (total,) = found.overall
+    assert total.cells == len(GRID)
+
+
+def test_what_cannot_be_claimed_stands_in_brackets(rehearse: Rehearse) -> None:
+    """One launch of each arm is a hint, whatever it shows."""
+    arms, rates = [PLAIN, EAGLE], {"plain": GRID, "plain-eagle": faster(1.2)}
+    screened = told(rehearse(arms=arms, rates=rates, mode=Mode.SCREEN))
+    assert "(+20.0%)" in screened
+    assert "In brackets: a difference that these measurements cannot claim." in screened
+    assert "screen only: looks like +20.0 %" in screened
+
+
+def test_blank_cells_stay_and_say_what_fills_them(rehearse: Rehearse) -> None:
+    """Ten seconds a cell and a minute to start, by this run's own pace: two launches lack one cell."""
+    half = {one: rate for one, rate in GRID.items() if one != LONG}
+    out = told(rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": half}))
+    assert "| ctx=0   | 64.6  | 66.2   |      |" in out.split("### plain-eagle")[1]
+    assert "Missing 1 of 6 cells, about 2m20s: `sparkdash bench resume 20261121-200000-seeds`" in out
+
+
+def test_arms_of_a_layout_that_were_never_measured_say_how_to(rehearse: Rehearse) -> None:
+    """The run has one of the sixteen; a profile that cannot run says so instead."""
+    plain = Arm(name="turbo", profile="qwen3-coder-30b-nvfp4")
+    shelf = Shelf(cannot_run={"qwen3-coder-30b-nvfp4/turbo2-mtp-1": "no MTP head"})
+    out = told(rehearse(arms=[plain], rates={"turbo": GRID}), layout=load("qwen3-coder"), shelf=shelf)
+    assert (
+        "Missing 6 of 6 cells, time not known yet: `sparkdash bench qwen3-coder-30b-nvfp4/turbo2 --suite seeds`" in out
+    )
+    assert "¹ cannot run: no MTP head" in out.split("### turbo2 Dual-Arch +MTP NST=1")[1].split("###")[0]
+
+
+def test_a_void_cell_says_why(rehearse: Rehearse) -> None:
+    """It is not blank: it was measured, and does not count."""
+    void = "clock fell to 820 MHz"
+    out = told(rehearse(arms=[PLAIN], rates={"plain": GRID}, voids={("plain", LONG): void}))
+    assert f"¹ void: {void}" in out
+
+
+def test_the_batch_table(rehearse: Rehearse) -> None:
+    """As published: per request and all together, serial and concurrent."""
+    rates = {key(512, 256): 17.0, key(512, 256, concurrency=2): 12.0, key(512, 256, concurrency=4): 9.0}
+    out = told(rehearse(arms=[PLAIN], rates={"plain": rates}), layout=None)
+    table = out.split("| Batch |")[1].splitlines()
+    assert table[0] == " Avg completion tokens | tok/s per request | Aggregate tok/s |"
+    assert [row.split("|")[1:3] for row in table[2:5]] == [
+        [" 1 (serial) ", " 256 "],
+        [" 2 (concurrent) ", " 256 "],
+        [" 4 (concurrent) ", " 256 "],
+    ]
+    assert [row.split("|")[4].strip() for row in table[3:5]] == ["24.0", "36.0"]
+
+
+def test_reasoning_makes_two_figures_of_one_stream(rehearse: Rehearse) -> None:
+    """40 % of the tokens are hidden."""
+    out = told(rehearse(arms=[PLAIN], rates={"plain": GRID}, visible=0.6))
+    assert "| Generation throughput (with reasoning overhead) | 36.0 tok/s |" in out
+    assert "| Pure decode (no reasoning) | 66.5 tok/s |" in out
+
+
+def test_the_recipe_table(rehearse: Rehearse) -> None:
+    """Steps over the baseline, with their images."""
+    results = rehearse(
+        arms=[PLAIN, EAGLE, MTP],
+        rates={"plain": GRID, "plain-eagle": faster(1.5)},
+        provenance={"plain": {"image": "step:0"}, "plain-eagle": {"image": "step:1", "speculation": "eagle3 x 1"}},
+    )
+    rows = told(results).split("## Recipe (ctx=0 long)")[1].splitlines()[2:7]
+    assert rows == [
+        "| Build | tok/s | Gain | Image |",
+        "|-------|-------|------|-------|",
+        "| plain | 66.5 | — | step:0 |",
+        "| plain-eagle | 99.8 | +50.0% | step:1 |",
+        "| mtp | -¹ | -¹ | — |",
+    ]
+
+
+def test_speculation_is_taken_apart(rehearse: Rehearse) -> None:
+    """Steps a second are told beside the acceptance length."""
+    out = told(
+        rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": GRID}, drafts={"plain-eagle": (62, 31)})
+    )
+    assert "| ctx=0 long | 1.93 | 0.62 0.31 | 34.5 |" in " ".join(out.split("## What speculation did")[1].split())
+
+
+def test_published_figures_stand_beside_like_ones(rehearse: Rehearse) -> None:
+    """End to end beside end to end; a rate of which nobody said what it was is left out."""
+    published = {
+        "coder": (
+            Published(workload="ctx 0, long", source="a page", e2e_tok_s=50.0),
+            Published(workload="ctx 0, long", source="a page", tok_s=99.0),
+        )
+    }
+    out = told(rehearse(arms=[PLAIN], rates={"plain": GRID}), shelf=Shelf(published=published))
+    assert "| ctx=0 long | e2e    | 50.0      | 60.0 | +20.0%     | a page |" in out
+    assert "99.0" not in out
+
+
+@pytest.mark.parametrize(
+    ("field", "here", "there", "words"),
+    [
+        ("thinking", True, False, "The thinking flag differs: on in plain-eagle, off in plain."),
+        ("temperature", 0.0, 1.0, "The temperature differs: 0.0 in plain-eagle, 1.0 in plain."),
+        ("tokenizer_sha256", "aa", "bb", "The tokenizer differs: aa in plain-eagle, bb in plain."),
+        ("engine", "sim", "vllm", "Simulated or real differs: on in plain-eagle, off in plain."),
+    ],
+)
+def test_what_would_lie_is_refused(rehearse: Rehearse, field: str, here: Any, there: Any, words: str) -> None:
+    """The figures stand, no difference between them is told, and the page says why."""
+    results = rehearse(
+        arms=[PLAIN, EAGLE],
+        rates={"plain": GRID, "plain-eagle": faster(1.1)},
+        provenance={"plain": {field: there}, "plain-eagle": {field: here}},
+    )
+    found = report(results)
+    assert [flag.text for flag in found.flags if flag.refuses] == [words]
+    figure = found.figure(Metric.DECODE, "plain-eagle", LONG)
+    assert figure is not None
+    assert figure.median == pytest.approx(73.2, abs=0.1)
+    assert figure.verdict.claim is Claim.VOID
+    out = told(results)
+    assert words in out
+    assert "+10" not in out
+
+
+def test_another_driver_is_told_and_compared(rehearse: Rehearse) -> None:
+    """It may be the very thing that is compared."""
+    results = rehearse(
+        arms=[PLAIN, EAGLE],
+        rates={"plain": GRID, "plain-eagle": faster(1.1)},
+        provenance={"plain": {"driver": "580.1"}, "plain-eagle": {"driver": "590.2"}},
+    )
+    out = told(results)
+    assert "Mind (plain-eagle): The driver differs: 590.2 in plain-eagle, 580.1 in plain." in out
+    assert "+10.0%" in out
+
+
+def test_another_suite_is_never_compared(rehearse: Rehearse) -> None:
+    """The hash decides, not the name."""
+    one = report(rehearse(arms=[PLAIN], rates={"plain": GRID}))
+    other = report(rehearse(arms=[PLAIN], rates={"plain": faster(2)}, changes={"suite_hash": "beef" * 16}))
+    found = difference(one, other)
+    assert found.refused
+    assert all(pair.change is None for pair in found.pairs)
+    assert "Refused: The suites differ: seeds 1 (beefbeef) and seeds 1 (5eed5eed)." in render(side_by_side(found))
+
+
+def test_simulated_beside_real_is_refused_and_another_box_is_told(rehearse: Rehearse) -> None:
+    """Between two runs as within one."""
+    one = report(rehearse(arms=[PLAIN], rates={"plain": GRID}))
+    real = report(
+        rehearse(arms=[PLAIN], rates={"plain": GRID}, changes={"simulated": False, "host": Host(name="spark")})
+    )
+    flags = between(real, one)
+    assert [flag.text for flag in flags if flag.refuses] == ["One run is simulated and the other is real."]
+    assert "Other boxes: spark and rehearsal." in [flag.text for flag in flags]
+
+
+def test_two_runs_show_a_change_and_claim_none(rehearse: Rehearse) -> None:
+    """Of the profiles that both have."""
+    one = report(rehearse(arms=[PLAIN], rates={"plain": GRID}))
+    other = report(rehearse(arms=[PLAIN, EAGLE], rates={"plain": faster(1.1), "plain-eagle": GRID}))
+    found = difference(one, other)
+    assert {pair.profile for pair in found.pairs} == {"coder"}
+    assert [round(pair.change or 0, 3) for pair in found.pairs] == [0.1] * len(GRID)
+    out = render(side_by_side(found))
+    assert "faster" not in out
+    assert "+10.0%" in out
+
+
+def test_the_csv_has_the_columns_of_llama_benchy(rehearse: Rehearse) -> None:
+    """Header and names of tests are its own (0.4.0); simulated figures say so in the model's name."""
+    rates = {key(2048, 32): 60.0, key(2048, 32, concurrency=4): 30.0}
+    text = llama_benchy.render(rehearse(arms=[PLAIN], rates={"plain": rates}))
+    assert text.splitlines()[0] == (
+        "model,test_name,t_s_mean,t_s_std,t_s_req_mean,t_s_req_std,peak_ts_mean,peak_ts_std,peak_ts_req_mean,"
+        "peak_ts_req_std,ttfr_mean,ttfr_std,est_ppt_mean,est_ppt_std,e2e_ttft_mean,e2e_ttft_std"
+    )
+    rows = {row["test_name"]: row for row in csv.DictReader(io.StringIO(text))}
+    assert list(rows) == ["pp2048 (c1)", "tg32 @ d2048 (c1)", "pp2048 (c4)", "tg32 @ d2048 (c4)"]
+    assert rows["tg32 @ d2048 (c4)"]["t_s_mean"].startswith("120.")
+    assert float(rows["tg32 @ d2048 (c1)"]["t_s_mean"]) == pytest.approx(31 / (0.9 * 32 / 60))
+    assert rows["tg32 @ d2048 (c1)"]["peak_ts_mean"] == ""
+    assert {row["model"] for row in rows.values()} == {"plain (simulated)"}
+
+
+def test_the_json_form_is_stable(rehearse: Rehearse) -> None:
+    """Its schema is the published one, and it reads back to the same value."""
+    found = report(rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": GRID}))
+    assert json.loads(SCHEMA.read_text()) == Report.model_json_schema()
+    assert Report.model_validate_json(found.model_dump_json()) == found
+
+
+def test_a_submission_names_what_it_lacks_and_is_never_simulated(rehearse: Rehearse) -> None:
+    """A simulated figure goes nowhere."""
+    given: dict[str, Any] = {"arms": [PLAIN], "rates": {"plain": GRID}}
+    with pytest.raises(AdmissionError, match="simulated"):
+        localmaxxing.payload(report(rehearse(**given)))
+    real = rehearse(
+        **given,
+        provenance={"plain": {"engine": "vllm", "model": "org/coder", "speculation": "mtp x 2"}},
+        changes={"simulated": False, "host": Host(gpu="NVIDIA GB10")},
+    )
+    found = localmaxxing.payload(report(real))
+    assert localmaxxing.lacking(found) == ("quantization",)
+    assert found["hfId"] == "org/coder"
+    assert found["outputTokens"] == 150
+    assert found["engineFlags"]["specNumTokens"] == 2
+
+
+def test_the_terminal_shows_the_same_page_in_eighty_columns(rehearse: Rehearse) -> None:
+    """Matrix rows stay on one line, with their bounds."""
+    console = Console(width=80, record=True, file=io.StringIO())
+    show(page(report(rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": GRID})), bounds=True), console)
+    lines = console.export_text().splitlines()
+    assert any(line.startswith("ctx=2K") and "66.5 [66.5, 66.5]" in line for line in lines)
+    assert max(map(len, lines)) <= 80
+
+
+def test_an_unknown_layout_names_those_there_are() -> None:
+    """And a file of another shape says where it is wrong."""
+    assert "qwen3-coder" in shipped()
+    with pytest.raises(AdmissionError) as caught:
+        load("nothing-like-it")
+    assert caught.value.hint is not None
+    assert "qwen3-coder" in caught.value.hint
