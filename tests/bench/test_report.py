@@ -246,10 +246,19 @@ def test_the_csv_has_the_columns_of_llama_benchy(rehearse: Rehearse) -> None:
     assert {row["model"] for row in rows.values()} == {"plain (simulated)"}
 
 
+def shape(schema: Any) -> Any:
+    """A JSON schema without its prose."""
+    if isinstance(schema, dict):
+        return {
+            name: shape(one) for name, one in schema.items() if not (name == "description" and isinstance(one, str))
+        }
+    return [shape(one) for one in schema] if isinstance(schema, list) else schema
+
+
 def test_the_json_form_is_stable(rehearse: Rehearse) -> None:
-    """Its schema is the published one, and it reads back to the same value."""
+    """Its schema is the published one, and it reads back to the same value. A change is written down there on purpose."""
     found = report(rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": GRID}))
-    assert json.loads(SCHEMA.read_text()) == Report.model_json_schema()
+    assert json.loads(SCHEMA.read_text()) == shape(Report.model_json_schema())
     assert Report.model_validate_json(found.model_dump_json()) == found
 
 
