@@ -1,0 +1,121 @@
+"""What must hold for any figures, any text and any place at which the power goes."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from sparkdash.bench import folder
+from sparkdash.bench.compare import fit
+from sparkdash.bench.maths import score
+from sparkdash.bench.results import Arm, Cell, CellKey, Launch, Mode, PlannedCell, Run, Sample, Slot
+from sparkdash.bench.stats import Paired, bootstrap_median, holm_levels, mcnemar, paired_difference
+from sparkdash.bench.verdict import judge
+
+FIGURE = st.floats(0.01, 1e4)
+CELL = st.fixed_dictionaries(
+    {
+        arm: st.dictionaries(
+            st.sampled_from(places), st.dictionaries(st.sampled_from("pqr"), FIGURE, min_size=1), min_size=2
+        )
+        for arm, places in (("A", (0, 3, 5, 6)), ("B", (1, 2, 4, 7)))
+    }
+)
+
+
+@given(CELL, st.floats(0.1, 10))
+@settings(max_examples=80, deadline=None)
+def test_comparisons_mirror_and_scale(cell: dict[str, dict[int, dict[str, float]]], factor: float) -> None:
+    """B over A is one over A over B, with the same doubt; a factor on one arm moves the ratio by it, and nothing else."""
+    found = fit(cell)
+    there, back = found.contrast("B", "A"), found.contrast("A", "B")
+    assert there is not None
+    assert back is not None
+    assert there.log_ratio == pytest.approx(-back.log_ratio, abs=1e-9)
+    assert (there.se, there.df) == pytest.approx((back.se, back.df))
+    times = {**cell, "B": {at: {one: value * factor for one, value in ones.items()} for at, ones in cell["B"].items()}}
+    moved = fit(times).contrast("B", "A")
+    assert moved is not None
+    shared = {one for ones in cell["A"].values() for one in ones} & {one for ones in cell["B"].values() for one in ones}
+    assume(shared)
+    assert moved.log_ratio == pytest.approx(there.log_ratio + math.log(factor), abs=1e-6)
+    (verdict,) = judge([there])
+    assert verdict.text
+    assert math.isfinite(verdict.delta or 0.0)
+
+
+@given(st.lists(st.floats(0, 1), max_size=12))
+def test_holm_is_between_bonferroni_and_none(p_values: list[float]) -> None:
+    """Levels never exceed 5 % and never fall below its share; a smaller p is rejected wherever a larger one is."""
+    levels = holm_levels(p_values)
+    assert all(0.05 / len(p_values) <= level <= 0.05 for level in levels)
+    rejected = [p for p, level in zip(p_values, levels, strict=True) if p <= level]
+    kept = [p for p, level in zip(p_values, levels, strict=True) if p > level]
+    assert not rejected or not kept or max(rejected) <= min(kept)
+
+
+@given(st.lists(st.floats(0.1, 1e6), min_size=8, max_size=40))
+def test_a_bootstrap_interval_lies_among_the_values(values: list[float]) -> None:
+    low, high = bootstrap_median(values)
+    assert min(values) <= low <= high <= max(values)
+
+
+@given(*[st.integers(0, 60)] * 4)
+def test_paired_shares_stay_in_their_range(both: int, only_a: int, only_b: int, neither: int) -> None:
+    """The interval holds the difference and lies within -1..1; p is a probability."""
+    assume(both + only_a + only_b + neither)
+    pairs = Paired(both, only_a, only_b, neither)
+    low, high = paired_difference(pairs)
+    assert -1 - 1e-9 <= low <= pairs.difference <= high <= 1 + 1e-9
+    assert 0 < mcnemar(pairs) <= 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text() | st.text(alphabet="ANSWER: -,.0123456789*`$\n</think>"), st.integers(-1000, 100_000))
+def test_the_judge_takes_any_text(text: str, answer: int) -> None:
+    """It never fails, and a well-formed last line always counts."""
+    score(answer, text)
+    assert score(answer, f"{text}\nANSWER: {answer}") == "right"
+
+
+def test_the_power_may_go_at_any_byte(tmp_path: Path) -> None:
+    """Cut anywhere, the file is read without damage, loses at most its last record, and can be gone on with."""
+    at, key = datetime(2026, 11, 21, tzinfo=UTC), CellKey(suite="smoke", context=0, output=32)
+    run = Run(
+        id="x",
+        suite="smoke",
+        suite_version="1",
+        suite_hash="5eed",
+        arms=(Arm(name="plain", profile="a"),),
+        baseline="plain",
+        mode=Mode.SCREEN,
+        seed=42,
+        created_at=at,
+        order=(Slot(arm="plain", block=0),),
+        cells=(PlannedCell(key=key, reps=1),),
+    )
+    launch = Launch(arm="plain", index=0, block=0, started_at=at)
+    records = (
+        launch,
+        Sample(cell=key, arm="plain", launch=0, rep=0, prompt_id="p", t0_ns=0),
+        Cell(key=key, arm="plain", launch=0, started_at=at, ended_at=at),
+    )
+    place = folder.create(run, tmp_path)
+    with folder.Journal(place) as journal:
+        for record in records:
+            journal.append(record)
+    whole = (place / folder.RECORDS).read_bytes()
+    for cut in range(0, len(whole) + 1, 7):
+        (place / folder.RECORDS).write_bytes(whole[:cut])
+        kept = whole[:cut].count(b"\n")
+        results = folder.read(place)
+        assert results.damaged == ()
+        assert len(results.launches) + len(results.cells) == (kept > 0) + (kept > 2)
+        with folder.Journal(place) as journal:
+            journal.append(launch)
+        assert (len(folder.read(place).launches), folder.read(place).damaged) == (1 + (kept > 0), ())
