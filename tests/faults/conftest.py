@@ -23,14 +23,15 @@ from sparkdash import listen
 from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
 from sparkdash.domain.metric import Memory
-from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile
+from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Mount, Profile
 from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.domain.swap import SwapCause
 from sparkdash.engines.argv import container_name
 from sparkdash.gateway import app as gateway
 from sparkdash.host import leftovers, podman
+from sparkdash.host.box import BoxReader
 from sparkdash.host.podman import Podman
-from sparkdash.host.reader import GpuReading
+from sparkdash.host.reader import GpuReading, HostReader
 from sparkdash.settings import Settings
 from sparkdash.supervisor import Supervisor
 from sparkdash.units import GIB
@@ -188,8 +189,8 @@ def profile(name: str, animal: str = "", **facts: Any) -> Profile:
             "gpu": False,
             "models": {"target": ModelRef(hf="org/model")},
             "memory": need,
-            "command": (sys.executable, "-SEs", str(HERE / "engine.py")),
-            "env": {"FAKE_ENGINE": animal},
+            "command": (os.path.realpath(sys.executable), "-SEs", str(HERE / "engine.py")),
+            "env": {"FAKE_ENGINE": animal, "WHO": name},
             **facts,
         }
     )
@@ -210,7 +211,7 @@ def podman_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @asynccontextmanager
-async def opened(folder: Path, owner: str, *profiles: Profile) -> AsyncIterator[Box]:
+async def opened(folder: Path, owner: str, *profiles: Profile, reader: HostReader | None = None) -> AsyncIterator[Box]:
     """A supervisor that has adopted, behind a gateway on a real port, and somebody who asks for its health."""
     info = DaemonInfo(version="0", host="h", pid=1, started_at=0, runtime="podman", url="http://x/v1")
     bus = Bus(Snapshot(seq=0, at=0, daemon=info), time.time)
@@ -225,7 +226,7 @@ async def opened(folder: Path, owner: str, *profiles: Profile) -> AsyncIterator[
 
     async with Upstream() as upstream:
         supervisor = Supervisor(
-            catalog=catalog, runtime=Podman(), upstream=upstream, reader=RoomyBox(folder, *profiles), publish=bus.publish,
+            catalog=catalog, runtime=Podman(), upstream=upstream, reader=reader or RoomyBox(folder, *profiles), publish=bus.publish,
             settings=settings, owner=owner, clock=FastClock(),
         )  # fmt: skip
         deps = gateway.Deps(
@@ -264,3 +265,17 @@ def open_box(podman_folder: Path) -> Open:
 def make_profile() -> Callable[..., Profile]:
     """`make_profile(name, animal)`."""
     return profile
+
+
+@pytest.fixture
+def open_real_box(tmp_path: Path) -> Open:
+    """As `open_box`, on the real podman and the real memory."""
+    (tmp_path / "calls").touch()
+    return partial(opened, tmp_path, uuid4().hex[:12], reader=BoxReader())
+
+
+@pytest.fixture
+def make_real_profile(hostfs: Any) -> Callable[..., Profile]:
+    """`make_real_profile(name, animal)`: the tiny engine in a container; what it needs is not told."""
+    mounts = tuple(Mount(**mount) for mount in hostfs.mounts(HERE))
+    return partial(profile, image=hostfs.image, mounts=mounts, memory=MemoryNeed())

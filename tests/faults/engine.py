@@ -23,6 +23,7 @@ LAST_WORDS = {
     "no-words": "",
 }
 
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # as PID 1 of a container it would not hear it otherwise
 if ANIMAL == "wont-stop":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if ANIMAL == "forks-orphans" and not os.fork():

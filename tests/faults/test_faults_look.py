@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
+from sparkdash.domain.profile import MemoryNeed
+
 ALIVE_S = 2.0
 """Longest that /health may take here, on a machine that runs other tests; see tests/perf for the true figure."""
+
+SMALL = MemoryNeed(weights_gib=1, kv_gib=0, overhead_gib=0, source="test")
 
 LOOKS = [
     # verb that fails while the next daemon looks for what runs -> is `a` adopted, what is told
@@ -16,7 +20,6 @@ LOOKS = [
     ("ps", "125\nError: cannot connect", False, ["runtime_failed"]),
     ("ps", "127", False, ["runtime_failed"]),
     ("ps", "missing", False, ["runtime_missing"]),
-    ("ps", "silent", False, []),
     ("inspect", "hang", False, ["runtime_timeout"]),
     ("inspect", "garbage", False, ["runtime_failed"]),
     ("logs", "hang", True, []),
@@ -31,10 +34,10 @@ async def test_podman_fails_while_a_daemon_looks_for_engines(
     open_box: Any, make_profile: Callable[..., Any], verb: str, how: str, adopted: bool, told: list[str]
 ) -> None:
     """It serves all the same, says what it could not see, and a start replaces what it did not adopt."""
-    async with open_box(make_profile("a")) as box:
+    async with open_box(make_profile("a", memory=SMALL)) as box:
         assert await box.chat("a") == (200, {})
     box.fault(verb, how)
-    async with open_box(make_profile("a")) as box:
+    async with open_box(make_profile("a", memory=SMALL)) as box:
         assert (box.running() == ["a"]) is adopted
         assert box.notices() == told
         box.mend()
@@ -43,6 +46,22 @@ async def test_podman_fails_while_a_daemon_looks_for_engines(
         await box.supervisor.stop(None)
         assert box.left() == set()
     assert box.pulse.longest < ALIVE_S
+
+
+async def test_a_list_that_came_back_empty_costs_no_engine_its_processes(
+    open_box: Any, make_profile: Callable[..., Any]
+) -> None:
+    """Podman lost its output: nothing is adopted, nothing is taken for an orphan, and a start replaces what is there."""
+    small = make_profile("a", memory=SMALL)
+    async with open_box(small) as box:
+        assert await box.chat("a") == (200, {})
+    box.fault("ps", "silent")
+    async with open_box(small) as box:
+        assert (box.running(), box.notices()) == ([], [])
+        assert box.left() == {"sparkdash-a"}
+        assert await box.chat("a") == (200, {})
+        await box.supervisor.stop(None)
+        assert box.left() == set()
 
 
 @pytest.mark.parametrize("how", ["125", "garbage", "killed", "missing"])

@@ -1,0 +1,87 @@
+"""The zoo in real podman containers: each animal ends in its state with its message, and nothing of it is left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.container import LABEL_OWNER
+from sparkdash.host import leftovers
+from sparkdash.host.podman import Podman
+
+pytestmark = pytest.mark.podman
+
+
+async def left(box: Any) -> set[str]:
+    """Profiles of containers that are there, running or not, and marks of processes that live."""
+    here = await Podman().containers({LABEL_OWNER: box.owner})
+    return {info.name for info in here} | {m.partition("/")[2] for m in leftovers.of_owner(box.owner)}
+
+
+@pytest.mark.parametrize(
+    ("animal", "code", "words"),
+    [
+        ("out-of-memory", "out_of_memory", "Tried to allocate 20.00 GiB"),
+        ("never-ready", "no_progress", "made no progress"),
+        ("lies-about-health", "bad_answer", "its answer was empty"),
+        ("no-words", "engine_crash", "code 3"),
+    ],
+)
+async def test_a_container_that_does_not_come_up(
+    open_real_box: Any, make_real_profile: Callable[..., Any], animal: str, code: str, words: str
+) -> None:
+    """The client gets the reason, and neither container nor process stays."""
+    async with open_real_box(make_real_profile("faults-bad", animal)) as box:
+        status, error = await box.chat("faults-bad")
+        assert (status, error["code"]) == (503, code)
+        assert words in error["message"]
+        assert await left(box) == set()
+    assert box.pulse.longest < 2.0
+
+
+@pytest.mark.parametrize("animal", ["slow", "wont-stop", "forks-orphans"])
+async def test_a_container_that_serves_is_gone_for_the_next(
+    open_real_box: Any, make_real_profile: Callable[..., Any], animal: str
+) -> None:
+    """One that ignores SIGTERM, and one whose worker opened a session of its own: the next engine runs alone."""
+    async with open_real_box(make_real_profile("faults-a", animal), make_real_profile("faults-b")) as box:
+        assert await box.chat("faults-a") == (200, {})
+        assert await box.chat("faults-b") == (200, {})
+        assert await left(box) == {"sparkdash-faults-b"}
+        await box.supervisor.stop(None)
+        assert await left(box) == set()
+    assert box.pulse.longest < 2.0
+
+
+async def test_a_container_that_dies_while_it_serves(open_real_box: Any, make_real_profile: Callable[..., Any]) -> None:
+    """Told with its last words, and removed."""
+    async with open_real_box(make_real_profile("faults-a", "dies-at-first-request")) as box:
+        await box.use("faults-a")
+        async with asyncio.timeout(30):
+            await box.until(lambda: box.states() == {"faults-a": "failed"})
+        failure = box.bus.snapshot.engines["faults-a"].failure
+        assert (failure.code, "KeyError" in failure.message) == ("engine_crash", True)
+        assert await left(box) == set()
+
+
+async def test_containers_of_others_are_never_touched(
+    open_real_box: Any, make_real_profile: Callable[..., Any]
+) -> None:
+    """One that has the very name we need, and one of another daemon: both run on, and the start says whose the name is."""
+    async with open_real_box(make_real_profile("faults-a")) as theirs:
+        assert await theirs.chat("faults-a") == (200, {})
+        ours = open_real_box.func(
+            *open_real_box.args[:1], "another", make_real_profile("faults-a"), **open_real_box.keywords
+        )
+        async with ours as box:
+            status, error = await box.chat("faults-a")
+            assert (status, error["code"]) == (503, "name_taken")
+            assert "this sparkdash did not start it" in error["message"]
+            assert box.states() == {"faults-a": "failed"}
+        assert theirs.running() == ["faults-a"]
+        assert await theirs.chat("faults-a") == (200, {})
+        await theirs.supervisor.stop(None)
+        assert await left(theirs) == set()
