@@ -46,12 +46,14 @@ class Frames:
 
     def feed(self, chunk: bytes) -> bytes:
         """See Splice."""
+        if not self._rest and chunk.endswith(b"\n\n"):  # as nearly always
+            return self._spliced(chunk) if self._matters(chunk) else chunk
         data = self._rest + chunk if self._rest else chunk
         end = _after_blank_line(data)
         if len(data) - end > FRAME_LIMIT:
             end = len(data)
         self._rest = data[end:]
-        whole = data if end == len(data) else data[:end]
+        whole = data[:end]
         return self._spliced(whole) if self._matters(whole) else whole
 
     def end(self) -> bytes:

@@ -73,7 +73,8 @@ class Tap:
         self._on_first = on_first
         self._carry = b""
         self._tail: deque[bytes] = deque()
-        self._tail_size = 0
+        self._dropped = 0
+        """Bytes that the tail no longer has."""
         self._head = b""
         self.size = 0
         """Bytes so far."""
@@ -87,28 +88,30 @@ class Tap:
         if self.size < HEAD:
             self._head += chunk[: HEAD - self.size]
         self.size += len(chunk)
-        self._keep(chunk)
-        if self._stream:
-            self._time(chunk, now)
-
-    def _time(self, chunk: bytes, now: float) -> None:
-        text = self._carry + chunk if self._carry else chunk
-        self._carry = b"" if chunk.endswith(b"\n") else text[-CARRY:]
-        if self._bears_text(text):
-            self.last = now
-            if self.first is None:
-                self.first = now
-                if self._on_first is not None:
-                    self._on_first()
-
-    def _keep(self, chunk: bytes) -> None:
         self._tail.append(chunk)
-        self._tail_size += len(chunk)
-        while self._tail_size - len(self._tail[0]) >= TAIL:
-            self._tail_size -= len(self._tail.popleft())
+        if self.size - self._dropped > 4 * TAIL:
+            self._trim()
+        if self._stream:
+            text = self._carry + chunk if self._carry else chunk
+            self._carry = b"" if chunk.endswith(b"\n") else text[-CARRY:]
+            if self._bears_text(text):
+                self.last = now
+                if self.first is None:
+                    self._begins(now)
+
+    def _begins(self, now: float) -> None:
+        self.first = now
+        if self._on_first is not None:
+            self._on_first()
+
+    def _trim(self) -> None:
+        while self.size - self._dropped - len(self._tail[0]) >= TAIL:
+            self._dropped += len(self._tail.popleft())
 
     def tail(self) -> bytes:
         """At least the last 64 KiB, or all there was."""
+        if self._tail:
+            self._trim()
         return b"".join(self._tail)
 
     def usage(self) -> Usage:

@@ -1,0 +1,157 @@
+"""An engine and a load that cost as little as Python can, so that on a small box the relay is what is measured.
+
+Both are plain asyncio protocols that write bytes made beforehand and read no more of HTTP than they need. A body that
+says `"stream":true` gets a paced stream of chat frames; any other a small JSON at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import cast
+
+FRAME = (
+    b'data: {"id":"chatcmpl-b49c08ee139e9d37","object":"chat.completion.chunk","created":1795228867,"model":"alpha",'
+    b'"choices":[{"index":0,"delta":{"content":" quiet"},"logprobs":null,"finish_reason":null,"token_ids":null}]}'
+    b"                          \n\n"
+)
+"""240 bytes, as vLLM writes them."""
+DONE = b"data: [DONE]\n\n"
+ANSWER = json.dumps(
+    {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1795228867,
+        "model": "alpha",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "quiet " * 40}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 9, "completion_tokens": 40, "total_tokens": 49},
+    }
+).encode()
+STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+LAST = b"0\r\n\r\n"
+MESSAGES = [{"role": "user", "content": "x" * 2000}]
+
+
+def chunked(data: bytes) -> bytes:
+    """One HTTP chunk."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+class Engine(asyncio.Protocol):
+    """Paces `chunks` frames at `rate` a second. All streams take the same steps, as one engine decodes its whole batch."""
+
+    def __init__(self, chunks: int, rate: float) -> None:
+        self.chunks, self.gap = chunks, 1 / rate
+        self.buffer = b""
+        self.timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's is none by its class
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        self.buffer += data
+        head, blank, rest = self.buffer.partition(b"\r\n\r\n")
+        lower = head.lower()
+        size = int(lower.partition(b"content-length:")[2].split(b"\r\n")[0] or 0)
+        if b"transfer-encoding" in lower:  # a proxy that does not know the length
+            size = len(rest) if rest.endswith(LAST) else len(rest) + 1
+        if not blank or len(rest) < size:
+            return
+        self.buffer = rest[size:]
+        if b'"stream":true' in rest.replace(b": ", b":"):
+            self.transport.write(STREAM_HEAD + chunked(FRAME))
+            self.tick(1, (asyncio.get_running_loop().time() // self.gap + 1) * self.gap)
+        else:
+            head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(ANSWER)
+            self.transport.write(head + ANSWER)
+
+    def tick(self, sent: int, due: float) -> None:
+        if sent < self.chunks:
+            self.timer = asyncio.get_running_loop().call_at(due, self.say, sent, due)
+        else:
+            self.transport.write(chunked(DONE) + LAST)
+
+    def say(self, sent: int, due: float) -> None:
+        self.transport.write(chunked(FRAME))
+        self.tick(sent + 1, due + self.gap)
+
+
+class Client(asyncio.Protocol):
+    """One connection. `first` and `over` are of the answer to the request written last."""
+
+    def __init__(self, request: bytes, stream: bool) -> None:
+        self.request, self.stream = request, stream
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's is none by its class
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.over.done():
+            self.over.set_exception(ConnectionError("the relay hung up"))
+
+    def ask(self) -> asyncio.Future[float]:
+        """Send the request; the result is the seconds to the first byte of the body, known when its last has come."""
+        self.over: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        self.seen, self.needed, self.tail, self.first = 0, -1, b"", 0.0
+        self.begun = time.perf_counter()
+        self.transport.write(self.request)
+        return self.over
+
+    def data_received(self, data: bytes) -> None:
+        self.tail = (self.tail + data)[-4096:]
+        self.seen += len(data)
+        if not self.first and b"\r\n\r\n" in self.tail and not self.tail.endswith(b"\r\n\r\n"):
+            self.first = time.perf_counter() - self.begun
+            head, _, _ = self.tail.partition(b"\r\n\r\n")
+            if b" 200 " not in head[:16]:
+                self.over.set_exception(RuntimeError(self.tail.decode("latin-1")[:300]))
+                return
+            length = head.lower().partition(b"content-length:")[2].split(b"\r\n")[0]
+            self.needed = len(head) + 4 + int(length) if length else -1
+        done = self.seen >= self.needed if self.needed >= 0 else self.tail.endswith(LAST)
+        if self.first and done and not self.over.done():
+            self.over.set_result(self.first)
+
+
+def request(port: int, *, stream: bool) -> bytes:
+    """What every client sends."""
+    body = json.dumps({"model": "alpha", "stream": stream, "messages": MESSAGES}, separators=(",", ":")).encode()
+    return (
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Type: application/json\r\n"
+        b"Authorization: Bearer sk-local\r\nUser-Agent: perf/1\r\nContent-Length: %d\r\n\r\n" % (port, len(body))
+    ) + body
+
+
+async def connect(port: int, *, stream: bool) -> Client:
+    """A client that has not asked yet."""
+    loop = asyncio.get_running_loop()
+    _, client = await loop.create_connection(lambda: Client(request(port, stream=stream), stream), "127.0.0.1", port)
+    return client
+
+
+async def streams(port: int, number: int) -> list[float]:
+    """That many at once, each on a connection of its own; seconds to the first byte of each."""
+    clients = [await connect(port, stream=True) for _ in range(number)]
+    firsts = await asyncio.gather(*(client.ask() for client in clients))
+    for client in clients:
+        client.transport.close()
+    return list(firsts)
+
+
+async def unary(port: int, connections: int, total: int) -> float:
+    """Seconds for `total` requests over these connections, each asking again as soon as it is answered."""
+
+    async def one(client: Client) -> None:
+        for _ in range(total // connections):
+            await client.ask()
+        client.transport.close()
+
+    clients = [await connect(port, stream=False) for _ in range(connections)]
+    begun = time.perf_counter()
+    await asyncio.gather(*map(one, clients))
+    return time.perf_counter() - begun
