@@ -54,6 +54,12 @@ class Question(Frozen):
         return f"{self.text}\n\n{ASK}"
 
 
+def number_of(prompt_id: str) -> int | None:
+    """The number in a question's id; None for the id of anything else."""
+    found = re.fullmatch(r"math ([0-9]+)", prompt_id)
+    return int(found.group(1)) if found else None
+
+
 def questions(seed: int, count: int) -> Iterator[Question]:
     """The first `count` questions of a seed; every five hold one sum, two products and two stories."""
     return (question(seed, number) for number in range(count))

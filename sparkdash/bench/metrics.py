@@ -119,7 +119,10 @@ def decode_rates(results: Results, arm: str, key: CellKey) -> dict[int, float]:
 
 
 def acceptance_lengths(results: Results, arm: str, key: CellKey) -> dict[int, float]:
-    """Mean tokens per verify step by launch, from the engine's counters; 1 for an engine that is known not to speculate."""
+    """Mean tokens per verify step by launch, from the engine's counters; 1 for one of our own that does not speculate.
+
+    Of a server that is not ours nothing is known without counters.
+    """
     counted: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for cell in results.cells:
         if (
@@ -134,7 +137,7 @@ def acceptance_lengths(results: Results, arm: str, key: CellKey) -> dict[int, fl
     plain = {
         one.index: 1.0
         for one in results.launches
-        if one.arm == arm and one.provenance.engine is not None and one.provenance.speculation is None
+        if one.arm == arm and one.provenance.fingerprint is not None and one.provenance.speculation is None
     }
     return plain | lengths
 

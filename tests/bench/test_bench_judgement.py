@@ -82,7 +82,7 @@ def measured(run: Run, void: dict[tuple[str, CellKey], str] | None = None, lengt
     rng = random.Random(1)
     records: list[Launch | Sample | Cell] = []
     for place, slot in enumerate(run.order):
-        engine = Provenance(engine="sim", speculation="eagle3 x 1" if slot.arm == "eagle" else None)
+        engine = Provenance(fingerprint="f00d", speculation="eagle3 x 1" if slot.arm == "eagle" else None)
         records.append(Launch(arm=slot.arm, index=place, block=slot.block, started_at=AT, provenance=engine))
         level = rng.gauss(0, 0.002)
         for cell in run.cells:
@@ -161,6 +161,8 @@ def test_speculation_is_taken_apart() -> None:
     assert (1 + (parts[0] or 0)) * (1 + (parts[1] or 0)) == pytest.approx(1 + (parts[2] or 0))
     assert decompose(measured(a_run()), "plain", SHORT) is None
     assert decompose(gather(a_run(), []), "eagle", SHORT) is None
+    stranger = [one.model_copy(update={"provenance": Provenance(engine="vllm")}) for one in measured(a_run()).launches]
+    assert decompose(measured(a_run()).model_copy(update={"launches": tuple(stranger)}), "eagle", SHORT) is None
 
 
 def test_steps_per_second_show_the_engine_where_the_texts_hide_it() -> None:
@@ -170,7 +172,7 @@ def test_steps_per_second_show_the_engine_where_the_texts_hide_it() -> None:
     steps_s = {"plain": 65.0, "eagle": 65.0 * 0.95}
     records: list[Launch | Sample | Cell] = []
     for place, slot in enumerate(run.order):
-        engine = Provenance(engine="sim", speculation="eagle3 x 2" if slot.arm == "eagle" else None)
+        engine = Provenance(fingerprint="f00d", speculation="eagle3 x 2" if slot.arm == "eagle" else None)
         records.append(Launch(arm=slot.arm, index=place, block=slot.block, started_at=AT, provenance=engine))
         level = math.exp(rng.gauss(0, 0.002))
         rates = [steps_s[slot.arm] * level * length for length in lengths[slot.arm]]
