@@ -13,13 +13,13 @@ Rule 5: an offer (a fall back, a preload) evicts nobody.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import SparkdashError
 from sparkdash.supervisor import fairness, fit, refusals
 from sparkdash.supervisor.breaker import Breaker
-from sparkdash.supervisor.fairness import Pace, Patience
+from sparkdash.supervisor.fairness import Patience
+from sparkdash.supervisor.line import Line
 from sparkdash.supervisor.moves import (
     Adopted,
     Arrive,
@@ -27,14 +27,12 @@ from sparkdash.supervisor.moves import (
     Cancel,
     CancelSwap,
     CatalogRead,
-    Cut,
     Decline,
     DrainOver,
     Effect,
     EngineDied,
     Evict,
     Evicted,
-    Grant,
     Known,
     Leave,
     Move,
@@ -47,11 +45,10 @@ from sparkdash.supervisor.moves import (
     SwapFailed,
     Tick,
     Use,
-    Wait,
     WontStop,
 )
 from sparkdash.supervisor.offers import Offers
-from sparkdash.supervisor.records import USE, Change, Held, Records, Resident, Stage, Ticket
+from sparkdash.supervisor.records import USE, Change, Records, Resident, Stage, Ticket
 from sparkdash.supervisor.rooming import Rooming, Scales
 
 
@@ -62,25 +59,22 @@ class Scheduler:
         self.records = Records(dict(profiles))
         self.due: float | None = None
         """When a Tick is wanted, monotonic seconds: then time itself changes a decision."""
-        self._limit = queue_limit
-        self._patience = patience
         self._rooming = Rooming(self.records, scales)
+        self._line = Line(self.records, self._rooming, patience, queue_limit)
         self._now = 0.0
-        self._places: dict[str, int] = {}
         self.breaker = Breaker()
         self._offers = Offers()
-        self._pace = Pace()
 
     def handle(self, move: Move, now: float) -> list[Effect]:
         """Take note of the move, which came at `now` (monotonic seconds); what must be done."""
-        self._now = now
+        self._now = self._line.now = now
         return [
             *self._take(move),
             *self._call_off(),
-            *self._grant_hits(),
+            *self._line.grant_hits(),
             *self._begin(),
             *self._evict(),
-            *self._tell_places(),
+            *self._line.tell_places(),
         ]
 
     @property
@@ -102,7 +96,7 @@ class Scheduler:
             case Arrive():
                 return self._arrive(move)
             case Leave(id=id_):
-                return self._leave(id_)
+                self._line.leave(id_)
             case Use():
                 return self._use(move)
             case Preload(profiles=profiles):
@@ -145,7 +139,7 @@ class Scheduler:
         if profile is None:
             return [Refuse(move.id, refusals.no_engine())]
         ticket = Ticket(move.id, profile, follows=move.profile is None, batch=move.batch, since=self._now)
-        if error := self._barred(profile) or self._too_many(ticket):
+        if error := self._barred(profile) or self._line.too_many(ticket):
             return [Refuse(move.id, error)]
         self.records.queue[move.id] = ticket
         return []
@@ -155,30 +149,7 @@ class Scheduler:
         if self.records.runs(profile):
             return None
         choice = self._rooming.choice(profile, self._now, person=False)
-        return self._cannot_come(profile, choice) or self.breaker.refusal(profile, self._now)
-
-    def _too_many(self, ticket: Ticket) -> SparkdashError | None:
-        records, known = self.records, self.records.profiles.get(ticket.profile)
-        if known is not None and known.limit is not None:
-            here = [held.since for held in records.leases.values() if held.profile == ticket.profile]
-            if len(here) + records.waiting_for(ticket.profile) >= known.limit:
-                again = self._pace.free_in(ticket.profile, here, self._now)
-                return refusals.too_many(ticket.profile, known.limit, again)
-        if len(records.queue) >= self._limit and ticket not in self._hits([*records.queue.values(), ticket]):
-            return refusals.queue_full(self._limit)
-        return None
-
-    def _leave(self, id_: str) -> list[Effect]:
-        self.records.queue.pop(id_, None)
-        if held := self.records.leases.pop(id_, None):
-            self._pace.note(held.profile, self._now - held.since)
-            self._touch(held)
-        return []
-
-    def _touch(self, held: Held) -> None:
-        if resident := self.records.residents.get(held.profile):
-            resident.used_at = self._now
-            resident.talked_at = resident.talked_at if held.batch else self._now
+        return self._line.cannot_come(profile, choice) or self.breaker.refusal(profile, self._now)
 
     def _use(self, move: Use) -> list[Effect]:
         known = self.records.profiles.get(move.profile)
@@ -204,9 +175,8 @@ class Scheduler:
         records = self.records
         records.stops |= {name for name in records.residents if profile in (None, name)}
         self._offers.stopped(profile)
-        refused = self._refuse(
-            [t for t in records.queue.values() if profile in (None, t.profile)], refusals.stopped(profile)
-        )
+        waiting = [t for t in records.queue.values() if profile in (None, t.profile)]
+        refused = self._line.refuse(waiting, refusals.stopped(profile))
         swap = records.swap
         if swap is None or swap.target is None or profile not in (None, swap.target):
             return refused
@@ -218,7 +188,7 @@ class Scheduler:
         if swap is None or swap.stage is Stage.CANCELLING:
             return []
         waiting = [t for t in self.records.queue.values() if t.profile == swap.target]
-        return [*self._give_up(swap), *self._refuse(waiting, refusals.cancelled(swap.target))]
+        return [*self._give_up(swap), *self._line.refuse(waiting, refusals.cancelled(swap.target))]
 
     def _catalog(self, profiles: Mapping[str, Known]) -> list[Effect]:
         self.records.profiles = dict(profiles)
@@ -227,7 +197,7 @@ class Scheduler:
         for ticket in list(self.records.queue.values()):
             error = refusals.of(ticket.profile, profiles.get(ticket.profile))
             if error and not self.records.runs(ticket.profile):
-                effects += self._refuse([ticket], error)
+                effects += self._line.refuse([ticket], error)
         return effects
 
     def _settle_in(self, profile: str, fingerprint: str | None) -> None:
@@ -242,20 +212,13 @@ class Scheduler:
             return []
         self.breaker.died(move.profile, resident.fingerprint or "", move.error, self._now)
         self.records.stops.discard(move.profile)
-        return self._cut([move.profile], move.error)
+        return self._line.cut([move.profile], move.error)
 
     def _drain_over(self) -> list[Effect]:
         swap = self.records.swap
         if swap is None or swap.stage is not Stage.DRAINING:
             return []
-        return self._cut(swap.evict, refusals.cut(swap.target))
-
-    def _cut(self, profiles: Iterable[str], error: SparkdashError) -> list[Effect]:
-        doomed, leases = set(profiles), self.records.leases
-        ids = tuple(id_ for id_, held in leases.items() if held.profile in doomed)
-        for id_ in ids:
-            del leases[id_]
-        return [Cut(ids, error)] if ids else []
+        return self._line.cut(swap.evict, refusals.cut(swap.target))
 
     def _evicted(self, profile: str) -> None:
         resident = self.records.residents.pop(profile, None)
@@ -270,7 +233,7 @@ class Scheduler:
             return []
         self._settle_in(swap.target, swap.fingerprint)
         self._offers.succeeded()
-        return self._grant([t for t in self.records.queue.values() if t.profile == swap.target])
+        return self._line.grant([t for t in self.records.queue.values() if t.profile == swap.target])
 
     def _failed(self, move: SwapFailed) -> list[Effect]:
         swap, self.records.swap = self.records.swap, None
@@ -283,14 +246,8 @@ class Scheduler:
         return self._in_vain(swap.target, move.error)
 
     def _in_vain(self, target: str, error: SparkdashError) -> list[Effect]:
-        """`target` does not come: who asked for it is told, who asked for `auto` takes what runs instead."""
-        waiting = [t for t in self.records.queue.values() if t.profile == target and t.id != USE]
         others = (name for name in self._offers.fallbacks if name != target and self._may_come(name))
-        instead = self.records.whatever_runs() or next(others, None)
-        moved = [t for t in waiting if t.follows and instead]
-        for ticket in moved:
-            self.records.queue[ticket.id] = replace(ticket, profile=instead or "")
-        return self._refuse([t for t in waiting if t not in moved], error)
+        return self._line.in_vain(target, error, self.records.whatever_runs() or next(others, None))
 
     def _may_come(self, name: str) -> bool:
         return not (
@@ -310,39 +267,6 @@ class Scheduler:
         wanted = offered or any(t.profile == swap.target for t in self.records.queue.values())
         return [] if wanted else self._give_up(swap)
 
-    def _grant_hits(self) -> list[Effect]:
-        return self._grant(self._hits(self.records.queue.values()))
-
-    def _hits(self, tickets: Iterable[Ticket]) -> list[Ticket]:
-        """Those whose engine runs and is not claimed by a ticket of another profile that is before them."""
-        claimed: set[str] = set()
-        hits = []
-        for ticket in fairness.line(tickets, self._patience, self._now):
-            if self.records.misses(ticket):
-                choice = self._choice(ticket)
-                if self._held_until(ticket, choice) is None and not self._cannot_come(ticket.profile, choice):
-                    claimed.update(choice.names)
-            elif ticket.profile not in claimed:
-                hits.append(ticket)
-        return hits
-
-    def _choice(self, ticket: Ticket) -> fit.Choice:
-        return self._rooming.choice(ticket.profile, self._now, person=ticket.id == USE)
-
-    def _held_until(self, ticket: Ticket, choice: fit.Choice) -> float | None:
-        return fairness.held_until(ticket, choice.names, self.records, self._patience, self._now)
-
-    def _grant(self, tickets: Iterable[Ticket]) -> list[Effect]:
-        effects: list[Effect] = []
-        for ticket in list(tickets):
-            del self.records.queue[ticket.id]
-            self._places.pop(ticket.id, None)
-            if ticket.id != USE:
-                held = self.records.leases[ticket.id] = Held(ticket.profile, ticket.batch, self._now)
-                self._touch(held)
-                effects.append(Grant(ticket.id, ticket.profile))
-        return effects
-
     def _begin(self) -> list[Effect]:
         self.due = None
         records = self.records
@@ -354,14 +278,14 @@ class Scheduler:
             return self._start(None, _told(leaving, "a person stopped it"), SwapCause.USER)
         effects: list[Effect] = []
         waits: list[float] = []
-        for id_ in [ticket.id for ticket in fairness.line(records.queue.values(), self._patience, self._now)]:
+        for id_ in self._line.next():
             ticket = records.queue.get(id_)  # an older one may have been refused with it, or moved it elsewhere
             if ticket is None or not records.misses(ticket):
                 continue
-            choice = self._choice(ticket)
-            if error := self._cannot_come(ticket.profile, choice):
-                effects += [*self._declined(ticket, error), *self._grant_hits()]
-            elif (until := self._held_until(ticket, choice)) is not None:
+            choice = self._line.choice(ticket)
+            if error := self._line.cannot_come(ticket.profile, choice):
+                effects += [*self._declined(ticket, error), *self._line.grant_hits()]
+            elif (until := self._line.held_until(ticket, choice)) is not None:
                 waits.append(until)
             else:
                 return [*effects, *self._start(ticket.profile, choice, ticket.cause)]
@@ -411,40 +335,12 @@ class Scheduler:
         reasons = {one.profile: one.reason for one in choice.leaving}
         return [BeginSwap(target, choice.names, cause, reasons)]
 
-    def _cannot_come(self, profile: str, choice: fit.Choice) -> SparkdashError | None:
-        """Why no swap brings it; one that waits for an engine may find its file gone once that was evicted."""
-        error = refusals.of(profile, self.records.profiles.get(profile))
-        return error or (self._rooming.refusal(profile, choice) if choice.refused else None)
-
     def _evict(self) -> list[Effect]:
         swap = self.records.swap
         if swap is None or swap.stage is not Stage.DRAINING or any(map(self.records.in_flight, swap.evict)):
             return []
         swap.stage = Stage.GOING
         return [Evict(swap.evict)]
-
-    def _tell_places(self) -> list[Effect]:
-        line = [t for t in self._line() if t.id != USE]
-        places = {ticket.id: place for place, ticket in enumerate(line, start=1)}
-        told = [Wait(id_, place) for id_, place in places.items() if self._places.get(id_) != place]
-        self._places = places
-        return list(told)
-
-    def _line(self) -> list[Ticket]:
-        """The queue in the order in which it will be served: the swap's target first, then profile by profile."""
-        line = fairness.line(self.records.queue.values(), self._patience, self._now)
-        ranks: dict[str | None, int] = {self.records.swap.target: 0} if self.records.swap else {}
-        for ticket in line:
-            ranks.setdefault(ticket.profile, len(ranks))
-        return sorted(line, key=lambda t: ranks[t.profile])
-
-    def _refuse(self, tickets: Iterable[Ticket], error: SparkdashError) -> list[Effect]:
-        effects: list[Effect] = []
-        for ticket in tickets:
-            del self.records.queue[ticket.id]
-            if ticket.id != USE:
-                effects.append(Refuse(ticket.id, error))
-        return effects
 
 
 def _told(names: Iterable[str], reason: str) -> fit.Choice:

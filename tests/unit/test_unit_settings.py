@@ -66,3 +66,19 @@ def test_a_wrong_value_is_blamed_on_where_it_came_from(
         settings.load(**given)
     assert all(word in caught.value.message for word in words)
     assert "config.toml" not in caught.value.message
+
+
+def test_a_policy_holds_for_a_profile_or_its_family(tmp_path: Path) -> None:
+    """The profile's own table before its family's; the box's idle time where neither gives one."""
+    file = tmp_path / "config.toml"
+    file.write_text(
+        'idle_ttl_s = 600\n[policy.qwen]\npinned = true\n[policy."qwen/eagle3"]\nidle_ttl_s = 60\nmax_concurrency = 2\n'
+    )
+    found = settings.load(file)
+    assert (found.policy_of("qwen/mtp").pinned, found.policy_of("qwen/mtp").idle_ttl_s) == (True, 600)
+    own = found.policy_of("qwen/eagle3")
+    assert (own.pinned, own.idle_ttl_s, own.max_concurrency) == (False, 60, 2)
+    assert found.policy_of("gpt") == settings.Policy(idle_ttl_s=600)
+    file.write_text("[policy.qwen]\npined = true\n")
+    with pytest.raises(ProfileError, match="policy.qwen.pined"):
+        settings.load(file)

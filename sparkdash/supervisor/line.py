@@ -1,0 +1,145 @@
+"""Those who wait and those who are served: granted, refused, cut, told their place. Pure.
+
+Owns: the queue and the leases of the records. Must not know how swaps go, only whom one would evict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from sparkdash.errors import SparkdashError
+from sparkdash.supervisor import fairness, fit, refusals
+from sparkdash.supervisor.fairness import Pace, Patience
+from sparkdash.supervisor.moves import Cut, Effect, Grant, Refuse, Wait
+from sparkdash.supervisor.records import USE, Held, Records, Ticket
+from sparkdash.supervisor.rooming import Rooming
+
+
+class Line:
+    """One for the scheduler's life."""
+
+    def __init__(self, records: Records, rooming: Rooming, patience: Patience, limit: int) -> None:
+        self.now = 0.0
+        """When the move came that is handled, monotonic seconds."""
+        self._records = records
+        self._rooming = rooming
+        self._patience = patience
+        self._limit = limit
+        self._places: dict[str, int] = {}
+        self._pace = Pace()
+
+    # Asked of one ticket.
+
+    def choice(self, ticket: Ticket) -> fit.Choice:
+        """Who would leave for it."""
+        return self._rooming.choice(ticket.profile, self.now, person=ticket.id == USE)
+
+    def held_until(self, ticket: Ticket, choice: fit.Choice) -> float | None:
+        """Until when its swap waits for those whom it would interrupt; None: it may begin."""
+        return fairness.held_until(ticket, choice.names, self._records, self._patience, self.now)
+
+    def cannot_come(self, profile: str, choice: fit.Choice) -> SparkdashError | None:
+        """Why no swap brings its engine; one that waits for an engine may find its file gone once that was evicted."""
+        error = refusals.of(profile, self._records.profiles.get(profile))
+        return error or (self._rooming.refusal(profile, choice) if choice.refused else None)
+
+    def too_many(self, ticket: Ticket) -> SparkdashError | None:
+        """Why it may not join: its profile, or the queue, has as many as it takes."""
+        records, known = self._records, self._records.profiles.get(ticket.profile)
+        if known is not None and known.limit is not None:
+            here = [held.since for held in records.leases.values() if held.profile == ticket.profile]
+            if len(here) + records.waiting_for(ticket.profile) >= known.limit:
+                again = self._pace.free_in(ticket.profile, here, self.now)
+                return refusals.too_many(ticket.profile, known.limit, again)
+        if len(records.queue) >= self._limit and ticket not in self._hits([*records.queue.values(), ticket]):
+            return refusals.queue_full(self._limit)
+        return None
+
+    # Done to those in it.
+
+    def next(self) -> list[str]:
+        """Ids of those who wait, in the order of their turns."""
+        return [ticket.id for ticket in fairness.line(self._records.queue.values(), self._patience, self.now)]
+
+    def leave(self, id_: str) -> None:
+        """It is over, waiting or served, known or not."""
+        self._records.queue.pop(id_, None)
+        if held := self._records.leases.pop(id_, None):
+            self._pace.note(held.profile, self.now - held.since)
+            self._touch(held)
+
+    def grant_hits(self) -> list[Effect]:
+        """All that may go to their engines now."""
+        return self.grant(self._hits(self._records.queue.values()))
+
+    def grant(self, tickets: Iterable[Ticket]) -> list[Effect]:
+        """These go; a person's wish is fulfilled."""
+        effects: list[Effect] = []
+        for ticket in list(tickets):
+            del self._records.queue[ticket.id]
+            self._places.pop(ticket.id, None)
+            if ticket.id != USE:
+                held = self._records.leases[ticket.id] = Held(ticket.profile, ticket.batch, self.now)
+                self._touch(held)
+                effects.append(Grant(ticket.id, ticket.profile))
+        return effects
+
+    def refuse(self, tickets: Iterable[Ticket], error: SparkdashError) -> list[Effect]:
+        """These will not be served; a wish is dropped."""
+        effects: list[Effect] = []
+        for ticket in tickets:
+            del self._records.queue[ticket.id]
+            if ticket.id != USE:
+                effects.append(Refuse(ticket.id, error))
+        return effects
+
+    def in_vain(self, target: str, error: SparkdashError, instead: str | None) -> list[Effect]:
+        """`target` does not come: who asked for it is told, who asked for `auto` takes what runs `instead`."""
+        waiting = [t for t in self._records.queue.values() if t.profile == target and t.id != USE]
+        moved = [t for t in waiting if t.follows and instead]
+        for ticket in moved:
+            self._records.queue[ticket.id] = replace(ticket, profile=instead or "")
+        return self.refuse([t for t in waiting if t not in moved], error)
+
+    def cut(self, profiles: Iterable[str], error: SparkdashError) -> list[Effect]:
+        """Leases on these engines end without their holders' wish."""
+        doomed, leases = set(profiles), self._records.leases
+        ids = tuple(id_ for id_, held in leases.items() if held.profile in doomed)
+        for id_ in ids:
+            del leases[id_]
+        return [Cut(ids, error)] if ids else []
+
+    def tell_places(self) -> list[Effect]:
+        """To those whose place changed."""
+        line = [t for t in self._as_served() if t.id != USE]
+        places = {ticket.id: place for place, ticket in enumerate(line, start=1)}
+        told = [Wait(id_, place) for id_, place in places.items() if self._places.get(id_) != place]
+        self._places = places
+        return list(told)
+
+    def _as_served(self) -> list[Ticket]:
+        """The queue in the order in which it will be served: the swap's target first, then profile by profile."""
+        line = fairness.line(self._records.queue.values(), self._patience, self.now)
+        ranks: dict[str | None, int] = {self._records.swap.target: 0} if self._records.swap else {}
+        for ticket in line:
+            ranks.setdefault(ticket.profile, len(ranks))
+        return sorted(line, key=lambda t: ranks[t.profile])
+
+    def _hits(self, tickets: Iterable[Ticket]) -> list[Ticket]:
+        """Those whose engine runs and is not claimed by a ticket of another profile that is before them."""
+        claimed: set[str] = set()
+        hits = []
+        for ticket in fairness.line(tickets, self._patience, self.now):
+            if self._records.misses(ticket):
+                choice = self.choice(ticket)
+                if self.held_until(ticket, choice) is None and not self.cannot_come(ticket.profile, choice):
+                    claimed.update(choice.names)
+            elif ticket.profile not in claimed:
+                hits.append(ticket)
+        return hits
+
+    def _touch(self, held: Held) -> None:
+        if resident := self._records.residents.get(held.profile):
+            resident.used_at = self.now
+            resident.talked_at = resident.talked_at if held.batch else self.now
