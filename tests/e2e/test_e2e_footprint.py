@@ -24,7 +24,7 @@ WITHIN = 0.05
 @pytest.fixture(scope="module")
 def spark(new_daemon: Callable[..., Any], tiny: Any) -> Iterator[Any]:
     """Two engines, one of which takes real memory and more of it after a long prompt."""
-    daemon = new_daemon(runtime="podman", stop_grace_s=3)
+    daemon = new_daemon(runtime="podman", stop_grace_s=3, side_by_side=False)
     daemon.write("big", tiny("big", **{"hold-mib": HOLD, "grow-mib": GROW}))
     daemon.write("small", tiny("small"))
     return daemon.start()

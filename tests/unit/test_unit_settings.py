@@ -80,5 +80,5 @@ def test_a_policy_holds_for_a_profile_or_its_family(tmp_path: Path) -> None:
     assert (own.pinned, own.idle_ttl_s, own.max_concurrency) == (False, 60, 2)
     assert found.policy_of("gpt") == settings.Policy(idle_ttl_s=600)
     file.write_text("[policy.qwen]\npined = true\n")
-    with pytest.raises(ProfileError, match="policy.qwen.pined"):
+    with pytest.raises(ProfileError, match=r"policy\.qwen\.pined"):
         settings.load(file)
