@@ -15,13 +15,16 @@ from sparkdash.cli.parameters import AsJson
 from sparkdash.cli.screen import colours, emit, table, tell, width
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from sparkdash.bench.metrics import Metric
-    from sparkdash.bench.report.blocks import Page
     from sparkdash.bench.report.layout import Layout
     from sparkdash.bench.report.page import Shelf
     from sparkdash.bench.report.report import Report
+    from sparkdash.domain.profile import Profile
+    from sparkdash.domain.weights import WeightFacts
 
 app = typer.Typer(
     name="bench",
@@ -55,6 +58,7 @@ class Format(StrEnum):
     MD = "md"
     CSV = "csv"
     JSON = "json"
+    HTML = "html"
     LOCALMAXXING = "localmaxxing"
 
 
@@ -86,7 +90,7 @@ def show(
     from sparkdash.bench.report.page import page
     from sparkdash.bench.report.terminal import show as draw
 
-    draw(page(report, _layout(report, layout, metric), _shelf(), bounds=True), _console())
+    draw(page(report, _layout(report, layout, metric), _shelf(report), bounds=True), _console())
 
 
 @app.command()
@@ -131,12 +135,13 @@ def export(
     metric: MetricName = None,
     arm: Annotated[str | None, typer.Option("--arm", help="localmaxxing: which arm; else the baseline.")] = None,
 ) -> None:
-    """Write a run as Markdown, CSV (llama-benchy's columns), JSON, or a localmaxxing submission.
+    """Write a run as Markdown, CSV (llama-benchy's columns), JSON, one HTML page, or a localmaxxing submission.
 
     \b
     Examples:
       sparkdash bench export last -o report.md
       sparkdash bench export last --layout qwen3-coder -o matrix.md
+      sparkdash bench export last --format html -o report.html
       sparkdash bench export last --format csv | column -ts,
     """
     text = _rendered(run, form, layout, metric, arm)
@@ -156,6 +161,7 @@ def _rendered(run: str, form: Format, layout: str | None, metric: str | None, ar
     from sparkdash.bench import folder
     from sparkdash.bench.report import llama_benchy, localmaxxing, markdown
     from sparkdash.bench.report.assemble import report as assembled
+    from sparkdash.bench.report.page import drawn, page
 
     results = folder.read(folder.find(run))
     if form is Format.CSV:
@@ -170,7 +176,12 @@ def _rendered(run: str, form: Format, layout: str | None, metric: str | None, ar
         if missing := localmaxxing.lacking(payload):
             tell(f"To be filled in before it is sent: {', '.join(missing)}.")
         return to_json(payload, indent=2).decode() + "\n"
-    return markdown.render(_page(report, layout, metric))
+    shelf, chosen = _shelf(report), _layout(report, layout, metric)
+    if form is Format.HTML:
+        from sparkdash.bench.report import html
+
+        return html.render(page(report, chosen, shelf), drawn(report, chosen, shelf), html.library())
+    return markdown.render(page(report, chosen, shelf))
 
 
 def _list(as_json: bool) -> None:
@@ -205,12 +216,6 @@ def _report(run: str) -> Report:
     return report(folder.read(folder.find(run)))
 
 
-def _page(report: Report, layout: str | None, metric: str | None) -> Page:
-    from sparkdash.bench.report.page import page
-
-    return page(report, _layout(report, layout, metric), _shelf())
-
-
 def _layout(report: Report, name: str | None, metric: str | None) -> Layout:
     from sparkdash.bench.report.layout import derived
     from sparkdash.bench.report.layouts import load
@@ -231,15 +236,32 @@ def _metric(name: str) -> Metric:
         ) from None
 
 
-def _shelf() -> Shelf:
+def _shelf(report: Report) -> Shelf:
     from sparkdash.bench.report.page import Shelf
     from sparkdash.cli.local import catalog
 
     profiles = catalog().profiles.values()
+    measured = {arm.profile for arm in report.arms}
     return Shelf(
         cannot_run={one.name: one.cannot_run for one in profiles if one.cannot_run},
         published={one.name: one.published for one in profiles if one.published},
+        weights=_weights([profile for profile in profiles if profile.name in measured]),
     )
+
+
+def _weights(profiles: Sequence[Profile]) -> dict[str, dict[str, WeightFacts]]:
+    """By the headers of the weights, where they lie on this box."""
+    from sparkdash import settings
+    from sparkdash.catalog import weights
+    from sparkdash.domain.weights import WeightFacts
+
+    home = settings.load().hf_home.expanduser()
+    return {
+        one.name: {
+            role: facts for role, facts in weights.of_profile(one, home).items() if isinstance(facts, WeightFacts)
+        }
+        for one in profiles
+    }
 
 
 def _console() -> Console:

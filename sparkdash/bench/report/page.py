@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sparkdash.bench.metrics import Metric
-from sparkdash.bench.report import comparison, matrix, published
+from sparkdash.bench.report import charts, comparison, matrix, published, roofs
 from sparkdash.bench.report.blocks import Block, Command, Heading, Page, Rule, Text, Tone
 from sparkdash.bench.report.layout import Build, Group, Layout, derived
 from sparkdash.bench.report.matrix import Source
 from sparkdash.bench.report.report import Report
 from sparkdash.domain.profile import Published
+from sparkdash.domain.weights import WeightFacts
 
 SIMULATED = "SIMULATED: at least one engine was a simulated one. No figure here was measured on a real model."
 
@@ -26,6 +27,8 @@ class Shelf:
 
     cannot_run: Mapping[str, str] = field(default_factory=dict)
     published: Mapping[str, Sequence[Published]] = field(default_factory=dict)
+    weights: Mapping[str, Mapping[str, WeightFacts]] = field(default_factory=dict)
+    """By profile and role (target, drafter), where the headers could be read."""
 
 
 def page(report: Report, layout: Layout | None = None, shelf: Shelf | None = None, *, bounds: bool = False) -> Page:
@@ -34,6 +37,13 @@ def page(report: Report, layout: Layout | None = None, shelf: Shelf | None = Non
     shelf = shelf or Shelf()
     source = Source(report, Metric(layout.metric), shelf.cannot_run, bounds)
     return Page(tuple(_blocks(source, layout, shelf)))
+
+
+def drawn(report: Report, layout: Layout | None = None, shelf: Shelf | None = None) -> tuple[charts.Chart, ...]:
+    """The same as charts."""
+    layout, shelf = layout or derived(report), shelf or Shelf()
+    source = Source(report, Metric(layout.metric), shelf.cannot_run)
+    return charts.charts(source, shelf.published, roofs.roofs(source, shelf.weights))
 
 
 def _blocks(source: Source, layout: Layout, shelf: Shelf) -> Iterator[Block]:
@@ -56,6 +66,7 @@ def _blocks(source: Source, layout: Layout, shelf: Shelf) -> Iterator[Block]:
             yield from comparison.recipe(source, layout)
     yield from comparison.evidence(source)
     yield from comparison.speculation(source)
+    yield from roofs.table(source, roofs.roofs(source, shelf.weights))
     yield from comparison.scores(source)
     yield from published.beside(source, shelf.published)
     yield from _launches(report)

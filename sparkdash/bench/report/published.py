@@ -29,11 +29,12 @@ RATES = (
 )
 
 
-def cell_of(one: Published, keys: Sequence[CellKey]) -> CellKey | None:
+def cell_of(one: Published, source: Source) -> CellKey | None:
     """The cell that a published workload comes nearest to; None where it says too little, or nothing like it was planned."""
+    keys: Sequence[CellKey] = source.report.planned()
     if found := _CONTEXT.fullmatch(one.workload):
-        alone = [key for key in keys if key.concurrency == 1 and not key.warm]
-        words = {word: tokens for tokens, word in names.lengths([key.output for key in alone]).items()}
+        keys = source.grid_keys
+        words = {word: tokens for tokens, word in names.lengths([key.output for key in keys]).items()}
         wanted = (_tokens(found[1], found[2]), words.get(found[3]), 1)
     elif found := _CROWD.fullmatch(one.workload):
         return next((key for key in keys if (key.output, key.concurrency) == (int(found[2]), int(found[1]))), None)
@@ -65,7 +66,7 @@ def _rows(
     source: Source, arm: str, published: Sequence[Published], words: dict[int, str]
 ) -> Iterator[tuple[Cell, ...]]:
     for one in published:
-        key = cell_of(one, source.report.planned())
+        key = cell_of(one, source)
         for metric, name in RATES:
             theirs: float | None = getattr(one, name)
             if key is None or theirs is None:

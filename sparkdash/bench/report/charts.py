@@ -1,0 +1,289 @@
+"""The charts of a report as plotly figures: plain data, drawn by plotly's own script in the reader's browser. Pure.
+
+Owns: what is drawn against what. Must not know: HTML, colours of the page (the page's script sets them by its theme).
+Rule: an arm has one colour in all charts; only what may be claimed is coloured in the chart of differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sparkdash.bench.metrics import Metric
+from sparkdash.bench.report import names
+from sparkdash.bench.report.matrix import Source
+from sparkdash.bench.report.published import RATES, cell_of
+from sparkdash.bench.report.roofs import Roof
+from sparkdash.bench.results import CellKey
+from sparkdash.bench.verdict import Claim
+from sparkdash.domain.profile import Published
+
+PALETTE = ("#4c8dff", "#f0883e", "#3fb27f", "#c678dd", "#d4a72c", "#e5534b", "#39c5cf", "#8b949e")
+"""Told apart on dark and on light paper."""
+BETTER, WORSE, NEITHER = "#3fb27f", "#e5534b", "#8b949e"
+
+Trace = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """One figure with its title and what is drawn, in words."""
+
+    name: str
+    title: str
+    about: str
+    data: list[Trace]
+    layout: dict[str, Any]
+
+
+def charts(source: Source, published: Mapping[str, Sequence[Published]], roofs: tuple[Roof, ...]) -> tuple[Chart, ...]:
+    """Those for which the run has something to draw."""
+    made = (
+        _contexts(source, published),
+        _differences(source),
+        _acceptance(source),
+        _ceilings(source, roofs),
+        _beside(source, published),
+    )
+    return tuple(chart for chart in made if chart.data)
+
+
+def _colour(source: Source, arm: str) -> str:
+    order = [one.name for one in source.report.arms]
+    return PALETTE[order.index(arm) % len(PALETTE)]
+
+
+def _contexts(source: Source, published: Mapping[str, Sequence[Published]]) -> Chart:
+    """A panel for each length: the arms' figures with their bounds; published ones of the same kind as hollow diamonds."""
+    words = names.lengths([key.output for key in source.grid_keys])
+    layout: dict[str, Any] = {"grid": {"rows": 1, "columns": max(len(words), 1), "pattern": "independent"}}
+    data: list[Trace] = []
+    annotations = []
+    for number, (output, word) in enumerate(words.items(), 1):
+        axis = "" if number == 1 else str(number)
+        keys = sorted((key for key in source.grid_keys if key.output == output), key=lambda key: key.context)
+        layout[f"xaxis{axis}"] = {"title": {"text": "context, tokens"}, "type": "category"}
+        layout[f"yaxis{axis}"] = (
+            {"rangemode": "tozero", "matches": "y"}
+            if axis
+            else {"rangemode": "tozero", "title": {"text": source.metric.unit}}
+        )
+        annotations.append(
+            {
+                "text": word,
+                "xref": f"x{axis} domain",
+                "yref": f"y{axis} domain",
+                "x": 0.5,
+                "y": 1.08,
+                "showarrow": False,
+            }
+        )
+        for arm in source.report.arms:
+            where = {"xaxis": f"x{axis}", "yaxis": f"y{axis}"}
+            data += [{**trace, **where} for trace in _lines(source, arm.name, keys, first=number == 1)]
+            data += [{**trace, **where} for trace in _hollow(source, arm.name, published.get(arm.profile, ()), keys)]
+    layout["annotations"] = annotations
+    return Chart("context", f"{source.metric.unit} against context", source.metric.definition, data, layout)
+
+
+def _lines(source: Source, arm: str, keys: Sequence[CellKey], *, first: bool) -> Iterator[Trace]:
+    known = [(key, figure) for key in keys if (figure := source.figure(arm, key)) and figure.median is not None]
+    if not known:
+        return
+    above = [(one.high or one.median or 0) - (one.median or 0) for _, one in known]
+    below = [(one.median or 0) - (one.low or one.median or 0) for _, one in known]
+    yield {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": arm,
+        "legendgroup": arm,
+        "showlegend": first,
+        "x": [names.context(key.context) for key, _ in known],
+        "y": [one.median for _, one in known],
+        "error_y": {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1},
+        "line": {"color": _colour(source, arm)},
+        "hovertemplate": f"{arm}<br>ctx=%{{x}}: %{{y:.1f}}<extra></extra>",
+    }
+
+
+def _hollow(source: Source, arm: str, published: Sequence[Published], keys: Sequence[CellKey]) -> Iterator[Trace]:
+    name = next((name for metric, name in RATES if metric is source.metric), None)
+    found = [
+        (key, getattr(one, name), one.source)
+        for one in published
+        if name and (key := cell_of(one, source)) in keys and key is not None and getattr(one, name)
+    ]
+    if found:
+        yield {
+            "type": "scatter",
+            "mode": "markers",
+            "name": f"{arm}, published",
+            "legendgroup": f"{arm} published",
+            "showlegend": keys[0].output == min(key.output for key in source.grid_keys),
+            "x": [names.context(key.context) for key, _, _ in found],
+            "y": [rate for _, rate, _ in found],
+            "text": [said for _, _, said in found],
+            "marker": {"symbol": "diamond-open", "size": 9, "color": _colour(source, arm)},
+            "hovertemplate": f"{arm}, published<br>ctx=%{{x}}: %{{y:.1f}}<br>%{{text}}<extra></extra>",
+        }
+
+
+def _differences(source: Source) -> Chart:
+    """Each cell's change against the baseline with its interval."""
+    words = names.lengths([key.output for key in source.grid_keys])
+    base = source.report.run.baseline
+    data: list[Trace] = []
+    for arm in source.report.arms:
+        told = []
+        for key in source.report.planned():
+            figure = source.figure(arm.name, key)
+            if arm.name != base and figure and figure.verdict.delta is not None:
+                told.append((names.cell(key, words), figure.verdict))
+        if told:
+            colours = [
+                BETTER if one.claim is Claim.FASTER else WORSE if one.claim is Claim.SLOWER else NEITHER
+                for _, one in told
+            ]
+            data.append(
+                {
+                    "type": "scatter",
+                    "mode": "markers",
+                    "name": arm.name,
+                    "y": [f"{arm.name} · {cell}" for cell, _ in told],
+                    "x": [100 * (one.delta or 0) for _, one in told],
+                    "text": [one.text for _, one in told],
+                    "marker": {"color": colours, "size": 8},
+                    "error_x": {
+                        "type": "data",
+                        "symmetric": False,
+                        "array": [
+                            100 * ((one.high if one.high is not None else one.delta or 0) - (one.delta or 0))
+                            for _, one in told
+                        ],
+                        "arrayminus": [
+                            100 * ((one.delta or 0) - (one.low if one.low is not None else one.delta or 0))
+                            for _, one in told
+                        ],
+                        "thickness": 1,
+                        "color": NEITHER,
+                    },
+                    "hovertemplate": "%{y}<br>%{text}<extra></extra>",
+                }
+            )
+    rows = sum(len(trace["y"]) for trace in data)
+    layout = {
+        "height": 120 + 22 * rows,
+        "showlegend": False,
+        "xaxis": {"title": {"text": f"change against {base}, %"}, "rangemode": "tozero", "zerolinewidth": 2},
+        "yaxis": {"automargin": True, "autorange": "reversed"},
+    }
+    return Chart(
+        "differences",
+        f"Against {base}",
+        "95 % intervals over engine launches; green and red only where a difference may be claimed.",
+        data,
+        layout,
+    )
+
+
+def _acceptance(source: Source) -> Chart:
+    """Share of accepted draft tokens by position, each arm over all its cells."""
+    data: list[Trace] = []
+    for arm in source.report.arms:
+        cells = [one.accepted_at for one in source.report.speculation if one.arm == arm.name and one.accepted_at]
+        if cells:
+            depth = min(map(len, cells))
+            shares = [sum(one[place] for one in cells) / len(cells) for place in range(depth)]
+            data.append(
+                {
+                    "type": "bar",
+                    "name": arm.name,
+                    "x": [str(place + 1) for place in range(depth)],
+                    "y": shares,
+                    "marker": {"color": _colour(source, arm.name)},
+                    "hovertemplate": f"{arm.name}<br>position %{{x}}: %{{y:.1%}}<extra></extra>",
+                }
+            )
+    layout = {
+        "barmode": "group",
+        "bargap": 0.6,
+        "xaxis": {"title": {"text": "speculated position"}, "type": "category"},
+        "yaxis": {"title": {"text": "accepted"}, "tickformat": ".0%", "range": [0, 1]},
+    }
+    return Chart(
+        "acceptance",
+        "Acceptance by position",
+        "Draft tokens accepted at each position / verify steps, mean over the cells.",
+        data,
+        layout,
+    )
+
+
+def _ceilings(source: Source, roofs: tuple[Roof, ...]) -> Chart:
+    """Share of the roofline, with what a perfect kernel reaches as a line."""
+    data: list[Trace] = []
+    words = names.lengths([key.output for key in source.grid_keys])
+    for arm in dict.fromkeys(one.arm for one in roofs):
+        mine = [one for one in roofs if one.arm == arm]
+        data.append(
+            {
+                "type": "bar",
+                "name": arm,
+                "x": [names.cell(one.key, words) for one in mine],
+                "y": [one.line.share(one.measured) for one in mine],
+                "text": [f"{one.measured:.1f} of {one.line.peak_tok_s:.1f} tok/s" for one in mine],
+                "textposition": "none",
+                "marker": {"color": _colour(source, arm)},
+                "hovertemplate": f"{arm}<br>%{{x}}: %{{text}}<extra></extra>",
+            }
+        )
+    layout = {
+        "barmode": "group",
+        "xaxis": {"type": "category", "automargin": True},
+        "yaxis": {"title": {"text": "of 273 GB/s"}, "tickformat": ".0%", "rangemode": "tozero"},
+        "shapes": [
+            {
+                "type": "line",
+                "xref": "paper",
+                "x0": 0,
+                "x1": 1,
+                "y0": share,
+                "y1": share,
+                "line": {"dash": dash, "width": 1, "color": NEITHER},
+            }
+            for share, dash in ((1.0, "solid"), (232 / 273, "dot"))
+        ],
+    }
+    about = "Measured decode / what the memory allows; dotted: 232 GB/s, the most that a kernel was seen to reach. Above 100 % a figure cannot be right."
+    return Chart("roofline", "Share of the roofline", about, data, layout)
+
+
+def _beside(source: Source, published: Mapping[str, Sequence[Published]]) -> Chart:
+    """Like beside like."""
+    words = names.lengths([key.output for key in source.grid_keys])
+    pairs: list[tuple[str, float, float]] = []
+    for arm in source.report.arms:
+        for one in published.get(arm.profile, ()):
+            key = cell_of(one, source)
+            for metric, name in RATES:
+                theirs = getattr(one, name)
+                ours = source.figure(arm.name, key, metric) if key else None
+                if key and theirs is not None and metric is not Metric.PREFILL and ours and ours.median:
+                    pairs.append((f"{arm.name} · {names.cell(key, words)} · {metric.value}", theirs, ours.median))
+    labels = [label for label, _, _ in pairs]
+    data: list[Trace] = [
+        {"type": "bar", "orientation": "h", "name": name, "y": labels, "x": rates, "marker": {"color": colour}}
+        for name, colour, rates in (
+            ("published", NEITHER, [theirs for _, theirs, _ in pairs]),
+            ("here", PALETTE[0], [ours for _, _, ours in pairs]),
+        )
+    ]
+    layout = {
+        "barmode": "group",
+        "height": 140 + 34 * len(pairs),
+        "xaxis": {"title": {"text": "tok/s"}, "rangemode": "tozero"},
+        "yaxis": {"automargin": True, "autorange": "reversed"},
+    }
+    about = "Other boxes, prompts and harnesses: a difference here is no verdict."
+    return Chart("published", "Beside the published figures", about, data if pairs else [], layout)

@@ -1,0 +1,97 @@
+"""A report as one HTML page that needs nothing else: no network, no other file. Charts by plotly, whose script is inside.
+
+Owns: the page's markup. Must not know: what is drawn (charts), what is told (page).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import asdict
+from html import escape
+from importlib.resources import files
+from string import Template
+
+from sparkdash.bench.report.blocks import Block, Command, Grid, Heading, Page, Rule, Text, superscript
+from sparkdash.bench.report.charts import Chart
+from sparkdash.bench.report.page import SIMULATED
+from sparkdash.errors import HostError
+
+
+def library() -> str:
+    """plotly's script, some 5 MB.
+
+    Raises:
+        HostError: `charts_missing`: plotly is not installed.
+    """
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        raise HostError(
+            "The HTML page is drawn by plotly, which is not installed.",
+            code="charts_missing",
+            hint="pip install 'sparkdash[report]'; the other formats need nothing.",
+        ) from None
+    return str(get_plotlyjs())
+
+
+def render(page: Page, charts: tuple[Chart, ...], script: str) -> str:
+    """The whole page. `script` is the charting library's source."""
+    blocks = list(page.blocks)
+    opening = next(
+        (number for number, block in enumerate(blocks) if isinstance(block, Heading) and block.level > 1), len(blocks)
+    )
+    title = next((block.text for block in blocks if isinstance(block, Heading)), "sparkdash")
+    template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    return Template(template).substitute(
+        title=escape(title),
+        head="\n".join(part for block in blocks[:opening] for part in _block(block)),
+        charts="\n".join(_figure(chart) for chart in charts),
+        body="\n".join(part for block in blocks[opening:] for part in _block(block)),
+        library=script,
+        figures=_json([asdict(chart) for chart in charts]),
+    )
+
+
+def _json(value: object) -> str:
+    """No `<` in it: nothing that was measured can end the script."""
+    return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c")
+
+
+def _figure(chart: Chart) -> str:
+    return (
+        f"<figure><h3>{escape(chart.title)}</h3><div id={chart.name!r}></div>"
+        f"<figcaption>{escape(chart.about)}</figcaption></figure>"
+    )
+
+
+def _block(block: Block) -> Iterator[str]:
+    match block:
+        case Heading(level, text):
+            yield f"<h{level}>{escape(text)}</h{level}>"
+        case Text(lines, tone):
+            kind = "simulated" if lines == (SIMULATED,) else tone.value
+            yield f'<p class="{kind}">{"<br>".join(_inline(line) for line in lines)}</p>'
+        case Command(lines):
+            yield f"<pre>{escape(chr(10).join(lines))}</pre>"
+        case Rule():
+            yield "<hr>"
+        case Grid():
+            yield from _grid(block)
+
+
+def _inline(text: str) -> str:
+    """What stands between backticks is code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+
+
+def _grid(grid: Grid) -> Iterator[str]:
+    yield f'<div class="scroll"><table class="{"right" if grid.right else ""}">'
+    yield f"<tr>{''.join(f'<th>{escape(head)}</th>' for head in grid.head)}</tr>"
+    for row in grid.rows:
+        cells = (f'<td class="{cell.tone.value if cell.text else "blank"}">{escape(cell.text)}</td>' for cell in row)
+        yield f"<tr>{''.join(cells)}</tr>"
+    yield "</table></div>"
+    for number, note in enumerate(grid.notes, 1):
+        yield f'<p class="notes">{superscript(number)} {escape(note)}</p>'
