@@ -20,7 +20,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, TypeAdapter
 
 from sparkdash.domain.base import Frozen
-from sparkdash.domain.weights import WeightFacts
 
 FORMAT = 1
 """Of run.json and records.jsonl; raised whenever an older sparkdash could no longer read them."""
@@ -175,10 +174,6 @@ class Provenance(Frozen):
     temperature: float | None = None
     speculation: str | None = None
     """Method and number of speculated tokens, as in `eagle3 x 1`."""
-    weights: WeightFacts | None = None
-    """Of the target, from its headers: what the roofline is made of."""
-    drafter: WeightFacts | None = None
-    nodes: int = Field(default=1, ge=1)
     driver: str | None = None
     kernel: str | None = None
     clock_mhz: float | None = None

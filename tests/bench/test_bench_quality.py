@@ -1,14 +1,11 @@
-"""A run's answers judged against the baseline's, and its cells against the roofline."""
+"""A run's answers judged against the baseline's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-import pytest
-
 from sparkdash.bench.accuracy import Gate
-from sparkdash.bench.ceiling import ceiling
 from sparkdash.bench.maths import SCORER, Stratum, question
 from sparkdash.bench.order import launch_order
 from sparkdash.bench.quality import equalities, qualities
@@ -20,24 +17,15 @@ from sparkdash.bench.results import (
     Launch,
     Mode,
     PlannedCell,
-    Provenance,
     Results,
     Run,
     Sample,
     gather,
 )
-from sparkdash.domain.weights import Attention, KvLayers, WeightBytes, WeightFacts
 
 AT = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)
 MATH = CellKey(suite="math", context=0, output=512, kind=Kind.MATH)
 SAME = CellKey(suite="identical", context=0, output=64, kind=Kind.IDENTICAL)
-SPEED = CellKey(suite="seeds", context=2048, output=400)
-FACTS = WeightFacts(
-    origin="by hand",
-    format="safetensors",
-    bytes=WeightBytes(dense=9_000_000_000, head=1_000_000_000, draft=500_000_000),
-    kv=(KvLayers(kind=Attention.FULL, layers=10, key_elements=1000, value_elements=1000),),
-)
 
 
 def a_run(*keys: CellKey, arms: tuple[str, ...] = ("plain", "eagle")) -> Run:
@@ -98,59 +86,3 @@ def test_outputs_are_compared_prompt_by_prompt() -> None:
     (found,) = equalities(answered(SAME, ["a", "b", "c"], lambda arm, rep: "same" + (arm if rep == 1 else "")))
     assert (found.arm, found.identity.n, found.identity.same, found.identity.divergence) == ("eagle", 3, 2, 4)
     assert equalities(gather(a_run(SAME), [])) == ()
-
-
-def timed(provenance: Provenance, **counted: int) -> Results:
-    """One launch of `plain` with 2,048 prompt and 400 completion tokens."""
-    one = Sample(cell=SPEED, arm="plain", launch=0, rep=0, prompt_id="p", t0_ns=0, n=400, prompt_tokens=2048)
-    done = Cell.model_validate({"key": SPEED, "arm": "plain", "launch": 0, "started_at": AT, "ended_at": AT, **counted})
-    launch = Launch(arm="plain", index=0, block=0, started_at=AT, provenance=provenance)
-    return gather(a_run(SPEED, arms=("plain",)), [launch, one, done])
-
-
-PLAIN = Provenance(fingerprint="f00d", weights=FACTS, kv_dtype="fp8")
-
-
-def test_the_ceiling_of_a_plain_cell() -> None:
-    """Weights, and an FP8 cache of 2,248 tokens: halfway through the answer."""
-    found = ceiling(timed(PLAIN), "plain", SPEED)
-    assert found is not None
-    assert found.step.total == 10_000_000_000 + 2248 * 10 * 2000
-    assert found.peak_tok_s == pytest.approx(273e9 / found.step.total)
-
-
-def test_the_ceiling_of_a_speculating_cell() -> None:
-    """Two drafts a step by the counters; each reads the MTP layer and the head; 2.44 tokens come of it."""
-    mtp = PLAIN.model_copy(update={"speculation": "mtp x 2"})
-    found = ceiling(timed(mtp, drafts=100, draft_tokens=200, accepted_tokens=144), "plain", SPEED)
-    assert found is not None
-    assert found.step.draft == 2 * (500_000_000 + 1_000_000_000)
-    assert found.acceptance_length == pytest.approx(2.44)
-    ngram = PLAIN.model_copy(update={"speculation": "ngram x 2"})
-    cheap = ceiling(timed(ngram, drafts=100, draft_tokens=200, accepted_tokens=144), "plain", SPEED)
-    assert cheap is not None
-    assert cheap.step.draft == 0
-    eagle = PLAIN.model_copy(update={"speculation": "eagle3 x 2", "drafter": FACTS})
-    own = ceiling(timed(eagle, drafts=100, draft_tokens=200, accepted_tokens=144), "plain", SPEED)
-    assert own is not None
-    assert own.step.draft == 2 * 10_000_000_000
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"weights": None},
-        {"kv_dtype": None},
-        {"kv_dtype": "auto"},
-        {"speculation": "eagle3 x 1"},
-    ],
-    ids=["no headers", "no dtype", "unresolved dtype", "no counters"],
-)
-def test_a_term_that_is_not_known_leaves_no_ceiling(changes: dict[str, object]) -> None:
-    assert ceiling(timed(PLAIN.model_copy(update=changes)), "plain", SPEED) is None
-
-
-def test_a_drafter_that_is_not_known_leaves_no_ceiling() -> None:
-    eagle = PLAIN.model_copy(update={"speculation": "eagle3 x 1"})
-    assert ceiling(timed(eagle, drafts=10, draft_tokens=10, accepted_tokens=5), "plain", SPEED) is None
-    assert ceiling(gather(a_run(SPEED), []), "plain", SPEED) is None
