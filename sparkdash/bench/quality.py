@@ -26,6 +26,11 @@ class Quality(Frozen):
     generator: str = GENERATOR
     scorer: str = SCORER
 
+    @property
+    def share(self) -> float:
+        """Right / all, 0..1."""
+        return self.all.right / self.all.n
+
 
 class Equality(Frozen):
     """One arm's greedy outputs against the baseline's."""

@@ -105,7 +105,7 @@ class Rehearsal:
         return run, records
 
     def _launch(self, index: int, slot: Slot, cells: Sequence[PlannedCell]) -> list[Launch | Sample | Cell]:
-        told = {"engine": "sim", "startup_s": 60.0, **self.provenance.get(slot.arm, {})}
+        told = {"engine": "sim", "fingerprint": "f00d", "startup_s": 60.0, **self.provenance.get(slot.arm, {})}
         found: list[Launch | Sample | Cell] = [
             Launch(
                 arm=slot.arm, index=index, block=slot.block, started_at=AT, provenance=Provenance.model_validate(told)

@@ -295,3 +295,17 @@ def test_an_unknown_layout_names_those_there_are() -> None:
         load("nothing-like-it")
     assert caught.value.hint is not None
     assert "qwen3-coder" in caught.value.hint
+
+
+def test_answers_are_told_by_stratum_and_against_the_baseline(rehearse: Rehearse) -> None:
+    """Four questions more or less of fifty are no evidence, in words."""
+    rates = {"plain": {LONG: 60.0}, "plain-eagle": {LONG: 60.0}}
+    results = rehearse(arms=[PLAIN, EAGLE], rates=rates, maths={"plain": 37, "plain-eagle": 35})
+    out = " ".join(told(results).split("## Math")[1].split())
+    assert "| plain | 37/50 = 74 % [60, 84] |" in out
+    assert "| plain-eagle | 35/50 = 70 % [56, 81] |" in out
+    assert "| no evidence -4.0 points [" in out
+    assert "sparkdash-math-scorer/v1" in out
+    (plain, _) = report(results).scores
+    assert sum(one.n for one in plain.strata.values()) == 50
+    assert plain.verdict is None

@@ -6,13 +6,12 @@ Owns: which parts a report has. Must not know: files, forms; the comparisons are
 from __future__ import annotations
 
 from sparkdash.bench.judgement import Decomposition, Figure, decompose, overall, rows
-from sparkdash.bench.maths import Outcome, question, score, tally
 from sparkdash.bench.metrics import Metric
+from sparkdash.bench.quality import Quality, equalities, qualities
 from sparkdash.bench.report.filling import filling
 from sparkdash.bench.report.guard import refused, within
-from sparkdash.bench.report.report import ArmReport, Hits, Report, Score, Speculation, Table
-from sparkdash.bench.results import Arm, Cell, CellKey, Kind, Results, Sample
-from sparkdash.bench.stats import wilson
+from sparkdash.bench.report.report import ArmReport, Hits, Report, Speculation, Table
+from sparkdash.bench.results import Arm, Cell, CellKey, Kind, Results
 from sparkdash.bench.verdict import Claim, Verdict
 
 
@@ -33,7 +32,8 @@ def report(results: Results) -> Report:
         decompositions=_decompositions(judged, speed),
         speculation=_speculation(results),
         hits=_hits(results),
-        scores=_scores(results),
+        scores=_scores(results, apart),
+        equalities=tuple(one for one in equalities(results) if one.arm not in apart),
         filling=filling(results),
         flags=flags,
     )
@@ -120,27 +120,8 @@ def _hits(results: Results) -> tuple[Hits, ...]:
     return tuple(found)
 
 
-def _scores(results: Results) -> tuple[Score, ...]:
-    """By the scorer, not by what was noted: the first answer of each question counts."""
-    seed = results.run.seed
-    found = []
-    for arm in results.run.arms:
-        answers: dict[str, Sample] = {}
-        for planned in results.run.cells:
-            if planned.key.kind is Kind.MATH:
-                for one in results.good(arm.name, planned.key):
-                    answers.setdefault(one.prompt_id, one)
-        told = [_outcome(one, seed) for one in answers.values() if one.text is not None]
-        if told:
-            counts = tally(told)
-            low, high = wilson(counts.right, counts.n)
-            found.append(Score(arm=arm.name, right=counts.right, n=counts.n, low=low, high=high))
-    return tuple(found)
-
-
-def _outcome(sample: Sample, seed: int) -> Outcome:
-    number = int(sample.prompt_id.removeprefix("math "))
-    return score(question(seed, number).answer, sample.text or "", sample.finish_reason)
+def _scores(results: Results, apart: tuple[str, ...]) -> tuple[Quality, ...]:
+    return tuple(one.model_copy(update={"verdict": None}) if one.arm in apart else one for one in qualities(results))
 
 
 def _finished(results: Results, arm: str, key: CellKey) -> list[Cell]:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sparkdash.bench.accuracy import Gate
 from sparkdash.bench.judgement import Overall
+from sparkdash.bench.maths import Stratum
+from sparkdash.bench.quality import Equality, Quality
 from sparkdash.bench.report import names
 from sparkdash.bench.report.blocks import (
     DASH,
@@ -148,19 +151,34 @@ def _moved(verdict: Verdict) -> Cell:
 
 
 def scores(source: Source) -> Iterator[Block]:
-    """Right answers with Wilson's interval."""
-    if not source.report.scores:
-        return
-    yield Heading(2, "Math")
-    rows = tuple(
-        (Cell(one.arm), Cell(f"{one.right}/{one.n}"), Cell(percent(one.share)), Cell(_bounds(one.low, one.high)))
-        for one in source.report.scores
-    )
-    yield Grid(head=("Arm", "Right", "Share", "95 % (Wilson)"), rows=rows)
+    """Right answers with Wilson's interval, by stratum, and what may be said of them; then how equal the outputs are."""
+    found = source.report.scores
+    if found:
+        yield Heading(2, "Math")
+        strata = [kind for kind in Stratum if any(kind in one.strata for one in found)]
+        head = ("Arm", "Right", *strata, "Lenient", "Truncated", "Unparsed", "Against the baseline")
+        yield Grid(head=head, rows=tuple(_score(one, strata) for one in found))
+        said = f"Only a last line `ANSWER: <integer>` is right. {found[0].generator}, {found[0].scorer}."
+        yield Text((said,), Tone.DIM)
+    if source.report.equalities:
+        yield Heading(2, "Equal outputs")
+        rows = tuple(_equality(one) for one in source.report.equalities)
+        yield Grid(head=("Arm", "Equal to the baseline's", "First difference (median, characters)"), rows=rows)
 
 
-def _bounds(low: float, high: float) -> str:
-    return f"[{100 * low:.0f}, {100 * high:.0f}]"
+def _score(one: Quality, strata: list[Stratum]) -> tuple[Cell, ...]:
+    parts = (one.strata.get(kind) for kind in strata)
+    odd = (one.all.lenient, one.all.truncated, one.all.unparsed)
+    tones = {Gate.PASS: Tone.BETTER, Gate.FAIL: Tone.WORSE}
+    told = Cell(one.verdict.text, tones.get(one.verdict.gate, Tone.DIM)) if one.verdict else Cell(DASH, Tone.DIM)
+    shares = (Cell(f"{part.right}/{part.n}" if part else DASH) for part in parts)
+    return (Cell(one.arm), Cell(one.all.text), *shares, *(Cell(str(count)) for count in odd), told)
+
+
+def _equality(one: Equality) -> tuple[Cell, ...]:
+    found = one.identity
+    share = f"{found.same}/{found.n} = {percent(found.share or 0.0)}"
+    return Cell(one.arm), Cell(share), Cell(DASH if found.divergence is None else f"{found.divergence:.0f}")
 
 
 def _pair(source: Source, arm: str, key: CellKey, words: dict[int, str]) -> tuple[Cell, ...]:

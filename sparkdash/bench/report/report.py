@@ -8,26 +8,12 @@ from __future__ import annotations
 
 from sparkdash.bench.judgement import Decomposition, Figure, Overall, Row
 from sparkdash.bench.metrics import Metric
+from sparkdash.bench.quality import Equality, Quality
 from sparkdash.bench.results import CellKey, Kind, Provenance, Run
 from sparkdash.domain.base import Frozen
 
 FORMAT = 1
 """Of the JSON form; raised when a reader of the older one would misread it."""
-
-
-class Score(Frozen):
-    """Right answers of an arm, with Wilson's interval of the share."""
-
-    arm: str
-    right: int
-    n: int
-    low: float
-    high: float
-
-    @property
-    def share(self) -> float:
-        """0..1."""
-        return self.right / self.n
 
 
 class Speculation(Frozen):
@@ -101,7 +87,10 @@ class Report(Frozen):
     decompositions: tuple[Decomposition, ...] = ()
     speculation: tuple[Speculation, ...] = ()
     hits: tuple[Hits, ...] = ()
-    scores: tuple[Score, ...] = ()
+    scores: tuple[Quality, ...] = ()
+    """Of the arms that were asked arithmetic."""
+    equalities: tuple[Equality, ...] = ()
+    """Of greedy outputs with the baseline's."""
     filling: tuple[Filling, ...] = ()
     """One for each arm that lacks something."""
     flags: tuple[Flag, ...] = ()
@@ -120,6 +109,6 @@ class Report(Frozen):
         """That arm; None when the run has none of that name."""
         return next((one for one in self.arms if one.name == name), None)
 
-    def score(self, arm: str) -> Score | None:
+    def score(self, arm: str) -> Quality | None:
         """The arm's right answers; None when it was not asked."""
         return next((one for one in self.scores if one.arm == arm), None)
