@@ -17,10 +17,10 @@ from starlette.responses import Response
 from sparkdash import __version__
 from sparkdash.domain.profile import AUTO
 from sparkdash.errors import AdmissionError, SparkdashError
-from sparkdash.gateway import control, guard, llamacpp_router, models, passthrough, problems, raw
+from sparkdash.gateway import control, guard, llamacpp_router, models, ollama, passthrough, problems, raw
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.exchange import Exchange, Receive, Scope, Send
-from sparkdash.gateway.route import Dialect
+from sparkdash.gateway.route import OLLAMA, Dialect
 
 __all__ = ["Deps", "Gateway", "build"]
 
@@ -59,6 +59,8 @@ class Gateway:
             return
         if path in ALIVE and exchange.method in READ:
             await exchange.answer(200, control.Health().model_dump_json().encode(), _JSON)
+        elif path.rstrip("/") in OLLAMA:
+            await ollama.serve(self._deps, exchange, receive, send)
         elif path.startswith("/api/"):
             await self.control(exchange.scope, receive, send)
         elif (answered := llamacpp_router.handler(exchange)) is not None:

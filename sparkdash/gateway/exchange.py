@@ -54,6 +54,8 @@ class Exchange:
         }
         self.raw_path: str = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
         self.query: str = scope["query_string"].decode("latin-1")
+        self.request_id = ""
+        """Its row in the table of requests, once it has one."""
         self.started = False
         self.finished = False
         self._receive = receive

@@ -141,6 +141,7 @@ class _Relay:
             route=route.path,
             stream=self._asked.stream,
         )
+        exchange.request_id = self._row.request.id
         told = deps.settings.progress_as_reasoning or exchange.headers.get(PROGRESS_HEADER) == "reasoning"
         self._waiting = frames.Waiting(route.dialect, self._row.request.id, self._name, deps.clock(), reasoning=told)
         self._tap = Tap(route.dialect)

@@ -113,7 +113,7 @@ async def test_paths_are_relayed_as_engines_know_them(house: Any, path: str, ups
 
 
 @pytest.mark.parametrize(
-    "path", ["/api/tags", "/metrics", "/sleep", "/v1/../sleep", "/v1/%2e%2e/sleep", "/nope", "/v1x"]
+    "path", ["/api/v1/models", "/metrics", "/sleep", "/v1/../sleep", "/v1/%2e%2e/sleep", "/nope", "/v1x"]
 )
 async def test_an_unknown_path_is_a_json_404(house: Any, path: str) -> None:
     """Clients that probe for other servers get a 404 with an error object, and no engine hears of it."""

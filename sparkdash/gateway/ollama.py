@@ -1,0 +1,196 @@
+"""Ollama: its API for clients that only speak it (VS Code's and JetBrains' Ollama, Home Assistant, Codex --oss).
+
+Owns: /api/version, tags, ps, show, chat, generate. A chat is a chat of ours in other words: it goes through `passthrough`, which sees an
+ordinary request and sends an ordinary answer; ollama_wire has the words. Must not know leases, but to bring a model up.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sparkdash.domain.engine import EngineState
+from sparkdash.domain.lease import LEASE_HEADER
+from sparkdash.domain.profile import AUTO, EngineKind, Profile, ProfileSummary
+from sparkdash.domain.state import Snapshot
+from sparkdash.engines import argv
+from sparkdash.errors import AdmissionError, SparkdashError
+from sparkdash.gateway import models, ollama_wire, problems
+from sparkdash.gateway.deps import Catalog, Deps
+from sparkdash.gateway.exchange import ClientGone, Exchange, Receive, Send
+from sparkdash.gateway.names import meant
+from sparkdash.gateway.ollama_chat import HEADERS, Costume
+from sparkdash.gateway.ollama_wire import Ask, rfc3339, shaped
+
+VERSION = "0.13.4"
+"""Of Ollama's API, which clients test: Codex wants 0.13.4 at least, VS Code 0.6.4."""
+LATEST = ":latest"
+
+
+async def serve(deps: Deps, exchange: Exchange, receive: Receive, send: Send) -> None:
+    """Answer one request."""
+    try:
+        await _answer(deps, exchange, receive, send)
+    except ClientGone:
+        return
+    except SparkdashError as error:
+        await _refuse(exchange, error)
+
+
+async def _answer(deps: Deps, exchange: Exchange, receive: Receive, send: Send) -> None:
+    word = exchange.scope["path"].rstrip("/").removeprefix("/api/")
+    if word in _READS:
+        if exchange.method not in ("GET", "HEAD"):
+            raise problems.of_status(405, f"/api/{word} takes GET, not {exchange.method}")
+        await deps.refresh()
+        await _tell(exchange, _READS[word](deps.bus.snapshot))
+        return
+    if exchange.method != "POST":
+        raise problems.of_status(405, f"/api/{word} takes POST, not {exchange.method}")
+    body = await _body(deps, exchange)
+    if word == "show":
+        await deps.refresh()
+        await _tell(exchange, _show(deps, body))
+        return
+    ask = ollama_wire.read(body, generate=word == "generate")
+    name = _name(ask.model, deps.catalog())
+    if ask.empty:
+        await _load(deps, exchange, ask, name)
+    else:
+        await Costume(deps, exchange, ask, receive, send).relay(name)
+
+
+async def _body(deps: Deps, exchange: Exchange) -> dict[str, Any]:
+    """Whatever its content type: Ollama's own examples post it as a form's."""
+    with deps.room.place() as place:
+        raw = await exchange.body(deps.settings.body_limit_mib, place, deps.settings.body_s)
+    try:
+        body = json.loads(raw or b"{}")
+    except (ValueError, RecursionError) as error:
+        raise AdmissionError(f"The request's body is not JSON: {str(error)[:120]}.", code="invalid_json") from None
+    if not isinstance(body, dict):
+        raise AdmissionError("The request's body is no JSON object.", code="invalid_json")
+    return body
+
+
+def _name(word: str, catalog: Catalog) -> str:
+    """Clients of Ollama put `:latest` behind a name without a tag."""
+    try:
+        catalog.find(word)
+    except SparkdashError:
+        return word.removesuffix(LATEST)
+    return word
+
+
+async def _tell(exchange: Exchange, body: Mapping[str, Any]) -> None:
+    await exchange.answer(200, problems.encode(dict(body)), HEADERS)
+
+
+async def _refuse(exchange: Exchange, error: SparkdashError) -> None:
+    more = [pair for pair in problems.headers(error) if pair[0] != b"content-type"]
+    await exchange.answer(error.status, problems.encode({"error": error.text()}), [*HEADERS, *more])
+
+
+async def _load(deps: Deps, exchange: Exchange, ask: Ask, name: str) -> None:
+    """A request without a prompt: the model is to be loaded, and the answer comes when it is."""
+    if ask.unload:
+        raise AdmissionError(
+            "Models are not unloaded by their clients here.", code="not_supported", hint="`sparkdash stop` does it."
+        )
+    deps.exclusive.admit(exchange.headers.get(LEASE_HEADER))
+    wanted = meant(name, deps.catalog(), deps.settings.model_names)
+    async with deps.supervisor.lease(wanted, request_id=deps.new_id(), on_wait=lambda _place: None):
+        pass
+    said = {"model": ask.model, "created_at": rfc3339(deps.clock()), **shaped({"content": ""}, generate=ask.generate)}
+    await _tell(exchange, said | {"done_reason": "load", "done": True})
+
+
+# --- what is known of the models --------------------------------------------------------------------------------
+
+
+def _version(_snapshot: Snapshot) -> dict[str, Any]:
+    return {"version": VERSION}
+
+
+def _tags(snapshot: Snapshot) -> dict[str, Any]:
+    listed = [
+        _listed(snapshot, profile, name) for profile in models.runnable(snapshot) for name in models.names(profile)
+    ]
+    return {"models": listed}
+
+
+def _ps(snapshot: Snapshot) -> dict[str, Any]:
+    """What is loaded. There is no `expires_at`: nothing is unloaded by the clock of a request."""
+    up = [p for p in models.runnable(snapshot) if _is_up(snapshot, p.name)]
+    return {"models": [_listed(snapshot, p, p.name) | _context(p) for p in up]}
+
+
+def _is_up(snapshot: Snapshot, profile: str) -> bool:
+    engine = snapshot.engines.get(profile)
+    return engine is not None and engine.state in (EngineState.READY, EngineState.DRAINING)
+
+
+def _context(profile: ProfileSummary) -> dict[str, Any]:
+    return {} if profile.context is None else {"context_length": profile.context}
+
+
+def _listed(snapshot: Snapshot, profile: ProfileSummary, name: str) -> dict[str, Any]:
+    """One model. The digest is the profile's fingerprint: it changes with the launch."""
+    return {
+        "name": name,
+        "model": name,
+        "modified_at": rfc3339(snapshot.daemon.started_at),
+        "digest": profile.fingerprint,
+        "details": _details(profile),
+    }
+
+
+def _details(profile: ProfileSummary) -> dict[str, Any]:
+    """Clients read strings; what is not known is an empty one, as Ollama itself has it."""
+    family = profile.name.split("/", 1)[0]
+    known = {"family": family, "families": [family]}
+    return {"parent_model": "", "format": "", **known, "parameter_size": "", "quantization_level": ""}
+
+
+def _show(deps: Deps, body: Mapping[str, Any]) -> dict[str, Any]:
+    snapshot = deps.bus.snapshot
+    word = body.get("model") or body.get("name")
+    if not isinstance(word, str):
+        raise AdmissionError("The request names no model.", code="model_missing", hint="GET /api/tags lists them.")
+    found = deps.catalog().find(_name(word, deps.catalog())).name if word != AUTO else _active(snapshot)
+    profile = snapshot.profile(found)
+    if profile is None or profile.cannot_run is not None:
+        raise AdmissionError(f"Profile {found} cannot run.", code="model_not_found", status=404)
+    info: dict[str, Any] = {"general.architecture": "sparkdash", "general.basename": profile.name}
+    if profile.context is not None:
+        info["sparkdash.context_length"] = profile.context
+    return {
+        "modelfile": f"# {profile.about}" if profile.about else "",
+        "parameters": "",
+        "template": "",
+        "details": _details(profile),
+        "model_info": info,
+        "capabilities": _capabilities(deps.catalog().find(found)),
+        "modified_at": rfc3339(snapshot.daemon.started_at),
+    }
+
+
+def _capabilities(profile: Profile) -> list[str]:
+    """What the command line says; vLLM and SGLang read tool calls only when they are told how."""
+    wanted = _TOLD_TOOLS.get(profile.engine)
+    tools = wanted is None or argv.lookup(profile.args, wanted)
+    thinks = argv.lookup(profile.args, "reasoning-parser")
+    return ["completion", *(["tools"] if tools else []), *(["thinking"] if thinks else [])]
+
+
+_TOLD_TOOLS = {EngineKind.VLLM: "enable-auto-tool-choice", EngineKind.SGLANG: "tool-call-parser"}
+
+
+def _active(snapshot: Snapshot) -> str:
+    if snapshot.active is None:
+        raise AdmissionError("No model is loaded.", code="model_not_found", status=404)
+    return snapshot.active.profile
+
+
+_READS: dict[str, Callable[[Snapshot], dict[str, Any]]] = {"version": _version, "tags": _tags, "ps": _ps}

@@ -1,0 +1,182 @@
+"""Ollama's chat in OpenAI's clothes: what passes between one client of Ollama and `passthrough`.
+
+Owns: the request that passthrough sees in the client's place, and how its answer becomes lines, or one object. Must not know leases.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+from sparkdash.gateway import passthrough, problems
+from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.exchange import Exchange, Message, Receive, Send
+from sparkdash.gateway.ollama_wire import Ask, Heard, line, nanoseconds, rfc3339, shaped
+
+HEADERS = [(b"content-type", b"application/json; charset=utf-8")]
+_LINES = [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
+_BAD_CALL = "The model wrote a tool call whose arguments are not JSON."
+
+
+class Costume:
+    """One chat: passthrough speaks OpenAI with it, and the client hears Ollama."""
+
+    def __init__(self, deps: Deps, exchange: Exchange, ask: Ask, receive: Receive, send: Send) -> None:
+        self._deps = deps
+        self._ask = ask
+        self._outer = exchange
+        self._receive = receive
+        self._send = send
+        self._inner: Exchange | None = None
+        self._heard = Heard()
+        self._begun = deps.monotonic()
+        self._first: float | None = None
+        self._last = 0.0
+        self._status = 200
+        self._framed = False
+        self._headers: Iterable[tuple[bytes, bytes]] = ()
+        self._rest = b""
+        self._over = False
+        """Nothing follows an error or the last line."""
+
+    async def relay(self, name: str) -> None:
+        """To its end."""
+        body = problems.encode({"model": name, **self._ask.body})
+        self._inner = Exchange(self._scope(), self._given(body), self._take)
+        await passthrough.relay(self._deps, self._inner)
+
+    def _scope(self) -> dict[str, Any]:
+        told = (b"content-length", b"content-type")
+        headers = [(name, value) for name, value in self._outer.scope["headers"] if name.lower() not in told]
+        path = self._ask.path
+        return {
+            **self._outer.scope,
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "headers": [*headers, (b"content-type", b"application/json")],
+        }
+
+    def _given(self, body: bytes) -> Callable[[], Awaitable[Message]]:
+        """The translated body, and then what the client does."""
+        ours: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> Message:
+            return ours.pop() if ours else await self._receive()
+
+        return receive
+
+    async def _take(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            kinds = [value for name, value in message["headers"] if name == b"content-type"]
+            self._framed = any(kind.startswith(b"text/event-stream") for kind in kinds)
+            if self._framed:
+                await self._send({**message, "headers": _LINES})
+            else:
+                self._headers = message["headers"]
+            return
+        more = message.get("more_body", False)
+        if self._framed:
+            lines = self._lines(message.get("body", b""), last=not more)
+            if lines or not more:
+                await self._send({"type": "http.response.body", "body": lines, "more_body": more})
+            return
+        self._rest += message.get("body", b"")
+        if not more:
+            await self._whole()
+
+    async def _whole(self) -> None:
+        """An answer that is no stream, or an error with its status."""
+        status, body = self._status, self._translated(self._rest)
+        kept = [pair for pair in self._headers if pair[0] in (b"retry-after", b"x-should-retry")]
+        length = (b"content-length", b"%d" % len(body))
+        await self._send({"type": "http.response.start", "status": status, "headers": [*HEADERS, *kept, length]})
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    def _translated(self, raw: bytes) -> bytes:
+        try:
+            reply = json.loads(raw)
+        except ValueError:
+            reply = {"error": {"message": raw[:500].decode("utf-8", "replace")}}
+        if self._status >= 400 or not isinstance(reply, dict):
+            return problems.encode({"error": _words(reply)})
+        said = next(self._heard.take(reply), {"content": ""})
+        try:
+            calls = self._heard.tool_calls()
+        except ValueError:
+            self._status = 502
+            return problems.encode({"error": _BAD_CALL})
+        return problems.encode(self._final(said | ({"tool_calls": calls} if calls else {})))
+
+    def _lines(self, piece: bytes, *, last: bool) -> bytes:
+        """The lines that a piece of the event stream amounts to."""
+        *whole, self._rest = (self._rest + piece).split(b"\n")
+        out = [self._line(one[5:].strip()) for one in whole if one.startswith(b"data:")]
+        if last and not self._over and self._heard.reason:  # an engine that forgets its [DONE]
+            out.append(self._end())
+        return b"".join(out)
+
+    def _line(self, data: bytes) -> bytes:
+        if self._over:
+            return b""
+        if data == b"[DONE]":
+            return self._end()
+        try:
+            chunk = json.loads(data)
+        except ValueError:
+            return b""
+        if not isinstance(chunk, dict) or "error" in chunk:
+            return self._failed(_words(chunk))
+        return b"".join(self._part(message) for message in self._heard.take(chunk))
+
+    def _part(self, message: dict[str, Any]) -> bytes:
+        if message["content"] or "thinking" in message:
+            self._last = self._deps.monotonic()
+            self._first = self._first or self._last
+        elif self._heard.reason:
+            return b""  # the last chunk, which only says how it ended
+        return line(self._said(message) | {"done": False})
+
+    def _end(self) -> bytes:
+        try:
+            calls = self._heard.tool_calls()
+        except ValueError:
+            return self._failed(_BAD_CALL)
+        self._over = True
+        called = self._said({"content": "", "tool_calls": calls}) | {"done": False}
+        return (line(called) if calls else b"") + line(self._final({"content": ""}))
+
+    def _failed(self, words: str) -> bytes:
+        self._over = True
+        return line({"error": words})
+
+    def _said(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "model": self._ask.model,
+            "created_at": rfc3339(self._deps.clock()),
+            **shaped(message, generate=self._ask.generate),
+        }
+
+    def _final(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        return {**self._said(message), "done": True, **self._heard.counts(), **self._durations()}
+
+    def _durations(self) -> dict[str, int]:
+        """What was measured: waiting for the engine, its first text, its text. An answer that is no stream has no times of its text."""
+        found = {"total_duration": nanoseconds(self._deps.monotonic() - self._begun)}
+        row = self._deps.bus.snapshot.requests.get(self._inner.request_id) if self._inner else None
+        if row is not None and row.granted_at is not None:
+            found["load_duration"] = nanoseconds(row.granted_at - row.started_at)
+        if row is not None and row.ttft_s is not None:
+            found["prompt_eval_duration"] = nanoseconds(row.ttft_s)
+        if self._first is not None:
+            found["eval_duration"] = nanoseconds(self._last - self._first)
+        return found
+
+
+def _words(reply: Any) -> str:
+    """An error's words, whoever's it is."""
+    error = reply.get("error", reply) if isinstance(reply, dict) else reply
+    message = error.get("message") if isinstance(error, dict) else error
+    return message if isinstance(message, str) else json.dumps(error)[:500]

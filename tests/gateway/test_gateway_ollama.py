@@ -1,0 +1,248 @@
+"""Clients that only speak Ollama. What they send and read is Ollama's Python client 0.6's."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.engine import EngineState
+from sparkdash.domain.event import EngineChanged
+from sparkdash.errors import AdmissionError, EngineError
+from sparkdash.gateway import ollama_wire, passthrough
+from sparkdash.settings import Settings
+
+HELLO = [{"role": "user", "content": "hello"}]
+
+
+def replaying(body: bytes) -> Any:
+    """A script that streams a recorded body in pieces of 100 bytes."""
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        for at in range(0, len(body), 100):
+            await wire.chunk(body[at : at + 100])
+        await wire.end()
+
+    return script
+
+
+def answering(body: bytes, status: int = 200) -> Any:
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.answer(body, status=status)
+
+    return script
+
+
+async def chat(house: Any, path: str = "/api/chat", **body: Any) -> list[dict[str, Any]]:
+    """The lines of a stream."""
+    given = {"prompt": "hello"} if path.endswith("generate") else {"messages": HELLO}
+    reply = await house.client.post(path, json={"model": "alpha", **given, **body})
+    assert reply.status_code == 200
+    assert reply.headers["content-type"] == "application/x-ndjson"
+    return [json.loads(line) for line in reply.text.splitlines()]
+
+
+def asked(house: Any) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(house.engine.seen[-1].body)
+    return body
+
+
+async def test_a_chat_streams_as_lines(house: Any, recorded_body: Any) -> None:
+    """Text and reasoning apart, the engine's counts and the measured times in the last line."""
+    house.engine.script = replaying(recorded_body("vllm-0.32.0-base-chat-stream-usage"))
+    *lines, last = await chat(house)
+    assert "".join(line["message"]["content"] for line in lines).endswith("quiet engine")
+    assert any(line["message"].get("thinking") for line in lines)
+    assert {line["done"] for line in lines} == {False}
+    assert {line["model"] for line in (*lines, last)} == {"alpha"}
+    assert (last["done"], last["eval_count"], last["message"]["content"]) == (True, 80, "")
+    times = ("total_duration", "load_duration", "prompt_eval_duration", "eval_duration")
+    assert all(isinstance(last[key], int) for key in times)
+    assert last["total_duration"] >= last["eval_duration"] > 0
+    row = await house.ended()
+    assert (row.completion_tokens, row.state.value) == (80, "done")
+
+
+async def test_tool_calls_come_whole(house: Any, recorded_body: Any) -> None:
+    """Ollama's clients get a call in one piece, with its arguments as an object."""
+    house.engine.script = replaying(recorded_body("vllm-0.32.0-base-chat-tool-stream"))
+    lines = await chat(house, tools=[{"type": "function", "function": {"name": "get_weather"}}])
+    calls = [line["message"]["tool_calls"] for line in lines if "tool_calls" in line["message"]]
+    assert calls == [[{"function": {"name": "get_weather", "arguments": {"city": "Paris"}}}]]
+    assert lines[-1]["done_reason"] == "stop"
+    assert asked(house)["tools"][0]["function"]["name"] == "get_weather"
+
+
+async def test_an_answer_that_is_no_stream(house: Any, recorded_body: Any) -> None:
+    """One object, with counts."""
+    recorded = recorded_body("vllm-0.32.0-base-chat")
+    house.engine.script = answering(recorded)
+    body = {"model": "alpha", "messages": HELLO, "stream": False}
+    said = (await house.client.post("/api/chat", content=json.dumps(body))).json()
+    theirs = json.loads(recorded)
+    assert said["message"]["content"] == (theirs["choices"][0]["message"]["content"] or "")
+    assert (said["done"], said["eval_count"]) == (True, theirs["usage"]["completion_tokens"])
+    assert said["load_duration"] <= said["total_duration"]
+    assert "eval_duration" not in said  # nobody measured when its text came
+
+
+async def test_generate_is_a_chat_with_its_text_on_top(house: Any, recorded_body: Any) -> None:
+    """`response` instead of a message, `system` before the prompt."""
+    house.engine.script = replaying(recorded_body("llama.cpp-0c1e57098-base-chat-stream"))
+    lines = await chat(house, "/api/generate", system="be short")
+    assert all("message" not in line and isinstance(line["response"], str) for line in lines)
+    assert "".join(line["response"] + line.get("thinking", "") for line in lines)
+    assert asked(house)["messages"] == [{"role": "system", "content": "be short"}, {"role": "user", "content": "hello"}]
+
+
+async def test_raw_prompts_are_completions(house: Any, recorded_body: Any) -> None:
+    """Fill-in-the-middle of editors."""
+    house.engine.script = replaying(recorded_body("vllm-0.32.0-base-completions-stream"))
+    lines = await chat(house, "/api/generate", suffix="end", options={"num_predict": 5})
+    assert "".join(line["response"] for line in lines)
+    assert house.engine.seen[0].target == "/v1/completions"
+    assert {"prompt": "hello", "suffix": "end", "max_tokens": 5}.items() <= asked(house).items()
+
+
+def test_a_request_in_openais_words() -> None:
+    """Options, format, thinking, pictures, and calls that find their answers."""
+    call = {"function": {"name": "f", "arguments": {"a": 1}}}
+    messages = [
+        {"role": "user", "content": "see", "images": ["iVBORw0K", "/9j/4AAQ"]},
+        {"role": "assistant", "content": "", "tool_calls": [call, {"function": {"name": "g", "arguments": {}}}]},
+        {"role": "tool", "content": "of g", "tool_name": "g"},
+        {"role": "tool", "content": "of f"},
+    ]
+    options = {"temperature": 0, "num_predict": -1, "stop": ["x"], "num_ctx": 4096, "seed": 7, "top_p": 0.5}
+    body = {"model": "m", "messages": messages, "options": options, "format": {"type": "object"}, "think": "high"}
+    made = ollama_wire.read(body | {"keep_alive": "5m"}, generate=False).body
+    assert [part.get("image_url", {}).get("url") for part in made["messages"][0]["content"]] == [
+        None,
+        "data:image/png;base64,iVBORw0K",
+        "data:image/jpeg;base64,/9j/4AAQ",
+    ]
+    f, g = made["messages"][1]["tool_calls"]
+    assert json.loads(f["function"]["arguments"]) == {"a": 1}
+    assert [message["tool_call_id"] for message in made["messages"][2:]] == [g["id"], f["id"]]
+    rest = {key: value for key, value in made.items() if key != "messages"}
+    assert rest == {
+        "temperature": 0,
+        "stop": ["x"],
+        "seed": 7,
+        "top_p": 0.5,
+        "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "object"}}},
+        "reasoning_effort": "high",
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    off = ollama_wire.read({"model": "m", "messages": HELLO, "think": False}, generate=False).body
+    assert off["chat_template_kwargs"] == {"enable_thinking": False}
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({}, "model_missing"),
+        ({"model": 5}, "model_missing"),
+        ({"model": "m", "messages": "x"}, "invalid_json"),
+        ({"model": "m", "messages": [1]}, "invalid_json"),
+        ({"model": "m", "messages": [{"tool_calls": [{}]}]}, "invalid_json"),
+        ({"model": "m", "messages": [{"tool_calls": 5}]}, "invalid_json"),
+        ({"model": "m", "messages": [{"images": 5}]}, "invalid_json"),
+    ],
+)
+def test_nonsense_is_refused(body: dict[str, Any], code: str) -> None:
+    """In words, not with a trace."""
+    with pytest.raises(AdmissionError) as refused:
+        ollama_wire.read(body, generate=False)
+    assert refused.value.code == code
+
+
+async def test_errors_are_a_string(house: Any, recorded_body: Any) -> None:
+    """With their status while there is one: ours, the engine's, a misspelt body."""
+    house.engine.script = answering(recorded_body("vllm-0.32.0-base-err-model"), 404)
+    body = {"model": "alpha", "messages": HELLO}
+    engines = await house.client.post("/api/chat", json=body)
+    ours = await house.client.post("/api/chat", json=body | {"model": "nope"})
+    odd = await house.client.post("/api/generate", content=b"{")
+    assert [reply.status_code for reply in (engines, ours, odd)] == [404, 404, 400]
+    assert all(isinstance(reply.json()["error"], str) for reply in (engines, ours, odd))
+    assert "nope" in ours.json()["error"]
+    assert (await house.client.get("/api/chat")).status_code == 405
+    assert (await house.client.post("/api/tags", json={})).status_code == 405
+
+
+class TestWaiting:
+    """A gateway that holds nothing back."""
+
+    @pytest.fixture
+    def settings(self) -> Settings:
+        return Settings(hold_headers_s=0)
+
+    async def test_a_waiting_client_gets_lines(
+        self, house: Any, recorded_body: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Empty text while the model loads; then the answer, and how long the load took."""
+        monkeypatch.setattr(passthrough, "KEEP_ALIVE_S", 0.01)
+        house.engine.script = replaying(recorded_body("vllm-0.32.0-base-chat-stream-usage"))
+        house.supervisor.gate.clear()
+        body = {"model": "alpha", "messages": HELLO}
+        async with house.client.stream("POST", "/api/chat", json=body) as reply:
+            lines = reply.aiter_lines()
+            first = [json.loads(await anext(lines)) for _ in range(3)]
+            house.supervisor.gate.set()
+            rest = [json.loads(line) async for line in lines]
+        assert {(line["message"]["content"], line["done"]) for line in first} == {("", False)}
+        assert rest[-1]["done"]
+        assert rest[-1]["load_duration"] > 10**7
+
+    async def test_a_load_that_fails_late_is_a_line(self, house: Any) -> None:
+        """`{"error": …}`, and nothing after it."""
+        house.supervisor.gate.clear()
+        house.supervisor.error = EngineError("It did not come up.", code="out_of_memory")
+        async with house.client.stream("POST", "/api/chat", json={"model": "alpha", "messages": HELLO}) as reply:
+            lines = reply.aiter_lines()
+            await anext(lines)
+            house.supervisor.gate.set()
+            rest = [json.loads(line) async for line in lines]
+        assert "It did not come up." in rest[-1]["error"]
+        assert not any(line.get("done") for line in rest)
+
+
+async def test_a_request_without_a_prompt_loads(house: Any) -> None:
+    """Answered when it is up; unloading is not the clients' business here."""
+    for path in ("/api/chat", "/api/generate"):
+        said = (await house.client.post(path, json={"model": "beta/fast:latest"})).json()
+        assert (said["done"], said["done_reason"]) == (True, "load")
+    assert house.supervisor.leases == ["beta/fast"] * 2
+    refused = await house.client.post("/api/generate", json={"model": "alpha", "keep_alive": 0})
+    assert (refused.status_code, "sparkdash stop" in refused.json()["error"]) == (400, True)
+    assert house.engine.seen == []
+
+
+async def test_what_there_is(house: Any, tools: Any) -> None:
+    """Tags, what is loaded, a version that Codex takes, and one model with its context."""
+    tags = (await house.client.get("/api/tags")).json()["models"]
+    assert [(item["name"], item["model"]) for item in tags] == [(n, n) for n in ("alpha", "coder", "beta/fast")]
+    assert all(len(item["digest"]) >= 12 and item["modified_at"].endswith("Z") for item in tags)
+    house.bus.publish(EngineChanged(engine=tools.ready("beta/fast", EngineState.LOADING)))
+    up = (await house.client.get("/api/ps")).json()["models"]
+    assert [(item["name"], item["context_length"]) for item in up] == [("alpha", 32768)]
+    version = (await house.client.get("/api/version")).json()["version"]
+    assert tuple(map(int, version.split("."))) >= (0, 13, 4)
+    for name in ("coder", "coder:latest", "auto"):
+        shown = (await house.client.post("/api/show", json={"model": name})).json()
+        info = shown["model_info"]
+        assert info[f"{info['general.architecture']}.context_length"] == 32768
+    assert shown["capabilities"] == ["completion"]  # vLLM without a tool parser refuses tools
+    assert (await house.client.post("/api/show", json={"name": "nope"})).status_code == 404
+    assert (await house.client.post("/api/show", json={})).status_code == 400
+    assert house.supervisor.leases == []
+
+
+async def test_ollamas_other_paths_are_not_ours(house: Any) -> None:
+    """/api/pull is sparkdash's own and wants a profile; nothing is deleted."""
+    assert (await house.client.post("/api/pull", json={"model": "x"})).status_code == 400
+    assert (await house.client.request("DELETE", "/api/delete", json={"model": "x"})).status_code == 404
