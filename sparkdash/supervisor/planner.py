@@ -102,6 +102,8 @@ def verdict(need: Need, choice: Choice, box: Box, beside: tuple[str, ...]) -> st
         room += f", beside {' and '.join(beside)}"
     if choice.fits is False:
         return f"It does not fit, whoever leaves: {gib(choice.available)} can be had beyond the reserve of {gib(box.reserve)}."
+    if choice.needs is None and choice.fits:
+        return "It runs elsewhere and takes nothing here."
     if choice.needs is None:
         return f"Whether it fits is not known, as its need is not: it runs alone, and is tried {room}."
     if choice.fits is None:

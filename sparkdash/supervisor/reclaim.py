@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import AdmissionError
@@ -86,7 +87,8 @@ def admit(tools: Tools, target: Profile, missing: int) -> None:
 
 
 def _must_be_free(tools: Tools, target: Profile) -> int | None:
-    others = [e for e in tools.books.engines.values() if e.container and e.profile != target.name]
+    there = (e for e in tools.books.engines.values() if e.container and e.state is not EngineState.FAILED)
+    others = [engine for engine in there if engine.profile != target.name]
     return fit.must_be_free(tools.needs(target), reserve(tools), alone=not others)
 
 

@@ -171,3 +171,17 @@ async def test_a_need_that_was_learned_counts_instead_of_the_declared_one(house:
     assert (await house.supervisor.plan("small")).need.total_bytes == 30 * GIB
     await house.leased("a")
     assert sorted(house.runtime.running()) == ["a", "small"]
+
+
+async def test_an_engine_that_failed_is_nobody_to_run_beside(house: Any, make_profile: Any, behaviour: Any) -> None:
+    """Its record stays to be seen; an estimate that says nearly the whole box is still tried alone."""
+    house.runtime.zoo["dies"] = behaviour(dies_after_s=2)
+    most = make_profile("most", gib=None, engine_version="0.19", args={"gpu-memory-utilization": 0.9})
+    await house.open(make_profile("dies", gib=20), most)
+    await house.supervisor.use("dies", cause=SwapCause.USER)
+    await house.settled()
+    assert house.state("dies") is EngineState.FAILED
+    plan = await house.supervisor.plan("most")
+    assert (plan.need.basis, plan.fits) == ("estimated", None)
+    assert plan.need.total_bytes > 110 * GIB
+    assert (await house.leased("most")).profile.name == "most"

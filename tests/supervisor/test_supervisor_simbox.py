@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from sparkdash.domain.engine import EngineState
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.need import Basis, Need, Term
 from sparkdash.domain.profile import EngineKind, Profile
@@ -386,7 +387,9 @@ class Aware:
             raise DIED
         await Sleep(model.load_s)
         self.running[model.name], self.loading = self.loading, None
-        self.books.engines[model.name] = SimpleNamespace(profile=model.name, container=model.name)
+        self.books.engines[model.name] = SimpleNamespace(
+            profile=model.name, container=model.name, state=EngineState.READY
+        )
         self.learned.add(model.name)
         del self.needs[model.name]
 
