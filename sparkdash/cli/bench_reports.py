@@ -26,19 +26,6 @@ if TYPE_CHECKING:
     from sparkdash.domain.profile import Profile
     from sparkdash.domain.weights import WeightFacts
 
-app = typer.Typer(
-    name="bench",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="""What was measured: show it, compare it, write it.
-
-    \b
-    Examples:
-      sparkdash bench show last
-      sparkdash bench export last --layout qwen3-coder -o matrix.md
-    """,
-)
-
 RunName = Annotated[str, typer.Argument(help="A run's id, the beginning of one, or `last`.", metavar="RUN")]
 LayoutName = Annotated[
     str | None, typer.Option("--layout", help="A layout's name (qwen3-coder) or YAML file; else derived from the run.")
@@ -62,7 +49,6 @@ class Format(StrEnum):
     LOCALMAXXING = "localmaxxing"
 
 
-@app.command()
 def show(
     run: Annotated[
         str | None, typer.Argument(help="A run's id, the beginning of one, or `last`; none: all runs.")
@@ -93,7 +79,6 @@ def show(
     draw(page(report, _layout(report, layout, metric), _shelf(report), bounds=True), _console())
 
 
-@app.command()
 def diff(
     old: RunName,
     new: Annotated[str, typer.Argument(help="The run that is compared with it.", metavar="RUN")],
@@ -126,7 +111,6 @@ def diff(
         raise typer.Exit(1)
 
 
-@app.command()
 def export(
     run: RunName,
     form: Annotated[Format, typer.Option("--format", "-f", help="What to write.")] = Format.MD,

@@ -13,7 +13,8 @@ import typer
 
 from sparkdash import __version__
 from sparkdash.cli import (
-    bench_reports,
+    ab,
+    bench,
     demo,
     doctor,
     exchange,
@@ -50,6 +51,7 @@ for command in (
     logs.logs,
     run.run,
     pull.pull,
+    ab.ab,
     demo.demo,
     doctor.doctor,
     home.version,
@@ -59,7 +61,7 @@ profiles.app.command("import")(exchange.import_profiles)
 profiles.app.command("export")(exchange.export_profile)
 profiles.app.command("new")(new.new_profile)
 app.add_typer(profiles.app, name="profiles")
-app.add_typer(bench_reports.app, name="bench")
+app.add_typer(bench.app, name="bench")
 app.add_typer(service.app, name="service")
 
 

@@ -119,6 +119,8 @@ class SimSpec(Frozen):
     speeds: tuple[SimSpeed, ...] = (SimSpeed(context=0, decode_tok_s=40, prefill_tok_s=2000),)
     acceptance: tuple[Annotated[float, Field(ge=0, le=1)], ...] = ()
     """Chance that the draft token at each position is accepted, given that those before it were."""
+    reasoning_tokens: int = Field(default=0, ge=0)
+    """The first so many tokens of a chat's answer are reasoning."""
     memory_gib: float = Field(default=20.0, ge=0)
     kv_tokens: int = Field(default=262144, gt=0)
     time_scale: float = Field(default=1.0, gt=0)

@@ -125,6 +125,15 @@ _SECRETS = re.compile(
 )
 
 
+def without_secrets(words: Sequence[str]) -> tuple[str, ...]:
+    """A command line with keys and tokens made unreadable: by their form, and whatever follows an `--api-key`."""
+    found: list[str] = []
+    for word in words:
+        key = bool(found) and found[-1].startswith("-") and found[-1].endswith(("api-key", "token", "password"))
+        found.append("***" if key else _SECRETS.sub("***", word))
+    return tuple(found)
+
+
 def classify(lines: Sequence[str], exit_code: int | None, own: Sequence[Cause] = ()) -> Failure:
     """The first cause, `own` before COMMON, that any line shows; else what the engine raised, else its exit code."""
     clean = [_SECRETS.sub("***", line) for line in lines]

@@ -17,24 +17,35 @@ from sparkdash.sim.engine import Engine, Piece, Run
 class Answer:
     """Grows while `pieces` is read. Counts are the engine's own."""
 
-    def __init__(self, engine: Engine, run: Run, model: str) -> None:
+    def __init__(self, engine: Engine, run: Run, model: str, *, reasoning_tokens: int = 0) -> None:
         self.model = model
         self.id = uuid.uuid4().hex[:16]
         self.created = int(time.time())
         self.text = ""
+        self.thought = ""
+        """The reasoning, which comes first."""
         self.completion = 0
         self.finish: str | None = None
         self.stop_reason: str | None = None
         self._engine = engine
         self._run = run
+        self._reasoning_tokens = reasoning_tokens
 
     async def pieces(self) -> AsyncIterator[Piece]:
         """Each step's addition; the last one has `finish`."""
         async for piece in self._engine.stream(self._run):
-            self.text += piece.text
+            if self.thinks:
+                self.thought += piece.text
+            else:
+                self.text += piece.text
             self.completion += piece.tokens
             self.finish, self.stop_reason = piece.finish, piece.stop_reason
             yield piece
+
+    @property
+    def thinks(self) -> bool:
+        """Is what comes next reasoning?"""
+        return self.completion < self._reasoning_tokens
 
     async def whole(self) -> None:
         """Wait for all of it."""

@@ -128,7 +128,9 @@ class App:
         natural = None if ask.ignore_eos else max(prose.natural_length(seed), ask.min_tokens)
         source = iter(()) if self.behaviour.empty_answers else prose.tokens(self.profile.name, seed)
         words = prose.script(source, limit=limit, natural=natural, stops=ask.stops)
-        return Answer(self.engine, self.engine.submit(tokens, words, limit=limit, seed=seed), str(body.get("model")))
+        run = self.engine.submit(tokens, words, limit=limit, seed=seed)
+        thinks = (self.profile.sim or SimSpec()).reasoning_tokens
+        return Answer(self.engine, run, str(body.get("model")), reasoning_tokens=thinks)
 
     def _body(self, request: Request) -> dict[str, Any]:
         try:

@@ -26,7 +26,7 @@ def usage(answer: Answer, *, final: bool = True) -> dict[str, Any]:
 
 def chat_body(answer: Answer) -> bytes:
     """The whole answer of a chat."""
-    message = {"role": "assistant", "content": answer.text, "refusal": None, "reasoning": None}
+    message = {"role": "assistant", "content": answer.text, "refusal": None, "reasoning": answer.thought or None}
     return _whole(answer, "chat.completion", {"message": message})
 
 
@@ -37,13 +37,15 @@ def completion_body(answer: Answer) -> bytes:
 
 async def chat_stream(answer: Answer, body: Mapping[str, Any]) -> AsyncIterator[bytes]:
     """Chunks of a chat: the role, the text, usage if asked for, [DONE]."""
-    first = True
+    first, thinks = True, answer.thinks
     async for piece in answer.pieces():
         if first:
             yield _chunk(answer, body, _choice(delta={"role": "assistant", "content": ""}), spoken=0)
             first = False
         if piece.text or piece.finish:
-            yield _chunk(answer, body, _choice(delta={"content": piece.text}, **_end(piece)))
+            part = "reasoning" if thinks else "content"
+            yield _chunk(answer, body, _choice(delta={part: piece.text}, **_end(piece)))
+        thinks = answer.thinks
     async for event in _closing(answer, body, "chat.completion.chunk"):
         yield event
 

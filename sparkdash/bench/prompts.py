@@ -1,0 +1,124 @@
+"""Prompts: what is sent in each repetition of a cell, cut to exact tokens.
+
+Owns: prompt = f(seed, cell, repetition, stream), equal in all arms; the nonce at its head; the cut. Must not know:
+HTTP, engines: how tokens are counted is handed in.
+Rule: a prompt begins with what no other prompt of the launch begins with, so that no prefix cache knows it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from sparkdash.bench import prose
+from sparkdash.bench.results import CellKey, Kind
+from sparkdash.bench.suites import CLASSES
+
+Count = Callable[[str], Awaitable[int]]
+"""Tokens of a user's message as the engine counts the whole prompt, its chat template included."""
+
+FILLER = " so"
+TOKENS_PER_PIECE = 1.4
+"""Where the search begins."""
+CLOSE = 8
+"""Tokens that filler may make up for."""
+SEARCH = 10
+FILLS = 6
+"""Counts that one prompt may cost at most, in the search and at its end; five in all are usual."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which request: of which repetition and stream, and the how many-th try of it."""
+
+    rep: int
+    stream: int = 0
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What is sent as the user's message."""
+
+    id: str
+    """Equal in all arms and launches for the same text."""
+    content: str
+    tokens: int | None = None
+    """Of the whole prompt, as it was counted; None: not counted."""
+
+
+def text_class(key: CellKey, rep: int) -> str:
+    """The class of text of a repetition: the cell's own, else all in turn."""
+    return key.text or CLASSES[rep % len(CLASSES)]
+
+
+def identity(seed: int, key: CellKey, place: Place) -> str:
+    """Names the text whatever the try and the tokenizer: the nonce and the cut are not part of it."""
+    return _hash(f"prompt|{_source(seed, key, place)}")[:12]
+
+
+async def build(seed: int, key: CellKey, place: Place, count: Count) -> Prompt:
+    """The prompt of one request, its whole length `key.context` tokens; 0 leaves the question alone.
+
+    In a prefix cell all repetitions share what comes before the question.
+    """
+    kind = text_class(key, place.rep)
+    source = _source(seed, key, place)
+    ask = prose.question(kind, source)
+    shared = key.kind is Kind.PREFIX
+    body_seed = f"{seed}|{key.context}|shared" if shared else source
+    nonce = _hash(f"nonce|{key.output}|{body_seed}|{0 if shared else place.attempt}")[:12]
+    prompt = Prompt(identity(seed, key, place), f"[{nonce}] {ask}")
+    if not key.context:
+        return prompt
+    words = tuple(islice(prose.pieces("prose" if shared else kind, body_seed), key.context))
+
+    def content(pieces: int, fill: int) -> str:
+        return f"[{nonce}]\n{''.join(words[:pieces]).strip()}{FILLER * fill}\n\n{ask}"
+
+    return await _cut(prompt, content, key.context, count)
+
+
+async def _cut(prompt: Prompt, content: Callable[[int, int], str], target: int, count: Count) -> Prompt:
+    """As many pieces as stay just below the target, then filler up to it; the nearest found when nothing fits exactly."""
+    pieces, tokens = await _nearly(content, target, count)
+    best = replace(prompt, content=content(pieces, 0), tokens=tokens)
+    fill = 0
+    for _ in range(FILLS):
+        if tokens == target:
+            break
+        fill = max(1, fill + target - tokens)
+        tokens = await count(content(pieces, fill))
+        if best.tokens is None or abs(tokens - target) < abs(best.tokens - target):
+            best = replace(best, content=content(pieces, fill), tokens=tokens)
+    return best
+
+
+async def _nearly(content: Callable[[int, int], str], target: int, count: Count) -> tuple[int, int]:
+    """(pieces, their tokens): not more than the target, and at most CLOSE less if that many counts tell."""
+    low, low_tokens = 0, await count(content(0, 0))
+    high, rate = 0, TOKENS_PER_PIECE
+    for _ in range(SEARCH):
+        lack = target - low_tokens
+        if lack <= CLOSE or high == low + 1:
+            break
+        pieces = low + max(1, int((lack - CLOSE / 2) / rate))
+        pieces = min(pieces, high - 1) if high else pieces
+        tokens = await count(content(pieces, 0))
+        if tokens > low_tokens:
+            rate = (tokens - low_tokens) / (pieces - low)
+        if tokens <= target:
+            low, low_tokens = pieces, tokens
+        else:
+            high = pieces
+    return low, low_tokens
+
+
+def _source(seed: int, key: CellKey, place: Place) -> str:
+    return f"{seed}|{key.model_dump_json(exclude={'suite'})}|{place.rep}|{place.stream}"
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,203 @@
+"""Stand: where an arm is brought up, and what is known of the box meanwhile.
+
+Owns: starting an engine anew for a launch, through the daemon; what really ran. Must not know: cells, order, files.
+A server that is not ours is taken as it is: its launches are passes over the same process, and say so.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from sparkdash import __version__
+from sparkdash.bench.results import Arm, Provenance
+from sparkdash.bench.subject import Subject
+from sparkdash.bench.voids import Look
+from sparkdash.bench.wire import Wire
+from sparkdash.client.client import AsyncClient
+from sparkdash.client.follow import until_gone, until_ready
+from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.metric import Gpu
+from sparkdash.domain.profile import Profile
+from sparkdash.domain.state import Snapshot
+from sparkdash.engines import measuring
+from sparkdash.engines.adapter import Launch as EngineLaunch
+from sparkdash.engines.failures import without_secrets
+from sparkdash.engines.registry import adapter
+from sparkdash.errors import SparkdashError, UpstreamError
+
+AGENT = "sparkdash-bench"
+"""How its requests are told from others'."""
+Show = Callable[[Snapshot], None]
+
+
+@dataclass(slots=True)
+class Raised:
+    """An arm that is up."""
+
+    subject: Subject
+    provenance: Provenance
+    look: Callable[[], Awaitable[Look]]
+
+
+class Stand(Protocol):
+    """Brings arms up."""
+
+    async def launch(self, arm: Arm, show: Show) -> Raised:
+        """Start it anew. Raises SparkdashError."""
+        ...
+
+
+class Managed:
+    """Profiles of a daemon. `wire` goes to the gateway; `direct` sends requests to the engine itself."""
+
+    def __init__(self, client: AsyncClient, wire: Wire, *, direct: bool = False) -> None:
+        self._client = client
+        self._wire = wire
+        self._gateway = wire.url
+        self._direct = direct
+
+    async def launch(self, arm: Arm, show: Show) -> Raised:
+        """Stop whatever runs, and start it: every launch is a process of its own."""
+        world = await self._client.state()
+        running = {name for name, engine in world.engines.items() if _is_ours(engine)}
+        if running:
+            await self._client.stop(None)
+            await until_gone(self._client, running, show)
+        profile = await self._client.profile(arm.profile)
+        world = await until_ready(self._client, profile.name, show, "bench")
+        engine = world.engines[profile.name]
+        self._wire.url = (engine.url or self._gateway) if self._direct else self._gateway
+        names = adapter(profile.engine).served_names(profile)
+        subject = Subject(
+            wire=self._wire,
+            kind=profile.engine,
+            model=names[0] if self._direct and names else profile.name,
+            engine_url=engine.url,
+            defaults=profile.request,
+        )
+        provenance = _provenance(profile, engine, world).model_copy(
+            update={"engine_version": engine.version or await subject.version()}
+        )
+        return Raised(subject, provenance, _Eyes(self._client, profile.name).look)
+
+
+class Foreign:
+    """Servers at a URL that sparkdash does not manage: an arm's profile is the URL."""
+
+    def __init__(self, wire: Wire, model: str | None = None) -> None:
+        self._wire = wire
+        self._model = model
+
+    async def launch(self, arm: Arm, show: Show) -> Raised:  # noqa: ARG002 - nothing happens that could be shown
+        """Ask what it is; it is not started anew."""
+        self._wire.url = arm.profile.rstrip("/").removesuffix("/v1").rstrip("/")
+        try:
+            cards = json.loads(await self._wire.get("/v1/models"))
+        except ValueError:
+            raise UpstreamError(
+                f"{self._wire.url}/v1/models gives no JSON: that is no OpenAI-compatible server."
+            ) from None
+        kind = measuring.kind_of(cards)
+        served = [str(card["id"]) for card in cards.get("data", ()) if "id" in card]
+        model = self._model or (served[0] if served else None)
+        if model is None:
+            raise UpstreamError(f"{self._wire.url} lists no model.", hint="Name one with --model.")
+        subject = Subject(wire=self._wire, kind=kind, model=model, engine_url=self._wire.url)
+        provenance = Provenance(
+            profile=arm.profile, engine=kind.value, model=model, engine_version=await subject.version(), temperature=0.0
+        )
+        return Raised(subject, provenance, _blind)
+
+
+async def _blind() -> Look:
+    return Look(at=time.time())
+
+
+class _Eyes:
+    """Looks at the box through the daemon."""
+
+    def __init__(self, client: AsyncClient, profile: str) -> None:
+        self._client = client
+        self._profile = profile
+        self._last = time.time()
+
+    async def look(self) -> Look:
+        try:
+            world = await self._client.state()
+        except SparkdashError:
+            return Look()
+        since, self._last = self._last, world.at
+        sample, engine = world.sample, world.engines.get(self._profile)
+        gpu = (sample.gpu if sample else None) or Gpu()
+        memory = sample.memory if sample else None
+        return Look(
+            at=sample.at if sample else None,
+            clock_mhz=gpu.sm_clock_mhz,
+            temperature_c=gpu.temperature_c,
+            power_w=gpu.power_w,
+            swap_used=memory.swap_used if memory else None,
+            available_bytes=memory.available if memory else None,
+            low_power=bool(sample and sample.low_power),
+            engine=(engine.container, engine.port, engine.ready_at) if engine else None,
+            strangers=strangers(world, since),
+        )
+
+
+def strangers(world: Snapshot, since: float) -> int:
+    """Requests of others that were with an engine at some time after `since` (Unix seconds). Pure."""
+    ended = [one for one in world.recent if (one.finished_at or 0.0) > since]
+    return sum(one.client != AGENT for one in (*world.requests.values(), *ended))
+
+
+def headers() -> dict[str, str]:
+    """What every request of the bench carries."""
+    return {"User-Agent": f"{AGENT}/{__version__}"}
+
+
+def _is_ours(engine: Engine) -> bool:
+    return engine.state not in (EngineState.FAILED, EngineState.ABSENT) and adapter(engine.kind).managed
+
+
+def _provenance(profile: Profile, engine: Engine, world: Snapshot) -> Provenance:
+    gpu = (world.sample.gpu if world.sample else None) or Gpu()
+    memory = world.sample.memory if world.sample else None
+    target = profile.models.get("target")
+    template = profile.request.get("chat_template_kwargs")
+    thinking = template.get("enable_thinking") if isinstance(template, dict) else None
+    return Provenance(
+        profile=profile.name,
+        fingerprint=engine.fingerprint,
+        argv=_argv(profile, engine, world),
+        image=profile.image,
+        engine=profile.engine.value,
+        engine_version=engine.version,
+        model=target.ref if target else None,
+        model_revision=target.revision if target else None,
+        thinking=thinking if isinstance(thinking, bool) else None,
+        temperature=0.0,
+        speculation=adapter(profile.engine).speculation(profile),
+        driver=gpu.driver,
+        kernel=platform.release() if world.daemon.host == platform.node() else None,
+        clock_mhz=gpu.sm_clock_mhz,
+        temperature_c=gpu.temperature_c,
+        available_bytes=memory.available if memory else None,
+        startup_s=engine.load_s,
+    )
+
+
+def _argv(profile: Profile, engine: Engine, world: Snapshot) -> tuple[str, ...]:
+    """The program and its arguments, as the daemon's adapter makes them of the profile."""
+    launch = EngineLaunch(
+        port=engine.port or 0, containerised=world.daemon.runtime != "process", hf_home="~/.cache/huggingface",
+        cache_dir="~/.cache/sparkdash",
+    )  # fmt: skip
+    try:
+        spec = adapter(profile.engine).container(profile, launch)
+    except SparkdashError:
+        return ()
+    return without_secrets(spec.argv)

@@ -1,0 +1,134 @@
+"""Subject: the engine that is measured, as the bench speaks with it.
+
+Owns: the body of a measured request, the engine's own counters, how its tokens are counted. Must not know: cells, order.
+What an engine must be told is engines/measuring's.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparkdash.bench import prose
+from sparkdash.bench.wire import Answer, Wire
+from sparkdash.domain.profile import EngineKind
+from sparkdash.engines import measuring
+from sparkdash.engines.registry import adapter
+from sparkdash.errors import UpstreamError
+from sparkdash.telemetry import exposition
+from sparkdash.telemetry.reading import Reading, read, wanted
+
+PROBE_WORDS = 400
+"""Of the one request that shows how the engine counts; some 500 tokens."""
+METRICS_S = 5.0
+
+
+@dataclass(slots=True)
+class Subject:
+    """`wire` goes to where requests are sent, `engine_url` to the engine itself (None: it cannot be reached)."""
+
+    wire: Wire
+    kind: EngineKind
+    model: str
+    engine_url: str | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """What the profile adds to every request; the bench's own keys go before it."""
+
+    def body(self, content: str, tokens: int, *, salt: str, forced: bool = True) -> dict[str, Any]:
+        """A greedy chat of one message; `tokens` exactly where `forced`, at most otherwise."""
+        length = measuring.forced(self.kind, tokens) if forced else {"max_tokens": tokens}
+        return {
+            **self.defaults,
+            "model": self.model,
+            "messages": [{"role": "user", "content": content}],
+            "temperature": 0.0,
+            "seed": 0,
+            **length,
+            **measuring.uncached(self.kind, salt),
+            **measuring.counted(self.kind),
+        }
+
+    async def ask(self, content: str, tokens: int, *, salt: str, forced: bool = True) -> Answer:
+        """Send it and time it."""
+        return await self.wire.chat(self.body(content, tokens, salt=salt, forced=forced))
+
+    async def counters(self) -> Reading | None:
+        """What the engine has counted so far; None when it does not tell."""
+        names = adapter(self.kind).metrics
+        if self.engine_url is None or names.path is None:
+            return None
+        try:
+            page = await self.wire.get(names.path, url=self.engine_url, timeout_s=METRICS_S)
+        except UpstreamError:
+            return None
+        scrape = exposition.parse(page.decode("utf-8", "replace"), wanted(names))
+        return read(time.monotonic(), scrape, names) if scrape.samples else None
+
+    async def version(self) -> str | None:
+        """The engine's own word for its version."""
+        path = adapter(self.kind).probes.version
+        if self.engine_url is None or path is None:
+            return None
+        try:
+            found = json.loads(await self.wire.get(path, url=self.engine_url))
+        except (UpstreamError, ValueError):
+            return None
+        return str(found["version"]) if isinstance(found, dict) and "version" in found else None
+
+    async def counter(self) -> Counter:
+        """Learn from one short request how this engine counts.
+
+        Raises:
+            UpstreamError: it refuses the request, or gives no `usage`.
+        """
+        pieces = prose.pieces("prose", "probe")
+        text = "".join(next(pieces) for _ in range(PROBE_WORDS)).strip()
+        answer = await self.ask(text, 1, salt="probe")
+        if answer.error or answer.prompt_tokens is None:
+            why = answer.error or "it gives no usage, so its tokens cannot be counted"
+            raise UpstreamError(f"{self.model} cannot be measured: {why}.", code="not_measurable")
+        counter = Counter(self, answer.prompt_tokens / len(text))
+        try:
+            counted = await counter.tokens(text)
+        except UpstreamError:
+            return counter
+        if counted is not None:
+            counter.offset, counter.exact = answer.prompt_tokens - counted, True
+        return counter
+
+
+@dataclass(slots=True)
+class Counter:
+    """Counts a prompt's tokens: by the engine's /tokenize where there is one (`exact`), else by its rate per character."""
+
+    subject: Subject
+    per_character: float
+    offset: int = 0
+    """What the engine counts beyond its /tokenize: the chat template, or what the profile adds to it."""
+    exact: bool = False
+
+    @property
+    def method(self) -> str:
+        """How it counts, in words."""
+        return "the engine's /tokenize" if self.exact else "estimated from one request's usage"
+
+    async def __call__(self, content: str) -> int:
+        """Tokens of the whole prompt.
+
+        Raises:
+            UpstreamError: the engine stopped answering.
+        """
+        if self.exact and (counted := await self.tokens(content)) is not None:
+            return counted + self.offset
+        return round(len(content) * self.per_character)
+
+    async def tokens(self, content: str) -> int | None:
+        """As /tokenize says; None when there is no such route."""
+        how = measuring.counting(self.subject.kind, self.subject.model, content)
+        if how is None:
+            return None
+        answer = await self.subject.wire.post(how.path, how.body)
+        return measuring.tokens_in(answer) if isinstance(answer, dict) else None

@@ -1,0 +1,89 @@
+"""What each engine must be told so that a measured request has the length, the cost and the counts that were meant.
+
+Owns: the keys of a request beyond OpenAI's that force a length, keep caches out and have tokens counted, and how each
+engine counts the tokens of a text. PURE. Must not know: suites, HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sparkdash.domain.profile import EngineKind
+
+_OWNERS = {
+    "vllm": EngineKind.VLLM,
+    "sglang": EngineKind.SGLANG,
+    "llamacpp": EngineKind.LLAMACPP,
+    "tensorrt_llm": EngineKind.TRTLLM,
+    "sparkdash-sim": EngineKind.SIM,
+}
+"""`owned_by` in /v1/models, as each engine's server writes it."""
+_VLLM_LIKE = frozenset({EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TRTLLM, EngineKind.SIM})
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """How an engine is asked for the number of tokens of a prompt."""
+
+    path: str
+    body: dict[str, Any]
+    templated: bool
+    """Is the chat template counted too?"""
+
+
+def kind_of(models: Mapping[str, Any]) -> EngineKind:
+    """The engine behind an answer of /v1/models; `openai` when it does not say."""
+    cards = models.get("data")
+    owners = [card.get("owned_by") for card in cards if isinstance(card, Mapping)] if isinstance(cards, list) else []
+    return next((_OWNERS[owner] for owner in owners if owner in _OWNERS), EngineKind.OPENAI)
+
+
+def forces_length(kind: EngineKind) -> bool:
+    """Can this engine be made to generate exactly so many tokens?"""
+    return kind is not EngineKind.OPENAI
+
+
+def forced(kind: EngineKind, tokens: int) -> dict[str, Any]:
+    """An answer of exactly `tokens`, where the engine can be made to; at most so many elsewhere."""
+    length: dict[str, Any] = {"max_tokens": tokens}
+    if kind in _VLLM_LIKE:
+        return {**length, "min_tokens": tokens, "ignore_eos": True}
+    return {**length, "ignore_eos": True} if kind is EngineKind.LLAMACPP else length
+
+
+def uncached(kind: EngineKind, salt: str) -> dict[str, Any]:
+    """No prefix of an earlier request with another salt is used again."""
+    if kind in _VLLM_LIKE:
+        return {"cache_salt": salt}
+    return {"cache_prompt": False} if kind is EngineKind.LLAMACPP else {}
+
+
+def counted(kind: EngineKind) -> dict[str, Any]:
+    """Tokens in `usage`, and where the engine can do so, in every chunk."""
+    options = {"include_usage": True} | ({"continuous_usage_stats": True} if kind in _VLLM_LIKE else {})
+    return {"stream_options": options}
+
+
+def counting(kind: EngineKind, model: str, content: str) -> Counting | None:
+    """How to have the tokens of a user's message counted; None: the engine has no route for it."""
+    match kind:
+        case EngineKind.VLLM | EngineKind.SIM:
+            body = {"model": model, "messages": [{"role": "user", "content": content}]}
+            return Counting("/tokenize", body, templated=True)
+        case EngineKind.SGLANG:
+            return Counting("/tokenize", {"model": model, "prompt": content}, templated=False)
+        case EngineKind.LLAMACPP:
+            return Counting("/tokenize", {"model": model, "content": content}, templated=False)
+        case _:
+            return None
+
+
+def tokens_in(answer: Mapping[str, Any]) -> int | None:
+    """The count in an answer of `counting`'s route."""
+    count = answer.get("count")
+    if isinstance(count, int):
+        return count
+    tokens = answer.get("tokens")
+    return len(tokens) if isinstance(tokens, list) else None

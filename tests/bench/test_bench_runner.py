@@ -1,0 +1,224 @@
+"""A run over simulated engines: its order, its checks, and that it goes on where it was stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkdash.bench import folder, plan
+from sparkdash.bench.results import Arm, Kind, Mode, Provenance, Results
+from sparkdash.bench.runner import Runner, Step, settled
+from sparkdash.bench.stand import Raised
+from sparkdash.bench.subject import Subject
+from sparkdash.bench.suites import Group, Suite
+from sparkdash.bench.voids import Look
+from sparkdash.bench.wire import Wire
+from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
+from sparkdash.errors import AdmissionError
+from sparkdash.sim.app import App
+from sparkdash.sim.process import serving
+
+SUITE = Suite(suite="tiny", version="1", about="", cells=(Group(context=(0, 256), output=(24, 40)),))
+ARMS = (Arm(name="A", profile="slow"), Arm(name="B", profile="fast"))
+
+
+class Sims:
+    """A stand whose engines are simulated ones in this process; every launch is a new one."""
+
+    def __init__(self, **acceptance: tuple[float, ...]) -> None:
+        self.launched: list[str] = []
+        self.apps: list[App] = []
+        self.looks: list[Look] = []
+        """What the box shows, first to last; then nothing."""
+        self.fingerprint = "f"
+        self._acceptance = acceptance
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Sims:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def launch(self, arm: Arm, _show: Callable[[Any], None]) -> Raised:
+        speed = SimSpeed(context=0, decode_tok_s=40, prefill_tok_s=4000)
+        chances = self._acceptance.get(arm.name, ())
+        spec = SimSpec(speeds=(speed,), acceptance=chances, time_scale=50)
+        profile = Profile(name=arm.profile, engine=EngineKind.SIM, context=4096, sim=spec)
+        app, url = await self._stack.enter_async_context(serving(profile))
+        wire = await self._stack.enter_async_context(Wire(url))
+        self.launched.append(arm.name)
+        self.apps.append(app)
+        subject = Subject(wire=wire, kind=EngineKind.SIM, model=arm.profile, engine_url=url)
+        return Raised(subject, Provenance(profile=arm.profile, fingerprint=self.fingerprint, engine="sim"), self._look)
+
+    async def _look(self) -> Look:
+        return self.looks.pop(0) if self.looks else Look()
+
+
+@pytest.fixture
+async def sims() -> AsyncIterator[Sims]:
+    async with Sims(B=(1.0, 1.0)) as stand:
+        yield stand
+
+
+def begun(tmp_path: Path, mode: Mode = Mode.STANDARD, suite: Suite = SUITE, reps: int = 2) -> Path:
+    return folder.create(plan.new_run(suite, ARMS, mode, reps=reps), tmp_path)
+
+
+def runner(place: Path, stand: Sims, show: Callable[[Step], None] = lambda _: None) -> Runner:
+    return Runner(place, stand, show, lag_limit_ms=1e9)
+
+
+async def test_launches_go_back_and_forth_and_every_cell_is_measured(tmp_path: Path, sims: Sims) -> None:
+    """A B B A, the middle pair of two engines; exact prompts, forced lengths, and the engine's own counts."""
+    results = await runner(begun(tmp_path), sims).run()
+    assert sims.launched == ["A", "B", "B", "A"]
+    assert results.gaps() == ()
+    assert results.run.ended_at is not None
+    assert len(results.samples) == 4 * 4 * 2
+    assert {one.void for one in results.samples} == {None}
+    for one in results.samples:
+        assert (one.n, one.finish_reason, one.cached_tokens) == (one.cell.output, "length", 0)
+        assert one.cell.context in (0, one.prompt_tokens)
+    pairs = {arm: sorted((one.cell.output, one.prompt_id) for one in results.samples if one.arm == arm) for arm in "AB"}
+    assert pairs["A"] == pairs["B"]
+    lengths = {cell.arm: cell.acceptance_length for cell in results.cells}
+    assert lengths["A"] is None
+    assert lengths["B"] == pytest.approx(3.0)
+    assert all(cell.accepted_at == ((cell.drafts,) * 2 if cell.arm == "B" else ()) for cell in results.cells)
+
+
+async def test_a_run_that_was_stopped_measures_nothing_twice(tmp_path: Path, sims: Sims) -> None:
+    """Cancelled in the middle of the second launch: finished cells stay, that launch is started anew for the rest."""
+    place = begun(tmp_path)
+    seen = 0
+
+    def stop(step: Step) -> None:
+        nonlocal seen
+        seen += step.sample is not None
+        if seen == 12:  # in the second cell of the second launch
+            asyncio.current_task().cancel()  # type: ignore[union-attr]
+
+    with pytest.raises(asyncio.CancelledError):
+        await runner(place, sims, stop).run()
+    before = folder.read(place)
+    kept = {(cell.launch, cell.key) for cell in before.cells}
+    assert 4 <= len(kept) < 16
+
+    after = await runner(place, sims).run()
+    assert after.gaps() == ()
+    assert sims.launched == ["A", "B", "B", "B", "A"]
+    counted = [(cell.launch, cell.key) for cell in after.cells]
+    assert len(counted) == len(set(counted)) == 16
+    assert [one for one in after.samples if (one.launch, one.cell) in kept] == list(before.samples)
+    again = len(sims.launched)
+    assert (await runner(place, sims).run()).gaps() == ()
+    assert len(sims.launched) == again
+
+
+async def test_a_profile_that_was_edited_meanwhile_is_refused(tmp_path: Path, sims: Sims) -> None:
+    """Its figures would be of two profiles."""
+    place = begun(tmp_path)
+
+    def stop(step: Step) -> None:
+        if step.sample is not None:
+            asyncio.current_task().cancel()  # type: ignore[union-attr]
+
+    with pytest.raises(asyncio.CancelledError):
+        await runner(place, sims, stop).run()
+    sims.fingerprint = "other"
+    with pytest.raises(AdmissionError, match="was edited") as refused:
+        await runner(place, sims).run()
+    assert refused.value.code == "profile_changed"
+
+
+async def test_what_was_cached_does_not_count_and_is_tried_again(tmp_path: Path, sims: Sims) -> None:
+    """A request that the prefix cache answered is void with its reason; another head gets a true one."""
+    place = begun(
+        tmp_path, Mode.SCREEN, Suite(suite="s", version="1", about="", cells=(Group(context=(256,), output=(24,)),)), 1
+    )
+    taken: list[str] = []
+
+    def poison(step: Step) -> None:
+        if step.doing == "measuring" and step.sample is None and not taken:
+            taken.append("x")
+
+    stand = sims
+    original = stand.launch
+
+    async def launch(arm: Arm, show: Callable[[Any], None]) -> Raised:
+        raised = await original(arm, show)
+        chat, first = raised.subject.wire.chat, True
+
+        async def twice(body: dict[str, Any]) -> Any:
+            nonlocal first
+            if first and len(body["messages"][0]["content"]) > 600 and body["max_tokens"] == 24 and seen():
+                first = False
+                await chat(body)
+            return await chat(body)
+
+        calls = iter(range(99))
+        seen = lambda: next(calls) >= 1  # noqa: E731 - the first of them is the warm-up
+        raised.subject.wire.chat = twice  # type: ignore[method-assign, assignment]
+        return raised
+
+    stand.launch = launch  # type: ignore[method-assign]
+    results = await runner(place, stand, poison).run()
+    assert results.gaps() == ()
+    void = [one for one in results.samples if one.void]
+    assert len(void) == 2
+    assert {one.arm for one in void} == {"A", "B"}
+    assert all("came from the prefix cache" in (one.void or "") for one in void)
+    assert len([one for one in results.samples if not one.void]) == 2
+
+
+async def test_a_cell_during_which_the_clock_fell_is_void_and_missing(tmp_path: Path, sims: Sims) -> None:
+    """It is kept with its reason, and measured when the run goes on."""
+    suite = Suite(suite="s", version="1", about="", cells=(Group(output=(24,)),))
+    place = begun(tmp_path, Mode.SCREEN, suite, 2)
+    late = 4e9
+    sims.looks = [Look(), Look(), Look(at=late, clock_mhz=2400), Look(at=late, clock_mhz=820)]
+    results = await runner(place, sims).run()
+    assert [cell.void for cell in results.cells] == ["clock fell to 820 MHz", None]
+    assert {one.void for one in results.samples if one.arm == "A"} == {"clock fell to 820 MHz"}
+    assert [gap.arm for gap in results.gaps()] == ["A"]
+    assert (await runner(place, sims).run()).gaps() == ()
+
+
+async def test_requests_at_once_count_together(tmp_path: Path, sims: Sims) -> None:
+    """Each repetition has as many streams as the cell says, with prompts of their own."""
+    suite = Suite(suite="s", version="1", about="", cells=(Group(context=(256,), output=(24,), concurrency=(4,)),))
+    results = await runner(begun(tmp_path, Mode.SCREEN, suite, 2), sims).run()
+    arm = [one for one in results.samples if one.arm == "A"]
+    assert sorted((one.rep, one.stream) for one in arm) == [(rep, stream) for rep in (0, 1) for stream in range(4)]
+    assert len({one.prompt_id for one in arm}) == 8
+
+
+async def test_warm_cells_repeat_and_prefix_cells_share(tmp_path: Path, sims: Sims) -> None:
+    """What the cache answers is then the figure, not a fault."""
+    cells = (
+        Group(context=(1024,), output=(24,), warm=(True,)),
+        Group(context=(1024,), output=(24,), warm=(True,), kind=Kind.PREFIX),
+    )
+    suite = Suite(suite="s", version="1", about="", cells=cells)
+    results: Results = await runner(begun(tmp_path, Mode.SCREEN, suite, 2), sims).run()
+    assert results.gaps() == ()
+    assert all((one.cached_tokens or 0) > 700 for one in results.samples)
+    rates = [cell.prefix_hit_rate for cell in results.cells if cell.key.kind is Kind.PREFIX]
+    assert all(rate is not None and rate > 0.7 for rate in rates)
+
+
+def test_settling() -> None:
+    """Not told: at once. Else cool as at first, or steady."""
+    assert settled([None], 40.0)
+    assert settled([42.0], 40.0)
+    assert not settled([60.0], 40.0)
+    assert not settled([60.0], None)
+    assert settled([60.0, 59.8, 59.5, 59.4], 40.0)
+    assert not settled([70.0, 66.0, 63.0, 61.0], 40.0)

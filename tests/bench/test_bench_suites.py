@@ -1,0 +1,90 @@
+"""Suites as files: what is shipped, what an owner writes, and what is said of a mistake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sparkdash.bench import suites
+from sparkdash.bench.results import Kind, Mode
+from sparkdash.errors import AdmissionError, ProfileError
+
+GOOD = """\
+suite: mine
+version: 1
+about: words
+cells:
+  - {context: [0, 512], output: 32}
+"""
+
+
+def write(text: str, folder: Path, name: str = "mine.yaml") -> Path:
+    place = folder / "config" / "suites"
+    place.mkdir(exist_ok=True)
+    (place / name).write_text(text)
+    return place / name
+
+
+def test_every_shipped_suite_loads_and_is_named_as_its_file() -> None:
+    """The nine of the handbook."""
+    expected = {"smoke", "seeds", "concurrency", "prefill", "localmaxxing", "arena", "prefix", "math", "identical"}
+    assert {suites.load(name).suite for name in suites.names()} == expected == set(suites.names())
+
+
+def test_seeds_has_the_published_matrix_and_a_warm_column() -> None:
+    """Five contexts by three lengths, cold."""
+    cells = suites.load("seeds").planned(Mode.STANDARD)
+    cold = {(cell.key.context, cell.key.output) for cell in cells if not cell.key.warm}
+    assert cold == {(context, output) for context in (0, 512, 2048, 8192, 16384) for output in (32, 150, 400)}
+    assert {cell.reps for cell in cells if not cell.key.warm} == {5}
+    assert {cell.key.output for cell in cells if cell.key.warm} == {150}
+
+
+def test_a_suite_of_the_owners_wins_and_its_hash_is_of_its_meaning(own_folders: Path) -> None:
+    """Comments, order of keys and the description change nothing; a cell does."""
+    write(GOOD, own_folders, "smoke.yaml")
+    assert suites.load("smoke").suite == "mine"
+    first = suites.read(write(GOOD, own_folders)).hash
+    again = "# a remark\nabout: other words\nversion: '1'\nsuite: mine\ncells: [{output: [32], context: [0, 512]}]\n"
+    assert suites.read(write(again, own_folders)).hash == first
+    assert suites.read(write(GOOD.replace("32", "33"), own_folders)).hash != first
+
+
+def test_reps_are_the_suites_own_else_what_was_asked_else_the_modes() -> None:
+    """prefill says thirty, whatever the mode."""
+    assert {cell.reps for cell in suites.load("prefill").planned(Mode.SCREEN, reps=2)} == {30}
+    assert {cell.reps for cell in suites.load("smoke").planned(Mode.CAREFUL, reps=7)} == {2}
+    assert {cell.reps for cell in suites.load("concurrency").planned(Mode.SCREEN)} == {3}
+    assert [cell.key.kind for cell in suites.load("math").planned(Mode.SCREEN)] == [Kind.MATH]
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "what"),
+    [
+        (GOOD.replace("output", "ouput"), ":5", "Did you mean 'output'?"),
+        (GOOD.replace("[0, 512]", "[0, 51]"), ":5", "at least 128"),
+        (GOOD.replace("output: 32", "output: 0"), ":5", "at least 1"),
+        (GOOD.replace("output: 32", "output: 32, text: poem"), ":5", "prose, code, json, chat"),
+        (GOOD.replace("output: 32", "output: [32, 32]"), ":4", "listed twice"),
+        (GOOD.replace("about: words\n", ""), ":1", "'about' is missing"),
+        ("suite: mine\n  cells: []\n", ":2", "not valid YAML"),
+        (GOOD.replace("suite: mine", "suite: My Suite"), ":1", "pattern"),
+    ],
+)
+def test_a_mistake_is_told_with_its_line(own_folders: Path, text: str, where: str, what: str) -> None:
+    """file:line, what is wrong, and the nearest right word."""
+    file = write(text, own_folders)
+    with pytest.raises(ProfileError) as wrong:
+        suites.read(file)
+    assert f"{file}{where}" in wrong.value.message
+    assert what in wrong.value.message
+
+
+def test_an_unknown_suite_names_the_nearest() -> None:
+    """And a file that is not there is named."""
+    with pytest.raises(AdmissionError, match="no suite 'seed'") as unknown:
+        suites.load("seed")
+    assert unknown.value.hint == "Did you mean seeds?"
+    with pytest.raises(ProfileError, match="cannot be read"):
+        suites.load("./nowhere.yaml")

@@ -1,0 +1,197 @@
+"""What is read out of a stream, against simulated engines whose truth is known.
+
+The engine's clock is virtual and the pieces carry its time, so that a figure is right or wrong whatever the machine does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from sparkdash.bench.results import CellKey, Sample
+from sparkdash.bench.subject import Subject
+from sparkdash.bench.wire import Answer, Wire, read_stream
+from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
+from sparkdash.engines import measuring
+from sparkdash.sim.app import App
+from sparkdash.sim.http import Request
+from sparkdash.sim.process import serving
+
+DECODE, PREFILL = 50.0, 4000.0
+QUESTION = "word " * 400
+TOKENS = 145
+"""One from the prefill, and 144 by steps of 1, 3 or 16: a step that is cut off at the end would take its whole time."""
+
+
+class VirtualClock:
+    """Simulated seconds: waiting moves it on, once those who read have read what was said until then."""
+
+    def __init__(self) -> None:
+        self.seconds = 1.0
+
+    def now(self) -> float:
+        return self.seconds
+
+    async def sleep_until(self, when: float) -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        self.seconds = max(self.seconds, when)
+
+
+def sim(**spec: Any) -> Profile:
+    speeds = (SimSpeed(context=0, decode_tok_s=DECODE, prefill_tok_s=PREFILL),)
+    return Profile(name="sim", engine=EngineKind.SIM, context=8192, sim=SimSpec(speeds=speeds, **spec))
+
+
+async def timed(profile: Profile, body: dict[str, Any]) -> Answer:
+    """A chat's answer as it is read when each piece arrives the moment that it is made."""
+    clock = VirtualClock()
+    app = App(profile, clock)
+    stepping = asyncio.create_task(app.engine.run())
+    response = await app.handle(
+        Request(
+            method="POST", path="/v1/chat/completions", headers={}, body=json.dumps({**body, "stream": True}).encode()
+        )
+    )
+    assert not isinstance(response.body, bytes), response.body
+    notes = [(round(clock.now() * 1e9), piece) async for piece in response.body]
+    stepping.cancel()
+    return read_stream(10**9, notes)
+
+
+def body(tokens: int) -> dict[str, Any]:
+    return {
+        "messages": [{"role": "user", "content": QUESTION}],
+        **measuring.forced(EngineKind.SIM, tokens),
+        **measuring.counted(EngineKind.SIM),
+    }
+
+
+def sample(answer: Answer) -> Sample:
+    """The same as the value that reports read."""
+    names = ("t0_ns", "response_ns", "token_ns", "visible_ns", "last_ns", "n", "k1", "visible", "prompt_tokens")
+    figures = {name: getattr(answer, name) for name in names}
+    return Sample(cell=CellKey(suite="s", context=0, output=1), arm="A", launch=0, rep=0, prompt_id="p", **figures)
+
+
+@pytest.mark.parametrize("per_chunk", [1, 3, 16])
+@pytest.mark.parametrize("reasoning", [0, 80])
+async def test_rates_are_true_whatever_a_chunk_holds(per_chunk: int, reasoning: int) -> None:
+    """Tokens per chunk and reasoning change no rate: within 0.5 % of what the engine was told to do."""
+    answer = await timed(sim(acceptance=(1.0,) * (per_chunk - 1), reasoning_tokens=reasoning), body(TOKENS))
+    seen = sample(answer)
+    assert answer.error is None
+    assert seen.n == TOKENS
+    assert seen.decode_tok_s == pytest.approx(DECODE, rel=0.005)
+    assert seen.prompt_tokens is not None
+    assert seen.ttft_s == pytest.approx(seen.prompt_tokens / PREFILL, rel=0.005)
+    assert seen.ttfr_s == seen.ttft_s
+    whole_s = seen.prompt_tokens / PREFILL + (TOKENS - 1) / DECODE
+    assert seen.e2e_tok_s == pytest.approx(TOKENS / whole_s, rel=0.005)
+    assert answer.chunks == 1 + (TOKENS - 1) // per_chunk
+    if reasoning:
+        assert answer.thought
+        assert seen.visible == pytest.approx(TOKENS - reasoning, abs=per_chunk)
+        thought_s = (seen.ttfv_s or 0.0) - (seen.ttft_s or 0.0)
+        assert (reasoning - 1) / DECODE <= thought_s <= (reasoning + 2 * per_chunk) / DECODE
+    else:
+        assert (seen.visible, seen.ttfv_s) == (TOKENS, seen.ttft_s)
+
+
+async def test_chunks_without_counts_are_not_tokens() -> None:
+    """Where only the end tells the count, the rate rests on it and on one token in the first chunk."""
+    asked = body(100) | {"stream_options": {"include_usage": True}}
+    answer = await timed(sim(acceptance=(1.0, 1.0)), asked)
+    assert (answer.n, answer.k1) == (100, 1)
+    assert sample(answer).decode_tok_s == pytest.approx(DECODE, rel=0.005)
+
+
+def frame(**event: Any) -> bytes:
+    return b"data: " + json.dumps(event).encode() + b"\n\n"
+
+
+def delta(finish: str | None = None, usage: int | None = None, **parts: Any) -> bytes:
+    told = {} if usage is None else {"usage": {"completion_tokens": usage}}
+    return frame(choices=[{"index": 0, "delta": parts, "finish_reason": finish}], **told)
+
+
+def test_a_role_is_a_response_and_no_token() -> None:
+    """vLLM's first chunk carries a role and no text."""
+    answer = read_stream(
+        0, [(5, delta(role="assistant", content="")), (9, delta(content="a")), (20, delta(content="b"))]
+    )
+    assert (answer.response_ns, answer.token_ns, answer.visible_ns, answer.last_ns) == (5, 9, 9, 20)
+
+
+def test_a_token_without_text_is_a_token() -> None:
+    """Half a character is text only with its other half; the count tells that it was made."""
+    pieces = [(1, delta(usage=1, content="a")), (2, delta(usage=2, content="")), (3, delta("length", 3, content=""))]
+    answer = read_stream(0, [*pieces, (4, frame(choices=[], usage={"completion_tokens": 3}))])
+    assert (answer.last_ns, answer.n, answer.chunks, answer.finish_reason) == (3, 3, 3, "length")
+
+
+def test_what_comes_in_one_piece_was_there_at_the_first_moment() -> None:
+    """Tokens that share the first timestamp are not decoded after it."""
+    first = delta(usage=1, content="a") + delta(usage=2, content="b")
+    answer = read_stream(0, [(10, first), (20, delta(usage=3, content="c"))])
+    assert (answer.token_ns, answer.k1) == (10, 2)
+
+
+def test_cut_frames_and_reasoning_by_its_older_name() -> None:
+    """A frame belongs to the piece that ends it."""
+    whole = delta(reasoning_content="hm")
+    answer = read_stream(0, [(1, whole[:9]), (2, whole[9:]), (3, delta(content="so"))])
+    assert (answer.token_ns, answer.visible_ns, answer.thought, answer.text) == (2, 3, "hm", "so")
+    assert answer.n is None
+    assert answer.visible is None
+
+
+def test_usage_tells_reasoning_and_cache() -> None:
+    """Where the engine says how many tokens were hidden, it is believed."""
+    usage = {
+        "prompt_tokens": 9, "completion_tokens": 10, "completion_tokens_details": {"reasoning_tokens": 4},
+        "prompt_tokens_details": {"cached_tokens": 8},
+    }  # fmt: skip
+    answer = read_stream(0, [(1, delta(reasoning="a")), (2, delta(content="b")), (3, frame(choices=[], usage=usage))])
+    assert (answer.n, answer.visible, answer.prompt_tokens, answer.cached_tokens) == (10, 6, 9, 8)
+
+
+def test_an_error_in_the_stream_is_told() -> None:
+    """As engines and the gateway write it."""
+    answer = read_stream(0, [(1, delta(content="a")), (2, frame(error={"message": "the engine died"}))])
+    assert answer.error == "the engine died"
+
+
+async def test_a_request_over_the_wire() -> None:
+    """Timestamps in order, the engine's counts, and refusals in its own words; nothing is raised."""
+    async with serving(sim(time_scale=20)) as (_app, url), Wire(url) as wire:
+        subject = Subject(wire=wire, kind=EngineKind.SIM, model="sim", engine_url=url)
+        answer = await subject.ask("Tell me.", 40, salt="s")
+        assert answer.error is None
+        assert answer.t0_ns < (answer.token_ns or 0) < (answer.last_ns or 0)
+        assert (answer.n, answer.finish_reason) == (40, "length")
+        counter = await subject.counter()
+        assert counter.exact
+        assert await counter("Tell me.") == answer.prompt_tokens
+        counted = await subject.counters()
+        assert counted is not None
+        assert counted.counters.generated == 41
+        refused = await subject.ask("x", 100_000, salt="s")
+        assert refused.error is not None
+        assert "HTTP 400" in refused.error
+
+
+async def test_nobody_listens(unused_tcp_port: int) -> None:
+    """A refused connection is an answer with an error."""
+    async with Wire(f"http://127.0.0.1:{unused_tcp_port}") as wire:
+        assert (await wire.chat({"model": "x"})).error is not None
+
+
+@pytest.mark.parametrize(("owner", "kind"), [("vllm", "vllm"), ("llamacpp", "llamacpp"), ("someone", "openai")])
+def test_an_engine_is_known_by_its_models(owner: str, kind: str) -> None:
+    """Servers write who serves into their list."""
+    assert measuring.kind_of({"data": [{"id": "m", "owned_by": owner}]}) == kind
+    assert measuring.kind_of({}) is EngineKind.OPENAI
