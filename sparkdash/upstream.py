@@ -53,6 +53,11 @@ class Answer:
     _response: aiohttp.ClientResponse
     _where: str
 
+    @property
+    def length(self) -> int | None:
+        """Bytes of the body, where the engine says so before it."""
+        return self._response.content_length
+
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """The body as it arrives, never empty pieces.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.gateway.mends import Target, mended, version_of
+from sparkdash.gateway.mends import Target, concerning, mended, version_of
 from sparkdash.gateway.peek import Peeked
 from sparkdash.gateway.rewrite import Edits, rename, rewrite
 from sparkdash.gateway.route import Dialect, Route
@@ -56,8 +56,8 @@ def prepare(body: bytes, asked: Peeked, route: Route, reader: Reader) -> Prepare
     adds_usage = _lacks_usage(asked, route, profile)
     edits = _edits(asked, route, profile, name, adds_usage=adds_usage)
     body = rewrite(body, edits)
-    if route.dialect is not Dialect.OTHER and body and route.profile is None:
-        body = mended(body, route.dialect, _target(reader), profile.mends_off)
+    if route.profile is None and (rules := concerning(body, route.dialect, profile.mends_off)):
+        body = mended(body, rules, _target(reader))
     return Prepared(body, adds_usage)
 
 

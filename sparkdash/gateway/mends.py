@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,15 +57,19 @@ class Mend:
     edit: Callable[[Body, Target], Changes]
 
 
-def mended(body: bytes, dialect: Dialect, target: Target, off: Collection[MendName]) -> bytes:
-    """The body, which is a JSON object, as this engine takes it; the same object when nothing applies."""
-    rules = [one for one in MENDS if dialect in one.dialects and one.name not in off and one.needle in body]
-    rules = [one for one in rules if one.needed(target)]
-    if not rules:
+def concerning(body: bytes, dialect: Dialect, off: Collection[MendName]) -> list[Mend]:
+    """The rules that this body may need, whichever engine reads it."""
+    return [one for one in MENDS if dialect in one.dialects and one.needle in body and one.name not in off]
+
+
+def mended(body: bytes, rules: Iterable[Mend], target: Target) -> bytes:
+    """The body, which is a JSON object, as this engine takes it; the same object when none of the rules applies."""
+    needed = [rule for rule in rules if rule.needed(target)]
+    if not needed:
         return body
     now: Body = json.loads(body.decode("utf-8-sig"))
     changes: Changes = {}
-    for rule in rules:
+    for rule in needed:
         made = rule.edit(now, target)
         changes |= made
         now = {key: value for key, value in (now | made).items() if value is not GONE}

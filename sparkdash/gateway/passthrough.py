@@ -275,6 +275,10 @@ class _Relay:
             if not exchange.started:
                 length_holds = splice is None
                 await exchange.start(answer.status, to_client(answer.headers, stream=stream, length=length_holds))
+            if len(first) == answer.length and splice is None:  # a whole answer in one piece needs no second look
+                await exchange.finish(first)
+                self._done(answer.status)
+                return
             await exchange.send(first if splice is None else splice.feed(first))
             async for chunk in chunks:
                 tap.feed(chunk, now())

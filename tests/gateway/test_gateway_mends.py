@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from sparkdash.domain.mend import MendName
 from sparkdash.domain.profile import EngineKind, ModelRef, Profile
 from sparkdash.gateway.care import Reader, prepare
-from sparkdash.gateway.mends import MENDS, Target, mended, version_of
+from sparkdash.gateway.mends import MENDS, Target, concerning, mended, version_of
 from sparkdash.gateway.peek import peek
 from sparkdash.gateway.route import Dialect, understand
 
@@ -35,11 +36,16 @@ def recorded(client: str, case: str, path: str) -> dict[str, Any]:
     )
 
 
+def mend(body: bytes, dialect: Dialect, target: Target, off: Collection[MendName] = ()) -> bytes:
+    """As `care` does it."""
+    return mended(body, concerning(body, dialect, off), target)
+
+
 def through(body: dict[str, Any], path: str, target: Target, *off: MendName) -> dict[str, Any]:
     """The body as this engine gets it."""
     route = understand(path)
     assert route is not None
-    made: dict[str, Any] = json.loads(mended(json.dumps(body).encode(), route.dialect, target, off))
+    made: dict[str, Any] = json.loads(mend(json.dumps(body).encode(), route.dialect, target, off))
     return made
 
 
@@ -89,9 +95,9 @@ def test_every_recorded_request_is_mended_once_and_for_all(target: Target) -> No
         if one["body"] is None or route is None:
             continue
         body = json.dumps(one["body"], ensure_ascii=False).encode()
-        made = mended(body, route.dialect, target, ())
-        assert mended(made, route.dialect, target, ()) == made
-        assert mended(body, route.dialect, target, ALL) is body
+        made = mend(body, route.dialect, target)
+        assert mend(made, route.dialect, target) == made
+        assert mend(body, route.dialect, target, ALL) is body
         now = json.loads(made)
         assert {key: now.get(key) for key in ("model", "stream")} == {
             k: one["body"].get(k) for k in ("model", "stream")
@@ -106,7 +112,7 @@ def test_most_requests_are_left_as_they_are() -> None:
         route = understand(one["path"])
         if one["body"] is not None and route is not None:
             body = json.dumps(one["body"]).encode()
-            if mended(body, route.dialect, NEW_VLLM, ()) is not body:
+            if mend(body, route.dialect, NEW_VLLM) is not body:
                 changed.add(one["client"])
     assert changed == {"claude-code"}
 
@@ -257,4 +263,4 @@ def test_counts_are_asked_for_where_the_client_asked_for_nothing() -> None:
 def test_mends_need_a_protocol() -> None:
     """What is not generated from messages is never looked into."""
     body = b'{"system":[{"text":"x-anthropic-billing-header"}]}'
-    assert mended(body, Dialect.OTHER, NEW_VLLM, ()) is body
+    assert mend(body, Dialect.OTHER, NEW_VLLM) is body
