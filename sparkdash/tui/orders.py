@@ -186,7 +186,9 @@ class Orders:
             return
         target = b if snapshot.active and snapshot.active.profile == a else a
         plan = await self._clerk.link.plan(target)
-        if await self._agreed(plan, snapshot, f"flip to {target}?", "t"):
+        if plan.expected_s == 0 and not plan.evict:
+            self._clerk.say(f"{a} and {b} both run: there is nothing to flip.")
+        elif await self._agreed(plan, snapshot, f"flip to {target}?", "t"):
             await self._clerk.link.toggle(None, None, flip=True)
             self._clerk.say(f"{target} is coming up.")
 

@@ -102,6 +102,15 @@ async def test_flipping_asks_once_and_the_same_key_says_yes(stage: Any, box: Any
         assert on.link.asked == [("toggle", None, None, True)]
 
 
+async def test_there_is_nothing_to_flip_when_both_run(stage: Any, box: Any) -> None:
+    """Side by side."""
+    async with stage(box.snapshot()) as on:
+        on.link.plans[box.coder] = Plan(profile=box.coder, fits=True, expected_s=0.0, beside=(box.gpt,))
+        await on.press("t")
+        assert "both run: there is nothing to flip" in on.text
+        assert on.link.asked == []
+
+
 async def test_flipping_without_a_pair_says_how_to_make_one(stage: Any, box: Any) -> None:
     """Two profiles have to be marked first."""
     async with stage(box.snapshot(toggle_b=None)) as on:
