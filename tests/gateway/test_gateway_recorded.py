@@ -1,0 +1,252 @@
+"""What 19 real clients were seen to send, sent again over real HTTP: accepted, and answered in the shape that each protocol's
+own types read. As recorded, with `stream` turned over, and while the model still loads."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from openai.types import Completion, CreateEmbeddingResponse, Model
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
+
+from sparkdash.domain.profile import EngineKind, Profile, SimSpec
+from sparkdash.settings import Settings
+from sparkdash.sim import http
+from sparkdash.sim.app import App
+
+RECORDED: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parent.parent / "data" / "client-requests.json").read_text()
+)
+CLIENTS = sorted({one["client"] for one in RECORDED})
+EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+GENERATES = {"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"}
+NOT_IN_THE_SIM = {"/v1/rerank", "/v1/responses/compact"}
+"""These are relayed, and the simulated engine says 404 to them."""
+
+
+class NoWaiting:
+    """Simulated seconds: waiting moves them on at once."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> float:
+        return self.seconds
+
+    async def sleep_until(self, when: float) -> None:
+        self.seconds = max(self.seconds, when)
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def settings() -> Settings:
+    """Any model is alpha; waiting streams are answered at once."""
+    return Settings(model_names={"*": "alpha"}, hold_headers_s=0)
+
+
+@pytest.fixture
+async def serving(house: Any) -> AsyncIterator[Any]:
+    """The gateway before a simulated vLLM."""
+    profile = Profile(name="alpha", engine=EngineKind.SIM, context=65536, sim=SimSpec(kv_tokens=10**6))
+    app = App(profile, NoWaiting())
+    sock = socket.socket()
+    sock.bind(("127.0.0.1", 0))
+    site = await http.listen(app.handle, sock)
+    running = asyncio.create_task(app.engine.run())
+    house.supervisor.url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    try:
+        yield house
+    finally:
+        running.cancel()
+        site.close()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+# --- shapes -----------------------------------------------------------------------------------------------------
+
+
+def frames(text: str) -> list[tuple[str, str]]:
+    """(event, data) of a stream, comments left out."""
+    found = []
+    for block in text.replace("\r\n", "\n").split("\n\n"):
+        lines = dict(line.split(": ", 1) for line in block.split("\n") if line and not line.startswith(":"))
+        if lines:
+            found.append((lines.get("event", ""), lines["data"]))
+    return found
+
+
+def chat_stream(text: str, body: dict[str, Any]) -> None:
+    *chunks, (_, done) = frames(text)
+    assert done == "[DONE]"
+    read = [ChatCompletionChunk.model_validate_json(data, strict=True) for _, data in chunks]
+    assert all(chunk.object == "chat.completion.chunk" and chunk.model for chunk in read)
+    assert sum(choice.finish_reason is not None for chunk in read for choice in chunk.choices) == (body.get("n") or 1)
+    assert "".join(choice.delta.content or "" for chunk in read for choice in chunk.choices)
+    wants = (body.get("stream_options") or {}).get("include_usage", False)
+    assert any(not chunk.choices for chunk in read) is wants
+
+
+def chat_whole(text: str, _body: dict[str, Any]) -> None:
+    read = ChatCompletion.model_validate_json(text, strict=True)
+    assert read.choices[0].message.role == "assistant"
+    assert read.choices[0].message.content
+    assert read.usage is not None
+
+
+def text_stream(text: str, _body: dict[str, Any]) -> None:
+    *chunks, (_, done) = frames(text)
+    assert done == "[DONE]"
+    read = [json.loads(data) for _, data in chunks]
+    assert {chunk["object"] for chunk in read} == {"text_completion"}
+    assert "".join(choice["text"] for chunk in read for choice in chunk["choices"])
+
+
+def text_whole(text: str, _body: dict[str, Any]) -> None:
+    assert Completion.model_validate_json(text, strict=True).choices[0].text
+
+
+def known(event: dict[str, Any]) -> dict[str, Any]:
+    """With the one count that the client's type of 2026-11 demands and no engine has yet; the client itself does not."""
+    usage = event.get("response", {}).get("usage")
+    if usage:
+        usage["input_tokens_details"].setdefault("cache_write_tokens", 0)
+    return event
+
+
+def ending(body: dict[str, Any]) -> str:
+    """Codex has a model loaded by asking for one token."""
+    return "incomplete" if body.get("max_output_tokens") == 1 else "completed"
+
+
+def response_stream(text: str, body: dict[str, Any]) -> None:
+    told = [json.loads(data) for _, data in frames(text)]
+    events = [EVENT.validate_python(known(data)) for data in told]
+    assert [event.type for event in (events[0], events[-1])] == ["response.created", "response.completed"]
+    assert sum(event.type == "response.created" for event in events) == 1
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert len({event.response.id for event in events if hasattr(event, "response")}) == 1
+    assert (events[-1].response.status, bool(events[-1].response.output_text)) == (ending(body), True)
+
+
+def response_whole(text: str, body: dict[str, Any]) -> None:
+    read = Response.model_validate(known({"response": json.loads(text)})["response"])
+    assert (read.status, bool(read.output_text)) == (ending(body), True)
+
+
+def message_stream(text: str, _body: dict[str, Any]) -> None:
+    said = [(name, json.loads(data)) for name, data in frames(text)]
+    assert all(name == data["type"] for name, data in said)
+    names = [name for name, _ in said if name != "ping"]
+    assert (names[0], names[-2:], names.count("message_start")) == (
+        "message_start",
+        ["message_delta", "message_stop"],
+        1,
+    )
+    indexes = [data["index"] for name, data in said if name == "content_block_start"]
+    assert indexes == list(range(len(indexes)))
+    assert any(data.get("delta", {}).get("text") for _, data in said)
+    assert said[-2][1]["delta"]["stop_reason"]
+    assert said[-2][1]["usage"]["output_tokens"] > 0
+
+
+def message_whole(text: str, _body: dict[str, Any]) -> None:
+    read = json.loads(text)
+    assert (read["type"], read["role"], bool(read["stop_reason"])) == ("message", "assistant", True)
+    assert any(block.get("text") for block in read["content"])
+    assert read["usage"]["input_tokens"] > 0
+
+
+def embeddings(text: str, body: dict[str, Any]) -> None:
+    read = json.loads(text)
+    for item in read["data"]:  # the client decodes base64 before its own type reads it
+        if body.get("encoding_format") == "base64":
+            assert isinstance(item.pop("embedding"), str)
+            item["embedding"] = [0.0]
+    assert CreateEmbeddingResponse.model_validate(read).data
+
+
+def counted(text: str, _body: dict[str, Any]) -> None:
+    assert json.loads(text)["input_tokens"] > 0
+
+
+def listed(text: str, _body: dict[str, Any]) -> None:
+    assert [Model.model_validate(item).id for item in json.loads(text)["data"]]
+
+
+def anything(_text: str, _body: dict[str, Any]) -> None:
+    """The status says it all."""
+
+
+Check = Callable[[str, dict[str, Any]], None]
+SHAPES: dict[str, tuple[Check, Check]] = {
+    "/v1/chat/completions": (chat_stream, chat_whole),
+    "/v1/completions": (text_stream, text_whole),
+    "/v1/responses": (response_stream, response_whole),
+    "/v1/messages": (message_stream, message_whole),
+    "/v1/messages/count_tokens": (counted, counted),
+    "/v1/embeddings": (embeddings, embeddings),
+    "/v1/models": (listed, listed),
+}
+
+
+def requests_of(client: str) -> list[dict[str, Any]]:
+    return [one for one in RECORDED if one["client"] == client]
+
+
+async def send(house: Any, one: dict[str, Any], body: Any) -> httpx.Response:
+    path = one["path"].replace("stub-model", "alpha") + (f"?{one['query']}" if one["query"] else "")
+    headers = {"user-agent": one["user_agent"] or ""}
+    reply: httpx.Response = await house.client.request(one["method"], path, json=body, headers=headers)
+    return reply
+
+
+def accepted(one: dict[str, Any], body: Any, reply: httpx.Response) -> None:
+    """Answered with success, and readable."""
+    if one["path"] in NOT_IN_THE_SIM:
+        assert (reply.status_code, reply.text) == (404, '{"detail":"Not Found"}')
+        return
+    assert reply.status_code == 200, (one["case"], reply.text)
+    asked = body if isinstance(body, dict) else {}
+    streamed = asked.get("stream") is True
+    assert reply.headers["content-type"].startswith("text/event-stream") is streamed or one["method"] == "HEAD"
+    stream, whole = SHAPES.get(one["path"], (anything, anything))
+    (stream if streamed else whole)(reply.text, asked)
+
+
+# --- the tests --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_what_a_client_was_seen_to_send_is_answered(serving: Any, client: str) -> None:
+    """Each of its requests as it was, and each that generates also with the other kind of answer."""
+    for one in requests_of(client):
+        bodies = [one["body"]]
+        if one["path"] in GENERATES:
+            bodies.append({**one["body"], "stream": one["body"].get("stream") is not True})
+        for body in bodies:
+            accepted(one, body, await send(serving, one, body))
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_and_also_while_its_model_loads(serving: Any, client: str) -> None:
+    """A stream that began with keep-alives of ours and goes on with the engine's events is one stream to the client's types."""
+    supervisor = serving.supervisor
+    for one in requests_of(client):
+        if not (isinstance(one["body"], dict) and one["body"].get("stream") is True):
+            continue
+        supervisor.gate.clear()
+        headers = {"user-agent": one["user_agent"]}
+        async with serving.client.stream("POST", one["path"], json=one["body"], headers=headers) as reply:
+            pieces = reply.aiter_text()
+            text = await anext(pieces)
+            supervisor.gate.set()
+            text += "".join([piece async for piece in pieces])
+        SHAPES[one["path"]][0](text, one["body"])
