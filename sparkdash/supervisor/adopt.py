@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparkdash.catalog import Catalog
 from sparkdash.domain.container import (
@@ -44,6 +44,8 @@ class Found:
     container: ContainerInfo
     profile: Profile
     port: int
+    version: str | None = None
+    """The engine's own, when it tells one."""
 
     @property
     def url(self) -> str:
@@ -55,38 +57,36 @@ class Found:
 class Adoption:
     """What is there from before."""
 
-    ready: tuple[Profile, ...] = ()
-    """In the books; in the order of their starts."""
+    ready: tuple[Found, ...] = ()
+    """Runs and generates; in the order of their starts."""
     loading: Found | None = None
     """The rest of its swap is still to be done."""
 
 
-async def adopt(tools: Tools, catalog: Catalog) -> Adoption:
-    """Put what runs and generates into the books, and remove our other containers. Never raises for one that misbehaves.
+async def look(tools: Tools, catalog: Catalog) -> Adoption:
+    """What may be adopted; our other containers are removed. Never raises for one that misbehaves.
 
     One that has not come up yet was loading when its daemon died: minutes of work that are gone on with. There is at most
     one, the youngest, as swaps come one after another.
+
+    Raises:
+        HostError: the runtime does not tell what is there.
     """
-    try:
-        tell(tools.books, "An engine of an earlier daemon", await tools.runtime.settle(tools.owner))
-        ours = await tools.runtime.containers({LABEL_OWNER: tools.owner})
-    except SparkdashError as error:
-        tools.books.notice(Level.ERROR, error.code, f"Engines that may run already were not looked for: {error.text()}")
-        return Adoption()
+    tell(tools.books, "An engine of an earlier daemon", await tools.runtime.settle(tools.owner))
+    known = {engine.container for engine in tools.books.engines.values()}
+    ours = [c for c in await tools.runtime.containers({LABEL_OWNER: tools.owner}) if c.name not in known]
     ready: list[Found] = []
     loading: Found | None = None
     for container in sorted(ours, key=lambda c: c.started_at or 0.0, reverse=True):
-        found = _match(catalog, container)
+        found: Found | str = _match(catalog, container)
         why = found if isinstance(found, str) else await _unfit(tools, found)
         if isinstance(found, Found) and why is None:
-            ready.append(found)
+            ready.append(replace(found, version=await version_of(tools, found.profile, found.url)))
         elif isinstance(found, Found) and why is _LOADING and loading is None:
             loading = found
         else:
-            await _remove(tools, container, why or "")
-    for found in reversed(ready):
-        await _take(tools, found)
-    return Adoption(tuple(found.profile for found in reversed(ready)), loading)
+            await remove(tools, container, why or "")
+    return Adoption(tuple(reversed(ready)), loading)
 
 
 _LOADING = "another that loads was adopted"
@@ -120,7 +120,8 @@ async def _was_up(tools: Tools, found: Found) -> bool:
     return False
 
 
-async def _take(tools: Tools, found: Found) -> None:
+def take(tools: Tools, found: Found) -> None:
+    """Put it into the books as ready."""
     profile, container = found.profile, found.container
     tools.books.enter(
         profile,
@@ -129,7 +130,7 @@ async def _take(tools: Tools, found: Found) -> None:
         url=found.url,
         container=container.name,
         ready_at=container.started_at or tools.clock.now(),
-        version=await version_of(tools, profile, found.url),
+        version=found.version,
         adopted=True,
     )
     tools.wards.add(profile, container)
@@ -150,7 +151,8 @@ def _match(catalog: Catalog, container: ContainerInfo) -> Found | str:
     return Found(container, profile, int(port)) if port.isdecimal() else "it does not tell its port"
 
 
-async def _remove(tools: Tools, container: ContainerInfo, why: str) -> None:
+async def remove(tools: Tools, container: ContainerInfo, why: str) -> None:
+    """Stop and remove what is not adopted; told when it ran."""
     name = container.labels.get(LABEL_PROFILE)
     running = container.state is ContainerState.RUNNING
     try:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from copy import copy
+from itertools import chain, repeat
 
 from sparkdash.catalog import Catalog
 from sparkdash.domain.container import PullProgress
@@ -32,7 +33,7 @@ from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
 from sparkdash.store import Store
 from sparkdash.supervisor import guard_words, refusals, wards
-from sparkdash.supervisor.adopt import adopt
+from sparkdash.supervisor.adopt import Adoption, look, remove, take
 from sparkdash.supervisor.alarm import Alarm
 from sparkdash.supervisor.books import Books, failure_of
 from sparkdash.supervisor.claim import Claim, Claims, Lease
@@ -76,6 +77,9 @@ from sparkdash.supervisor.tools import Tools
 from sparkdash.supervisor.waiters import Waiter, Waiters
 from sparkdash.supervisor.watch import Watch
 from sparkdash.upstream import Upstream
+
+LOOK_AGAIN_S = (5.0, 10.0, 20.0, 60.0)
+"""Pauses before a runtime that did not tell what is there is asked again; the last one repeats."""
 
 
 class Supervisor:
@@ -132,7 +136,7 @@ class Supervisor:
         )
         self._profiles = dict(catalog.profiles)
         """What the scheduler knows; `catalog` may be a move ahead."""
-        self._inbox: asyncio.Queue[tuple[Move, Waiter | None]] = asyncio.Queue()
+        self._inbox: asyncio.Queue[tuple[Move | Adoption, Waiter | None]] = asyncio.Queue()
         self._claims = Claims(self._lease_of)
         self._watch = Watch(self._tools, self._post)
         self._footprints = Footprints(self._tools, store)
@@ -319,15 +323,42 @@ class Supervisor:
             self._post(Leave(claim.ticket))
 
     async def _adopt(self) -> None:
-        adoption = await adopt(self._tools, self.catalog)
-        for profile in adoption.ready:
-            self._scheduler.handle(Adopted(profile.name, profile.fingerprint), self._tools.clock.monotonic())
-            self._begin_watch(profile)
-        if found := adoption.loading:
-            self._swaps.resumes = found
-            self._handle(Adopted(found.profile.name, found.profile.fingerprint, ready=False), None)
+        try:
+            self._take_over(await look(self._tools, self.catalog))
+        except SparkdashError as error:
+            text = f"Engines that may run already are not known yet: {error.text()}"
+            self._tools.books.notice(Level.ERROR, error.code, text)
+            self._running().create_task(self._look_again(), name="look again")
         self._post(Preload(tuple(self._preloads())))
         self._adopted.set()
+
+    async def _look_again(self) -> None:
+        """The runtime did not tell what is there when we began: what an earlier daemon left holds memory, and nobody knows it."""
+        for pause_s in chain(LOOK_AGAIN_S, repeat(LOOK_AGAIN_S[-1])):
+            await self._tools.clock.sleep(pause_s)
+            with suppress(SparkdashError):
+                found = await look(self._tools, self.catalog)
+                self._idle.clear()
+                self._inbox.put_nowait((found, None))
+                return
+
+    def _take_over(self, adoption: Adoption) -> None:
+        """Make what an earlier daemon left ours; what has been started in its place meanwhile has replaced it."""
+        swap, books = self._scheduler.records.swap, self._tools.books
+        for found in adoption.ready:
+            name = found.profile.name
+            if name not in self._scheduler.records.residents and not (swap and swap.target == name):
+                take(self._tools, found)
+                self._handle(Adopted(name, found.profile.fingerprint), None)
+                self._begin_watch(found.profile)
+        if (late := adoption.loading) is None:
+            return
+        if swap is None and late.profile.name not in self._scheduler.records.residents:
+            self._swaps.resumes = late
+            self._handle(Adopted(late.profile.name, late.profile.fingerprint, ready=False), None)
+        elif late.container.name not in {engine.container for engine in books.engines.values()}:
+            work = remove(self._tools, late.container, "another engine is being started")
+            self._running().create_task(work, name=f"remove {late.container.name}")
 
     def _preloads(self) -> Iterator[str]:
         for name in self._tools.settings.preload:
@@ -340,7 +371,10 @@ class Supervisor:
         if self._inbox.empty() and self._scheduler.records.swap is None:
             self._idle.set()
 
-    def _handle(self, move: Move, waiter: Waiter | None) -> None:
+    def _handle(self, move: Move | Adoption, waiter: Waiter | None) -> None:
+        if isinstance(move, Adoption):
+            self._take_over(move)
+            return
         if waiter is not None:
             self._waiters.add(move, waiter)
         self._note(move)
@@ -430,7 +464,7 @@ class Supervisor:
         self.retire(cut=True)
         while not self._inbox.empty():
             move, waiter = self._inbox.get_nowait()
-            if waiter is not None:
+            if waiter is not None and not isinstance(move, Adoption):
                 self._waiters.add(move, waiter)
         self._waiters.end(_shutting_down())
 

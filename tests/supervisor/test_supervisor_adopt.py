@@ -189,3 +189,41 @@ async def test_of_two_that_load_the_younger_is_gone_on_with(house: Any, make_pro
     assert house.runtime.running() == ["b"]
     assert [notice.code for notice in house.notices()] == ["not_adopted"]
     await house.leased("b")
+
+
+async def test_a_runtime_that_does_not_tell_is_asked_again(house: Any, make_profile: Any) -> None:
+    """What runs is adopted once it is known, also beside what has come up meanwhile."""
+    await house.open(make_profile("a", gib=30), make_profile("b", gib=30))
+    await house.leased("a")
+    await house.close()
+    house.runtime.missing = True
+    await house.open(make_profile("a", gib=30), make_profile("b", gib=30))
+    assert [n.code for n in house.notices()] == ["runtime_missing"]
+    house.runtime.missing = False
+    await house.leased("b")
+    while house.state("a") is None:
+        house.clock.step()
+        await house.clock.rest()
+    engines = house.supervisor.engines
+    assert {name: (engine.state, engine.adopted) for name, engine in engines.items()} == {
+        "a": (EngineState.READY, True),
+        "b": (EngineState.READY, False),
+    }
+    assert house.runtime.calls == [("start", "a"), ("start", "b")]
+
+
+async def test_what_was_started_in_its_place_is_not_adopted(house: Any, make_profile: Any) -> None:
+    """By the time the runtime tells, the same profile has been started anew: it stays what it is."""
+    await house.open(make_profile("a"))
+    await house.leased("a")
+    await house.close()
+    house.runtime.missing = True
+    await house.open(make_profile("a"))
+    house.runtime.missing = False
+    await house.runtime.end(house.runtime.of("a"), 0)
+    await house.leased("a")
+    for _ in range(20):
+        house.clock.step()
+        await house.clock.rest()
+    assert not house.supervisor.engines["a"].adopted
+    assert house.runtime.running() == ["a"]
