@@ -1,4 +1,4 @@
-"""A run's folder on disk: run.json, written whole or not at all, and records.jsonl, which only ever grows.
+"""A run's folder on disk: run.json, written whole or not at all, and records.jsonl, which only ever grows; beside them the calibration.
 
 Owns: the files, their durability, one writer at a time. Must not know: what the figures mean.
 Rule: a record is with the kernel when `append` returns (a killed process loses nothing), and on the disk when `sync`
@@ -17,7 +17,9 @@ from typing import IO, Self
 
 from pydantic import ValidationError
 
+from sparkdash.bench.compare import Noise
 from sparkdash.bench.results import FORMAT, RECORD, Cell, Launch, Results, Run, Sample, gather
+from sparkdash.domain.base import Frozen
 from sparkdash.errors import AdmissionError, HostError
 from sparkdash.paths import state_dir
 
@@ -54,17 +56,34 @@ def save(place: Path, run: Run) -> None:
     Raises:
         HostError: `run_unwritable`.
     """
-    draft = place / f"{RUN}.new"
     try:
-        with draft.open("w", encoding="utf-8") as file:
-            file.write(run.model_dump_json(indent=1) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(place / RUN)
-        _sync_folder(place)
+        _replace(place / RUN, run.model_dump_json(indent=1) + "\n")
         _sync_folder(place.parent)
     except OSError as error:
         raise _unwritable(place, error) from error
+
+
+def keep_calibration(run: Run, noise: dict[str, Noise], root: Path | None = None) -> None:
+    """What runs that begin from now on are judged by; simulated and real boxes are kept apart.
+
+    Raises:
+        HostError: `run_unwritable`.
+    """
+    place = root or bench_dir()
+    kept = Calibration(run=run.id, noise=noise)
+    try:
+        _replace(place / _calibration_of(run.simulated), kept.model_dump_json(indent=1) + "\n")
+    except OSError as error:
+        raise _unwritable(place, error) from error
+
+
+def calibrated(*, simulated: bool, root: Path | None = None) -> dict[str, Noise]:
+    """By metric, what the last calibration found; empty without one, or when its file cannot be read."""
+    try:
+        text = ((root or bench_dir()) / _calibration_of(simulated)).read_bytes()
+        return Calibration.model_validate_json(text).noise
+    except (OSError, ValidationError):
+        return {}
 
 
 def read(place: Path) -> Results:
@@ -140,6 +159,14 @@ def find(name: str, root: Path | None = None) -> Path:
         raise AdmissionError(f"{name} may be any of {names}.", code="run_ambiguous", hint="Write more of it.")
     held = f"The newest is {known[0].name}." if known else "Nothing was measured yet."
     raise AdmissionError(f"There is no run {name}.", code="run_not_found", status=404, hint=held)
+
+
+class Calibration(Frozen):
+    """The file of a calibration."""
+
+    run: str
+    """The A/A run that it was made of."""
+    noise: dict[str, Noise]
 
 
 class Journal:
@@ -234,6 +261,21 @@ def _whole(file: IO[bytes]) -> int:
             return start + last + 1
         end = start
     return 0
+
+
+def _calibration_of(simulated: bool) -> str:
+    return "calibration-simulated.json" if simulated else "calibration.json"
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write the file whole or not at all."""
+    draft = path.with_name(f"{path.name}.new")
+    with draft.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    _sync_folder(path.parent)
 
 
 def _sync_folder(place: Path) -> None:

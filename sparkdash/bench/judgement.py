@@ -13,7 +13,7 @@ from statistics import fmean
 
 from sparkdash.bench.compare import Fit, Noise, Values, calibrate, fit
 from sparkdash.bench.metrics import Metric, acceptance_lengths, by_launch, decode_rates
-from sparkdash.bench.results import CellKey, Kind, Mode, Results
+from sparkdash.bench.results import CellKey, Kind, Mode, Results, Run
 from sparkdash.bench.stats import geomean, summary
 from sparkdash.bench.verdict import BASELINE, FLOOR, Claim, Verdict, judge, screen
 from sparkdash.domain.base import Frozen
@@ -71,12 +71,12 @@ class Decomposition(Frozen):
     """Verify steps, or for an arm that does not speculate tokens, per second."""
 
 
-def rows(results: Results, metric: Metric = Metric.DECODE, noise: Noise | None = None) -> tuple[Row, ...]:
+def rows(results: Results, metric: Metric = Metric.DECODE) -> tuple[Row, ...]:
     """Every planned cell, measured or not, with its verdicts."""
-    return tuple(_row(results, cell.key, metric, noise) for cell in results.run.cells)
+    return tuple(_row(results, cell.key, metric) for cell in results.run.cells)
 
 
-def overall(results: Results, metric: Metric = Metric.DECODE, noise: Noise | None = None) -> tuple[Overall, ...]:
+def overall(results: Results, metric: Metric = Metric.DECODE) -> tuple[Overall, ...]:
     """Every arm but the baseline. Launches are the unit here too: cells of one launch are not independent."""
     base = results.run.baseline
     values = {
@@ -88,6 +88,7 @@ def overall(results: Results, metric: Metric = Metric.DECODE, noise: Noise | Non
     arms = [arm.name for arm in results.run.arms if arm.name != base]
     shared = {arm: {key: one for key, one in fits.items() if {arm, base} <= one.launches.keys()} for arm in arms}
     panels = {arm: _panel(cells, arm, base) for arm, cells in shared.items() if cells}
+    noise = results.run.noise.get(metric)
     floor = max((_floor(one.values(), noise) for one in values.values()), default=FLOOR)
     verdicts = _judged(results.run.mode, panels, base, floor, metric, panel=True)
     found = []
@@ -108,7 +109,7 @@ def overall(results: Results, metric: Metric = Metric.DECODE, noise: Noise | Non
     return tuple(found)
 
 
-def decompose(results: Results, arm: str, key: CellKey, noise: Noise | None = None) -> Decomposition | None:
+def decompose(results: Results, arm: str, key: CellKey) -> Decomposition | None:
     """An arm against the baseline, taken apart; None where a length or a rate is not known.
 
     A launch has one rate here, its tokens over its time, because the engine's counters know no prompts.
@@ -120,7 +121,8 @@ def decompose(results: Results, arm: str, key: CellKey, noise: Noise | None = No
     both = {one: sorted(rates[one].keys() & lengths[one].keys()) for one in (base, arm)}
     if arm == base or not all(both.values()):
         return None
-    floor = _floor((by_launch(results, one, key, Metric.DECODE) for one in (base, arm)), noise)
+    values = [by_launch(results, one, key, Metric.DECODE) for one in (base, arm)]
+    floor = _floor(values, results.run.noise.get(Metric.DECODE))
 
     def told(figure: Callable[[str, int], float]) -> Verdict:
         fitted = fit({one: {launch: {"": figure(one, launch)} for launch in both[one]} for one in (base, arm)})
@@ -137,11 +139,16 @@ def decompose(results: Results, arm: str, key: CellKey, noise: Noise | None = No
     )
 
 
-def calibration(results: Results, metric: Metric = Metric.DECODE) -> Noise | None:
-    """The noise of the box from a run whose arms are all one profile (A/A): the root mean square over its speed cells.
+def calibration(results: Results) -> dict[str, Noise]:
+    """The noise of the box, by metric, from a run whose arms are all one profile (A/A): `Run.noise` of those after it.
 
-    None when no cell has three launches.
+    The root mean square over the speed cells; a metric of which no cell has three launches is left out.
     """
+    known = {metric.value: _noise(results, metric) for metric in Metric}
+    return {metric: noise for metric, noise in known.items() if noise is not None}
+
+
+def _noise(results: Results, metric: Metric) -> Noise | None:
     found = []
     for cell in results.run.cells:
         if cell.key.kind is Kind.SPEED:
@@ -160,10 +167,10 @@ def calibration(results: Results, metric: Metric = Metric.DECODE) -> Noise | Non
     )
 
 
-def _row(results: Results, key: CellKey, metric: Metric, noise: Noise | None) -> Row:
+def _row(results: Results, key: CellKey, metric: Metric) -> Row:
     run = results.run
     values = {arm.name: by_launch(results, arm.name, key, metric) for arm in run.arms}
-    verdicts = _verdicts(run.mode, run.baseline, values, metric, noise)
+    verdicts = _verdicts(run, values, metric)
     figures = []
     for arm in run.arms:
         told = summary([value for ones in values[arm.name].values() for value in ones.values()])
@@ -186,16 +193,15 @@ def _row(results: Results, key: CellKey, metric: Metric, noise: Noise | None) ->
     return Row(key=key, figures=tuple(figures))
 
 
-def _verdicts(
-    mode: Mode, baseline: str, values: Mapping[str, Values], metric: Metric, noise: Noise | None
-) -> dict[str, Verdict]:
+def _verdicts(run: Run, values: Mapping[str, Values], metric: Metric) -> dict[str, Verdict]:
     """Of the arms that have values."""
     measured = {arm: ones for arm, ones in values.items() if ones}
-    if baseline not in measured:
-        return {arm: Verdict(claim=Claim.MISSING, reason=f"{baseline} has no figure here") for arm in measured}
+    if run.baseline not in measured:
+        return {arm: Verdict(claim=Claim.MISSING, reason=f"{run.baseline} has no figure here") for arm in measured}
     fitted = fit(measured)
-    others = {arm: fitted for arm in measured if arm != baseline}
-    return {baseline: BASELINE, **_judged(mode, others, baseline, _floor(measured.values(), noise), metric)}
+    others = {arm: fitted for arm in measured if arm != run.baseline}
+    floor = _floor(measured.values(), run.noise.get(metric))
+    return {run.baseline: BASELINE, **_judged(run.mode, others, run.baseline, floor, metric)}
 
 
 def _judged(

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from sparkdash import __version__
+from sparkdash.bench.compare import Noise
 from sparkdash.bench.order import launch_order
 from sparkdash.bench.results import Arm, CellKey, Gap, Host, Mode, Results, Run
 from sparkdash.bench.suites import Suite
@@ -74,6 +75,7 @@ def new_run(
     target: str = "gateway",
     host: Host | None = None,
     simulated: bool = False,
+    noise: Mapping[str, Noise] | None = None,
 ) -> Run:
     """What is asked; arms that cannot run are in it and have no launches."""
     now = datetime.now(UTC)
@@ -93,6 +95,7 @@ def new_run(
         host=host or Host(),
         target=target,
         simulated=simulated,
+        noise=dict(noise or {}),
         version=__version__,
     )
 

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, TypeAdapter
 
+from sparkdash.bench.compare import Noise
 from sparkdash.domain.base import Frozen
 
 FORMAT = 1
@@ -132,6 +133,8 @@ class Run(Frozen):
     """Where requests were sent: gateway, direct, or url."""
     simulated: bool = False
     """At least one engine was a simulated one; every report says so."""
+    noise: dict[str, Noise] = {}
+    """By metric, what the box was calibrated to when the run began: no smaller difference is claimed."""
     version: str | None = None
     """Of the sparkdash that measured."""
     ended_at: datetime | None = None

@@ -16,6 +16,7 @@ from typing import Any
 import typer
 
 from sparkdash.bench import folder, hold, judgement, plan, stand, suites
+from sparkdash.bench.compare import Noise
 from sparkdash.bench.metrics import Metric
 from sparkdash.bench.results import CellKey, Host, Kind, Mode, Results, Run
 from sparkdash.bench.runner import Runner, Step
@@ -68,11 +69,12 @@ async def _measure(wish: Wish) -> None:
         world = await client.state() if client else None
         names = [(await client.profile(name)).name if client else name for name in wish.arms]
         arms = plan.arms_of(names, {one.name: one for one in world.profiles} if world else {})
+        simulated = any(one.simulated for one in world.profiles if one.name in names) if world else False
         run = plan.new_run(
             suite, arms, wish.mode,
             seed=wish.seed, reps=wish.reps, host=_host(world),
             target="url" if foreign[0] else "direct" if wish.direct else "gateway",
-            simulated=any(one.simulated for one in world.profiles if one.name in names) if world else False,
+            simulated=simulated, noise=folder.calibrated(simulated=simulated),
         )  # fmt: skip
         place = None if wish.fresh else _stopped(run)
         if place is not None:
@@ -110,12 +112,15 @@ async def _work(
         if wish.ask and interactive():
             typer.confirm("Begin?", abort=True, err=True)
         results = await _run(place, run, client, world, suite, wish, expected)
+    noise = judgement.calibration(results) if wish.calibrates else {}
+    if noise:
+        folder.keep_calibration(run, noise)
     if wish.as_json:
         emit(_as_json(results, place))
         return
     bench_reports.show(place.name)
-    for line in _noise(results) if wish.calibrates else ():
-        typer.echo(line)
+    if wish.calibrates:
+        typer.echo(_noise(noise))
     if missing := results.gaps():
         tell(f"{len(missing)} cell(s) are missing; the same command measures them. See `sparkdash bench list`.")
     tell(f"Kept in {place}")
@@ -283,22 +288,16 @@ def cell_name(key: CellKey) -> str:
     return ", ".join(parts)
 
 
-def _noise(results: Results) -> list[str]:
-    from sparkdash.bench.compare import calibrate
-    from sparkdash.bench.metrics import by_launch
-
-    lines = []
-    for cell in results.run.cells:
-        values: dict[int, dict[str, float]] = {}
-        for arm in results.run.arms:
-            values |= by_launch(results, arm.name, cell.key, Metric.DECODE)
-        if noise := calibrate(values):
-            lines.append(
-                f"{cell_name(cell.key)}: launches {100 * noise.launch_sd:.2f} % apart (SD), requests of a launch "
-                f"{100 * noise.within_sd:.2f} %; two equal arms of two launches differ by up to "
-                f"{100 * noise.floor(2, noise.samples):.1f} %"
-            )
-    return lines or ["Too few launches to tell the noise."]
+def _noise(found: Mapping[str, Noise]) -> str:
+    """What the box does by itself, and what later runs are therefore not told of."""
+    if not found:
+        return "Too few launches to tell the noise."
+    lines = [
+        f"{metric:<10} launches {100 * one.launch_sd:.2f} % apart (SD), requests of a launch {100 * one.within_sd:.2f} %; two equal "
+        f"arms differ by up to {100 * one.floor(2, one.samples):.1f} % in standard mode, {100 * one.floor(4, one.samples):.1f} % in careful"
+        for metric, one in found.items()
+    ]
+    return "\n".join([*lines, "Runs that begin from now on claim no smaller difference."])
 
 
 def _as_json(results: Results, place: Path) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sparkdash.bench import folder
+from sparkdash.bench.compare import Noise
 from sparkdash.bench.folder import Journal
 from sparkdash.bench.results import Arm, Cell, CellKey, Launch, Mode, PlannedCell, Run, Sample, Slot
 from sparkdash.errors import AdmissionError, HostError
@@ -100,6 +101,19 @@ def test_run_json_is_replaced_whole(tmp_path: Path) -> None:
     folder.save(place, RUN.model_copy(update={"ended_at": AT}))
     assert folder.read_run(place).ended_at == AT
     assert sorted(file.name for file in place.iterdir()) == [folder.RUN]
+
+
+def test_a_calibration_is_kept_for_later_runs(tmp_path: Path) -> None:
+    """The last one counts; a simulated box says nothing of a real one; a file that cannot be read is none."""
+    noise = {"decode": Noise(launch_sd=0.006, within_sd=0.01, drift=None, launches=4, samples=5)}
+    assert folder.calibrated(simulated=True, root=tmp_path) == {}
+    folder.keep_calibration(RUN, {}, tmp_path)
+    folder.keep_calibration(RUN, noise, tmp_path)
+    assert folder.calibrated(simulated=True, root=tmp_path) == noise
+    assert folder.calibrated(simulated=False, root=tmp_path) == {}
+    assert folder.runs(tmp_path) == []
+    (tmp_path / "calibration-simulated.json").write_text("{")
+    assert folder.calibrated(simulated=True, root=tmp_path) == {}
 
 
 def test_a_run_has_one_writer(tmp_path: Path) -> None:

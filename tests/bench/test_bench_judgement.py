@@ -223,7 +223,15 @@ def test_a_repetition_of_concurrent_requests_is_one_value() -> None:
 def test_a_noisy_box_claims_less() -> None:
     """Calibrated at 3 % from launch to launch, the same +4.6 % is no claim."""
     noise = Noise(launch_sd=0.04, within_sd=0.01, drift=None, launches=4, samples=5)
-    assert rows(measured(a_run()), noise=noise)[0].figures[1].verdict.claim is Claim.INCONCLUSIVE
+    noisy = a_run().model_copy(update={"noise": {"decode": noise}})
+    figure = rows(measured(noisy))[0].figures[1]
+    assert figure.verdict.claim is Claim.INCONCLUSIVE
+    assert figure.verdict.low is not None
+    assert figure.verdict.low > 0
+    assert (
+        rows(measured(a_run().model_copy(update={"noise": {"ttft": noise}})))[0].figures[1].verdict.claim
+        is Claim.FASTER
+    )
 
 
 def test_a_run_of_one_profile_calibrates_the_box() -> None:
@@ -237,14 +245,15 @@ def test_a_run_of_one_profile_calibrates_the_box() -> None:
             rates = [RATES["plain", key] * math.exp(level + rng.gauss(0, 0.002)) for _ in range(5)]
             records += [sample(arm, place, key, rep, rate) for rep, rate in enumerate(rates)]
             records.append(Cell(key=key, arm=arm, launch=place, started_at=AT, ended_at=AT))
-    noise = calibration(gather(alike, records))
-    assert noise is not None
+    found = calibration(gather(alike, records))
+    noise = found["decode"]
     assert 0.001 < noise.launch_sd < 0.003
     assert 0.0015 < noise.within_sd < 0.0025
     assert abs(noise.drift or 0.0) < 0.006
     assert (noise.launches, noise.samples) == (8, 5)
     assert Noise.model_validate_json(noise.model_dump_json()) == noise
-    assert calibration(gather(alike, records[:6])) is None
+    assert {"e2e", "ttft", "prefill"} <= found.keys()
+    assert calibration(gather(alike, records[:6])) == {}
 
 
 def test_only_speed_cells_are_averaged() -> None:
