@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,9 @@ import structlog
 import uvloop
 
 from sparkdash import __version__, catalog, listen, log, notify, paths
+from sparkdash.access import audit
+from sparkdash.access.keyring import Keyring
+from sparkdash.access.keyring import place as keyring_place
 from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
 from sparkdash.catalog.watch import Watch, keeping
@@ -30,7 +33,7 @@ from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.lease import Request
 from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.engines import registry
-from sparkdash.errors import SparkdashError
+from sparkdash.errors import ProfileError, SparkdashError
 from sparkdash.gateway import app as gateway
 from sparkdash.host.box import BoxReader
 from sparkdash.host.guard import Guard
@@ -38,6 +41,7 @@ from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
 from sparkdash.store import Store
+from sparkdash.store.usage import day_of
 from sparkdash.supervisor import Supervisor
 from sparkdash.telemetry import Collector
 from sparkdash.upstream import Upstream
@@ -122,39 +126,72 @@ def _runtime(settings: Settings) -> Runtime:
 
 async def serve(parts: Parts, *, ready: Callable[[House], None] | None = None) -> None:
     """Bring everything up, serve, and take it down in the reverse order. `ready` is called once it answers."""
-    folder = paths.runtime_dir()
+    folder, tls = paths.runtime_dir(), _tls(parts.settings)
+    keys = _keys(parts.settings)
     with ExitStack() as held:
         # by state too: two daemons that differ only in where their sockets are would own the same engines
         places = dict.fromkeys(place.resolve() for place in (folder, paths.state_dir()))
         locks = [held.enter_context(listen.only_one(place)) for place in places]
         tcp = listen.bind_tcp(parts.settings.host, parts.settings.port)
         unix = listen.bind_unix(folder)
-        url = listen.root_url(tcp)
+        url = listen.root_url(tcp, tls)
         for lock in locks:
             lock.write(f"pid {os.getpid()}, {url}")
             lock.flush()
         try:
-            await _serve(parts, [tcp, unix], url, ready)
+            await _serve(parts, _Door([tcp, unix], url, keys, tls), ready)
         finally:
             (folder / listen.SOCKET_NAME).unlink(missing_ok=True)
 
 
-async def _serve(parts: Parts, sockets: list[socket.socket], url: str, ready: Callable[[House], None] | None) -> None:
+@dataclass(frozen=True)
+class _Door:
+    """Where clients come in, and with what."""
+
+    sockets: list[socket.socket]
+    url: str
+    keys: Keyring
+    tls: listen.Tls | None
+
+
+def _keys(settings: Settings) -> Keyring:
+    """Raises ProfileError: there are none, and other boxes could come in; or the file of keys is no good."""
+    keyring = Keyring(keyring_place())
+    if not keyring.look() and settings.beyond_loopback:
+        raise ProfileError(
+            f"sparkdash would serve everybody who can reach {settings.host}: there are no keys yet.",
+            code="keys_needed",
+            hint="Make one with `sparkdash keys add NAME`, or stay on 127.0.0.1 and use `ssh -L` from elsewhere.",
+        )
+    if settings.beyond_loopback and settings.tls_cert is None:
+        LOG.warning("keys and prompts cross the network in clear text", host=settings.host, mend="tls_cert and tls_key")
+    return keyring
+
+
+def _tls(settings: Settings) -> listen.Tls | None:
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    tls = listen.Tls(settings.tls_cert.expanduser(), settings.tls_key.expanduser())
+    tls.check()
+    return tls
+
+
+async def _serve(parts: Parts, door: _Door, ready: Callable[[House], None] | None) -> None:
     watch = await asyncio.to_thread(Watch, parts.profile_folders)
     profiles = await asyncio.to_thread(parts.load_catalog)
-    bus = Bus(_first_snapshot(parts, url), time.time)
+    bus = Bus(_first_snapshot(parts, door.url), time.time)
     async with Upstream() as upstream, Store.opened(paths.state_dir() / "sparkdash.db", bus.publish) as store:
-        house = _build(parts, bus, profiles, upstream, store, url, watch)
+        house = _build(parts, bus, profiles, upstream, store, door, watch)
         _publish_profiles(house, profiles)
         try:
-            await _live(house, upstream, sockets, ready)
+            await _live(house, upstream, door.sockets, ready)
         finally:
             await asyncio.shield(house.supervisor.close(stop_engines=parts.stop_engines))
             parts.reader.close()
 
 
 def _build(
-    parts: Parts, bus: Bus, profiles: Catalog, upstream: Upstream, store: Store, url: str, watch: Watch
+    parts: Parts, bus: Bus, profiles: Catalog, upstream: Upstream, store: Store, door: _Door, watch: Watch
 ) -> House:
     supervisor = Supervisor(
         catalog=profiles,
@@ -179,11 +216,21 @@ def _build(
         shutdown=lambda stop: _shutdown(holder[0], stop),
         traffic=parts.traffic,
         record=lambda request: _record(store, supervisor, request),
+        keys=door.keys,
+        used_today=lambda key: store.tokens_on(day_of(time.time()), key),
+        audit=_written_down,
         examine=None if parts.simulated else lambda names: _examine(holder[0], names),
     )
-    house = House(parts, bus, supervisor, listen.Server(gateway.build(deps)), url, watch)
+    house = House(parts, bus, supervisor, listen.Server(gateway.build(deps), door.tls), door.url, watch)
     holder.append(house)
     return house
+
+
+def _written_down(entry: Mapping[str, object]) -> None:
+    try:
+        audit.append(audit.place(), entry)
+    except OSError as error:  # a full disk must not keep the owner from stopping an engine
+        LOG.warning("the audit log cannot be written", why=error.strerror)
 
 
 def _record(store: Store, supervisor: Supervisor, request: Request) -> None:

@@ -10,8 +10,10 @@ import contextlib
 import fcntl
 import os
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,10 +30,30 @@ GRACE_S = 3
 """How long a stop waits for answers that are under way."""
 
 
+@dataclass(frozen=True)
+class Tls:
+    """A certificate with its chain, and its key; both PEM, the key without a passphrase."""
+
+    cert: Path
+    key: Path
+
+    def check(self) -> None:
+        """Raises HostError `tls_unusable` when they cannot be served with."""
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(self.cert, self.key, password="")
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            why = getattr(error, "strerror", None) or getattr(error, "reason", None) or error
+            raise HostError(
+                f"sparkdash cannot serve https with {self.cert} and {self.key}: {why}.",
+                code="tls_unusable",
+                hint="tls_cert and tls_key in config.toml name PEM files that belong together, the key without a passphrase.",
+            ) from None
+
+
 class Server(uvicorn.Server):
     """uvicorn without its ten wake-ups a second and without its signal handling: the daemon has its own."""
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: Any, tls: Tls | None = None) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -45,6 +67,8 @@ class Server(uvicorn.Server):
                 server_header=False,
                 timeout_graceful_shutdown=GRACE_S,
                 timeout_keep_alive=75,
+                ssl_certfile=tls.cert if tls else None,
+                ssl_keyfile=tls.key if tls else None,
             )
         )
         self._stop = asyncio.Event()
@@ -62,6 +86,21 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Left to the daemon."""
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """uvicorn's, but the unix socket never speaks TLS: nobody is between its two ends."""
+        given = sockets or []
+        await super().startup([each for each in given if each.family != socket.AF_UNIX])
+        for each in given:
+            if each.family == socket.AF_UNIX:
+                self.servers.append(await asyncio.get_running_loop().create_server(self._protocol, sock=each))
+
+    def _protocol(self) -> asyncio.Protocol:
+        make: Any = self.config.http_protocol_class
+        protocol: asyncio.Protocol = make(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return protocol
 
     async def main_loop(self) -> None:
         """Wait for `stop`; uvicorn's own loop polls."""
@@ -92,10 +131,12 @@ def bind_tcp(host: str, port: int) -> socket.socket:
     return sock
 
 
-def root_url(sock: socket.socket) -> str:
-    """How clients write the address of a listening TCP socket, without /v1."""
+def root_url(sock: socket.socket, tls: Tls | None = None) -> str:
+    """How this box's own clients write the address of a listening TCP socket, without /v1."""
     host, port = sock.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - "everywhere" is no address to call
+    scheme = "https" if tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def bind_unix(folder: Path) -> socket.socket:

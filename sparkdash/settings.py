@@ -6,6 +6,7 @@ Must not know what the values do.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import tomllib
 from pathlib import Path
@@ -39,8 +40,15 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     host: str = "127.0.0.1"
-    """Where the gateway listens. Loopback only for now: there are no access keys yet."""
+    """Where the gateway listens. Beyond loopback only once there are keys (`sparkdash keys add`)."""
     port: int = Field(default=DEFAULT_PORT, ge=0, le=65535)
+    host_names: tuple[str, ...] = ()
+    """Further names that clients call this box by; a request under any other name is refused (DNS rebinding)."""
+    allowed_origins: tuple[str, ...] = ()
+    """Origins of web pages that may ask the engines, `*` allowed in each; those of this box and of editors may anyway."""
+    tls_cert: Path | None = None
+    """The certificate, with its chain, as PEM: with it and `tls_key` the port speaks https."""
+    tls_key: Path | None = None
     runtime: Literal["podman", "docker", "process"] = "podman"
     profiles: tuple[Path, ...] = ()
     """More folders of profiles; later ones win over earlier ones and over those shipped with sparkdash."""
@@ -106,6 +114,16 @@ class Settings(BaseModel):
     """A client that takes nothing of its answer for this long, while there is more, is cut, since it holds an engine's
     place; 0: never."""
 
+    @property
+    def beyond_loopback(self) -> bool:
+        """Can other boxes reach the port?"""
+        if self.host == "localhost":
+            return False
+        try:
+            return not ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return True
+
     def policy_of(self, profile: str) -> Policy:
         """What holds for this profile: its own table, else its family's, else nothing special."""
         own = self.policy.get(profile) or self.policy.get(profile.split("/", 1)[0]) or Policy()
@@ -143,11 +161,12 @@ def load(file: Path | None = None, **overrides: Any) -> Settings:
             problems=problems,
             hint="Known keys: " + ", ".join(Settings.model_fields) + ".",
         ) from None
-    if settings.host not in ("127.0.0.1", "::1", "localhost"):
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        missing = "tls_key" if settings.tls_key is None else "tls_cert"
         raise ProfileError(
-            f"sparkdash listens on loopback only, and host is {settings.host!r}.",
+            f"The settings are not valid: {missing} is missing.",
             code="settings_invalid",
-            hint="Use 127.0.0.1 and reach it from elsewhere through `ssh -L`.",
+            hint="https needs both, tls_cert and tls_key.",
         )
     return settings
 

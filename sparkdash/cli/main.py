@@ -19,6 +19,7 @@ from sparkdash.cli import (
     doctor,
     exchange,
     home,
+    keys,
     logs,
     new,
     profiles,
@@ -63,6 +64,7 @@ profiles.app.command("new")(new.new_profile)
 app.add_typer(profiles.app, name="profiles")
 app.add_typer(bench.app, name="bench")
 app.add_typer(service.app, name="service")
+app.add_typer(keys.app, name="keys")
 
 
 def _version(wanted: bool) -> None:

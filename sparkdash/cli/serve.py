@@ -9,7 +9,7 @@ import typer
 
 
 def serve(
-    host: Annotated[str | None, typer.Option(help="Loopback address to listen on.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; beyond loopback only with keys.")] = None,
     port: Annotated[int | None, typer.Option(help="Port for clients; 0 takes a free one.", min=0, max=65535)] = None,
     runtime: Annotated[str | None, typer.Option(help="What starts engines: podman, docker or process.")] = None,
     profiles: Annotated[list[Path] | None, typer.Option(help="A further folder of profiles; may be repeated.")] = None,

@@ -1,6 +1,6 @@
 """Where the daemon is: SPARKDASH_URL, else its unix socket, else its port on loopback.
 
-Owns: that order. Must not know what is asked there.
+Owns: that order, and what a daemon that wants a key is shown. Must not know what is asked there.
 """
 
 from __future__ import annotations
@@ -64,5 +64,12 @@ def find() -> Address:
     if uds.exists():
         return at_socket(uds)
     known = settings.load()
-    host = f"[{known.host}]" if ":" in known.host else known.host
-    return Address(f"http://{host}:{known.port}")
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(known.host, known.host)  # noqa: S104 - where it listens, not where to call
+    scheme = "https" if known.tls_cert else "http"
+    return Address(f"{scheme}://{f'[{host}]' if ':' in host else host}:{known.port}")
+
+
+def credentials(address: Address) -> dict[str, str]:
+    """The header with SPARKDASH_KEY, when it is set; the unix socket needs none. Never part of an Address, which is shown."""
+    key = os.environ.get("SPARKDASH_KEY", "").strip()
+    return {"Authorization": f"Bearer {key}"} if key and address.uds is None else {}

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self, TypeVar
 import httpx
 
 from sparkdash.client import routes
-from sparkdash.client.address import Address, at_socket, at_url, find
+from sparkdash.client.address import Address, at_socket, at_url, credentials, find
 from sparkdash.client.envelope import error_of, speaking_to
 from sparkdash.client.routes import Ask, Cause, Hold, ProfileList, Toggle
 from sparkdash.client.sse import Frame, Frames, Lines
@@ -76,7 +76,9 @@ class AsyncClient:
     def __init__(self, url: str | None = None, *, uds: Path | None = None) -> None:
         self.address = _address(url, uds)
         transport = httpx.AsyncHTTPTransport(**_door(self.address))
-        self._http = httpx.AsyncClient(base_url=self.address.url, transport=transport)
+        self._http = httpx.AsyncClient(
+            base_url=self.address.url, transport=transport, headers=credentials(self.address)
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -217,7 +219,7 @@ class Client:
     def __init__(self, url: str | None = None, *, uds: Path | None = None) -> None:
         self.address = _address(url, uds)
         transport = httpx.HTTPTransport(**_door(self.address))
-        self._http = httpx.Client(base_url=self.address.url, transport=transport)
+        self._http = httpx.Client(base_url=self.address.url, transport=transport, headers=credentials(self.address))
 
     def __enter__(self) -> Self:
         return self

@@ -30,6 +30,8 @@ class Request(Frozen):
     id: str
     client: str
     """Short name made from the User-Agent, never an address or a key."""
+    key: str | None = None
+    """Name of the access key that it came with; None when none was asked for."""
     profile: str
     route: str
     state: RequestState

@@ -5,6 +5,8 @@ Owns: which side a path belongs to, and how errors of the control side look. `/v
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from urllib.parse import unquote
 
 from fastapi import FastAPI
@@ -15,12 +17,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sparkdash import __version__
+from sparkdash.access.key import Scope as Side
 from sparkdash.domain.profile import AUTO
 from sparkdash.errors import AdmissionError, SparkdashError
-from sparkdash.gateway import control, guard, llamacpp_router, models, ollama, passthrough, problems, raw
+from sparkdash.gateway import audit, control, guard, llamacpp_router, models, ollama, passthrough, problems, raw
+from sparkdash.gateway.access import Access
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.exchange import Exchange, Receive, Scope, Send
-from sparkdash.gateway.route import OLLAMA, Dialect
+from sparkdash.gateway.exchange import KEY, Exchange, Message, Receive, Scope, Send
+from sparkdash.gateway.narrow import narrowed
+from sparkdash.gateway.route import OLLAMA, Dialect, is_control, understand
+from sparkdash.settings import Settings
 
 __all__ = ["Deps", "Gateway", "build"]
 
@@ -39,51 +45,91 @@ class Gateway:
 
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
+        self._doors = _doors(deps.settings)
+        self._access = Access(
+            deps.keys,
+            beyond=deps.settings.beyond_loopback,
+            used_today=deps.used_today,
+            clock=deps.clock,
+            monotonic=deps.monotonic,
+        )
         self.control = _control(deps)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection's scope; uvicorn calls it."""
         if scope["type"] == "http":
-            await self._http(Exchange(scope, receive, send), receive, send)
+            await self._http(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close"})
         else:
             await self.control(scope, receive, send)
 
-    async def _http(self, exchange: Exchange, receive: Receive, send: Send) -> None:
-        path: str = exchange.scope["path"]
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange(scope, receive, send)
+        path, unix = scope["path"], _by_unix_socket(scope)
         try:
-            guard.check(exchange.headers, method=exchange.method, path=path, unix=_by_unix_socket(exchange.scope))
+            guard.check(exchange.headers, self._doors, method=exchange.method, path=path, unix=unix)
         except AdmissionError as error:
             await exchange.refuse(error)
             return
-        if path in ALIVE and exchange.method in READ:
+        if (origin := exchange.headers.get("origin")) is not None:
+            send = _readable(send, origin)
+            exchange = Exchange(scope, receive, send)
+        if guard.is_preflight(exchange.headers, exchange.method):
+            await exchange.answer(204, b"", guard.preflight(exchange.headers))
+        elif path in ALIVE and exchange.method in READ:
             await exchange.answer(200, control.Health().model_dump_json().encode(), _JSON)
-        elif path.rstrip("/") in OLLAMA:
-            await ollama.serve(self._deps, exchange, receive, send)
+        else:
+            await self._for_caller(exchange, receive, send, unix=unix)
+
+    async def _for_caller(self, exchange: Exchange, receive: Receive, send: Send, *, unix: bool) -> None:
+        side = Side.CONTROL if is_control(exchange.scope["path"]) else Side.INFERENCE
+        try:
+            caller = self._access.caller(exchange.headers, unix=unix)
+            self._access.admit(caller, side, counts=exchange.method == "POST")
+        except AdmissionError as error:
+            route = understand(exchange.raw_path)
+            await exchange.refuse(error, route.dialect if route else Dialect.OTHER)
+            return
+        exchange.scope[KEY] = caller.key
+        if side is Side.INFERENCE or exchange.method in READ or self._deps.audit is None:
+            await self._answer(exchange, receive, send)
+            return
+        record = audit.Record(caller.who, exchange, self._deps.clock())
+        receive, send = record.hearing(receive), record.seeing(send)
+        await self._answer(Exchange(exchange.scope, receive, send), receive, send)
+        if record.worth_keeping:
+            await asyncio.to_thread(self._deps.audit, record.entry())
+
+    async def _answer(self, exchange: Exchange, receive: Receive, send: Send) -> None:
+        path: str = exchange.scope["path"]
+        deps = narrowed(self._deps, exchange.key)
+        if path.rstrip("/") in OLLAMA:
+            await ollama.serve(deps, exchange, receive, send)
         elif path.startswith("/api/"):
             await self.control(exchange.scope, receive, send)
         elif (answered := llamacpp_router.handler(exchange)) is not None:
-            await answered(self._deps, exchange)
+            await answered(deps, exchange)
         elif path.startswith("/upstream/"):
-            await raw.serve(self._deps, exchange)
+            await raw.serve(deps, exchange)
         elif (name := _model_path(exchange)) is not None:
-            await self._models(exchange, name)
+            await _models(deps, exchange, name)
         else:
-            await passthrough.relay(self._deps, exchange)
+            await passthrough.relay(deps, exchange)
 
-    async def _models(self, exchange: Exchange, name: str) -> None:
-        """`name` is empty for the list."""
-        if exchange.method not in READ:
-            await exchange.refuse(problems.of_status(405, f"The model list is read with GET, not {exchange.method}"))
-            return
-        await self._deps.refresh()
-        try:
-            body = _model(self._deps, name) if name else models.listing(self._deps.bus.snapshot)
-        except SparkdashError as error:
-            await exchange.refuse(error)
-            return
-        await exchange.answer(200, problems.encode(body), _JSON)
+
+async def _models(deps: Deps, exchange: Exchange, name: str) -> None:
+    """`name` is empty for the list."""
+    if exchange.method not in READ:
+        await exchange.refuse(problems.of_status(405, f"The model list is read with GET, not {exchange.method}"))
+        return
+    await deps.refresh()
+    try:
+        body = _model(deps, name) if name else models.listing(deps.bus.snapshot)
+    except SparkdashError as error:
+        await exchange.refuse(error)
+        return
+    await exchange.answer(200, problems.encode(body), _JSON)
 
 
 _JSON = [(b"content-type", b"application/json")]
@@ -107,6 +153,24 @@ def _model(deps: Deps, name: str) -> dict[str, object]:
         why = summary.cannot_run if summary else "it is not in the list yet"
         raise AdmissionError(f"Profile {found!r} cannot run: {why}.", code="model_not_found", status=404)
     return models.item(snapshot, summary, name)
+
+
+def _doors(settings: Settings) -> guard.Doors:
+    beyond = settings.beyond_loopback
+    box = socket.gethostname().lower()
+    own = (box, f"{box}.local") if beyond else ()
+    return guard.Doors((*own, *(name.lower() for name in settings.host_names)), beyond, settings.allowed_origins)
+
+
+def _readable(send: Send, origin: str) -> Send:
+    """`send`, with what lets a page of that origin read the answer."""
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], *guard.granted(origin)]}
+        await send(message)
+
+    return sent
 
 
 def _by_unix_socket(scope: Scope) -> bool:

@@ -21,6 +21,7 @@ from sparkdash.domain.lease import Request
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.errors import SparkdashError
+from sparkdash.gateway.access import Keys
 from sparkdash.gateway.exclusive import Exclusive
 from sparkdash.gateway.room import Room
 from sparkdash.settings import Settings
@@ -121,6 +122,10 @@ async def _as_it_is() -> None:
     """Nothing is watched."""
 
 
+def _nothing(_name: str) -> int:
+    return 0
+
+
 def _new_id() -> str:
     return secrets.token_hex(6)
 
@@ -146,6 +151,12 @@ class Deps:
     """Like `reload`, but only if a profile file was edited since; awaited before the catalog is told or used by a person."""
     examine: Callable[[Sequence[str]], Awaitable[Diagnosis]] | None = None
     """Have the doctor look at the box, with all its checks or those named; None where the box is simulated."""
+    keys: Keys | None = None
+    """Who may come in; None where nobody is ever asked for a key."""
+    used_today: Callable[[str], int] = _nothing
+    """Tokens that the key of that name has used in this day of UTC."""
+    audit: Callable[[Mapping[str, object]], object] | None = None
+    """Write down who changed what; may block, and is called in a thread."""
     exclusive: Exclusive = field(default_factory=Exclusive)
     """Who has the gateway to itself."""
     clock: Callable[[], float] = time.time

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mutabl
 from contextlib import asynccontextmanager
 from typing import Any
 
+from sparkdash.access.key import Key
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway import problems
 from sparkdash.gateway.room import Place
@@ -30,6 +31,8 @@ STREAM_HEADERS = [
 ]
 
 
+KEY = "sparkdash.key"
+"""Where in a scope the key is."""
 CODING_SHOWN = 40
 SLOWEST_BODY = 64 * 1024
 """Bytes per second under which a body is too slow, once its time is up."""
@@ -63,6 +66,12 @@ class Exchange:
         self._sent = 0
         """Pieces that the client's connection has taken."""
         self._sending = False
+
+    @property
+    def key(self) -> Key | None:
+        """Whose request it is; None when no key was asked for. Kept in the scope: one request may be answered in two costumes."""
+        found: Key | None = self.scope.get(KEY)
+        return found
 
     async def body(self, limit_mib: int, place: Place, limit_s: float) -> bytes:
         """The whole request body, which takes its `place`. It must come within `limit_s`, and a second more for every 64 KiB.

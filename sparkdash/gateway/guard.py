@@ -1,48 +1,124 @@
-"""Guard: who may speak to a gateway that listens on loopback.
+"""Guard: which web pages may speak to the gateway, and under which names it answers.
 
-Owns: the two ways in which a web page could reach it all the same: a name that is made to resolve to 127.0.0.1
-(so Host is checked), and a form or a script that posts across sites (so Origin and the content type are). Pure.
+Owns: the ways in which a page could reach it all the same: a name that is made to resolve to this box (so Host is
+checked), and a form or a script that posts across sites (so Origin and the content type are). Pure.
+Rule: an editor's or an app's own pages may ask the engines, by an allow-list; no foreign page ever reaches /api.
 """
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from urllib.parse import urlsplit
 
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.route import is_control
 
+APPS = ("vscode-webview://*", "app://*", "tauri://localhost")
+"""Origins of pages that are parts of programs: VS Code's, Electron's by custom, Tauri's."""
+PREFLIGHT_S = 600
+"""How long a browser may keep the answer to a preflight. Chrome's own limit is 7200."""
 
-def check(headers: Mapping[str, str], *, method: str, path: str, unix: bool) -> None:
-    """Raises AdmissionError when the request does not come from this box's own programs.
+Pairs = list[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """What the gateway is called, and by whose pages; `localhost` and its kin always are."""
+
+    names: tuple[str, ...] = ()
+    """Further host names."""
+    beyond: bool = False
+    """It listens beyond loopback: addresses are names of it too, as no page can rebind an address."""
+    origins: tuple[str, ...] = ()
+    """Further origins, `*` allowed: https://chat.example, chrome-extension://*."""
+
+
+def is_loopback(name: str) -> bool:
+    """Is it this box's own loopback: an address of it, or its one name?"""
+    if name in ("localhost", "localhost."):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def check(headers: Mapping[str, str], doors: Doors, *, method: str, path: str, unix: bool) -> None:
+    """Raises AdmissionError when the request does not come from a program, or from a page that may ask.
 
     `unix`: it came through the unix socket, which no web page can open.
     """
     if not unix:
-        _check_host(headers.get("host", ""))
-    _check_origin(headers.get("origin"))
+        _check_host(headers.get("host", ""), doors)
+    if (origin := headers.get("origin")) is not None:
+        if is_control(path):
+            _check_same_origin(origin, headers.get("host", ""))
+        else:
+            _check_origin(origin, doors)
     if method == "POST" and is_control(path):
         _check_json(headers.get("content-type", ""))
 
 
-def _check_host(host: str) -> None:
-    if host and not _is_loopback(_hostname(f"//{host}")):
+def is_preflight(headers: Mapping[str, str], method: str) -> bool:
+    """Does a browser only ask whether it may ask? (Fetch standard, section 4.8.)"""
+    return method == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers
+
+
+def preflight(headers: Mapping[str, str]) -> Pairs:
+    """The answer for an origin that `check` let pass: every method, and whatever headers it wants to send."""
+    asked = headers.get("access-control-request-headers", "")
+    found: Pairs = [
+        (b"access-control-allow-methods", headers["access-control-request-method"].encode("latin-1")),
+        (b"access-control-max-age", b"%d" % PREFLIGHT_S),
+    ]
+    if asked:
+        found.append((b"access-control-allow-headers", asked.encode("latin-1")))
+    if headers.get("access-control-request-private-network") == "true":
+        found.append((b"access-control-allow-private-network", b"true"))
+    return found
+
+
+def granted(origin: str) -> Pairs:
+    """What lets a page of that origin, which `check` let pass, read the answer."""
+    return [
+        (b"access-control-allow-origin", origin.encode("latin-1")),
+        (b"access-control-expose-headers", b"retry-after, x-request-id"),
+        (b"vary", b"origin"),
+    ]
+
+
+def _check_host(host: str, doors: Doors) -> None:
+    name = _hostname(f"//{host}")
+    if host and not (is_loopback(name) or name in doors.names or (doors.beyond and _is_address(name))):
         raise AdmissionError(
-            f"The gateway answers to localhost only, and was called {host[:80]!r}.",
+            f"The gateway was called {host[:80]!r}, which is none of its names.",
             code="host_refused",
             status=403,
-            hint="Use http://127.0.0.1 and its port; from another box, through `ssh -L`.",
+            hint="Use http://127.0.0.1 and its port; from another box, through `ssh -L`, or name it in host_names of config.toml.",
         )
 
 
-def _check_origin(origin: str | None) -> None:
-    """Programs send none; IDEs' own pages (vscode-webview://, tauri://) are not web sites."""
-    if origin is None or not (origin == "null" or origin.startswith(("http://", "https://"))):
+def _check_origin(origin: str, doors: Doors) -> None:
+    """Programs send none."""
+    if origin.startswith(("http://", "https://")) and is_loopback(_hostname(origin)):
         return
-    if not _is_loopback(_hostname(origin)):
+    if not any(fnmatchcase(origin, pattern) for pattern in (*APPS, *doors.origins)):
         raise AdmissionError(
             f"A web page of {origin[:80]!r} asked the gateway, which serves this box's own programs.",
+            code="origin_refused",
+            status=403,
+            hint="If it is yours, name it in allowed_origins of config.toml.",
+        )
+
+
+def _check_same_origin(origin: str, host: str) -> None:
+    """No page is served from here, so that only a browser with /api itself in its address bar has this origin."""
+    if origin not in (f"http://{host}", f"https://{host}"):
+        raise AdmissionError(
+            f"A web page of {origin[:80]!r} asked the control API, which no page may.",
             code="origin_refused",
             status=403,
         )
@@ -65,10 +141,9 @@ def _hostname(url: str) -> str:
         return ""
 
 
-def _is_loopback(name: str) -> bool:
-    if name in ("localhost", "localhost."):
-        return True
+def _is_address(name: str) -> bool:
     try:
-        return ipaddress.ip_address(name).is_loopback
+        ipaddress.ip_address(name)
     except ValueError:
         return False
+    return True

@@ -47,11 +47,14 @@ def client_name(user_agent: str) -> str:
 class InFlight:
     """One request's row. `request` is the latest published value."""
 
-    def __init__(self, deps: Deps, *, user_agent: str, profile: str, route: str, stream: bool) -> None:
+    def __init__(
+        self, deps: Deps, *, user_agent: str, profile: str, route: str, stream: bool, key: str | None = None
+    ) -> None:
         self._deps = deps
         self.request = Request(
             id=deps.new_id(),
             client=client_name(user_agent.removeprefix(INTERNAL)),
+            key=key,
             profile=profile,
             route=route,
             state=RequestState.WAITING,

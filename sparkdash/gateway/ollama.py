@@ -17,6 +17,7 @@ from sparkdash.domain.state import Snapshot
 from sparkdash.engines import argv
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway import models, ollama_wire, problems
+from sparkdash.gateway.access import permitted
 from sparkdash.gateway.deps import Catalog, Deps
 from sparkdash.gateway.exchange import ClientGone, Exchange, Receive, Send
 from sparkdash.gateway.names import meant
@@ -100,6 +101,7 @@ async def _load(deps: Deps, exchange: Exchange, ask: Ask, name: str) -> None:
         )
     deps.exclusive.admit(exchange.headers.get(LEASE_HEADER))
     wanted = meant(name, deps.catalog(), deps.settings.model_names)
+    wanted = permitted(exchange.key, wanted, deps.catalog(), deps.bus.snapshot)
     async with deps.supervisor.lease(wanted, request_id=deps.new_id(), on_wait=lambda _place: None):
         pass
     said = {"model": ask.model, "created_at": rfc3339(deps.clock()), **shaped({"content": ""}, generate=ask.generate)}

@@ -23,6 +23,7 @@ from sparkdash.domain.profile import AUTO
 from sparkdash.domain.progress import waiting_text
 from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
 from sparkdash.gateway import care, frames
+from sparkdash.gateway.access import permitted
 from sparkdash.gateway.deps import Deps, Lease
 from sparkdash.gateway.exchange import STREAM_HEADERS, ClientGone, ClientStuck, Exchange
 from sparkdash.gateway.headers import to_client, to_engine
@@ -100,6 +101,7 @@ async def _read(deps: Deps, exchange: Exchange, route: Route, place: Place) -> W
     if route.dialect is Dialect.CHAT and is_for_responses(body):
         raise _wrong_protocol(route)
     name = meant(route.profile or asked.model or AUTO, deps.catalog(), settings.model_names)
+    name = permitted(exchange.key, name, deps.catalog(), deps.bus.snapshot)
     deps.exclusive.admit(exchange.headers.get(LEASE_HEADER))
     refuse_in_background(route, name, deps.catalog(), deps.bus.snapshot)
     return Want(body, asked, name, batch)
@@ -140,6 +142,7 @@ class _Relay:
             profile=_shown(deps, self._name),
             route=route.path,
             stream=self._asked.stream,
+            key=exchange.key.name if exchange.key else None,
         )
         exchange.request_id = self._row.request.id
         told = deps.settings.progress_as_reasoning or exchange.headers.get(PROGRESS_HEADER) == "reasoning"

@@ -60,6 +60,8 @@ def headers(error: SparkdashError) -> list[tuple[bytes, bytes]]:
         found.append((b"accept-encoding", b"identity"))  # RFC 9110, section 12.5.3: what a request may be coded as
     if error.status == HTTPStatus.REQUEST_TIMEOUT:
         found.append((b"connection", b"close"))  # what is still to come of the request is not read
+    if error.status == HTTPStatus.UNAUTHORIZED:
+        found.append((b"www-authenticate", b"Bearer"))  # RFC 9110, section 15.5.2
     if error.status >= 500 and is_permanent(error):
         found.append((b"x-should-retry", b"false"))
     return found

@@ -9,8 +9,8 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-VERSION = 2
-"""Of the schema; kept in `PRAGMA user_version`. 1: swaps and requests. 2: each swap's steps, and the loads' memory."""
+VERSION = 3
+"""Of the schema; kept in `PRAGMA user_version`. 1: swaps and requests. 2: each swap's steps, and the loads' memory. 3: what each access key used."""
 
 REQUESTS_KEPT = 100_000
 """Older requests are dropped when the database is opened; about 20 MB."""
@@ -37,6 +37,10 @@ _TABLES = (
     """CREATE TABLE IF NOT EXISTS kills (
         at REAL NOT NULL, profile TEXT NOT NULL, available_bytes INTEGER NOT NULL, pressure REAL,
         processes INTEGER NOT NULL, reason TEXT NOT NULL
+    )""",
+    """CREATE TABLE IF NOT EXISTS key_usage (
+        key TEXT NOT NULL, day INTEGER NOT NULL, requests INTEGER NOT NULL, prompt_tokens INTEGER NOT NULL,
+        completion_tokens INTEGER NOT NULL, PRIMARY KEY (key, day)
     )""",
 )
 _FROM_1 = ("ALTER TABLE swaps ADD COLUMN kin TEXT", "ALTER TABLE swaps ADD COLUMN steps TEXT")

@@ -23,7 +23,7 @@ from sparkdash.domain.footprint import Footprint, Weighing
 from sparkdash.domain.guard import GuardKill
 from sparkdash.domain.lease import Request
 from sparkdash.domain.swap import Step, Swap, SwapOutcome, SwapPhase
-from sparkdash.store import rows, schema
+from sparkdash.store import rows, schema, usage
 
 LEARNED_FROM = 5
 """Swaps of one fingerprint that times are learned from: enough to pass over one cold page cache, few enough to follow a new disk."""
@@ -43,6 +43,7 @@ class Store:
         """By fingerprint, and by kin."""
         self._loads: defaultdict[str, dict[str, Weighing]] = defaultdict(dict)
         """By fingerprint, then by id, oldest first; those that count."""
+        self._today = usage.Today()
 
     @classmethod
     @asynccontextmanager
@@ -86,6 +87,14 @@ class Store:
     def record_request(self, request: Request) -> None:
         """Keep a finished request: figures and names, never what was said."""
         self._write(rows.PUT_REQUEST, rows.of_request(request))
+        if request.key is not None:
+            used = usage.row(request)
+            self._today.add(used[0], used[1], used[2] + used[3])
+            self._write(usage.PUT, used)
+
+    def tokens_on(self, day: int, key: str) -> int:
+        """What the access key of that name has used on that day of UTC, which is today."""
+        return self._today.tokens(key, day)
 
     def record_kill(self, kill: GuardKill) -> None:
         """Keep what the memory guard did."""
@@ -107,7 +116,7 @@ class Store:
     async def _open(self, path: Path) -> None:
         loop = asyncio.get_running_loop()
         try:
-            self._database, swaps, loads = await loop.run_in_executor(self._thread, _read, path)
+            self._database, swaps, loads, used = await loop.run_in_executor(self._thread, _read, path)
         except (sqlite3.Error, OSError, ValueError) as error:
             self._give_up(f"The database {path} cannot be used ({error}).")
             return
@@ -115,6 +124,8 @@ class Store:
             self._learn_times(*swap)
         for load in loads:
             self._learn_memory(*load)
+        for key, day, tokens in used:
+            self._today.add(key, day, tokens)
 
     def _write(self, statement: str, row: rows.Row) -> None:
         if self._database is None:
@@ -143,11 +154,12 @@ class Store:
         await asyncio.to_thread(self._thread.shutdown)
 
 
-def _read(path: Path) -> tuple[sqlite3.Connection, list[rows.Took], list[rows.Held]]:
+def _read(path: Path) -> tuple[sqlite3.Connection, list[rows.Took], list[rows.Held], list[tuple[str, int, int]]]:
     database = schema.connect(path)
     try:
         swaps = [rows.took(row) for row in database.execute(rows.GET_SWAPS)]
-        return database, swaps, [rows.held(row) for row in database.execute(rows.GET_LOADS)]
+        loads = [rows.held(row) for row in database.execute(rows.GET_LOADS)]
+        return database, swaps, loads, database.execute(usage.GET_TOKENS).fetchall()
     except BaseException:
         with suppress(sqlite3.Error):
             database.close()

@@ -24,6 +24,7 @@ COMMANDS = [
     ("profiles", "new"), ("profiles", "rules"), ("profiles", "schema"),
     ("ab",), ("bench",), ("bench", "run"), ("bench", "resume"), ("bench", "list"), ("bench", "suites"), ("bench", "calibrate"),
     ("bench", "show"), ("bench", "diff"), ("bench", "export"),
+    ("keys",), ("keys", "add"), ("keys", "list"), ("keys", "revoke"),
     ("service",), ("service", "install"), ("service", "uninstall"), ("service", "status"),
 ]  # fmt: skip
 
@@ -31,7 +32,7 @@ COMMANDS = [
 def test_the_list_of_commands_is_whole() -> None:
     """A command that is added gets its help tested too."""
     root = typer.main.get_command(app)
-    named = {(name,): root.commands[name] for name in ("profiles", "service", "bench")}  # type: ignore[attr-defined] # a group
+    named = {(name,): root.commands[name] for name in ("profiles", "service", "bench", "keys")}  # type: ignore[attr-defined] # a group
     groups = {(): root, **named}
     found = {(*path, name) for path, group in groups.items() for name in group.commands}
     assert found | {()} == set(COMMANDS)

@@ -14,7 +14,7 @@ from sparkdash.domain.footprint import Measure, Weighing
 from sparkdash.domain.guard import GuardKill
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.swap import Step, Swap, SwapCause, SwapOutcome, SwapPhase
-from sparkdash.store import Store
+from sparkdash.store import Store, usage
 from sparkdash.units import GIB
 
 VERSION_1 = """
@@ -172,7 +172,7 @@ async def test_a_file_of_the_first_version_keeps_its_rows(tmp_path: Path) -> Non
             assert store.expected_s("f") == 70
             assert store.steps("f") == ()
             store.record_load(load("1", 60), "a", "f")
-    assert rows(path, "PRAGMA user_version") == [(2,)]
+    assert rows(path, "PRAGMA user_version") == [(3,)]
     assert rows(path, "SELECT id, kin, steps FROM swaps") == [("1", None, None)]
     assert rows(path, "SELECT id FROM requests") == [("r",)]
     assert rows(path, "SELECT count(*) FROM loads") == [(1,)]
@@ -231,3 +231,28 @@ async def test_the_database_lives_in_one_named_thread_that_ends_with_it(tmp_path
     async with Store.opened(tmp_path / "sparkdash.db", lambda _: None):
         assert [t.name for t in threading.enumerate() if t.name.startswith("sqlite")] == ["sqlite_0"]
     assert not [t for t in threading.enumerate() if t.name.startswith("sqlite")]
+
+
+async def test_what_a_key_used_is_summed_by_day(tmp_path: Path) -> None:
+    """Over restarts, also for another process while the daemon serves; requests without a key count for nobody."""
+    path, day = tmp_path / "s.db", 20_000
+    at = day * 86400.0 + 5
+
+    def ended(id_: str, when: float, key: str | None = "k", prompt: int | None = 10) -> Request:
+        return Request(
+            id=id_, client="c", profile="a", route="/v1", state=RequestState.DONE, started_at=when, finished_at=when,
+            key=key, prompt_tokens=prompt, completion_tokens=1,
+        )  # fmt: skip
+
+    async with Store.opened(path, [].append) as store:
+        store.record_request(ended("1", at - 86400))
+        store.record_request(ended("2", at))
+        store.record_request(ended("3", at, prompt=None))
+        store.record_request(ended("4", at, key=None))
+        assert (store.tokens_on(day, "k"), store.tokens_on(day, "x"), store.tokens_on(day + 1, "k")) == (12, 0, 0)
+    async with Store.opened(path, [].append) as store:
+        assert store.tokens_on(day, "k") == 12
+        assert usage.read(path, ["k", "x"], day) == {"k": usage.Usage(3, 2, 20, 10, 3, 2), "x": usage.Usage()}
+        store.record_request(ended("5", at + 86400))
+        assert store.tokens_on(day + 1, "k") == 11
+    assert usage.read(tmp_path / "none.db", ["k"], day) == {}

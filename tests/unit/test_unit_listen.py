@@ -1,8 +1,12 @@
 """Sockets, and the one-daemon rule."""
 
+import asyncio
+import ssl
 import stat
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from sparkdash import listen
@@ -60,3 +64,39 @@ def test_a_folder_whose_name_is_too_long_for_a_socket_is_told(tmp_path: Path) ->
     with pytest.raises(HostError, match="too long") as caught:
         listen.bind_unix(folder)
     assert "SPARKDASH_RUNTIME_DIR" in (caught.value.hint or "")
+
+
+TLS = Path(__file__).parents[1] / "data" / "tls"
+"""A certificate for localhost that signed itself, made for these tests."""
+
+
+async def _hello(scope: Any, _receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": scope["scheme"].encode()})
+
+
+async def test_the_port_speaks_https_and_the_socket_does_not(tmp_path: Path) -> None:
+    """Keys and prompts cross a network in cipher; on the box's own socket nobody is in between."""
+    tls = listen.Tls(TLS / "cert.pem", TLS / "key.pem")
+    tls.check()
+    server, tcp = listen.Server(_hello, tls), listen.bind_tcp("127.0.0.1", 0)
+    url = listen.root_url(tcp, tls)
+    serving = asyncio.create_task(server.serve(sockets=[tcp, listen.bind_unix(tmp_path)]))
+    by_socket = httpx.AsyncHTTPTransport(uds=str(tmp_path / listen.SOCKET_NAME), verify=False)
+    trusted = ssl.create_default_context(cafile=tls.cert)
+    async with httpx.AsyncClient(transport=by_socket) as near, httpx.AsyncClient(verify=trusted) as far:
+        assert (await near.get("http://localhost/")).text == "http"
+        assert (await far.get(url.replace("127.0.0.1", "localhost"))).text == "https"
+        with pytest.raises(httpx.TransportError):
+            await far.get(url.replace("https", "http"))
+    server.stop()
+    await serving
+
+
+def test_a_certificate_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    """Not there, or not of that key: before anything is bound."""
+    (tmp_path / "key.pem").write_text("nonsense")
+    for cert, key in ((tmp_path / "no.pem", TLS / "key.pem"), (TLS / "cert.pem", tmp_path / "key.pem")):
+        with pytest.raises(HostError, match="cannot serve https") as caught:
+            listen.Tls(cert, key).check()
+        assert "nonsense" not in caught.value.text()

@@ -43,10 +43,22 @@ def test_broken_toml_is_told_with_its_place(tmp_path: Path) -> None:
         settings.load(file)
 
 
-def test_only_loopback_is_served() -> None:
-    """Without access keys an open port is refused."""
-    with pytest.raises(ProfileError, match="loopback"):
-        settings.load(host="0.0.0.0")
+@pytest.mark.parametrize(
+    ("host", "beyond"),
+    [("127.0.0.1", False), ("127.8.8.8", False), ("::1", False), ("localhost", False), ("0.0.0.0", True), ("::", True),
+     ("192.168.1.2", True), ("spark.lan", True)],
+)  # fmt: skip
+def test_what_is_beyond_loopback(host: str, beyond: bool) -> None:
+    """A name may resolve to anything."""
+    assert settings.load(host=host).beyond_loopback is beyond
+
+
+def test_tls_needs_both_files(tmp_path: Path) -> None:
+    """A certificate alone is a mistake, not a reason to serve in clear text."""
+    file = tmp_path / "config.toml"
+    file.write_text('tls_cert = "cert.pem"\n')
+    with pytest.raises(ProfileError, match="tls_key is missing"):
+        settings.load(file)
 
 
 @pytest.mark.parametrize(

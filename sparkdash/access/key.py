@@ -1,0 +1,73 @@
+"""Key: what one secret may do. Nothing here does I/O.
+
+Rule: the secret itself exists only where it is made and shown, once; everywhere else there is its digest.
+A digest is plain SHA-256: a slow hash (bcrypt, argon2) protects secrets that can be guessed, and nobody guesses 256 random
+bits; it would cost milliseconds with every request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Iterable
+from enum import StrEnum
+from fnmatch import fnmatchcase
+
+from pydantic import Field
+
+from sparkdash.domain.base import Frozen
+
+PREFIX = "sk-sparkdash-"
+"""Some clients take only what begins with `sk-`; the rest lets a scanner that finds one in a repository say whose it is."""
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+RANDOM_BYTES = 32
+
+
+class Scope(StrEnum):
+    """A side of the gateway."""
+
+    INFERENCE = "inference"
+    """What clients of models use: /v1 and the engines' own paths."""
+    CONTROL = "control"
+    """/api: what runs, what was asked for, and every change."""
+
+
+class Key(Frozen):
+    """One named key. Limits that are None are none."""
+
+    name: str = Field(pattern=NAME)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """Of the secret, in hex."""
+    scopes: tuple[Scope, ...] = (Scope.INFERENCE,)
+    models: tuple[str, ...] = ()
+    """Names of profiles, families or aliases, `*` allowed; empty: all."""
+    requests_per_minute: int | None = Field(default=None, ge=1)
+    """In any 60 seconds."""
+    tokens_per_day: int | None = Field(default=None, ge=1)
+    """Prompt and completion together, by the engines' own counts, in a day of UTC."""
+    created_at: float = 0.0
+    """Unix seconds."""
+
+    def may_use(self, names: Iterable[str]) -> bool:
+        """Is one of these names of a profile among those that it may use?"""
+        return not self.models or any(fnmatchcase(name, wanted) for name in names for wanted in self.models)
+
+
+def new_secret() -> str:
+    """A secret of 256 random bits."""
+    return PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
+
+
+def digest(secret: str) -> str:
+    """SHA-256 in hex, which is all that is kept of a secret."""
+    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
+
+
+def matching(keys: Iterable[Key], presented: str) -> Key | None:
+    """The key with this secret. Compares with all of them, each in constant time, so that the time tells nothing."""
+    asked, found = digest(presented), None
+    for key in keys:
+        if hmac.compare_digest(key.sha256, asked):
+            found = key
+    return found

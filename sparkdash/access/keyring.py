@@ -1,0 +1,172 @@
+"""Keyring: the keys in their file, `keys.json` in the config folder, which only its owner may read.
+
+Owns: reading, adding, revoking; each change whole or not at all. Must not know what a key is asked for.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from sparkdash import paths
+from sparkdash.access.key import Key
+from sparkdash.domain.base import Frozen
+from sparkdash.errors import AdmissionError, HostError, ProfileError
+
+FILE_NAME = "keys.json"
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+Keys = tuple[Key, ...]
+
+
+class _File(Frozen):
+    version: int = 1
+    keys: Keys = ()
+
+
+def place() -> Path:
+    """Where this user's keys are."""
+    return paths.config_dir() / FILE_NAME
+
+
+class Keyring:
+    """The keys of one file, read again when it has changed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, ...] | None = None
+        self._keys: Keys = ()
+
+    def look(self) -> Keys:
+        """The keys as they are now; costs one `stat` when nothing has changed.
+
+        Raises:
+            ProfileError: the file was changed into one that is no good; said once, and until the next change the keys of
+                before hold.
+        """
+        seen = _mark(self._path)
+        if seen != self._seen:
+            self._seen = seen
+            self._keys = read(self._path)
+        return self._keys
+
+    @property
+    def last(self) -> Keys:
+        """The keys that were last read."""
+        return self._keys
+
+
+def read(path: Path) -> Keys:
+    """The keys in this file; none when it is not there.
+
+    Raises:
+        ProfileError: code `keys_invalid`: it cannot be read, holds something else, or others may write to it.
+    """
+    try:
+        mode = path.stat().st_mode
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise _unusable(f"{path} cannot be read: {error.strerror}.") from None
+    if mode & OTHERS_WRITE:
+        raise _unusable(f"Others may write to {path}, and so give themselves keys.", f"chmod 600 {path}")
+    try:
+        return _File.model_validate_json(text).keys
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise _unusable(f"{path} is no list of keys: {where}: {first['msg']}.") from None
+
+
+def add(path: Path, key: Key) -> None:
+    """Put a key into the file.
+
+    Raises:
+        AdmissionError: code `key_exists`: one has that name.
+        ProfileError, HostError: the file cannot be read or written.
+    """
+
+    def with_it(keys: Keys) -> Keys:
+        if any(each.name == key.name for each in keys):
+            raise AdmissionError(
+                f"There is a key {key.name!r} already.",
+                code="key_exists",
+                hint=f"Revoke it first (`sparkdash keys revoke {key.name}`), or take another name.",
+            )
+        return (*keys, key)
+
+    _change(path, with_it)
+
+
+def revoke(path: Path, name: str) -> Keys:
+    """Take a key out of the file; those that are left.
+
+    Raises:
+        AdmissionError: code `key_not_found`.
+        ProfileError, HostError: the file cannot be read or written.
+    """
+
+    def without_it(keys: Keys) -> Keys:
+        left = tuple(each for each in keys if each.name != name)
+        if len(left) == len(keys):
+            raise AdmissionError(
+                f"There is no key {name!r}.", code="key_not_found", hint="`sparkdash keys list` shows them."
+            )
+        return left
+
+    return _change(path, without_it)
+
+
+def _change(path: Path, to: Callable[[Keys], Keys]) -> Keys:
+    try:
+        with _alone(path):
+            keys = to(read(path))
+            _write(path, keys)
+    except OSError as error:
+        raise HostError(f"{path} cannot be written: {error.strerror}.", code="keys_not_written") from None
+    return keys
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Two commands at once do not lose each other's key."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _write(path: Path, keys: Keys) -> None:
+    descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # 0600
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(_File(keys=keys).model_dump_json(indent=2).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        Path(made).replace(path)
+    except BaseException:
+        Path(made).unlink(missing_ok=True)
+        raise
+
+
+def _mark(path: Path) -> tuple[int, ...]:
+    """What differs once the file was changed; empty when it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return (found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode)
+
+
+def _unusable(
+    what: str, hint: str = "Mend it, or move it away and make keys anew with `sparkdash keys add`."
+) -> ProfileError:
+    return ProfileError(what, code="keys_invalid", hint=hint)

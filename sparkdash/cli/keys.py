@@ -1,0 +1,195 @@
+"""`sparkdash keys`: who may use the gateway."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sparkdash.cli.parameters import AsJson
+from sparkdash.cli.screen import emit, table, tell
+from sparkdash.units import DASH, tokens
+
+if TYPE_CHECKING:
+    from sparkdash.access.key import Key, Scope
+    from sparkdash.store.usage import Usage
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+HEAD = ("name", "for", "models", "req/min", "tokens/day", "requests", "prompt", "completion", "tokens today")
+
+
+@app.callback()
+def keys() -> None:
+    """Keys of the gateway: who may use it, for what, and how much.
+
+    Without any key everybody on this box may, and nobody else: the gateway then listens on loopback only. With the first
+    one every client needs one, but for the unix socket that this command line and the dashboard use.
+
+    \b
+    Examples:
+      sparkdash keys add laptop
+      sparkdash keys add ci --models 'qwen3-*' --requests-per-minute 30
+      sparkdash keys add phone --tokens-per-day 2000000
+      sparkdash keys list
+      sparkdash keys revoke ci
+    """
+
+
+def _complete(incomplete: str) -> list[str]:
+    from sparkdash.access import keyring
+
+    try:
+        return [key.name for key in keyring.read(keyring.place()) if key.name.startswith(incomplete)]
+    except Exception:  # noqa: BLE001 - a Tab that fails must stay silent, whatever the reason
+        return []
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits, dot, dash, underscore.")]
+Existing = Annotated[str, typer.Argument(metavar="NAME", help="The key's name.", autocompletion=_complete)]
+
+
+@app.command("add")
+def add(
+    name: Name,
+    scope: Annotated[
+        list[str] | None, typer.Option(help="inference (the default) or control; may be given twice.")
+    ] = None,
+    models: Annotated[
+        list[str] | None, typer.Option(help="Only these profiles, families or aliases; * allowed, may be repeated.")
+    ] = None,
+    requests_per_minute: Annotated[int | None, typer.Option(min=1, help="In any 60 seconds.")] = None,
+    tokens_per_day: Annotated[int | None, typer.Option(min=1, help="Prompt and completion, per day of UTC.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key and print it. It is shown this once: only its digest is kept.
+
+    A daemon that runs knows it at once. The key goes to stdout, all else to stderr.
+
+    \b
+    Examples:
+      sparkdash keys add laptop
+      sparkdash keys add phone --models gpt-oss-120b --models auto
+      sparkdash keys add console --scope control --scope inference
+    """
+    import time
+
+    from sparkdash.access import keyring
+    from sparkdash.access.key import NAME, Key, digest, new_secret
+
+    if not re.match(NAME, name):
+        raise typer.BadParameter("up to 64 letters, digits, dots, dashes, underscores", param_hint="NAME")
+    secret = new_secret()
+    key = Key(
+        name=name,
+        sha256=digest(secret),
+        scopes=_scopes(scope),
+        models=tuple(models or ()),
+        requests_per_minute=requests_per_minute,
+        tokens_per_day=tokens_per_day,
+        created_at=time.time(),
+    )
+    keyring.add(keyring.place(), key)
+    _note("keys add", name)
+    if as_json:
+        emit({"name": name, "key": secret, "scopes": key.scopes, "models": key.models})
+        return
+    typer.echo(secret)
+    tell(f"{name}: for {' and '.join(key.scopes)}. This is the only time that the key is shown.")
+
+
+def _scopes(given: list[str] | None) -> tuple[Scope, ...]:
+    from sparkdash.access.key import Scope as Side
+
+    try:
+        return tuple(dict.fromkeys(Side(word) for word in given or (Side.INFERENCE,)))
+    except ValueError:
+        raise typer.BadParameter("inference or control", param_hint="--scope") from None
+
+
+@app.command("list")
+def list_(as_json: AsJson = False) -> None:
+    """Show the keys, what each may do, and what it has used.
+
+    \b
+    Examples:
+      sparkdash keys list
+      sparkdash keys list --json | jq '.keys[] | [.name, .usage]'
+    """
+    from sparkdash.access import keyring
+
+    found = keyring.read(keyring.place())
+    used = _usage([key.name for key in found])
+    if as_json:
+        emit({"keys": [_facts(key, used.get(key.name)) for key in found]})
+    elif not found:
+        typer.echo("There are no keys: everybody on this box may use the gateway, and nobody else.")
+    else:
+        typer.echo("\n".join(table(HEAD, [_row(key, used.get(key.name)) for key in found], "<<<>>>>>>")))
+
+
+def _usage(names: list[str]) -> dict[str, Usage]:
+    import sqlite3
+    import time
+
+    from sparkdash import paths
+    from sparkdash.store import usage
+
+    try:
+        return usage.read(paths.state_dir() / "sparkdash.db", names, usage.day_of(time.time()))
+    except sqlite3.Error as error:
+        tell(f"What was used is not known: the database cannot be read ({error}).")
+        return {}
+
+
+def _facts(key: Key, used: Usage | None) -> dict[str, object]:
+    return {**key.model_dump(mode="json", exclude={"sha256"}), "usage": used._asdict() if used else None}
+
+
+def _row(key: Key, used: Usage | None) -> tuple[str, ...]:
+    limits = (DASH if limit is None else str(limit) for limit in (key.requests_per_minute, key.tokens_per_day))
+    figures = (DASH,) * 4
+    if used:
+        today = used.prompt_tokens_today + used.completion_tokens_today
+        figures = (str(used.requests), tokens(used.prompt_tokens), tokens(used.completion_tokens), tokens(today))
+    return (key.name, ", ".join(key.scopes), ", ".join(key.models) or "all", *limits, *figures)
+
+
+@app.command("revoke")
+def revoke(name: Existing, as_json: AsJson = False) -> None:
+    """Take a key away; the daemon refuses its next request. Answers under way are finished.
+
+    \b
+    Examples:
+      sparkdash keys revoke laptop
+    """
+    from sparkdash import settings
+    from sparkdash.access import keyring
+
+    left = keyring.revoke(keyring.place(), name)
+    _note("keys revoke", name)
+    if as_json:
+        emit({"revoked": name, "left": [key.name for key in left]})
+        return
+    typer.echo(f"Revoked: {name}.")
+    if not left:
+        far = settings.load().beyond_loopback
+        tell(
+            "No key is left: now nobody may use the gateway, and the daemon will not start again."
+            if far
+            else "No key is left: now everybody on this box may use the gateway."
+        )
+
+
+def _note(did: str, name: str) -> None:
+    """The audit log tells of it beside what was done through the API."""
+    import os
+    import time
+
+    from sparkdash.access import audit
+
+    entry = {"at": round(time.time(), 3), "who": f"uid {os.getuid()}", "from": None, "did": did, "said": {"name": name}}
+    try:
+        audit.append(audit.place(), {**entry, "status": None})
+    except OSError as error:
+        tell(f"The audit log cannot be written: {error.strerror}.")

@@ -1,0 +1,220 @@
+"""Access: who calls, and what that caller may do.
+
+Owns: where a key is looked for in a request, when none is needed, and the words of every refusal.
+Must not know how keys are kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from sparkdash.access.key import Key, Scope, matching
+from sparkdash.domain.profile import AUTO, Profile, ProfileSummary
+from sparkdash.domain.state import Snapshot
+from sparkdash.errors import AdmissionError, SparkdashError
+
+LOG = structlog.get_logger("sparkdash.access")
+MINUTE_S = 60.0
+DAY_S = 86400.0
+BEARER = "bearer "
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sent a request. Without a key: everything is allowed."""
+
+    who: str
+    """For the audit log: `socket`, `anyone`, or `key NAME`."""
+    key: Key | None = None
+
+    @property
+    def name(self) -> str | None:
+        """The key's name."""
+        return self.key.name if self.key else None
+
+
+ANYONE = Caller("anyone")
+BY_SOCKET = Caller("socket")
+
+
+class Keys(Protocol):
+    """Where the keys come from."""
+
+    def look(self) -> Iterable[Key]:
+        """As they are now. Raises SparkdashError once when they were changed into something that is no good."""
+        ...
+
+    @property
+    def last(self) -> Iterable[Key]:
+        """As they last were."""
+        ...
+
+
+class Catalog(Protocol):
+    """What is asked of the catalog here."""
+
+    def find(self, name: str) -> Profile:
+        """By name, alias or basename. Raises AdmissionError `model_not_found`."""
+        ...
+
+
+class Access:
+    """Owned by the gateway. `keys` None: there can be none, as in the demo.
+
+    `beyond`: the gateway is reachable from other boxes, so that nobody is let in without a key, also while there is none.
+    `used_today`: the tokens that a key's name has used in this day of UTC.
+    """
+
+    def __init__(
+        self,
+        keys: Keys | None,
+        *,
+        beyond: bool,
+        used_today: Callable[[str], int],
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._keys = keys
+        self._beyond = beyond
+        self._used_today = used_today
+        self._clock = clock
+        self._monotonic = monotonic
+        self._recent: dict[str, deque[float]] = {}
+        """When each limited key's requests of the last minute came, by name."""
+
+    def caller(self, headers: Mapping[str, str], *, unix: bool) -> Caller:
+        """Who this is. The unix socket is its owner's: the file system has let nobody else in.
+
+        Raises:
+            AdmissionError: code `key_missing` or `invalid_api_key`; status 401.
+        """
+        if unix:
+            return BY_SOCKET
+        keys = self._now()
+        if not keys and not self._beyond:
+            return ANYONE
+        given = _presented(headers)
+        for secret in given:
+            if key := matching(keys, secret):
+                return Caller(f"key {key.name}", key)
+        raise _unknown() if given else _missing()
+
+    def admit(self, caller: Caller, scope: Scope, *, counts: bool) -> None:
+        """Let the caller use that side now. `counts`: it is work for an engine, and within the key's limits.
+
+        Raises:
+            AdmissionError: 403 `scope_refused`; 429 with Retry-After: `key_requests_used_up`, `key_tokens_used_up`.
+        """
+        key = caller.key
+        if key is None:
+            return
+        if scope not in key.scopes:
+            raise AdmissionError(
+                f"The key {key.name!r} is for {' and '.join(key.scopes)}, not for {scope}.",
+                code="scope_refused",
+                status=403,
+                hint=f"`sparkdash keys add NAME --scope {scope}` makes one that is.",
+            )
+        if counts and scope is Scope.INFERENCE:
+            self._within_tokens(key)
+            self._within_requests(key)
+
+    def _now(self) -> tuple[Key, ...]:
+        if self._keys is None:
+            return ()
+        try:
+            return tuple(self._keys.look())
+        except SparkdashError as error:
+            LOG.warning("the keys cannot be read; those of before hold", why=error.text())
+            return tuple(self._keys.last)
+
+    def _within_tokens(self, key: Key) -> None:
+        if key.tokens_per_day is None or self._used_today(key.name) < key.tokens_per_day:
+            return
+        raise AdmissionError(
+            f"The key {key.name!r} has used its {key.tokens_per_day} tokens of today.",
+            code="key_tokens_used_up",
+            status=429,
+            retry_after=DAY_S - self._clock() % DAY_S,
+            hint="The next day begins at midnight UTC.",
+        )
+
+    def _within_requests(self, key: Key) -> None:
+        if key.requests_per_minute is None:
+            return
+        now = self._monotonic()
+        recent = self._recent.setdefault(key.name, deque())
+        while recent and now - recent[0] >= MINUTE_S:
+            recent.popleft()
+        if len(recent) >= key.requests_per_minute:
+            raise AdmissionError(
+                f"The key {key.name!r} has made its {key.requests_per_minute} requests of this minute.",
+                code="key_requests_used_up",
+                status=429,
+                retry_after=MINUTE_S - (now - recent[0]),
+            )
+        recent.append(now)
+
+
+def permitted(key: Key | None, name: str, catalog: Catalog, snapshot: Snapshot) -> str:
+    """What a key may ask the supervisor for when it asks for `name`; a key that may use all gets `name` itself.
+
+    `auto` of one that may not becomes the profile that runs, by name, so that it never gets another one.
+
+    Raises:
+        AdmissionError: 403 `model_not_allowed`; 404 `model_not_found`.
+    """
+    if key is None or not key.models:
+        return name
+    if name == AUTO and snapshot.active is not None:
+        name = snapshot.active.profile
+    if name == AUTO or not key.may_use(_names(catalog.find(name))):
+        raise AdmissionError(
+            f"The key {key.name!r} may not use {name!r}.",
+            code="model_not_allowed",
+            status=403,
+            hint=f"It may use: {', '.join(key.models)}.",
+        )
+    return name
+
+
+def may_see(key: Key | None, profile: Profile | ProfileSummary) -> bool:
+    """Is this profile among those that the key may use?"""
+    return key is None or key.may_use(_names(profile))
+
+
+def _names(profile: Profile | ProfileSummary) -> tuple[str, ...]:
+    """Never the client's own word: `allowed-x/other` means the profile `other`."""
+    return (profile.name, profile.name.split("/", 1)[0], *profile.serves)
+
+
+def _presented(headers: Mapping[str, str]) -> list[str]:
+    """Every secret that the request carries: some clients send two headers, one of them a dummy."""
+    found = [headers[name].strip() for name in ("x-api-key", "api-key") if name in headers]
+    authorization = headers.get("authorization", "").strip()
+    if authorization[: len(BEARER)].lower() == BEARER:
+        found.insert(0, authorization[len(BEARER) :].strip())
+    return [secret for secret in found if secret]
+
+
+def _missing() -> AdmissionError:
+    return AdmissionError(
+        "This gateway wants a key, and the request has none.",
+        code="key_missing",
+        status=401,
+        hint="Send it as `Authorization: Bearer KEY`; on the box, `sparkdash keys add NAME` makes one.",
+    )
+
+
+def _unknown() -> AdmissionError:
+    return AdmissionError(
+        "The key of this request is not known here, or was revoked.",
+        code="invalid_api_key",
+        status=401,
+        hint="On the box, `sparkdash keys list` shows which there are, and `sparkdash keys add NAME` makes one.",
+    )

@@ -1,0 +1,85 @@
+"""Usage: what each access key has used, by day of UTC.
+
+Owns: the sums in memory, their rows, and how another process reads them. The store calls the writing part in its thread.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from sparkdash.domain.lease import Request
+
+DAY_S = 86400
+PUT = (
+    "INSERT INTO key_usage VALUES (?, ?, 1, ?, ?) ON CONFLICT (key, day) DO UPDATE SET requests = requests + 1,"
+    " prompt_tokens = prompt_tokens + excluded.prompt_tokens,"
+    " completion_tokens = completion_tokens + excluded.completion_tokens"
+)
+GET_TOKENS = (
+    "SELECT key, day, prompt_tokens + completion_tokens FROM key_usage WHERE day = (SELECT max(day) FROM key_usage)"
+)
+_SUM = "coalesce(sum({0}), 0), coalesce(sum({0}) FILTER (WHERE day = :today), 0)"
+_SUMS = ", ".join(_SUM.format(column) for column in ("requests", "prompt_tokens", "completion_tokens"))
+
+
+class Usage(NamedTuple):
+    """What one key has used. Tokens are those that engines counted; an answer that the client left has no count."""
+
+    requests: int = 0
+    requests_today: int = 0
+    prompt_tokens: int = 0
+    prompt_tokens_today: int = 0
+    completion_tokens: int = 0
+    completion_tokens_today: int = 0
+
+
+def day_of(at: float) -> int:
+    """Days since 1970 in UTC."""
+    return int(at // DAY_S)
+
+
+class Today:
+    """Tokens of each key in the newest day that something was used in."""
+
+    def __init__(self) -> None:
+        self._day = 0
+        self._tokens: defaultdict[str, int] = defaultdict(int)
+
+    def add(self, key: str, day: int, tokens: int) -> None:
+        """Count them; a new day begins at nothing."""
+        if day > self._day:
+            self._day = day
+            self._tokens.clear()
+        if day == self._day:
+            self._tokens[key] += tokens
+
+    def tokens(self, key: str, day: int) -> int:
+        """Those of that day, which is today."""
+        return self._tokens.get(key, 0) if day == self._day else 0
+
+
+def row(request: Request) -> tuple[str, int, int, int]:
+    """For PUT; of a request that came with a key."""
+    day = day_of(request.finished_at or request.started_at)
+    return (request.key or "", day, request.prompt_tokens or 0, request.completion_tokens or 0)
+
+
+def read(path: Path, keys: Iterable[str], today: int) -> dict[str, Usage]:
+    """What these keys have used, out of a daemon's database; also while it serves. Empty when there is no database.
+
+    Raises:
+        sqlite3.Error: the file is no database of ours.
+    """
+    if not path.exists():
+        return {}
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5.0)) as database:
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        if version < 3:  # no daemon with keys has run yet
+            return {}
+        query = f"SELECT {_SUMS} FROM key_usage WHERE key = :key"  # noqa: S608 - columns are constants
+        return {key: Usage(*database.execute(query, {"key": key, "today": today}).fetchone()) for key in keys}

@@ -1,0 +1,129 @@
+"""The file of keys: whole or not at all, never a secret in it, and never anybody else's."""
+
+from __future__ import annotations
+
+import json
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from sparkdash.access import audit, keyring
+from sparkdash.access.key import PREFIX, Key, digest, matching, new_secret
+from sparkdash.access.keyring import Keyring
+from sparkdash.errors import AdmissionError, ProfileError
+
+
+def key(name: str, secret: str = "s", **more: object) -> Key:
+    return Key.model_validate({"name": name, "sha256": digest(secret), **more})
+
+
+def test_a_secret_is_random_and_only_its_digest_is_kept(tmp_path: Path) -> None:
+    """256 bits after the prefix; the file has none of them, and only its owner may read it."""
+    secret = new_secret()
+    assert secret.startswith(PREFIX)
+    assert len(secret.removeprefix(PREFIX)) == 43
+    assert secret != new_secret()
+    path = tmp_path / "new" / "keys.json"
+    keyring.add(path, key("one", secret))
+    assert secret not in path.read_text()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    found = matching(keyring.read(path), secret)
+    assert found is not None
+    assert found.name == "one"
+    assert matching(keyring.read(path), secret + "x") is None
+
+
+def test_names_are_unique_and_must_exist(tmp_path: Path) -> None:
+    """A second key of a name, and one that is not there, change nothing."""
+    path = tmp_path / "keys.json"
+    keyring.add(path, key("one"))
+    before = path.read_bytes()
+    with pytest.raises(AdmissionError, match="already"):
+        keyring.add(path, key("one", "t"))
+    with pytest.raises(AdmissionError, match="no key 'two'"):
+        keyring.revoke(path, "two")
+    assert path.read_bytes() == before
+    assert keyring.revoke(path, "one") == ()
+
+
+def test_two_commands_at_once_lose_nothing(tmp_path: Path) -> None:
+    """Twenty threads add a key each."""
+    path = tmp_path / "keys.json"
+    threads = [threading.Thread(target=keyring.add, args=(path, key(f"k{i}"))) for i in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {each.name for each in keyring.read(path)} == {f"k{i}" for i in range(20)}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "no list of keys"),
+        ('{"keys": [{"name": "a", "sha256": "x"}]}', "keys.0.sha256"),
+        ('{"keys": [{"name": "a", "sha256": "%s", "scope": 1}]}' % ("0" * 64), "keys.0.scope"),
+    ],
+)
+def test_a_damaged_file_is_told_with_its_place(tmp_path: Path, text: str, words: str) -> None:
+    """And what was in it is not."""
+    path = tmp_path / "keys.json"
+    path.write_text(text)
+    path.chmod(0o600)
+    with pytest.raises(ProfileError, match=words):
+        keyring.read(path)
+
+
+def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
+    """Whoever may write it may let himself in."""
+    path = tmp_path / "keys.json"
+    keyring.add(path, key("one"))
+    path.chmod(0o620)
+    with pytest.raises(ProfileError, match="Others may write"):
+        keyring.read(path)
+
+
+def test_a_change_on_disk_is_seen_and_a_bad_one_leaves_the_keys_of_before(tmp_path: Path) -> None:
+    """A daemon looks with every request."""
+    path = tmp_path / "keys.json"
+    ring = Keyring(path)
+    assert ring.look() == ()
+    keyring.add(path, key("one"))
+    assert [each.name for each in ring.look()] == ["one"]
+    path.write_text("{ broken")
+    with pytest.raises(ProfileError):
+        ring.look()
+    assert [each.name for each in ring.look()] == ["one"]
+    assert [each.name for each in ring.last] == ["one"]
+    path.unlink()
+    assert ring.look() == ()
+
+
+@pytest.mark.parametrize(
+    ("allowed", "names", "may"),
+    [
+        ((), ("a",), True),
+        (("a",), ("a", "a"), True),
+        (("fam",), ("fam/fast", "fam"), True),
+        (("fam/*",), ("fam/fast", "fam"), True),
+        (("coder",), ("alpha", "alpha", "coder"), True),
+        (("alph",), ("alpha", "alpha", "coder"), False),
+    ],
+)
+def test_which_models(allowed: tuple[str, ...], names: tuple[str, ...], may: bool) -> None:
+    """By profile, family, alias or pattern; nothing said means all."""
+    assert key("k", models=allowed).may_use(names) is may
+
+
+def test_the_audit_log_keeps_its_size(tmp_path: Path) -> None:
+    """It is moved aside once it is too large; every line is JSON, and only the owner's."""
+    path = tmp_path / "state" / "audit.jsonl"
+    for number in range(30):
+        audit.append(path, {"n": number, "said": "ü\n"}, limit=200)
+    old = path.with_name("audit.jsonl.old")
+    lines = [json.loads(line) for line in (old.read_text() + (path.read_text() if path.exists() else "")).splitlines()]
+    assert lines[-1]["n"] == 29
+    assert old.stat().st_size < 300
+    assert stat.S_IMODE(old.stat().st_mode) == 0o600

@@ -1,0 +1,62 @@
+"""`sparkdash keys`: made, shown once, listed, revoked; and a daemon that knows them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sparkdash.access.key import digest
+
+Run = Callable[..., Any]
+
+
+def test_a_key_is_printed_once(sparkdash: Run, own_folders: Path) -> None:
+    """Alone on stdout, for a pipe; the file and the list know its digest and its name."""
+    made = sparkdash("keys", "add", "laptop", "--models", "a", "--models", "b*", "--tokens-per-day", "1000")
+    secret = made.out.strip()
+    assert "only time" in made.err
+    file = (own_folders / "config" / "keys.json").read_text()
+    assert secret not in file
+    assert digest(secret) in file
+    listed = sparkdash("keys", "list")
+    assert listed.out.splitlines()[1].split() == ["laptop", "inference", "a,", "b*", "-", "1000", "-", "-", "-", "-"]
+    as_json = sparkdash("keys", "list", "--json")
+    assert as_json.json()["keys"][0]["models"] == ["a", "b*"]
+    assert digest(secret) not in as_json.out
+    audit = (own_folders / "state" / "audit.jsonl").read_text()
+    assert json.loads(audit)["said"] == {"name": "laptop"}
+    assert secret not in audit
+
+
+def test_as_json_and_wrong_words(sparkdash: Run) -> None:
+    """Two scopes; a scope, a name and a key that are not."""
+    made = sparkdash("keys", "add", "c", "--scope", "control", "--scope", "inference", "--json").json()
+    assert (made["name"], made["scopes"]) == ("c", ["control", "inference"])
+    assert made["key"].startswith("sk-sparkdash-")
+    assert sparkdash("keys", "add", "d", "--scope", "all").code == 2
+    assert sparkdash("keys", "add", "a b").code == 2
+    assert sparkdash("keys", "add", "c").code == 3
+    assert sparkdash("keys", "revoke", "d").code == 3
+    gone = sparkdash("keys", "revoke", "c")
+    assert gone.code == 0
+    assert "everybody on this box" in gone.err
+
+
+def test_no_keys(sparkdash: Run) -> None:
+    """It says what that means."""
+    assert "nobody else" in sparkdash("keys", "list").out
+    assert sparkdash("keys", "list", "--json").json() == {"keys": []}
+
+
+def test_a_port_for_others_needs_a_key(own_folders: Path) -> None:
+    """The daemon does not start without one, and says how one is made."""
+    serve = [sys.executable, "-m", "sparkdash", "serve", "--host", "0.0.0.0", "--port", "0", "--runtime", "process"]
+    done = subprocess.run(serve, capture_output=True, text=True, timeout=60, env=os.environ.copy(), check=False)
+    assert done.returncode == 2
+    assert "sparkdash keys add" in done.stderr
+    assert "Traceback" not in done.stderr

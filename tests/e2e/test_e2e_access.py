@@ -1,0 +1,71 @@
+"""Keys from the command line to a daemon's port, its socket, and its books."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+PROFILE = """
+profile: tiny
+about: simulated
+engine: sim
+serves: [small]
+context: 8192
+sim: {load_s: 1, time_scale: 20, memory_gib: 0.1}
+memory: {weights_gib: 0.1, kv_gib: 0, overhead_gib: 0, source: invented}
+"""
+
+
+def asked(url: str, key: str | None, body: Any = None) -> int:
+    """The status of one request."""
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=60) as answer:
+            answer.read()
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_a_key_from_its_making_to_its_end(new_daemon: Callable[..., Any]) -> None:
+    """Made and revoked while the daemon runs; the command line needs none; what was used is counted."""
+    daemon = new_daemon(runtime="process", reserve_gib=0)
+    daemon.write("tiny", PROFILE)
+    daemon.start()
+    chat, hello = (
+        f"{daemon.url}/v1/chat/completions",
+        {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]},
+    )
+    assert asked(f"{daemon.url}/v1/models", "anything") == 200
+    secret = daemon.sparkdash("keys", "add", "laptop", "--models", "small").stdout.strip()
+    assert [asked(f"{daemon.url}/v1/models", key) for key in (None, "anything", secret)] == [401, 401, 200]
+    assert asked(f"{daemon.url}/api/state", secret) == 403
+    assert asked(chat, secret, hello) == 200
+    assert daemon.sparkdash("status").returncode == 0
+    far = {**daemon.env, "SPARKDASH_URL": daemon.url}
+    status = [sys.executable, "-m", "sparkdash", "status"]
+    assert subprocess.run(status, env=far, capture_output=True, check=False).returncode != 0
+    console = daemon.sparkdash("keys", "add", "console", "--scope", "control").stdout.strip()
+    assert subprocess.run(status, env={**far, "SPARKDASH_KEY": console}, capture_output=True).returncode == 0
+    assert daemon.sparkdash("stop", "--all").returncode == 0
+    used = json.loads(daemon.sparkdash("keys", "list", "--json").stdout)["keys"][0]["usage"]
+    assert used["requests_today"] == 1
+    assert used["prompt_tokens"] > 0 < used["completion_tokens"]
+    daemon.sparkdash("keys", "revoke", "laptop")
+    assert asked(chat, secret, hello) == 401
+    audit = [json.loads(line) for line in (daemon.root / "state" / "audit.jsonl").read_text().splitlines()]
+    assert [(line["who"], line["did"]) for line in audit] == [
+        (f"uid {os.getuid()}", "keys add"),
+        (f"uid {os.getuid()}", "keys add"),
+        ("socket", "POST /api/stop"),
+        (f"uid {os.getuid()}", "keys revoke"),
+    ]
+    assert secret not in (daemon.root / "state" / "audit.jsonl").read_text() + daemon.log.read_text()
+    assert daemon.end(engines=False) == 0

@@ -1,0 +1,293 @@
+"""Keys, limits, foreign pages and the audit log, over real HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from sparkdash.access import keyring
+from sparkdash.access.key import Key, Scope, digest
+from sparkdash.access.keyring import Keyring
+from sparkdash.errors import AdmissionError
+from sparkdash.gateway.access import Access, Caller
+from sparkdash.settings import Settings
+
+SECRET = "sk-sparkdash-test"
+
+
+def key(name: str = "one", secret: str = SECRET, **more: Any) -> Key:
+    return Key.model_validate({"name": name, "sha256": digest(secret), **more})
+
+
+class Locked:
+    """A house with keys, and what it wrote down."""
+
+    def __init__(self, house: Any, path: Path) -> None:
+        self.house = house
+        self.path = path
+        self.used: dict[str, int] = {}
+        self.audit: list[dict[str, Any]] = []
+        deps = replace(
+            house.app._deps, keys=Keyring(path), used_today=lambda name: self.used.get(name, 0), audit=self.audit.append
+        )
+        house.app.__init__(deps)
+
+    def add(self, **more: Any) -> None:
+        keyring.add(self.path, key(**more))
+
+    async def get(self, path: str, secret: str | None = SECRET, **headers: str) -> httpx.Response:
+        sent = {"authorization": f"Bearer {secret}"} if secret else {}
+        return await self.house.client.get(path, headers={**sent, **headers})
+
+    async def chat(self, model: str = "alpha", secret: str = SECRET, path: str = "/v1/chat/completions") -> Any:
+        return await self.house.client.post(path, json={"model": model}, headers={"x-api-key": secret})
+
+
+@pytest.fixture
+async def locked(house: Any, tmp_path: Path) -> AsyncIterator[Locked]:
+    return Locked(house, tmp_path / "keys.json")
+
+
+async def test_without_keys_any_value_is_ignored(locked: Locked) -> None:
+    """Clients send dummies; nobody on this box is asked for anything."""
+    for secret in (None, "DUMMY_KEY", "sk-local"):
+        assert (await locked.get("/v1/models", secret)).status_code == 200
+        assert (await locked.get("/api/state", secret)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"authorization": f"Bearer {SECRET}"},
+        {"authorization": f"bearer  {SECRET}"},
+        {"x-api-key": SECRET},
+        {"api-key": SECRET},
+        {"authorization": "Bearer dummy", "x-api-key": SECRET},
+    ],
+)
+async def test_a_key_is_taken_wherever_clients_put_it(locked: Locked, headers: dict[str, str]) -> None:
+    """And reaches no engine."""
+    locked.add()
+    reply = await locked.house.client.post("/v1/chat/completions", json={"model": "alpha"}, headers=headers)
+    assert reply.status_code == 200
+    assert (await locked.house.ended()).key == "one"
+    assert SECRET not in str(locked.house.engine.seen[0].headers)
+
+
+@pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer wrong"}, {"authorization": f"Basic {SECRET}"}])
+async def test_without_a_known_key_nothing_is_told(locked: Locked, headers: dict[str, str]) -> None:
+    """401 in the dialect of the route, without what was sent; only whether the gateway lives is everybody's."""
+    locked.add()
+    for path in (
+        "/v1/models",
+        "/v1/models/alpha",
+        "/v1/chat/completions",
+        "/tokenize",
+        "/api/state",
+        "/api/openapi.json",
+    ):
+        reply = await locked.house.client.get(path, headers=headers)
+        assert (reply.status_code, reply.headers["www-authenticate"]) == (401, "Bearer"), path
+        assert "wrong" not in reply.text.replace("What went wrong", "")
+        assert SECRET not in reply.text
+    reply = await locked.house.client.post("/v1/messages", json={"model": "alpha"}, headers=headers)
+    assert reply.json()["error"]["type"] == "authentication_error"
+    assert (await locked.house.client.get("/health", headers=headers)).status_code == 200
+    assert locked.house.supervisor.leases == []
+
+
+async def test_a_revoked_key_is_refused_at_once_and_a_damaged_file_changes_nothing(locked: Locked) -> None:
+    """The file is looked at with every request."""
+    locked.add()
+    locked.add(name="two", secret="second")
+    assert (await locked.get("/v1/models")).status_code == 200
+    keyring.revoke(locked.path, "one")
+    assert (await locked.get("/v1/models")).status_code == 401
+    locked.path.write_text("{ broken")
+    assert (await locked.get("/v1/models", "second")).status_code == 200
+    assert (await locked.get("/v1/models")).status_code == 401
+
+
+async def test_scopes_are_apart(locked: Locked) -> None:
+    """A client of models sees and changes nothing of the box; a console asks no model."""
+    locked.add()
+    locked.add(name="console", secret="c", scopes=["control"])
+    assert (await locked.get("/api/state")).json()["error"]["code"] == "scope_refused"
+    stop = await locked.house.client.post("/api/stop", json={}, headers={"x-api-key": SECRET})
+    assert (stop.status_code, locked.house.supervisor.calls) == (403, [])
+    assert (await locked.get("/api/state", "c")).status_code == 200
+    assert (await locked.chat(secret="c")).status_code == 403
+
+
+async def test_a_key_for_some_models(locked: Locked) -> None:
+    """By profile or alias; a word that only looks like an allowed one does not help; the list shows no others."""
+    locked.add(models=["coder*"])
+    assert (await locked.chat("alpha")).status_code == 200
+    assert (await locked.chat("coder")).status_code == 200
+    assert (await locked.chat("auto")).status_code == 200
+    assert locked.house.supervisor.leases == ["alpha", "coder", "alpha"]
+    for model in ("beta/fast", "coder-x/beta/fast", "coder/huge"):
+        refused = await locked.chat(model)
+        assert refused.status_code in (403, 404), model
+    assert (await locked.chat("beta/fast")).json()["error"]["code"] == "model_not_allowed"
+    listed = [item["id"] for item in (await locked.get("/v1/models")).json()["data"]]
+    assert listed == ["alpha", "coder", "auto"]
+    assert (await locked.get("/v1/models/beta/fast")).status_code == 403
+    assert (await locked.get("/v1/models/coder")).status_code == 200
+
+
+async def test_a_key_for_some_models_sees_no_others_anywhere(locked: Locked) -> None:
+    """Neither in Ollama's words, nor llama.cpp's, nor through an engine's raw paths."""
+    locked.add(models=["alpha"])
+    tags = (await locked.get("/api/tags")).json()["models"]
+    assert {tag["name"] for tag in tags} == {"alpha", "coder"}
+    headers = {"x-api-key": SECRET}
+    shown = await locked.house.client.post("/api/show", json={"model": "beta/fast"}, headers=headers)
+    asked = await locked.house.client.post("/api/chat", json={"model": "beta/fast", "messages": []}, headers=headers)
+    raw = await locked.house.client.post("/upstream/beta/fast/tokenize", json={}, headers=headers)
+    loaded = await locked.house.client.post("/api/generate", json={"model": "beta/fast"}, headers=headers)
+    for reply in (shown, asked, raw, loaded, await locked.get("/props?model=beta/fast")):
+        assert reply.status_code in (403, 404)
+    assert locked.house.supervisor.leases == []
+    unload = await locked.house.client.post("/models/unload", json={"model": "alpha"}, headers=headers)
+    assert unload.json()["error"]["code"] == "scope_refused"
+
+
+async def test_a_key_without_what_runs(locked: Locked) -> None:
+    """`auto` is not a way around the list."""
+    locked.add(models=["beta"])
+    assert (await locked.chat("auto")).json()["error"]["code"] == "model_not_allowed"
+    assert [item["id"] for item in (await locked.get("/v1/models")).json()["data"]] == ["beta/fast", "auto"]
+
+
+async def test_limits_are_a_429_that_says_when(locked: Locked) -> None:
+    """In the words of the route; the model list is free."""
+    locked.add(requests_per_minute=2, tokens_per_day=100)
+    assert [(await locked.chat()).status_code for _ in range(3)] == [200, 200, 429]
+    late = await locked.chat()
+    assert 1 <= int(late.headers["retry-after"]) <= 60
+    assert late.json()["error"]["type"] == "rate_limit_error"
+    assert (await locked.get("/v1/models")).status_code == 200
+    locked.used["one"] = 100
+    reply = await locked.chat(path="/v1/messages")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (429, "key_tokens_used_up")
+    assert int(reply.headers["retry-after"]) <= 86400
+
+
+def test_the_minute_moves_with_the_clock(tmp_path: Path) -> None:
+    """Requests fall out of the window one by one; Retry-After tells when the first does."""
+    now = [0.0]
+    access = Access(None, beyond=False, used_today=lambda _: 0, clock=lambda: now[0], monotonic=lambda: now[0])
+    caller = Caller("key one", key(requests_per_minute=2))
+    for at in (0.0, 40.0, 60.0):
+        now[0] = at
+        access.admit(caller, Scope.INFERENCE, counts=True)
+    now[0] = 61.0
+    with pytest.raises(AdmissionError) as caught:
+        access.admit(caller, Scope.INFERENCE, counts=True)
+    assert caught.value.retry_after == 39.0
+    now[0] = 100.0
+    access.admit(caller, Scope.INFERENCE, counts=True)
+
+
+class TestBeyondLoopback:
+    """A gateway that other boxes can reach."""
+
+    @pytest.fixture
+    def settings(self) -> Settings:
+        return Settings(host="0.0.0.0", host_names=("Spark.lan",), allowed_origins=("https://chat.example",))
+
+    async def test_without_keys_nobody_is_let_in(self, locked: Locked) -> None:
+        """The last one was revoked while it served."""
+        assert (await locked.get("/v1/models")).status_code == 401
+
+    async def test_its_names(self, locked: Locked) -> None:
+        """Those in the settings and addresses; not what a page's name was made to resolve to."""
+        locked.add()
+        for host, status in (
+            ("spark.lan:8484", 200),
+            ("192.168.1.5", 200),
+            ("[fe80::1]:1", 200),
+            ("evil.example", 403),
+        ):
+            assert (await locked.get("/v1/models", host=host)).status_code == status, host
+
+    async def test_a_configured_page_may_ask_the_engines(self, locked: Locked) -> None:
+        """But not the control API."""
+        locked.add(scopes=["inference", "control"])
+        reply = await locked.get("/v1/models", origin="https://chat.example")
+        assert reply.headers["access-control-allow-origin"] == "https://chat.example"
+        assert (await locked.get("/api/state", origin="https://chat.example")).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://localhost:3000", "vscode-webview://1a2b", "app://obsidian.md", "tauri://localhost"]
+)
+async def test_an_apps_own_pages_may_ask_the_engines(house: Any, origin: str) -> None:
+    """With the answer to what the browser asks before; refusals can be read too."""
+    asked = {
+        "origin": origin,
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization,content-type,x-stainless-os",
+        "access-control-request-private-network": "true",
+    }
+    reply = await house.client.options("/v1/chat/completions", headers=asked)
+    assert reply.status_code == 204
+    assert reply.headers["access-control-allow-origin"] == origin
+    assert reply.headers["access-control-allow-methods"] == "POST"
+    assert reply.headers["access-control-allow-headers"] == "authorization,content-type,x-stainless-os"
+    assert reply.headers["access-control-allow-private-network"] == "true"
+    done = await house.client.post("/v1/chat/completions", json={"model": "alpha"}, headers={"origin": origin})
+    assert (done.status_code, done.headers["access-control-allow-origin"]) == (200, origin)
+    missing = await house.client.post("/v1/chat/completions", json={"model": "no"}, headers={"origin": origin})
+    assert (missing.status_code, missing.headers["vary"]) == (404, "origin")
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "null", "chrome-extension://x", "file://", "http://localhost.evil.example"]
+)
+async def test_foreign_pages_may_not(house: Any, origin: str) -> None:
+    """Nor are they told that they may."""
+    asked = {"origin": origin, "access-control-request-method": "POST"}
+    reply = await house.client.options("/v1/chat/completions", headers=asked)
+    assert reply.status_code == 403
+    assert "access-control-allow-origin" not in reply.headers
+
+
+@pytest.mark.parametrize("origin", ["http://localhost:3000", "vscode-webview://1a2b", "app://obsidian.md"])
+async def test_no_page_reaches_the_control_api(house: Any, origin: str) -> None:
+    """Not even one of this box: what stops engines is for programs."""
+    assert (await house.client.get("/api/state", headers={"origin": origin})).status_code == 403
+    assert (await house.client.post("/api/stop", json={}, headers={"origin": origin})).status_code == 403
+    asked = {"origin": origin, "access-control-request-method": "POST"}
+    assert (await house.client.options("/api/stop", headers=asked)).status_code == 403
+    own = str(house.client.base_url).rstrip("/")
+    assert (await house.client.get("/api/state", headers={"origin": own})).status_code == 200
+
+
+async def test_the_audit_log_tells_who_changed_what(locked: Locked) -> None:
+    """Every change with its caller and its end, no token; reading leaves no trace."""
+    locked.add(scopes=["control"])
+    client = locked.house.client
+    client.headers["x-api-key"] = SECRET
+    await client.get("/api/state")
+    await client.post("/api/use", json={"profile": "alpha"})
+    await client.post("/api/use", json={"profile": "nope"})
+    lease = (await client.post("/api/lease", json={"holder": "bench"})).json()["token"]
+    await client.post("/api/lease", json={"holder": "bench", "token": lease})
+    await client.request("DELETE", "/api/lease", headers={"x-sparkdash-lease": lease})
+    assert [(line["who"], line["did"], line["said"], line["status"]) for line in locked.audit] == [
+        ("key one", "POST /api/use", {"profile": "alpha"}, 202),
+        ("key one", "POST /api/use", {"profile": "nope"}, 404),
+        ("key one", "POST /api/lease", {"holder": "bench"}, 200),
+        ("key one", "DELETE /api/lease", {}, 200),
+    ]
+    assert {line["from"] for line in locked.audit} == {"127.0.0.1"}
+    assert lease not in json.dumps(locked.audit)
+    assert SECRET not in json.dumps(locked.audit)
