@@ -71,6 +71,8 @@ class ContainerInfo(Frozen):
     exit_code: int | None = None
     pid: int | None = None
     started_at: float | None = None
+    gpu: bool = False
+    """Was it given one?"""
 
 
 class Leftovers(Frozen):

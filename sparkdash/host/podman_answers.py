@@ -225,7 +225,15 @@ def _container(inspected: dict[str, Any]) -> ContainerInfo:
         exit_code=state.get("ExitCode") if kind is ContainerState.EXITED else None,
         pid=state.get("Pid") or None,
         started_at=_seconds(state.get("StartedAt")),
+        gpu=_gpu(inspected.get("HostConfig") or {}, config.get("CreateCommand") or []),
     )
+
+
+def _gpu(host: dict[str, Any], command: list[str]) -> bool:
+    """podman resolves CDI names only inside and keeps the command line; docker tells a request; both tell plain devices."""
+    named = any("nvidia.com/gpu" in word or word.startswith("--gpus") for word in command)
+    plain = any("nvidia" in str(device.get("PathOnHost")) for device in host.get("Devices") or [])
+    return named or plain or bool(host.get("DeviceRequests"))
 
 
 def _seconds(moment: str | int | None) -> float | None:

@@ -33,7 +33,7 @@ from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
 from sparkdash.store import Store
 from sparkdash.supervisor import guard_words, refusals, wards
-from sparkdash.supervisor.adopt import Adoption, look, remove, take
+from sparkdash.supervisor.adopt import Adoption, look, remove, take, tell_of_others
 from sparkdash.supervisor.alarm import Alarm
 from sparkdash.supervisor.books import Books, failure_of
 from sparkdash.supervisor.claim import Claim, Claims, Lease
@@ -329,6 +329,7 @@ class Supervisor:
             text = f"Engines that may run already are not known yet: {error.text()}"
             self._tools.books.notice(Level.ERROR, error.code, text)
             self._running().create_task(self._look_again(), name="look again")
+        self._running().create_task(tell_of_others(self._tools), name="tell of others")
         self._post(Preload(tuple(self._preloads())))
         self._adopted.set()
 

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sparkdash.domain.container import ContainerSpec, ContainerState
+from sparkdash.host import podman
 from sparkdash.host import podman_answers as answers
+from sparkdash.host.podman import Podman
 
 SPEC = ContainerSpec(name="sparkdash-a", image="localhost/a:1", argv=("vllm",), port=1)
 
@@ -116,3 +123,35 @@ def test_a_registry_that_wants_a_login() -> None:
 def test_process_ids_of_top() -> None:
     """The headline and what is no number are left out."""
     assert answers.pids("HPID\n9147\n?\n12\n") == {9147, 12}
+
+
+@pytest.mark.parametrize(
+    ("inspected", "gpu"),
+    [
+        ({"Config": {"CreateCommand": ["podman", "run", "--device", "nvidia.com/gpu=all", "x"]}}, True),
+        ({"Config": {"CreateCommand": ["podman", "run", "--gpus=all", "x"]}}, True),
+        ({"HostConfig": {"Devices": [{"PathOnHost": "/dev/nvidia0"}]}}, True),
+        ({"HostConfig": {"DeviceRequests": [{"Driver": "", "Count": -1}]}}, True),
+        ({"HostConfig": {"Devices": [{"PathOnHost": "/dev/fuse"}], "DeviceRequests": None}}, False),
+        ({}, False),
+    ],
+)
+def test_a_container_that_was_given_a_gpu(inspected: dict[str, Any], gpu: bool) -> None:
+    """In each way in which it can have been given."""
+    (found,) = answers.containers(json.dumps([{"Id": "1", "Name": "n", **inspected}]))
+    assert found.gpu is gpu
+
+
+async def test_commands_of_a_daemon_that_is_gone_are_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its `run` is still under way: only when that has ended is there an answer; one that hangs is ended."""
+    monkeypatch.setattr(podman, "SETTLE_S", 0.2)
+    (tmp_path / "run").write_text("import sys; sys.stdin.read()")
+    words = ["podman", "run", "--label", "sparkdash.owner=settle-test", "image"]
+    stray = subprocess.Popen(words, executable=sys.executable, cwd=tmp_path, stdin=subprocess.PIPE)  # noqa: ASYNC220 - it is to outlive us
+    left = await Podman().settle("settle-test")
+    assert (left.ended, left.stuck) == ((), ())
+    assert stray.wait(5) == -signal.SIGKILL
+    assert stray.stdin
+    stray.stdin.close()

@@ -7,6 +7,7 @@ from typing import Any
 
 from sparkdash.domain.container import ContainerState, Leftovers
 from sparkdash.domain.engine import EngineState
+from sparkdash.domain.event import Level
 from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import DaemonError
 
@@ -153,8 +154,12 @@ async def test_containers_of_others_are_left_alone(house: Any, make_profile: Any
     container = house.runtime.of("a")
     container.spec = container.spec.model_copy(update={"labels": {**container.spec.labels, **foreign_owner}})
     await house.open(make_profile("a"))
+    await house.clock.rest()
     assert container.state is ContainerState.RUNNING
     assert house.supervisor.engines == {}
+    (notice,) = house.notices()
+    assert (notice.code, notice.level) == ("foreign_container", Level.INFO)
+    assert "sparkdash-a (image)" in notice.text
 
 
 async def test_of_two_that_run_both_are_adopted(house: Any, make_profile: Any) -> None:
