@@ -193,6 +193,7 @@ async def _serve(parts: Parts, door: _Door, ready: Callable[[House], None] | Non
 def _build(
     parts: Parts, bus: Bus, profiles: Catalog, upstream: Upstream, store: Store, door: _Door, watch: Watch
 ) -> House:
+    holder: list[House] = []
     supervisor = Supervisor(
         catalog=profiles,
         runtime=parts.runtime,
@@ -203,8 +204,8 @@ def _build(
         owner=paths.owner(),
         store=store,
         guard=parts.guard,
+        on_needs=lambda: _publish_profiles(holder[0], supervisor.catalog),
     )
-    holder: list[House] = []
     deps = gateway.Deps(
         supervisor=supervisor,
         bus=bus,
@@ -348,12 +349,11 @@ async def _shutdown(house: House, stop_engines: bool) -> None:
 
 
 def _publish_profiles(house: House, profiles: Catalog) -> None:
-    house.bus.publish(
-        ProfilesChanged(
-            profiles=tuple(catalog.summary(p, registry.adapter(p.engine)) for p in profiles.profiles.values()),
-            problems=tuple(str(problem) for problem in profiles.problems),
-        )
-    )
+    need, now = house.supervisor.need, house.bus.snapshot
+    listed = tuple(catalog.summary(p, registry.adapter(p.engine), need(p)) for p in profiles.profiles.values())
+    problems = tuple(str(problem) for problem in profiles.problems)
+    if (listed, problems) != (now.profiles, now.problems):
+        house.bus.publish(ProfilesChanged(profiles=listed, problems=problems))
 
 
 def _first_snapshot(parts: Parts, url: str) -> Snapshot:

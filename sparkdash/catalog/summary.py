@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from sparkdash.domain.need import Need
 from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary, Published
 
 
@@ -19,8 +20,8 @@ class Dialect(Protocol):
         ...
 
 
-def summary(profile: Profile, adapter: Dialect) -> ProfileSummary:
-    """The profile as a list shows it.
+def summary(profile: Profile, adapter: Dialect, need: Need | None = None) -> ProfileSummary:
+    """The profile as a list shows it. `need`: what a launch is known to take; None: as the file declares it.
 
     Its rate is the best published decode rate; where only whole-request rates were published, the best of those,
     and the note says so.
@@ -36,7 +37,7 @@ def summary(profile: Profile, adapter: Dialect) -> ProfileSummary:
         serves=profile.serves,
         modes=tuple(profile.modes),
         context=adapter.context(profile),
-        needs_bytes=profile.memory.total_bytes,
+        needs_bytes=need.total_bytes if need else profile.memory.total_bytes,
         nodes=profile.nodes,
         cannot_run=profile.cannot_run,
         nearest=profile.nearest,

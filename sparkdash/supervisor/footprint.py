@@ -14,7 +14,7 @@ Rule: a figure that may be another engine's is not learned from. A load is weigh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -134,9 +134,10 @@ class Scale:
 class Footprints:
     """Weighs what comes up, keeps it in the store, and looks again after long prompts."""
 
-    def __init__(self, tools: Tools, store: Store | None) -> None:
+    def __init__(self, tools: Tools, store: Store | None, learned: Callable[[], object] = lambda: None) -> None:
         self._tools = tools
         self._store = store
+        self._learned = learned
         self._scales: dict[str, tuple[Scale, Engine, Weighing, int]] = {}
         """By profile: what runs, as it was weighed, and the longest prompt that it was weighed after."""
         self._busy: set[str] = set()
@@ -173,6 +174,7 @@ class Footprints:
         self._scales[engine.profile] = (scale, engine, seen, longest)
         if self._store:
             self._store.record_load(seen, engine.profile, engine.fingerprint)
+            self._learned()
 
     def _still(self, engine: Engine) -> bool:
         """Is it this incarnation that runs, and all of it?"""

@@ -10,12 +10,16 @@ import asyncio
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import structlog
+
 from sparkdash.catalog import weights
 from sparkdash.domain import footprint
 from sparkdash.domain.footprint import Footprint
 from sparkdash.domain.need import Need
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.estimate import estimate
+
+LOG = structlog.get_logger("sparkdash.needs")
 
 
 class Needs:
@@ -42,5 +46,11 @@ class Needs:
         self._estimates.update(await asyncio.to_thread(self._estimated, list(profiles)))
 
     def _estimated(self, profiles: Iterable[Profile]) -> dict[str, Need]:
-        box = self._box_bytes()
-        return {p.fingerprint: estimate(p, weights.of_profile(p, self._hf_home), box) for p in profiles}
+        box, found = self._box_bytes(), {}
+        for profile in profiles:
+            try:
+                facts = weights.of_profile(profile, self._hf_home)
+                found[profile.fingerprint] = estimate(profile, facts, box)
+            except Exception:  # a file that nobody has seen the like of must not end the daemon
+                LOG.exception("the weights could not be read", profile=profile.name)
+        return found

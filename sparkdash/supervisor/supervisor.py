@@ -99,6 +99,7 @@ class Supervisor:
         guard: Guard | None = None,
         clock: Clock | None = None,
         needs: Callable[[Profile], Need] | None = None,
+        on_needs: Callable[[], object] = lambda: None,
         adapter: Callable[[EngineKind], EngineAdapter] = registry.adapter,
     ) -> None:
         clock = clock or SystemClock()
@@ -139,7 +140,8 @@ class Supervisor:
         self._inbox: asyncio.Queue[tuple[Move | Adoption, Waiter | None]] = asyncio.Queue()
         self._claims = Claims(self._lease_of)
         self._watch = Watch(self._tools, self._post)
-        self._footprints = Footprints(self._tools, store)
+        self._on_needs = on_needs
+        self._footprints = Footprints(self._tools, store, on_needs)
         self._swaps = Swaps(self._tools, store, self._post, self._watch.end, self._footprints)
         self._planner = Planner(self._tools, lambda: self._profiles, self._swaps.expected_s)
         self._scheduler = Scheduler(
@@ -167,7 +169,7 @@ class Supervisor:
         try:
             self._tools.wards.open()
             async with asyncio.TaskGroup() as self._group:
-                self._group.create_task(self._needs.read(self.catalog.profiles.values()), name="weights")
+                self._group.create_task(self._read_weights(), name="weights")
                 await self._adopt()
                 while True:
                     self._rest()
@@ -248,6 +250,10 @@ class Supervisor:
         """Give up the swap under way; returns when what it had begun is cleaned away. Nothing happens without one."""
         await self._ask(Cancel())
 
+    def need(self, profile: Profile) -> Need:
+        """What a launch of it takes, as far as it is known now; `on_needs` is called when more is."""
+        return self._tools.needs(profile)
+
     def served(self, request: Request) -> None:
         """A request is over, as the gateway recorded it. After a long prompt the engine is weighed again, in the background."""
         if self._group and not self._over and self._footprints.worth_a_look(request):
@@ -262,7 +268,7 @@ class Supervisor:
         self.catalog = catalog
         self._post(CatalogRead(self._planner.known(catalog)))
         if self._group and not self._over:
-            self._group.create_task(self._needs.read(catalog.profiles.values()), name="weights")
+            self._group.create_task(self._read_weights(), name="weights")
 
     async def pids(self, profile: str) -> set[int]:
         """Host process ids of this profile's engine; empty when it has none."""
@@ -360,6 +366,10 @@ class Supervisor:
         elif late.container.name not in {engine.container for engine in books.engines.values()}:
             work = remove(self._tools, late.container, "another engine is being started")
             self._running().create_task(work, name=f"remove {late.container.name}")
+
+    async def _read_weights(self) -> None:
+        await self._needs.read(self.catalog.profiles.values())
+        self._on_needs()
 
     def _preloads(self) -> Iterator[str]:
         for name in self._tools.settings.preload:

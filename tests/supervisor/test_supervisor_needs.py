@@ -1,0 +1,58 @@
+"""Which source of a need is believed."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkdash.catalog import weights
+from sparkdash.domain.footprint import Footprint, Measure
+from sparkdash.domain.need import Basis
+from sparkdash.domain.profile import ModelRef
+from sparkdash.supervisor.needs import Needs
+from sparkdash.units import GIB
+
+
+def model(folder: Path) -> ModelRef:
+    """A model of one tensor of 2 MiB."""
+    head = json.dumps({"w": {"dtype": "BF16", "shape": [1024, 1024], "data_offsets": [0, 2097152]}}).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(head)) + head + bytes(2097152))
+    (folder / "config.json").write_text("{}")
+    return ModelRef(path=str(folder))
+
+
+async def test_what_was_learned_goes_before_the_estimate_and_that_knows_the_weights_once_they_are_read(
+    make_profile: Any, tmp_path: Path
+) -> None:
+    """Asking never reads a file; a launch that was measured needs no reading."""
+    learned: dict[str, Footprint] = {}
+    needs = Needs(learned.get, tmp_path, lambda: 128 * GIB)
+    profile = make_profile("a", gib=None, models={"target": model(tmp_path)}, args={"kv-cache-memory-bytes": "1G"})
+    before = {term.name: term.bytes for term in needs.of(profile).terms}
+    assert (needs.of(profile).basis, before["weights"]) == (Basis.UNKNOWN, None)
+    await needs.read([profile])
+    after = {term.name: term.bytes for term in needs.of(profile).terms}
+    assert (needs.of(profile).basis, after["weights"]) == (Basis.ESTIMATED, 2097152)
+    learned[profile.fingerprint] = Footprint(
+        loads=1, steady_bytes=3 * GIB, peak_bytes=4 * GIB, at=0.0, measure=Measure.AVAILABLE
+    )
+    assert (needs.of(profile).basis, needs.of(profile).room_bytes) == (Basis.LEARNED, 4 * GIB)
+
+
+async def test_weights_that_break_the_reader_are_not_known_and_harm_nobody(
+    make_profile: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its reading is a help, not a condition."""
+
+    def broken(*_: object) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(weights, "of_profile", broken)
+    needs = Needs(lambda _: None, tmp_path, lambda: None)
+    profile = make_profile("a", gib=None)
+    await needs.read([profile])
+    assert needs.of(profile).total_bytes is None
