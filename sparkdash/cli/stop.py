@@ -43,16 +43,26 @@ def stop(
         asyncio.run(_stop(profile, everything=everything, wait=not no_wait, as_json=as_json))
 
 
-def cancel(as_json: AsJson = False) -> None:
-    """Give up the swap that is under way.
+def cancel(
+    request: Annotated[str | None, typer.Argument(metavar="REQUEST", help="The id of a request.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give up the swap that is under way, or with REQUEST end that request.
+
+    The request's client is told, and its engine stops working on it.
 
     \b
     Examples:
       sparkdash cancel
+      sparkdash cancel 5d0f1b2c3a4e        an id of `sparkdash requests`
     """
     from sparkdash.client.client import Client
 
     with Client() as client:
+        if request is not None:
+            client.cancel_request(request)
+            emit({"cancelled": {"request": request}}) if as_json else typer.echo(f"Cancelled request {request}.")
+            return
         swap = client.state().swap
         if swap is not None:
             client.cancel()

@@ -141,6 +141,10 @@ class AsyncClient:
         """Give the swap under way up."""
         await self._ask(routes.cancel())
 
+    async def cancel_request(self, request_id: str) -> None:
+        """End one request, by the id of its row."""
+        await self._ask(routes.cancel_request(request_id))
+
     async def toggle(self, a: str | None = None, b: str | None = None, *, flip: bool = False) -> Toggle:
         """Set the A/B pair (None leaves a side as it is) and, with `flip`, use the one that does not run."""
         return await self._ask(routes.toggle(a, b, flip=flip))
@@ -262,6 +266,10 @@ class Client:
     def cancel(self) -> None:
         """Give the swap under way up."""
         self._ask(routes.cancel())
+
+    def cancel_request(self, request_id: str) -> None:
+        """End one request, by the id of its row."""
+        self._ask(routes.cancel_request(request_id))
 
     def toggle(self, a: str | None = None, b: str | None = None, *, flip: bool = False) -> Toggle:
         """Set the A/B pair (None leaves a side as it is) and, with `flip`, use the one that does not run."""

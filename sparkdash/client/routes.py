@@ -126,6 +126,11 @@ def cancel() -> Ask[None]:
     return Ask("/api/cancel", _nothing, {})
 
 
+def cancel_request(request_id: str) -> Ask[None]:
+    """End one request."""
+    return Ask(f"/api/requests/{quote(request_id, safe='')}/cancel", _nothing, {})
+
+
 def toggle(a: str | None, b: str | None, *, flip: bool) -> Ask[Toggle]:
     """Set the pair (what is None stays as it is), and flip."""
     pair = {key: value for key, value in (("a", a), ("b", b)) if value is not None}

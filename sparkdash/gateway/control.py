@@ -256,6 +256,11 @@ def _switching(api: APIRouter, deps: Deps) -> None:
         await deps.supervisor.cancel()
         return Done()
 
+    @api.post("/requests/{request_id}/cancel", summary="End one request; its client is told, its engine stops")
+    async def cancel_request(request_id: str, _body: NoBody) -> Done:
+        deps.running.cancel(request_id)
+        return Done()
+
     @api.post("/toggle", summary="Mark two profiles A and B, and flip between them")
     async def toggle(body: ToggleBody, x_sparkdash_lease: Token = None) -> Toggle:
         if body.flip:

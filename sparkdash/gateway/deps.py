@@ -24,6 +24,7 @@ from sparkdash.errors import SparkdashError
 from sparkdash.gateway.access import Keys
 from sparkdash.gateway.exclusive import Exclusive
 from sparkdash.gateway.room import Room
+from sparkdash.gateway.running import Running
 from sparkdash.settings import Settings
 from sparkdash.upstream import Upstream
 
@@ -159,6 +160,8 @@ class Deps:
     """Write down who changed what; may block, and is called in a thread."""
     exclusive: Exclusive = field(default_factory=Exclusive)
     """Who has the gateway to itself."""
+    running: Running = field(default_factory=Running)
+    """The requests that may be cancelled."""
     clock: Callable[[], float] = time.time
     """Unix seconds."""
     monotonic: Callable[[], float] = time.monotonic

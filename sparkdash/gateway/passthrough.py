@@ -171,7 +171,8 @@ class _Relay:
 
     async def _to_the_end(self, group: asyncio.TaskGroup) -> None:
         try:
-            await self._leased(group)
+            async with self._deps.running.until_cancelled(self._row.request.id):
+                await self._leased(group)
         except SparkdashError as error:
             LOG.info("a request failed", id=self._row.request.id, profile=self._row.request.profile, code=error.code)
             await self._fail(error)

@@ -227,6 +227,7 @@ class FakeDaemon:
             web.post("/api/shutdown", self._shutdown),
             web.post("/api/reload", self._profiles),
             *(web.post(f"/api/{word}", self._health) for word in ("cancel", "release", "traffic")),
+            web.post("/api/requests/{id}/cancel", self._health),
         ]
 
     async def _health(self, _request: web.Request) -> web.Response:

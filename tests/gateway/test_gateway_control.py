@@ -39,6 +39,7 @@ async def test_every_route_of_the_map_is_described(house: Any) -> None:
         "POST /api/use",
         "POST /api/stop",
         "POST /api/cancel",
+        "POST /api/requests/{request_id}/cancel",
         "POST /api/release",
         "POST /api/toggle",
         "POST /api/pull",

@@ -1,0 +1,54 @@
+"""`sparkdash requests`: what waits and what runs, each with the id by which it is cancelled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sparkdash.cli.parameters import AsJson
+from sparkdash.cli.screen import emit, table
+
+if TYPE_CHECKING:
+    from sparkdash.domain.lease import Request
+
+
+def requests(
+    everything: Annotated[bool, typer.Option("--all", help="The last ones that ended, too.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the requests that wait or run, oldest first.
+
+    \b
+    Examples:
+      sparkdash requests
+      sparkdash requests --all
+      sparkdash requests --json | jq -r '.[].id'
+    """
+    from sparkdash.client.client import Client
+
+    with Client() as client:
+        world = client.state()
+    rows = [*world.requests.values(), *(world.recent if everything else ())]
+    if as_json:
+        emit([row.model_dump(mode="json") for row in rows])
+    elif rows:
+        head = ("id", "client", "profile", "state", "age", "out", "tok/s")
+        typer.echo("\n".join(table(head, [_row(row, world.at) for row in rows], "<<<<>>>")))
+    else:
+        typer.echo("No request waits or runs.")
+
+
+def _row(row: Request, now: float) -> tuple[str, ...]:
+    from sparkdash.units import age, number, tokens
+
+    place = f" {row.position}" if row.position is not None else ""
+    return (
+        row.id,
+        row.client,
+        row.profile,
+        row.error or f"{row.state.value}{place}",
+        age((row.finished_at or now) - row.started_at),
+        tokens(row.completion_tokens),
+        number(row.decode_tok_s, 1),
+    )
