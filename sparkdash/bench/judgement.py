@@ -151,7 +151,8 @@ def calibration(results: Results) -> dict[str, Noise]:
 def _noise(results: Results, metric: Metric) -> Noise | None:
     found = []
     for cell in results.run.cells:
-        if cell.key.kind is Kind.SPEED:
+        alone = metric is Metric.AGGREGATE and cell.key.concurrency == 1
+        if cell.key.kind is Kind.SPEED and not alone:
             arms = (by_launch(results, arm.name, cell.key, metric) for arm in results.run.arms)
             found.append(calibrate({launch: prompts for values in arms for launch, prompts in values.items()}))
     known = [one for one in found if one is not None]

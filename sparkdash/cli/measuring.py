@@ -112,7 +112,7 @@ async def _work(
         if wish.ask and interactive():
             typer.confirm("Begin?", abort=True, err=True)
         results = await _run(place, run, client, world, suite, wish, expected)
-    noise = judgement.calibration(results) if wish.calibrates else {}
+    noise = judgement.calibration(results) if wish.calibrates and not results.gaps() else {}
     if noise:
         folder.keep_calibration(run, noise)
     if wish.as_json:
@@ -291,7 +291,7 @@ def cell_name(key: CellKey) -> str:
 def _noise(found: Mapping[str, Noise]) -> str:
     """What the box does by itself, and what later runs are therefore not told of."""
     if not found:
-        return "Too few launches to tell the noise."
+        return "The noise cannot be told before all cells are measured in three launches; nothing is kept of it."
     lines = [
         f"{metric:<10} launches {100 * one.launch_sd:.2f} % apart (SD), requests of a launch {100 * one.within_sd:.2f} %; two equal "
         f"arms differ by up to {100 * one.floor(2, one.samples):.1f} % in standard mode, {100 * one.floor(4, one.samples):.1f} % in careful"

@@ -253,6 +253,7 @@ def test_a_run_of_one_profile_calibrates_the_box() -> None:
     assert (noise.launches, noise.samples) == (8, 5)
     assert Noise.model_validate_json(noise.model_dump_json()) == noise
     assert {"e2e", "ttft", "prefill"} <= found.keys()
+    assert "aggregate" not in found, "no requests ran at once"
     assert calibration(gather(alike, records[:6])) == {}
 
 
