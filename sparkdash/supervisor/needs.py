@@ -34,7 +34,7 @@ class Needs:
         self._estimates: dict[str, Need] = {}
         """By fingerprint."""
 
-    def of(self, profile: Profile) -> Need:
+    def __call__(self, profile: Profile) -> Need:
         """The need of this launch; terms that nobody knows are None."""
         if seen := self._learned(profile.fingerprint):
             return footprint.need(seen)

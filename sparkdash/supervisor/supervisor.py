@@ -32,16 +32,15 @@ from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
 from sparkdash.store import Store
-from sparkdash.supervisor import guard_words, refusals, wards
+from sparkdash.supervisor import guard_words, refusals
 from sparkdash.supervisor.adopt import Adoption, look, remove, take, tell_of_others
 from sparkdash.supervisor.alarm import Alarm
-from sparkdash.supervisor.books import Books, failure_of
+from sparkdash.supervisor.books import failure_of
 from sparkdash.supervisor.claim import Claim, Claims, Lease
 from sparkdash.supervisor.clock import Clock, SystemClock
 from sparkdash.supervisor.fairness import Patience
 from sparkdash.supervisor.fit import Choice
 from sparkdash.supervisor.footprint import Footprints
-from sparkdash.supervisor.logbook import Logbook
 from sparkdash.supervisor.moves import (
     Adopted,
     Arrive,
@@ -68,12 +67,10 @@ from sparkdash.supervisor.moves import (
     Use,
     Wait,
 )
-from sparkdash.supervisor.needs import Needs
 from sparkdash.supervisor.planner import Planner
-from sparkdash.supervisor.ports import Ports
 from sparkdash.supervisor.scheduler import Scheduler
 from sparkdash.supervisor.swaps import Swaps
-from sparkdash.supervisor.tools import Tools
+from sparkdash.supervisor.tools import furnish
 from sparkdash.supervisor.waiters import Waiter, Waiters
 from sparkdash.supervisor.watch import Watch
 from sparkdash.upstream import Upstream
@@ -98,42 +95,22 @@ class Supervisor:
         store: Store | None = None,
         guard: Guard | None = None,
         clock: Clock | None = None,
-        needs: Callable[[Profile], Need] | None = None,
         on_needs: Callable[[], object] = lambda: None,
         adapter: Callable[[EngineKind], EngineAdapter] = registry.adapter,
     ) -> None:
         clock = clock or SystemClock()
         self.catalog = catalog
-        books = Books(publish, clock)
-        self._needs = Needs(
-            store.footprint if store else lambda _fingerprint: None,
-            settings.hf_home.expanduser(),
-            lambda: _total(reader),
-        )
-        needs = needs or self._needs.of
-        self._tools = Tools(
+        self._tools = furnish(
             runtime=runtime,
             upstream=upstream,
             reader=reader,
+            publish=publish,
             settings=settings,
-            clock=clock,
-            books=books,
-            logbook=Logbook(runtime),
-            ports=Ports(*settings.engine_ports, seed=owner),
-            wards=wards.Wards(
-                guard,
-                books=books,
-                runtime=runtime,
-                reader=reader,
-                publish=publish,
-                clock=clock,
-                settings=settings,
-                needs=needs,
-                store=store,
-            ),
             owner=owner,
+            store=store,
+            guard=guard,
+            clock=clock,
             adapter=adapter,
-            needs=needs,
         )
         self._profiles = dict(catalog.profiles)
         """What the scheduler knows; `catalog` may be a move ahead."""
@@ -295,7 +272,7 @@ class Supervisor:
             )
         async for step in self._tools.runtime.pull(profile.image):
             yield step
-        await self._needs.read([profile])
+        await self._tools.needs.read([profile])
         self._post(Release(profile.name))
 
     def retire(self, *, cut: bool) -> None:
@@ -368,7 +345,7 @@ class Supervisor:
             self._running().create_task(work, name=f"remove {late.container.name}")
 
     async def _read_weights(self) -> None:
-        await self._needs.read(self.catalog.profiles.values())
+        await self._tools.needs.read(self.catalog.profiles.values())
         self._on_needs()
 
     def _preloads(self) -> Iterator[str]:
@@ -483,18 +460,11 @@ class Supervisor:
         profile = self.catalog.find(name)
         if error := refusals.of(profile.name, self._planner.card(profile)):
             raise error
-        await self._needs.read([profile])  # the weights may have come since
+        await self._tools.needs.read([profile])  # the weights may have come since
         runs = self._scheduler.records.runs(profile.name)
         choice = self._scheduler.choice(profile.name, self._tools.clock.monotonic())
         plan = self._planner.plan(profile, choice, self._scheduler.records.residents, runs=runs)
         return profile, plan, None if runs else choice
-
-
-def _total(reader: HostReader) -> int | None:
-    try:
-        return reader.memory().total
-    except SparkdashError:
-        return None
 
 
 def _shutting_down() -> DaemonError:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sparkdash.domain.need import Need
-from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.event import Fact
+from sparkdash.domain.profile import EngineKind
 from sparkdash.engines.adapter import EngineAdapter
+from sparkdash.errors import SparkdashError
+from sparkdash.host.guard import Guard
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
+from sparkdash.store import Store
 from sparkdash.supervisor.books import Books
 from sparkdash.supervisor.clock import Clock
 from sparkdash.supervisor.logbook import Logbook
+from sparkdash.supervisor.needs import Needs
 from sparkdash.supervisor.ports import Ports
 from sparkdash.supervisor.wards import Wards
 from sparkdash.upstream import Upstream
@@ -35,5 +39,55 @@ class Tools:
     owner: str
     """The value of our containers' owner label."""
     adapter: Callable[[EngineKind], EngineAdapter]
-    needs: Callable[[Profile], Need]
+    needs: Needs
     """What a launch takes; answered at once."""
+
+
+def furnish(
+    *,
+    runtime: Runtime,
+    upstream: Upstream,
+    reader: HostReader,
+    publish: Callable[[Fact], object],
+    settings: Settings,
+    owner: str,
+    store: Store | None,
+    guard: Guard | None,
+    clock: Clock,
+    adapter: Callable[[EngineKind], EngineAdapter],
+) -> Tools:
+    """All of them, out of what the room is handed."""
+    books = Books(publish, clock)
+    learned = store.footprint if store else lambda _fingerprint: None
+    needs = Needs(learned, settings.hf_home.expanduser(), lambda: _total(reader))
+    return Tools(
+        runtime=runtime,
+        upstream=upstream,
+        reader=reader,
+        settings=settings,
+        clock=clock,
+        books=books,
+        logbook=Logbook(runtime),
+        ports=Ports(*settings.engine_ports, seed=owner),
+        wards=Wards(
+            guard,
+            books=books,
+            runtime=runtime,
+            reader=reader,
+            publish=publish,
+            clock=clock,
+            settings=settings,
+            needs=needs,
+            store=store,
+        ),
+        owner=owner,
+        adapter=adapter,
+        needs=needs,
+    )
+
+
+def _total(reader: HostReader) -> int | None:
+    try:
+        return reader.memory().total
+    except SparkdashError:
+        return None

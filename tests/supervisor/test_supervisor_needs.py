@@ -32,15 +32,15 @@ async def test_what_was_learned_goes_before_the_estimate_and_that_knows_the_weig
     learned: dict[str, Footprint] = {}
     needs = Needs(learned.get, tmp_path, lambda: 128 * GIB)
     profile = make_profile("a", gib=None, models={"target": model(tmp_path)}, args={"kv-cache-memory-bytes": "1G"})
-    before = {term.name: term.bytes for term in needs.of(profile).terms}
-    assert (needs.of(profile).basis, before["weights"]) == (Basis.UNKNOWN, None)
+    before = {term.name: term.bytes for term in needs(profile).terms}
+    assert (needs(profile).basis, before["weights"]) == (Basis.UNKNOWN, None)
     await needs.read([profile])
-    after = {term.name: term.bytes for term in needs.of(profile).terms}
-    assert (needs.of(profile).basis, after["weights"]) == (Basis.ESTIMATED, 2097152)
+    after = {term.name: term.bytes for term in needs(profile).terms}
+    assert (needs(profile).basis, after["weights"]) == (Basis.ESTIMATED, 2097152)
     learned[profile.fingerprint] = Footprint(
         loads=1, steady_bytes=3 * GIB, peak_bytes=4 * GIB, at=0.0, measure=Measure.AVAILABLE
     )
-    assert (needs.of(profile).basis, needs.of(profile).room_bytes) == (Basis.LEARNED, 4 * GIB)
+    assert (needs(profile).basis, needs(profile).room_bytes) == (Basis.LEARNED, 4 * GIB)
 
 
 async def test_weights_that_break_the_reader_are_not_known_and_harm_nobody(
@@ -55,4 +55,4 @@ async def test_weights_that_break_the_reader_are_not_known_and_harm_nobody(
     needs = Needs(lambda _: None, tmp_path, lambda: None)
     profile = make_profile("a", gib=None)
     await needs.read([profile])
-    assert needs.of(profile).total_bytes is None
+    assert needs(profile).total_bytes is None
