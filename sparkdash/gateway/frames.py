@@ -28,7 +28,7 @@ class Waiting:
     def __init__(self, dialect: Dialect, request_id: str, model: str, now: float, *, reasoning: bool = False) -> None:
         self._dialect = dialect
         self._id = request_id
-        self._model = model
+        self.model = model
         self._created = int(now)
         self._said = 0
         self._reasoning = reasoning
@@ -95,7 +95,7 @@ class Waiting:
             "id": f"msg_{self._id}",
             "type": "message",
             "role": "assistant",
-            "model": self._model,
+            "model": self.model,
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
@@ -113,7 +113,7 @@ class Waiting:
         return self._openai("cmpl", "text_completion") | {"choices": [choice]}
 
     def _openai(self, prefix: str, kind: str) -> dict[str, Any]:
-        return {"id": f"{prefix}-{self._id}", "object": kind, "created": self._created, "model": self._model}
+        return {"id": f"{prefix}-{self._id}", "object": kind, "created": self._created, "model": self.model}
 
     def _responses(self, first: bool) -> bytes:
         """Helpers of the SDKs fail when anything precedes response.created; Codex hears typed events only."""
@@ -127,7 +127,7 @@ class Waiting:
 
     def response(self, status: str) -> dict[str, Any]:
         """A response object without output, as /v1/responses streams carry it."""
-        return response(self.response_id, self._model, self._created, status)
+        return response(self.response_id, self.model, self._created, status)
 
 
 def response(response_id: str, model: str, created: int, status: str) -> dict[str, Any]:

@@ -1,19 +1,17 @@
 """Passthrough: the life of one request between a client and an engine.
 
-Owns: lease, waiting, relay, and what becomes of a request when a client leaves or an engine dies.
-Must not know how engines come up, nor what the bytes mean (peek, tap and frames do).
-Rule 1: on the hot path a chunk costs one note in the tap and one `send`: no task, JSON, log line or lock.
-Rule 2: a true status while that is possible; after `hold_headers_s` a waiting stream gets 200 and keep-alives, and
+Owns: lease and waiting, and what becomes of a request when a client leaves or an engine dies; what the client is
+answered is the reply's. Must not know how engines come up.
+Rule 1: a true status while that is possible; after `hold_headers_s` a waiting stream gets 200 and keep-alives, and
 whatever fails then is told inside the stream.
-Rule 3: while no byte of an engine's answer has gone out, an engine's death costs the request nothing but time, once.
+Rule 2: while no byte of an engine's answer has gone out, an engine's death costs the request nothing but time, once.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
-from http import HTTPStatus
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import NamedTuple
 
 import structlog
@@ -25,26 +23,22 @@ from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
 from sparkdash.gateway import care, frames
 from sparkdash.gateway.access import permitted
 from sparkdash.gateway.deps import Deps, Lease
-from sparkdash.gateway.exchange import STREAM_HEADERS, ClientGone, ClientStuck, Exchange
-from sparkdash.gateway.headers import to_client, to_engine
+from sparkdash.gateway.exchange import ClientGone, ClientStuck, Exchange
+from sparkdash.gateway.headers import to_engine
 from sparkdash.gateway.inflight import InFlight
 from sparkdash.gateway.names import meant, refuse_in_background
-from sparkdash.gateway.overflow import overflow
 from sparkdash.gateway.peek import PRIORITY, Peeked, is_batch, is_for_responses, peek
 from sparkdash.gateway.problems import of_status
+from sparkdash.gateway.reply import Reply
 from sparkdash.gateway.room import Place
 from sparkdash.gateway.route import Dialect, Route, understand
-from sparkdash.gateway.splices import MessageGoesOn, ResponseGoesOn, Splice, WithoutUsage
-from sparkdash.gateway.tap import Tap, error_code
-from sparkdash.upstream import Answer, engine_words
+from sparkdash.upstream import Answer
 
 LOG = structlog.get_logger("sparkdash.gateway")
 KEEP_ALIVE_S = 5.0
 """Between keep-alives: the most impatient client measured gives up after 60 s without a byte."""
 PROGRESS_HEADER = "x-sparkdash-progress"
 """`reasoning`: this chat wants to be told how far its engine is."""
-EVENT_STREAM = "text/event-stream"
-ERROR_LIMIT = 64 * 1024
 NAME_SHOWN = 64
 
 
@@ -147,13 +141,7 @@ class _Relay:
         exchange.request_id = self._row.request.id
         told = deps.settings.progress_as_reasoning or exchange.headers.get(PROGRESS_HEADER) == "reasoning"
         self._waiting = frames.Waiting(route.dialect, self._row.request.id, self._name, deps.clock(), reasoning=told)
-        self._tap = Tap(route.dialect)
-        self._splice: Splice | None = None
-        """What must differ in the answer's stream; None: nothing, as for nearly all."""
-        self._answering = False
-        """Has a byte of an engine's answer gone out?"""
-        self._framed = False
-        """Does the client read an event stream? Any other answer that breaks off is simply cut: it has no words."""
+        self._reply = Reply(deps, exchange, route, self._row, self._waiting, self._answered)
 
     async def run(self) -> None:
         """To its end, whatever that is. The row is ended in every case."""
@@ -163,9 +151,9 @@ class _Relay:
                 await self._to_the_end(group)
                 watcher.cancel()
         except* ClientStuck:
-            self._row.ended(RequestState.GONE, error="client_stuck", **self._figures())
+            self._reply.stuck()
         except* ClientGone:
-            self._left()
+            self._reply.left()
         finally:
             self._row.ended(RequestState.FAILED, error="gateway_stopped")
 
@@ -175,18 +163,20 @@ class _Relay:
                 await self._leased(group)
         except SparkdashError as error:
             LOG.info("a request failed", id=self._row.request.id, profile=self._row.request.profile, code=error.code)
-            await self._fail(error)
+            await self._reply.fail(error)
         except ClientStuck:
             raise
         except Exception:  # whatever it was, the client gets an answer and the log a trace
             LOG.exception("a request met a fault in sparkdash", id=self._row.request.id)
-            await self._fail(SparkdashError("sparkdash itself failed on this request.", hint="Its log says more."))
+            await self._reply.fail(
+                SparkdashError("sparkdash itself failed on this request.", hint="Its log says more.")
+            )
 
     async def _leased(self, group: asyncio.TaskGroup) -> None:
         try:
             await self._attempt(group)
         except UpstreamError:
-            if self._answering:
+            if self._reply.begun:
                 raise
             self._row.requeued()
             await self._attempt(group)
@@ -228,10 +218,7 @@ class _Relay:
 
     async def _keep_alive(self, over: asyncio.Event) -> None:
         while not over.is_set():
-            if not self._exchange.started:
-                self._framed = True
-                await self._exchange.start(200, STREAM_HEADERS)
-            await self._exchange.send(self._waiting.next(self._waits_for()))
+            await self._reply.wait(self._waits_for())
             with suppress(TimeoutError):
                 await asyncio.wait_for(over.wait(), KEEP_ALIVE_S)
 
@@ -239,17 +226,9 @@ class _Relay:
         return waiting_text(self._deps.bus.snapshot.swap, self._row.request.profile, self._deps.clock())
 
     async def _ask(self, lease: Lease) -> None:
-        exchange, route = self._exchange, self._route
         sent_at = self._deps.monotonic()
         async with self._opened(lease) as answer:
-            if exchange.started and (answer.status >= 400 or answer.content_type != EVENT_STREAM):
-                await self._refused_in_stream(answer)
-            elif answer.status == HTTPStatus.BAD_REQUEST and route.generates:
-                await self._refused(answer)
-            else:
-                self._splice = self._spliced(answer)
-                async with exchange.taken_within(self._deps.settings.slow_client_s):
-                    await self._pass_on(answer, sent_at)
+            await self._reply.take(answer, sent_at, adds_usage=self._adds_usage)
 
     def _opened(self, lease: Lease) -> AbstractAsyncContextManager[Answer]:
         """The request at its engine. Nothing here keeps the body, which is let go once an answer comes."""
@@ -261,111 +240,10 @@ class _Relay:
         headers = to_engine(exchange.scope["headers"], dict(lease.headers))
         return self._deps.upstream.open(exchange.method, url, headers, prepared.body)
 
-    def _answers(self) -> None:
-        """From here on the request cannot be sent again."""
-        self._answering = True
+    def _answered(self) -> None:
+        """From here on the request cannot be sent again, and need not be kept."""
         self._body = b""
         self._place.give_back()
-
-    async def _pass_on(self, answer: Answer, sent_at: float) -> None:
-        splice = self._splice
-        exchange, now = self._exchange, self._deps.monotonic
-        stream = self._framed = answer.content_type == EVENT_STREAM
-        tap = self._tap = Tap(self._route.dialect, stream=stream, on_first=lambda: self._row.streams(now() - sent_at))
-        async with aclosing(answer.chunks()) as chunks:
-            first = await anext(chunks, b"")
-            tap.feed(first, now())
-            self._answers()
-            if not exchange.started:
-                length_holds = splice is None
-                await exchange.start(answer.status, to_client(answer.headers, stream=stream, length=length_holds))
-            if len(first) == answer.length and splice is None:  # a whole answer in one piece needs no second look
-                await exchange.finish(first)
-                self._done(answer.status)
-                return
-            await exchange.send(first if splice is None else splice.feed(first))
-            async for chunk in chunks:
-                tap.feed(chunk, now())
-                if splice is None:
-                    await exchange.send(chunk)
-                elif ready := splice.feed(chunk):
-                    await exchange.send(ready)
-        await exchange.finish(b"" if splice is None else splice.end())
-        self._done(answer.status)
-
-    def _spliced(self, answer: Answer) -> Splice | None:
-        waiting, dialect = self._waiting, self._route.dialect
-        if answer.content_type != EVENT_STREAM:
-            return None
-        if self._adds_usage:
-            return WithoutUsage()
-        if waiting.said and dialect is Dialect.RESPONSES:
-            return ResponseGoesOn(waiting.response_id, waiting.said)
-        return MessageGoesOn() if waiting.thinks else None
-
-    async def _refused(self, answer: Answer) -> None:
-        """Passed on as it is, unless it says that the prompt is too long: for that clients have words of their own."""
-        body = await answer.read()
-        self._answers()
-        if error := overflow(body):
-            raise error
-        self._tap.feed(body, 0.0)
-        passed = to_client(answer.headers, stream=False, length=False)
-        await self._exchange.answer(answer.status, body, passed)
-        self._done(answer.status)
-
-    async def _refused_in_stream(self, answer: Answer) -> None:
-        """The engine refuses what has waited too long for a status: its own words go into the stream."""
-        body = await answer.read(ERROR_LIMIT)
-        if error := overflow(body):
-            raise error
-        family = AdmissionError if 400 <= answer.status < 500 else SparkdashError
-        raise family(engine_words(body), code=error_code(body) or "engine_refused", status=max(answer.status, 400))
-
-    async def _fail(self, error: SparkdashError) -> None:
-        # first, as a client that stands still may never take the words
-        self._row.ended(RequestState.FAILED, status=error.status, error=error.code, **self._figures())
-        if not self._exchange.started:
-            await self._exchange.refuse(error, self._route.dialect)
-        elif self._framed:
-            await self._exchange.finish(self._last_words(error))
-
-    def _last_words(self, error: SparkdashError) -> bytes:
-        """Ends a frame that was cut, then says what happened."""
-        tap, waiting, splice = self._tap, self._waiting, self._splice
-        last = frames.failure(
-            error,
-            self._route.dialect,
-            model=self._name,
-            now=self._deps.clock(),
-            response_id=(None if waiting.said else tap.response_id) or waiting.response_id,
-            sequence=splice.number if isinstance(splice, ResponseGoesOn) else max(tap.sequence, waiting.said - 1),
-        )
-        return last if tap.between_frames else b"\n\n" + last
-
-    def _left(self) -> None:
-        """The client hung up. Most do so at the stream's last event, before the engine has closed: those have all they came for."""
-        if self._tap.complete:
-            self._done(HTTPStatus.OK)
-        else:
-            self._row.ended(RequestState.GONE, error="client_gone", **self._figures())
-
-    def _done(self, status: int) -> None:
-        failed = status >= 400 or self._tap.failed
-        error = (error_code(self._tap.tail()) or "engine_error") if failed else None
-        state = RequestState.FAILED if failed else RequestState.DONE
-        self._row.ended(state, status=status, error=error, **self._figures())
-
-    def _figures(self) -> dict[str, object]:
-        usage = self._tap.usage()
-        return {
-            "prompt_tokens": usage.prompt,
-            "cached_tokens": usage.cached,
-            "completion_tokens": usage.completion,
-            "reasoning_tokens": usage.reasoning,
-            "decode_tok_s": self._tap.decode_tok_s(usage.completion),
-            "finish_reason": self._tap.finish_reason,
-        }
 
 
 @asynccontextmanager

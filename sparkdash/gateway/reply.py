@@ -1,0 +1,189 @@
+"""Reply: what one client is answered, from the first keep-alive to the last byte.
+
+Owns: an engine's answer on its way, what is read of it as it passes, and the words for why there is none. Must not know
+leases or engines, nor what the bytes mean (tap, frames and splices do).
+Rule: on the hot path a chunk costs one note in the tap and one `send`: no task, JSON, log line or lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import aclosing
+from http import HTTPStatus
+
+from sparkdash.domain.lease import RequestState
+from sparkdash.errors import AdmissionError, SparkdashError
+from sparkdash.gateway import frames
+from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.exchange import STREAM_HEADERS, Exchange
+from sparkdash.gateway.headers import to_client
+from sparkdash.gateway.inflight import InFlight
+from sparkdash.gateway.overflow import overflow
+from sparkdash.gateway.route import Dialect, Route
+from sparkdash.gateway.splices import MessageGoesOn, ResponseGoesOn, Splice, WithoutUsage
+from sparkdash.gateway.tap import Tap, error_code
+from sparkdash.upstream import Answer, engine_words
+
+EVENT_STREAM = "text/event-stream"
+ERROR_LIMIT = 64 * 1024
+
+
+class Reply:
+    """One request's. `on_begun` is called once no other engine can answer in its place any more."""
+
+    def __init__(
+        self,
+        deps: Deps,
+        exchange: Exchange,
+        route: Route,
+        row: InFlight,
+        waiting: frames.Waiting,
+        on_begun: Callable[[], None],
+    ) -> None:
+        self._deps = deps
+        self._exchange = exchange
+        self._route = route
+        self._row = row
+        self._waiting = waiting
+        self._on_begun = on_begun
+        self._tap = Tap(route.dialect)
+        self._splice: Splice | None = None
+        """What must differ in the answer's stream; None: nothing, as for nearly all."""
+        self._framed = False
+        """Does the client read an event stream? Any other answer that breaks off is simply cut: it has no words."""
+        self.begun = False
+        """Has a byte of an engine's answer gone out?"""
+
+    async def wait(self, waits_for: str) -> None:
+        """One keep-alive; the first opens the stream. `waits_for` is one line of words."""
+        if not self._exchange.started:
+            self._framed = True
+            await self._exchange.start(200, STREAM_HEADERS)
+        await self._exchange.send(self._waiting.next(waits_for))
+
+    async def take(self, answer: Answer, sent_at: float, *, adds_usage: bool) -> None:
+        """An engine's answer to what was sent at `sent_at`. `adds_usage`: its stream has counts that nobody asked for.
+
+        Raises:
+            AdmissionError: the engine refused, and the client is to hear it in other words.
+            UpstreamError: it broke off.
+            ClientStuck: the client takes nothing any more.
+        """
+        exchange = self._exchange
+        if exchange.started and (answer.status >= 400 or answer.content_type != EVENT_STREAM):
+            await self._refused_in_stream(answer)
+        elif answer.status == HTTPStatus.BAD_REQUEST and self._route.generates:
+            await self._refused(answer)
+        else:
+            self._splice = self._spliced(answer, adds_usage=adds_usage)
+            async with exchange.taken_within(self._deps.settings.slow_client_s):
+                await self._pass_on(answer, sent_at)
+
+    def _begins(self) -> None:
+        self.begun = True
+        self._on_begun()
+
+    async def _pass_on(self, answer: Answer, sent_at: float) -> None:
+        splice = self._splice
+        exchange, now = self._exchange, self._deps.monotonic
+        stream = self._framed = answer.content_type == EVENT_STREAM
+        tap = self._tap = Tap(self._route.dialect, stream=stream, on_first=lambda: self._row.streams(now() - sent_at))
+        async with aclosing(answer.chunks()) as chunks:
+            first = await anext(chunks, b"")
+            tap.feed(first, now())
+            self._begins()
+            if not exchange.started:
+                length_holds = splice is None
+                await exchange.start(answer.status, to_client(answer.headers, stream=stream, length=length_holds))
+            if len(first) == answer.length and splice is None:  # a whole answer in one piece needs no second look
+                await exchange.finish(first)
+                self._done(answer.status)
+                return
+            await exchange.send(first if splice is None else splice.feed(first))
+            async for chunk in chunks:
+                tap.feed(chunk, now())
+                if splice is None:
+                    await exchange.send(chunk)
+                elif ready := splice.feed(chunk):
+                    await exchange.send(ready)
+        await exchange.finish(b"" if splice is None else splice.end())
+        self._done(answer.status)
+
+    def _spliced(self, answer: Answer, *, adds_usage: bool) -> Splice | None:
+        waiting, dialect = self._waiting, self._route.dialect
+        if answer.content_type != EVENT_STREAM:
+            return None
+        if adds_usage:
+            return WithoutUsage()
+        if waiting.said and dialect is Dialect.RESPONSES:
+            return ResponseGoesOn(waiting.response_id, waiting.said)
+        return MessageGoesOn() if waiting.thinks else None
+
+    async def _refused(self, answer: Answer) -> None:
+        """Passed on as it is, unless it says that the prompt is too long: for that clients have words of their own."""
+        body = await answer.read()
+        self._begins()
+        if error := overflow(body):
+            raise error
+        self._tap.feed(body, 0.0)
+        passed = to_client(answer.headers, stream=False, length=False)
+        await self._exchange.answer(answer.status, body, passed)
+        self._done(answer.status)
+
+    async def _refused_in_stream(self, answer: Answer) -> None:
+        """The engine refuses what has waited too long for a status: its own words go into the stream."""
+        body = await answer.read(ERROR_LIMIT)
+        if error := overflow(body):
+            raise error
+        family = AdmissionError if 400 <= answer.status < 500 else SparkdashError
+        raise family(engine_words(body), code=error_code(body) or "engine_refused", status=max(answer.status, 400))
+
+    async def fail(self, error: SparkdashError) -> None:
+        """Why there is no answer, or no more of it: with its true status, or in the stream's own words."""
+        # first, as a client that stands still may never take the words
+        self._row.ended(RequestState.FAILED, status=error.status, error=error.code, **self._figures())
+        if not self._exchange.started:
+            await self._exchange.refuse(error, self._route.dialect)
+        elif self._framed:
+            await self._exchange.finish(self._last_words(error))
+
+    def _last_words(self, error: SparkdashError) -> bytes:
+        """Ends a frame that was cut, then says what happened."""
+        tap, waiting, splice = self._tap, self._waiting, self._splice
+        last = frames.failure(
+            error,
+            self._route.dialect,
+            model=self._waiting.model,
+            now=self._deps.clock(),
+            response_id=(None if waiting.said else tap.response_id) or waiting.response_id,
+            sequence=max(splice.number if isinstance(splice, ResponseGoesOn) else tap.sequence, waiting.said - 1),
+        )
+        return last if tap.between_frames else b"\n\n" + last
+
+    def left(self) -> None:
+        """The client hung up. Most do so at the stream's last event, before the engine has closed: those have all they came for."""
+        if self._tap.complete:
+            self._done(HTTPStatus.OK)
+        else:
+            self._row.ended(RequestState.GONE, error="client_gone", **self._figures())
+
+    def stuck(self) -> None:
+        """The client took nothing any more, and was cut."""
+        self._row.ended(RequestState.GONE, error="client_stuck", **self._figures())
+
+    def _done(self, status: int) -> None:
+        failed = status >= 400 or self._tap.failed
+        error = (error_code(self._tap.tail()) or "engine_error") if failed else None
+        state = RequestState.FAILED if failed else RequestState.DONE
+        self._row.ended(state, status=status, error=error, **self._figures())
+
+    def _figures(self) -> dict[str, object]:
+        usage = self._tap.usage()
+        return {
+            "prompt_tokens": usage.prompt,
+            "cached_tokens": usage.cached,
+            "completion_tokens": usage.completion,
+            "reasoning_tokens": usage.reasoning,
+            "decode_tok_s": self._tap.decode_tok_s(usage.completion),
+            "finish_reason": self._tap.finish_reason,
+        }
