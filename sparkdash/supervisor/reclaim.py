@@ -29,6 +29,8 @@ PATIENCE_S = 10.0
 """How long memory that is missing is waited for when the next engine fits without it."""
 STOP_S = 5.0
 """How long it is waited for when no engine comes."""
+AGAIN_S = 60.0
+"""When a start that was refused for missing memory may be tried again."""
 
 
 async def wait(tools: Tools, target: Profile) -> int:
@@ -115,6 +117,7 @@ def _not_returned(tools: Tools, target: Profile, missing: int, available: int) -
         f"risked with {gib(available)} available.",
         code="memory_not_returned",
         status=503,
+        retry_after=AGAIN_S,
         hint="It may still come: try again in a minute. `nvidia-smi` names processes that hold memory; what nobody holds "
         "comes back with a restart of the box.",
     )

@@ -211,13 +211,15 @@ def podman_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @asynccontextmanager
-async def opened(folder: Path, owner: str, *profiles: Profile, reader: HostReader | None = None) -> AsyncIterator[Box]:
+async def opened(
+    folder: Path, owner: str, *profiles: Profile, reader: HostReader | None = None, no_progress_s: float = 20
+) -> AsyncIterator[Box]:
     """A supervisor that has adopted, behind a gateway on a real port, and somebody who asks for its health."""
     info = DaemonInfo(version="0", host="h", pid=1, started_at=0, runtime="podman", url="http://x/v1")
     bus = Bus(Snapshot(seq=0, at=0, daemon=info), time.time)
     first = 20_000 + os.getpid() % 120 * 100  # as all tests do: a range for each worker
     settings = Settings(
-        shipped_profiles=False, drain_s=5, stop_grace_s=1, reclaim_s=5, no_progress_s=8, hold_headers_s=60,
+        shipped_profiles=False, drain_s=5, stop_grace_s=1, reclaim_s=5, no_progress_s=no_progress_s, hold_headers_s=60,
         engine_ports=(first, first + 99), cache_dir=folder / "cache", hf_home=folder / "hf",
     )  # fmt: skip
     catalog = Catalog(profiles={p.name: p for p in profiles}, problems=())
@@ -271,7 +273,7 @@ def make_profile() -> Callable[..., Profile]:
 def open_real_box(tmp_path: Path) -> Open:
     """As `open_box`, on the real podman and the real memory."""
     (tmp_path / "calls").touch()
-    return partial(opened, tmp_path, uuid4().hex[:12], reader=BoxReader())
+    return partial(opened, tmp_path, uuid4().hex[:12], reader=BoxReader(), no_progress_s=60)
 
 
 @pytest.fixture
