@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import fmean
 
-from sparkdash.bench import prompts, voids
+from sparkdash.bench import maths, prompts, voids
 from sparkdash.bench.prompts import Place, Prompt
 from sparkdash.bench.results import Cell, CellKey, Kind, Sample
 from sparkdash.bench.subject import Counter, Subject
@@ -28,8 +28,8 @@ TRIES = 3
 WARM_UP_TOKENS = 32
 WARM_UP = -1
 """The repetition's number of what is sent before the clock runs."""
-
-Build = Callable[[CellKey, Place], Awaitable[Prompt]]
+WARM_UP_QUESTION = 1_000_000
+"""Its number in a math cell: one that is never asked."""
 
 
 @dataclass(slots=True)
@@ -45,16 +45,17 @@ class Ground:
     """Of this launch: what an engine cached for another is not used."""
     look: Callable[[], Awaitable[Look]]
     lag_limit_ms: float
-    questions: Build | None = None
-    """Of kinds that have their own prompts (math)."""
+    head: str = ""
+    """Of an engine that was not started anew: what its prompts begin with differs from pass to pass."""
     fastest_mhz: float | None = None
     """The fastest clock seen under load so far in this run."""
 
     async def prompt(self, key: CellKey, place: Place) -> Prompt:
         """What is sent."""
-        if self.questions is not None and key.kind is Kind.MATH:
-            return await self.questions(key, place)
-        return await prompts.build(self.seed, key, place, self.counter)
+        if key.kind is Kind.MATH:
+            asked = maths.question(self.seed, WARM_UP_QUESTION if place.rep == WARM_UP else place.rep)
+            return Prompt(asked.id, asked.prompt)
+        return await prompts.build(self.seed, key, place, self.counter, self.head)
 
     async def send(self, key: CellKey, prompt: Prompt, tokens: int | None = None) -> Answer:
         """One request of that cell."""
@@ -72,7 +73,11 @@ async def measure(
     """
     started_at = datetime.now(UTC)
     sent = {rep: await _built(ground, key, rep) for rep in reps}
-    await _warm_up(ground, key)
+    if refusal := await _warm_up(ground, key):
+        return Cell(
+            key=key, arm=ground.arm, launch=ground.launch, started_at=started_at, ended_at=datetime.now(UTC),
+            void=f"error: {refusal}",
+        )  # fmt: skip
     looks = [await ground.look()]
     before = await ground.subject.counters()
     with _undisturbed():
@@ -95,11 +100,13 @@ async def _built(ground: Ground, key: CellKey, rep: int, attempt: int = 0) -> li
     return [await ground.prompt(key, Place(rep, stream, attempt)) for stream in range(key.concurrency)]
 
 
-async def _warm_up(ground: Ground, key: CellKey) -> None:
+async def _warm_up(ground: Ground, key: CellKey) -> str | None:
     """As many requests at once as the cell will send, so that what is compiled for this shape is compiled; in a prefix
-    cell this also is the first use of the shared text."""
+    cell this also is the first use of the shared text. Why the engine takes none of them; None: it does."""
     batch = await _built(ground, key, WARM_UP)
-    await asyncio.gather(*(ground.send(key, prompt, min(key.output, WARM_UP_TOKENS)) for prompt in batch))
+    answers = await asyncio.gather(*(ground.send(key, one, min(key.output, WARM_UP_TOKENS)) for one in batch))
+    errors = [answer.error for answer in answers if answer.error]
+    return errors[0] if len(errors) == len(answers) else None
 
 
 async def _repetition(ground: Ground, key: CellKey, rep: int, batch: Sequence[Prompt]) -> list[Sample]:

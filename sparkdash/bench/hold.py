@@ -6,7 +6,7 @@ Owns: taking the daemon's exclusive lease, its heartbeat, taking it anew when it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager, suppress
 
 from sparkdash.client.client import AsyncClient
@@ -15,6 +15,8 @@ from sparkdash.errors import SparkdashError
 
 BEATS = 3
 """Renewals in the time after which it would lapse."""
+LAPSE_S = 20.0
+"""The daemon lets go of a holder that is silent for 15 s."""
 
 
 @asynccontextmanager
@@ -24,7 +26,7 @@ async def holding(
     """Hold it inside the block; `headers` carry the token meanwhile, also after it had to be taken anew.
 
     Raises:
-        AdmissionError: code `held`: another has it.
+        AdmissionError: code `held`: another has it, and keeps it.
     """
 
     async def beat() -> float:
@@ -43,7 +45,7 @@ async def holding(
                         await client.let_go()
                 pause_s = 1.0
 
-    heart = asyncio.create_task(keep(await beat()), name="bench lease")
+    heart = asyncio.create_task(keep(await _granted(beat)), name="bench lease")
     try:
         yield
     finally:
@@ -52,3 +54,15 @@ async def holding(
         await asyncio.gather(heart, return_exceptions=True)
         with suppress(SparkdashError):
             await client.let_go()
+
+
+async def _granted(beat: Callable[[], Awaitable[float]]) -> float:
+    """The first beat; what a killed holder has left behind lapses while we wait."""
+    until = asyncio.get_running_loop().time() + LAPSE_S
+    while True:
+        try:
+            return await beat()
+        except SparkdashError as error:
+            if error.code != "held" or asyncio.get_running_loop().time() > until:
+                raise
+        await asyncio.sleep(1.0)

@@ -59,17 +59,18 @@ def identity(seed: int, key: CellKey, place: Place) -> str:
     return _hash(f"prompt|{_source(seed, key, place)}")[:12]
 
 
-async def build(seed: int, key: CellKey, place: Place, count: Count) -> Prompt:
+async def build(seed: int, key: CellKey, place: Place, count: Count, head: str = "") -> Prompt:
     """The prompt of one request, its whole length `key.context` tokens; 0 leaves the question alone.
 
-    In a prefix cell all repetitions share what comes before the question.
+    In a prefix cell all repetitions share what comes before the question. `head` makes another nonce of it, for an engine
+    that may know the same prompts from an earlier run.
     """
     kind = text_class(key, place.rep)
     source = _source(seed, key, place)
     ask = prose.question(kind, source)
     shared = key.kind is Kind.PREFIX
     body_seed = f"{seed}|{key.context}|shared" if shared else source
-    nonce = _hash(f"nonce|{key.output}|{body_seed}|{0 if shared else place.attempt}")[:12]
+    nonce = _hash(f"nonce|{key.output}|{body_seed}|{0 if shared else place.attempt}|{head}")[:12]
     prompt = Prompt(identity(seed, key, place), f"[{nonce}] {ask}")
     if not key.context:
         return prompt

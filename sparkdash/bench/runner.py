@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sparkdash.bench import folder, plan
-from sparkdash.bench.cell import Build, Ground, measure
+from sparkdash.bench.cell import Ground, measure
 from sparkdash.bench.order import cell_order
 from sparkdash.bench.results import Arm, CellKey, Gap, Launch, Results, Run, Sample
 from sparkdash.bench.stand import Raised, Stand
@@ -61,14 +61,12 @@ class Runner:
         show: Callable[[Step], None],
         *,
         lag_limit_ms: float = 5.0,
-        questions: Build | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._place = place
         self._stand = stand
         self._show = show
         self._lag_limit_ms = lag_limit_ms
-        self._questions = questions
         self._clock = clock
         self._fastest_mhz: float | None = None
         self._cool_c: float | None = None
@@ -124,16 +122,17 @@ class Runner:
     async def _measure(self, journal: folder.Journal, run: Run, raised: Raised, mine: Sequence[Gap]) -> None:
         counter = await raised.subject.counter()
         index = mine[0].launch
+        salt = f"{run.id}-{index}-{time.time_ns()}"
         ground = Ground(
             subject=raised.subject,
             counter=counter,
             seed=run.seed,
             arm=mine[0].arm,
             launch=index,
-            salt=f"{run.id}/{index}/{time.time_ns()}",
+            salt=salt,
+            head="" if raised.anew else salt,
             look=raised.look,
             lag_limit_ms=self._lag_limit_ms,
-            questions=self._questions,
             fastest_mhz=self._fastest_mhz,
         )
         missing = {gap.cell: gap.reps for gap in mine}

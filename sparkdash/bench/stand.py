@@ -42,6 +42,8 @@ class Raised:
     subject: Subject
     provenance: Provenance
     look: Callable[[], Awaitable[Look]]
+    anew: bool = True
+    """Was it started for this launch, so that it has seen no prompt before?"""
 
 
 class Stand(Protocol):
@@ -111,7 +113,7 @@ class Foreign:
         provenance = Provenance(
             profile=arm.profile, engine=kind.value, model=model, engine_version=await subject.version(), temperature=0.0
         )
-        return Raised(subject, provenance, _blind)
+        return Raised(subject, provenance, _blind, anew=False)
 
 
 async def _blind() -> Look:

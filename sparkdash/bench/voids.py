@@ -50,7 +50,7 @@ def of_request(answer: Answer, key: CellKey, *, exact: bool, lag_limit_ms: float
         return f"{answer.n} of {key.output} tokens ({answer.finish_reason or 'no finish reason'})"
     if forced and answer.finish_reason != "length":
         return f"finish reason {answer.finish_reason}"
-    cold = not key.warm and key.kind is not Kind.PREFIX
+    cold = not key.warm and key.kind is Kind.SPEED
     if cold and (answer.cached_tokens or 0) > CACHED_TOKENS:
         return f"{answer.cached_tokens} prompt tokens came from the prefix cache"
     known = exact and key.context and answer.prompt_tokens is not None

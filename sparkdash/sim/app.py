@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import struct
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
@@ -34,6 +35,9 @@ KV_SHARE = 0.25
 SEATS = 16
 """Requests that run at once unless the profile's max-num-seqs says otherwise; what Spark owners set at most."""
 EMBEDDING_SIZE = 256
+SALT = "Parameter 'cache_salt' must be at most 128 characters and must not contain '@', '/', '\\\\', or NUL."
+"""vLLM 0.32's words."""
+_UNSALTED = re.compile(r"[@/\\\0]|^.{129}", re.DOTALL)
 Route = Callable[[Request], Awaitable[Response]]
 
 
@@ -118,6 +122,9 @@ class App:
 
     def _begin(self, body: dict[str, Any], ask: prompt.Ask) -> Answer:
         """Check the limits and hand the prompt to the engine."""
+        salt = body.get("cache_salt")
+        if salt is not None and (not isinstance(salt, str) or not salt or _UNSALTED.search(salt)):
+            raise RefusedError(SALT, param="cache_salt")
         tokens = tokenize(ask.text)
         if ask.limit is not None and ask.limit > self.context:
             raise too_many(ask.limit, self.context)

@@ -222,3 +222,15 @@ def test_settling() -> None:
     assert not settled([60.0], None)
     assert settled([60.0, 59.8, 59.5, 59.4], 40.0)
     assert not settled([70.0, 66.0, 63.0, 61.0], 40.0)
+
+
+async def test_answers_are_kept_where_they_are_judged(tmp_path: Path, sims: Sims) -> None:
+    """Math asks each of its questions once and lets the answer end by itself; identical outputs are compared later."""
+    cells = (Group(output=(60,), kind=Kind.MATH, reps=5), Group(output=(20,), kind=Kind.IDENTICAL, reps=2))
+    results = await runner(
+        begun(tmp_path, Mode.SCREEN, Suite(suite="s", version="1", about="", cells=cells)), sims
+    ).run()
+    assert results.gaps() == ()
+    asked = [one for one in results.samples if one.arm == "A" and one.cell.kind is Kind.MATH]
+    assert [one.prompt_id for one in asked] == [f"math {number}" for number in range(5)]
+    assert all(one.text for one in results.samples)

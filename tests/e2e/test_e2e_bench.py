@@ -1,0 +1,135 @@
+"""`ab` and `bench` as their user runs them: swaps by itself, others told, killed in the middle, gone on with."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.timeout(240)
+
+ENGINE = """\
+profile: {name}
+engine: sim
+context: 4096
+sim:
+  load_s: 0.2
+  memory_gib: 0.1
+  time_scale: 10
+  acceptance: {acceptance}
+  speeds: [{{context: 0, decode_tok_s: {rate}, prefill_tok_s: 4000}}]
+"""
+SUITE = """\
+suite: tiny
+version: 1
+about: for tests
+lag_limit_ms: 10000
+cells:
+  - {context: [0, 256], output: 24, reps: 2}
+"""
+CHAT = {"model": "plain", "messages": [{"role": "user", "content": "hi"}]}
+
+
+@pytest.fixture(scope="module")
+def box(new_daemon: Callable[..., Any]) -> Iterator[Any]:
+    """A daemon with two simulated profiles and a suite of the owner's."""
+    daemon = new_daemon(runtime="process")
+    daemon.write("plain", ENGINE.format(name="plain", acceptance="[]", rate=40))
+    daemon.write("fast", ENGINE.format(name="fast", acceptance="[1.0]", rate=60))
+    (daemon.root / "config" / "suites").mkdir()
+    (daemon.root / "config" / "suites" / "tiny.yaml").write_text(SUITE)
+    return daemon.start()
+
+
+def records(box: Any, run: str) -> list[dict[str, Any]]:
+    """What a run has written so far."""
+    text = (box.root / "state" / "bench" / run / "records.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def newest(box: Any) -> str:
+    """The id of the newest run."""
+    return max(place.name for place in Path(box.root / "state" / "bench").iterdir())
+
+
+def cells(found: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    """Launch and context of each finished cell."""
+    return [(one["launch"], one["key"]["context"]) for one in found if one["record"] == "cell"]
+
+
+def test_killed_in_the_middle_it_goes_on_and_measures_nothing_twice(box: Any) -> None:
+    """SIGKILL in the second launch. Until then others are told who has the box, and the swaps are the bench's."""
+    argv = [sys.executable, "-m", "sparkdash", "ab", "plain", "fast", "--suite", "tiny", "--yes"]
+    bench = subprocess.Popen(argv, env=box.env, stderr=subprocess.PIPE, text=True)
+    assert bench.stderr is not None
+    with bench.stderr as lines:
+        began = (line for line in lines if "launch 2/4 B: ctx" in line)
+        assert next(began) != next(began)
+        status, told = box.call("POST", "/v1/chat/completions", CHAT)
+        bench.kill()
+    bench.wait()
+    assert (status, told["error"]["code"]) == (503, "held")
+    assert "sparkdash bench (tiny)" in told["error"]["message"]
+    before = records(box, newest(box))
+    assert 3 <= len(cells(before)) < 8
+
+    done = box.sparkdash("ab", "plain", "fast", "--suite", "tiny", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "Going on with" in done.stderr
+    after = records(box, newest(box))
+    assert after[: len(before)] == before
+    assert len(cells(after)) == len(set(cells(after))) == 8
+    assert [one["arm"] for one in after if one["record"] == "launch"] == ["plain", "fast", "fast", "fast", "plain"]
+    assert {one["void"] for one in after if one["record"] != "launch"} == {None}
+    assert {swap["cause"] for swap in box.state()["swaps"] if swap["target"]} >= {"bench"}
+    listed = json.loads(box.sparkdash("bench", "list", "--json").stdout)
+    assert [(one["run"]["id"], one["missing"]) for one in listed] == [(newest(box), [])]
+    assert "SIMULATED" in done.stdout.upper()
+
+
+def test_a_launch_is_a_process_of_its_own(box: Any) -> None:
+    """Also the middle pair, which is the same profile twice: the command line and the start are kept of each."""
+    launches = [one for one in records(box, newest(box)) if one["record"] == "launch"]
+    assert len({one["provenance"]["startup_s"] for one in launches}) == len(launches)
+    for one in launches:
+        assert one["provenance"]["argv"][1:3] == ["-m", "sparkdash.sim"]
+        assert one["provenance"]["fingerprint"]
+        assert one["provenance"]["engine_version"].endswith("+sim")
+
+
+def test_directly_and_at_a_url_it_measures_the_same_engine(box: Any) -> None:
+    """Past the gateway, and as a server that nobody told sparkdash of: no daemon is asked then."""
+    direct = box.sparkdash("bench", "plain", "--suite", "tiny", "--direct", "--yes", "--json")
+    assert direct.returncode == 0, direct.stderr
+    told = json.loads(direct.stdout)
+    assert (told["run"]["target"], told["missing"]) == ("direct", [])
+    url = box.state()["engines"]["plain"]["url"]
+    foreign = box.sparkdash("bench", "--url", f"{url}/v1", "--suite", "tiny", "--yes", "--json")
+    assert foreign.returncode == 0, foreign.stderr
+    told = json.loads(foreign.stdout)
+    assert (told["run"]["target"], told["missing"], told["void"]) == ("url", [], 0)
+    assert [figure["n"] for row in told["rows"]["decode"] for figure in row["figures"]] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        (("ab", "plain"), 2, "at least two"),
+        (("ab", "plain", "http://127.0.0.1:1"), 2, "profiles or URLs"),
+        (("ab", "plain", "nobody", "--yes"), 3, "nobody"),
+        (("bench", "plain", "--suite", "smok"), 3, "Did you mean smoke?"),
+        (("bench", "--url", "http://127.0.0.1:1", "--yes"), 6, "does not answer"),
+        (("bench", "resume", "2001"), 3, "There is no run 2001"),
+    ],
+)
+def test_a_mistake_is_told_without_a_traceback(box: Any, argv: tuple[str, ...], code: int, words: str) -> None:
+    """What failed, what was found, what to do."""
+    done = box.sparkdash(*argv)
+    assert done.returncode == code, done.stderr
+    assert words in " ".join(done.stderr.replace("│", " ").split())
+    assert "Traceback" not in done.stderr
