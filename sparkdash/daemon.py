@@ -221,6 +221,7 @@ def _build(
         used_today=lambda key: store.tokens_on(day_of(time.time()), key),
         audit=_written_down,
         examine=None if parts.simulated else lambda names: _examine(holder[0], names),
+        runs=_runs,
     )
     house = House(parts, bus, supervisor, listen.Server(gateway.build(deps), door.tls), door.url, watch)
     holder.append(house)
@@ -326,6 +327,12 @@ async def _watched(house: House) -> None:
     while True:
         await asyncio.sleep(LOOK_S[0] if house.bus.listeners else LOOK_S[1])
         await _refresh(house)
+
+
+async def _runs(run: str | None) -> bytes:
+    from sparkdash.bench.asked import asked  # rarely asked for
+
+    return await asked(run)
 
 
 async def _examine(house: House, names: Sequence[str]) -> Diagnosis:

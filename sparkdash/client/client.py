@@ -32,7 +32,7 @@ T = TypeVar("T")
 ANSWER = httpx.Timeout(30.0, connect=3.0)
 """The slowest plain call asks podman something; the daemon gives podman less than this."""
 EXAMINATION = httpx.Timeout(60.0, connect=3.0)
-"""The doctor gives every command and read a limit of its own, the longest 15 s."""
+"""The doctor gives every command and read a limit of its own, the longest 15 s; a large report takes seconds."""
 HEALTH = httpx.Timeout(5.0, connect=3.0)
 """A daemon's loop answers at once; another program that holds its port may never."""
 STREAM = httpx.Timeout(30.0, connect=3.0, read=None)
@@ -109,6 +109,14 @@ class AsyncClient:
     async def doctor(self) -> Diagnosis:
         """Have the doctor examine the daemon's box; takes seconds."""
         return await self._ask(routes.doctor(), EXAMINATION)
+
+    async def runs(self) -> bytes:
+        """What was measured, as JSON; the bench knows its shape."""
+        return await self._ask(routes.runs(), EXAMINATION)
+
+    async def report(self, run: str) -> bytes:
+        """The report of one run, as JSON; takes seconds where the run is large."""
+        return await self._ask(routes.report(run), EXAMINATION)
 
     async def use(self, name: str, cause: Cause = "user") -> Plan:
         """Bring a profile up. Returns at once; the feed tells how it goes."""

@@ -95,6 +95,16 @@ def doctor() -> Ask[Diagnosis]:
     return Ask("/api/doctor", Diagnosis.model_validate_json)
 
 
+def runs() -> Ask[bytes]:
+    """What was measured, as JSON; the bench knows its shape."""
+    return Ask("/api/bench", bytes)
+
+
+def report(run: str) -> Ask[bytes]:
+    """The report of one run, as JSON."""
+    return Ask(f"/api/bench/{quote(run, safe='')}", bytes)
+
+
 def use(name: str, cause: Cause = "user") -> Ask[Plan]:
     """Bring a profile up; the answer comes before the swap."""
     named = {"profile": name}

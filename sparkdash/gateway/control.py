@@ -168,6 +168,10 @@ TEXT: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Lines, as they come"}
 }
 
+DOCUMENT: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/json": {"schema": {}}}, "description": "As `sparkdash bench show --json` writes it"}
+}
+
 
 def router(deps: Deps) -> APIRouter:
     """All of `/api`."""
@@ -224,6 +228,16 @@ def _reading(api: APIRouter, deps: Deps) -> None:
             )
         return await deps.examine(check or ())
 
+    @api.get(
+        "/bench", summary="What was measured: every run, the newest first", response_class=Response, responses=DOCUMENT
+    )
+    async def bench() -> Response:
+        return await _measured(deps, None)
+
+    @api.get("/bench/{run}", summary="The report of one run", response_class=Response, responses=DOCUMENT)
+    async def bench_run(run: str) -> Response:
+        return await _measured(deps, run)
+
     @api.get("/logs/{name:path}", summary="An engine's log", response_class=PlainTextResponse, responses=TEXT)
     async def logs(
         name: str,
@@ -232,6 +246,12 @@ def _reading(api: APIRouter, deps: Deps) -> None:
     ) -> StreamingResponse:
         lines = deps.supervisor.logs(name, tail=tail, follow=follow)
         return StreamingResponse(_encoded(lines), media_type="text/plain; charset=utf-8")
+
+
+async def _measured(deps: Deps, run: str | None) -> Response:
+    if deps.runs is None:
+        raise AdmissionError("Nothing is measured here.", code="no_bench", status=404)
+    return Response(await deps.runs(run), media_type="application/json")
 
 
 def _switching(api: APIRouter, deps: Deps) -> None:

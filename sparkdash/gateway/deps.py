@@ -158,6 +158,8 @@ class Deps:
     """Tokens that the key of that name has used in this day of UTC."""
     audit: Callable[[Mapping[str, object]], object] | None = None
     """Write down who changed what; may block, and is called in a thread."""
+    runs: Callable[[str | None], Awaitable[bytes]] | None = None
+    """What was measured, as JSON: all runs, or the report of the one named; None where nobody measures."""
     exclusive: Exclusive = field(default_factory=Exclusive)
     """Who has the gateway to itself."""
     running: Running = field(default_factory=Running)

@@ -28,9 +28,10 @@ from sparkdash.tui.messages import LinesArrived, PageAsked, RowChosen
 from sparkdash.tui.mirror import Mirror, View
 from sparkdash.tui.orders import Orders
 from sparkdash.tui.screens import help as keys_help
+from sparkdash.tui.screens.compare import ComparePage
 from sparkdash.tui.screens.dashboard import DashboardPage
 from sparkdash.tui.screens.dialog import Dialog
-from sparkdash.tui.screens.lists import ComparePage, HistoryPage, LogsPage, RequestsPage
+from sparkdash.tui.screens.lists import HistoryPage, LogsPage, RequestsPage
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.screens.profiles import ProfilesPage
 from sparkdash.tui.widgets.header import PAGES

@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from pydantic import TypeAdapter, ValidationError
+
+from sparkdash.bench.report.report import Report
+from sparkdash.bench.results import Run
 from sparkdash.client.client import AsyncClient
 from sparkdash.client.feed import feed
 from sparkdash.domain.container import PullProgress
@@ -18,6 +22,7 @@ from sparkdash.domain.event import Event
 from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
+from sparkdash.errors import DaemonError
 
 LOG_TAIL = 1000
 """Lines of an engine's log that are asked for before following it."""
@@ -29,6 +34,10 @@ class Disconnected:
 
 
 Item = Snapshot | Event | Disconnected
+
+T = TypeVar("T")
+_RUNS = TypeAdapter(tuple[Run, ...])
+_REPORT = TypeAdapter(Report)
 
 
 class Link(Protocol):
@@ -79,6 +88,14 @@ class Link(Protocol):
 
     async def doctor(self) -> Diagnosis:
         """What the doctor finds on the daemon's box; takes seconds."""
+        ...
+
+    async def runs(self) -> tuple[Run, ...]:
+        """What was measured, the newest first."""
+        ...
+
+    async def report(self, run: str) -> Report:
+        """What one run says; takes seconds."""
         ...
 
     def pull(self, profile: str) -> AsyncIterator[PullProgress]:
@@ -145,8 +162,27 @@ class DaemonLink:
         """See Link."""
         return await self._client.doctor()
 
+    async def runs(self) -> tuple[Run, ...]:
+        """See Link."""
+        return _understood(_RUNS, await self._client.runs())
+
+    async def report(self, run: str) -> Report:
+        """See Link."""
+        return _understood(_REPORT, await self._client.report(run))
+
     async def pull(self, profile: str) -> AsyncIterator[PullProgress]:
         """See Link."""
         async with aclosing(self._client.pull(profile)) as steps:
             async for step in steps:
                 yield step
+
+
+def _understood(shape: TypeAdapter[T], body: bytes) -> T:
+    try:
+        return shape.validate_json(body)
+    except ValidationError as error:
+        raise DaemonError(
+            "The daemon's account of the runs is not understood.",
+            code="not_understood",
+            hint="It and this dashboard are of different versions: `sparkdash version`.",
+        ) from error

@@ -36,6 +36,8 @@ async def test_every_route_of_the_map_is_described(house: Any) -> None:
         "GET /api/plan/{name}",
         "GET /api/logs/{name}",
         "GET /api/doctor",
+        "GET /api/bench",
+        "GET /api/bench/{run}",
         "POST /api/use",
         "POST /api/stop",
         "POST /api/cancel",

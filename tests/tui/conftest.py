@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from sparkdash.bench.report.report import Report
+from sparkdash.bench.results import Run
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import Engine, EngineState, Failure, LoadProgress
 from sparkdash.domain.event import Event, Fact, SampleTaken
@@ -174,6 +176,8 @@ class ScriptedLink:
         self.plans: dict[str, Plan] = {}
         self.log: dict[str, list[str]] = {}
         self.diagnosis = Diagnosis(findings=())
+        self.reports: dict[str, Report] = {}
+        """By run, the newest first."""
         self.refuses: SparkdashError | None = None
         """Raised by the next order."""
         self.seq = 100
@@ -246,6 +250,13 @@ class ScriptedLink:
     async def doctor(self) -> Diagnosis:
         await self._do("doctor")
         return self.diagnosis
+
+    async def runs(self) -> tuple[Run, ...]:
+        return tuple(report.run for report in self.reports.values())
+
+    async def report(self, run: str) -> Report:
+        await self._do("report", run)
+        return self.reports[run]
 
     async def pull(self, profile: str) -> AsyncIterator[PullProgress]:
         await self._do("pull", profile)

@@ -63,10 +63,7 @@ class Source:
     @property
     def grid_keys(self) -> tuple[CellKey, ...]:
         """The cells of the matrix: one request at a time, cold, the whole panel; batches have a table of their own."""
-        keys = [one for one in self.report.planned() if not one.warm and not one.text]
-        crowds = {(one.context, one.output) for one in keys if one.concurrency > 1}
-        alone = [one for one in keys if one.concurrency == 1]
-        return tuple(one for one in alone if (one.context, one.output) not in crowds) or tuple(alone)
+        return names.alone(self.report.planned())
 
     @property
     def asks_math(self) -> bool:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sparkdash.bench.results import CellKey
 
 LENGTHS = ("short", "medium", "long")
 """What the published matrix calls its three lengths of output."""
+
+
+def alone(keys: Iterable[CellKey]) -> tuple[CellKey, ...]:
+    """The cells of the context matrix: one request at a time, cold, all classes of prompt; batches have their own table."""
+    plain = [one for one in keys if not one.warm and not one.text]
+    crowds = {(one.context, one.output) for one in plain if one.concurrency > 1}
+    single = [one for one in plain if one.concurrency == 1]
+    return tuple(one for one in single if (one.context, one.output) not in crowds) or tuple(single)
 
 
 def context(tokens: int) -> str:
@@ -21,6 +29,13 @@ def lengths(outputs: Sequence[int]) -> dict[int, str]:
     if len(found) == len(LENGTHS):
         return dict(zip(found, LENGTHS, strict=True))
     return {one: f"{one} tokens" for one in found}
+
+
+def short(key: CellKey, words: dict[int, str]) -> str:
+    """`ctx=2K long`, `ctx=512 256 x4`: for narrow columns."""
+    said = [f"ctx={context(key.context)}", words.get(key.output, str(key.output)).removesuffix(" tokens")]
+    said += [f"x{key.concurrency}"] * (key.concurrency > 1) + ["warm"] * key.warm + [key.text] * bool(key.text)
+    return " ".join(said)
 
 
 def cell(key: CellKey, words: dict[int, str] | None = None) -> str:

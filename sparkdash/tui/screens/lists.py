@@ -1,4 +1,4 @@
-"""The pages that are a list and what is known of its current row: requests, history. And the comparison, and the log."""
+"""The pages that are a list and what is known of its current row: requests, history. And the log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from textual.widget import Widget
 
 from sparkdash.tui.messages import RowMoved
 from sparkdash.tui.screens.page import Page
-from sparkdash.tui.widgets.compare import ComparePanel
 from sparkdash.tui.widgets.log import LogPanel
 from sparkdash.tui.widgets.requests import RequestDetail, RequestTable
 from sparkdash.tui.widgets.swaps import NoticeList, SwapDetail, SwapTable
@@ -49,22 +48,6 @@ class HistoryPage(Page):
         detail = self.query_one(SwapDetail)
         detail.chosen = message.key
         detail.redraw()
-
-
-class ComparePage(Page):
-    """A and B side by side."""
-
-    title_key = "compare"
-    keys = "t flip  2 mark  ? help"
-    AUTO_FOCUS = ""
-
-    def body(self) -> Iterable[Widget]:
-        """See Page."""
-        yield ComparePanel()
-
-    def action_find(self) -> None:
-        """There is nothing to look through."""
-        self.desk.say("Nothing to find on this page.")
 
 
 class LogsPage(Page):

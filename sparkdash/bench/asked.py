@@ -1,0 +1,45 @@
+"""What the runs say, for a daemon: asked of a process of its own.
+
+Owns: that process. Rule: nothing is read or judged in the daemon's interpreter: while a run is measured, a thread that
+computes a report would be seen in its latencies.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from sparkdash.errors import AdmissionError, HostError
+from sparkdash.host import command
+
+PATIENCE_S = 60.0
+
+
+async def asked(run: str | None) -> bytes:
+    """JSON: all runs (a list of bench.results.Run), or the report of one (bench.report.report.Report).
+
+    Raises:
+        AdmissionError: there is no such run, or it cannot be read.
+        HostError: `report_failed`.
+    """
+    which = [] if run is None else ["--", run]
+    try:
+        done = await command.call(
+            [sys.executable, "-m", "sparkdash", "bench", "show", "--json", *which], deadline_s=PATIENCE_S
+        )
+    except (OSError, TimeoutError) as error:
+        raise HostError(f"The runs cannot be read: {error or 'it took too long'}.", code="report_failed") from error
+    if done.code == 0:
+        return done.out.encode()
+    raise _refusal(done)
+
+
+def _refusal(done: command.Done) -> AdmissionError | HostError:
+    try:
+        told: dict[str, Any] = json.loads(done.out)["error"]
+    except (ValueError, KeyError, TypeError):
+        said = done.err.strip().splitlines()[-1:] or ["no reason told"]
+        return HostError(f"The runs cannot be read: {said[0]}", code="report_failed")
+    status = 404 if told["code"] == "run_not_found" else 409
+    return AdmissionError(told["message"], code=told["code"], hint=told["hint"], status=status)

@@ -1,0 +1,193 @@
+"""The measured runs, and the cells of one of them.
+
+Owns: their rows. Must not know: how a verdict is made; its words are bench/verdict's.
+Rule: only what may be claimed is coloured; a blank cell stays, and the frame says what fills it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparkdash.bench.judgement import Figure
+from sparkdash.bench.metrics import Metric
+from sparkdash.bench.report import names
+from sparkdash.bench.report.blocks import spread, value
+from sparkdash.bench.report.report import Report
+from sparkdash.bench.results import CellKey, Run
+from sparkdash.bench.verdict import Claim
+from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, frame, join, pad, right, say, wrap
+from sparkdash.tui.mirror import View
+from sparkdash.tui.widgets.table import Row, Table
+from sparkdash.units import DASH, duration
+
+SEEN = "seen"
+"""The key of the first row, which is no run: the figures that were seen in passing."""
+INKS = {Claim.FASTER: Ink.GOOD, Claim.SLOWER: Ink.BAD, Claim.VOID: Ink.WARN}
+CELL, FIGURE, MEDIAN = 18, 19, 8
+"""Of the columns. The baseline is told without its bounds where there is little room."""
+SIDE = 9
+"""Of a column beside the verdict, where there is room."""
+ROOMY = 120
+"""Cells from which those columns are shown."""
+BESIDE = (("prefill", Metric.PREFILL, 0), ("ttft s", Metric.TTFT, 3), ("e2e", Metric.E2E, 1))
+
+
+class RunTable(Table):
+    """Every run, the newest first, under what was seen in passing."""
+
+    title = "runs"
+
+    def __init__(self, **rest: Any) -> None:
+        super().__init__(**rest)
+        self.runs: tuple[Run, ...] = ()
+
+    def head(self, width: int) -> Line:
+        """See Table."""
+        return say(f" {'run':<{_name(width)}} {'mode':<9} {'state':<9} arms", Ink.DIM)
+
+    def rows(self, view: View, width: int) -> list[Row]:
+        """See Table."""
+        snapshot = view.snapshot
+        pair = [name for name in ((snapshot.toggle_a, snapshot.toggle_b) if snapshot else ()) if name]
+        seen = say(f" {'seen in passing':<{_name(width)}} {DASH:<9} {DASH:<9} ") + say(
+            " | ".join(pair) or "A | B", Ink.DIM
+        )
+        return [Row(SEEN, clip(seen, width)), *(Row(run.id, _run(run, width), run.id) for run in self.runs)]
+
+
+def _name(width: int) -> int:
+    return 34 if width >= ROOMY else 26
+
+
+def _run(run: Run, width: int) -> Line:
+    state, ink = ("whole", Ink.PLAIN) if run.ended_at else ("has gaps", Ink.WARN)
+    arms = ", ".join(arm.name for arm in run.arms)
+    line = (
+        say(" ") + pad(say(run.id, Ink.STRONG), _name(width)) + say(f" {run.mode.value:<9} ") + pad(say(state, ink), 10)
+    )
+    return clip(line + (say("SIM ", Ink.WARN) if run.simulated else EMPTY) + say(arms, Ink.DIM), width)
+
+
+class CellTable(Table):
+    """The cells of one run: the baseline's figure, an arm's, and the verdict between them."""
+
+    def __init__(self, **rest: Any) -> None:
+        super().__init__(**rest)
+        self.report: Report | None = None
+        self.arm: str | None = None
+        """The one that is shown beside the baseline."""
+        self.refused: str | None = None
+        """Why there is no report."""
+
+    @property
+    def framed(self) -> bool:
+        """See Table."""
+        return True
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The arms that can be shown beside the baseline; the baseline itself where it is alone."""
+        if self.report is None:
+            return ()
+        base = self.report.run.baseline
+        return tuple(arm.name for arm in self.report.arms if arm.name != base) or (base,)
+
+    def tell(self, report: Report) -> None:
+        """Show that report; the arm stays where it has it too."""
+        self.report, self.refused = report, None
+        if self.arm not in self.others:
+            self.arm = self.others[0]
+        self.redraw()
+
+    def turn(self) -> None:
+        """The next arm."""
+        if self.others:
+            at = self.others.index(self.arm) if self.arm in self.others else -1
+            self.arm = self.others[(at + 1) % len(self.others)]
+            self.redraw()
+
+    def head(self, width: int) -> Line:
+        """See Table."""
+        if self.report is None or self.arm is None:
+            return EMPTY
+        line = pad(say("cell", Ink.DIM), CELL) + right(say(self.report.run.baseline, Ink.DIM), _base(width))
+        if self.arm != self.report.run.baseline:
+            line += say(" ") + right(say(self.arm, Ink.DIM), FIGURE)
+        return line + _sides(width, [name for name, _, _ in BESIDE]) + say("  verdict", Ink.DIM)
+
+    def rows(self, view: View, width: int) -> list[Row]:  # noqa: ARG002 - they come from the report
+        """See Table."""
+        report, arm = self.report, self.arm
+        if report is None or arm is None:
+            return []
+        keys = report.planned()
+        words = names.lengths([key.output for key in names.alone(keys)])
+        return [_cell(report, arm, key, names.short(key, words), width) for key in keys]
+
+    def draw(self, view: View, width: int, height: int) -> list[Line]:
+        """See Table; below the cells what they come to, and what is missing."""
+        if self.report is None:
+            told = wrap(self.refused or "reading the run…", width - 4, Ink.BAD if self.refused else Ink.DIM)
+            return frame([*told, *[EMPTY] * max(0, height - 2 - len(told))][: height - 2], width, Ends(say("cells")))
+        foot = _foot(self.report, self.arm, width)
+        lines = super().draw(view, width, height - len(foot))
+        lines[0] = frame(
+            [], width, Ends(self._title(), say("SIMULATED", Ink.WARN) if self.report.simulated else EMPTY)
+        )[0]
+        return [*lines, *foot]
+
+    def _title(self) -> Line:
+        beside = f"{self.arm} against {self.report.run.baseline}" if self.report else ""
+        turn = (
+            say(f" ({self.others.index(self.arm) + 1}/{len(self.others)}, n)", Ink.DIM)
+            if self.arm and len(self.others) > 1
+            else EMPTY
+        )
+        return (
+            say(beside if self.report and self.arm != self.report.run.baseline else self.arm or "")
+            + turn
+            + say(" · decode tok/s", Ink.DIM)
+        )
+
+
+def _cell(report: Report, arm: str, key: CellKey, name: str, width: int) -> Row:
+    base = report.figure(Metric.DECODE, report.run.baseline, key)
+    figure = report.figure(Metric.DECODE, arm, key)
+    line = pad(say(name), CELL) + right(_figure(base, bounds=width >= ROOMY), _base(width))
+    if arm != report.run.baseline:
+        line += say(" ") + right(_figure(figure), FIGURE)
+    beside = [(report.figure(metric, arm, key), digits) for _, metric, digits in BESIDE]
+    line += _sides(width, [value(one.median if one else None, digits) for one, digits in beside])
+    told = figure.verdict if figure else None
+    verdict = say(told.text, INKS.get(told.claim, Ink.DIM)) if told else EMPTY
+    copy = f"{name}: {spread(base) if base else DASH} | {spread(figure) if figure else DASH} | {told.text if told else DASH}"
+    return Row(key.model_dump_json(), clip(line + say("  ") + verdict, width), copy)
+
+
+def _sides(width: int, texts: list[str]) -> Line:
+    return join([right(say(text or DASH, Ink.DIM), SIDE) for text in texts], EMPTY) if width >= ROOMY else EMPTY
+
+
+def _base(width: int) -> int:
+    return FIGURE if width >= ROOMY else MEDIAN
+
+
+def _figure(figure: Figure | None, *, bounds: bool = True) -> Line:
+    if figure is None or figure.median is None:
+        return say(DASH, Ink.DIM)
+    return say(spread(figure) if bounds else value(figure.median))
+
+
+def _foot(report: Report, arm: str | None, width: int) -> list[Line]:
+    """What all cells come to, what a reader must know, and what is still to be measured."""
+    lines: list[Line] = []
+    total = next((one for one in report.overall if one.arm == arm and one.cells), None)
+    if total:
+        ink = INKS.get(total.verdict.claim, Ink.DIM)
+        lines.append(say(f" all {total.cells} cells: ", Ink.DIM) + say(total.verdict.text, ink))
+    lines += [say(f" {flag.text}", Ink.WARN) for flag in report.flags if flag.arm == arm]
+    for one in report.filling:
+        if one.arm in (arm, report.run.baseline):
+            time = "" if one.seconds is None else f", about {duration(one.seconds)}"
+            lines.append(say(f" {one.arm} lacks {one.cells} of {one.of} cells{time}: ", Ink.DIM) + say(one.command))
+    return [clip(line, width) for line in lines]

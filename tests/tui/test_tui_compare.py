@@ -1,0 +1,139 @@
+"""The A/B page: the runs, the cells of one with their verdicts, and what is done with a report."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from sparkdash.bench.report.assemble import report
+from sparkdash.bench.report.report import Report
+from sparkdash.bench.results import Arm, CellKey
+from sparkdash.domain.event import SampleTaken
+from sparkdash.errors import AdmissionError
+from sparkdash.tui.screens.compare import AGAIN_S
+from sparkdash.tui.widgets.runs import CellTable
+from sparkdash.tui.widgets.table import Row
+
+GRID = {
+    CellKey(suite="seeds", context=context, output=output): 60.0 for context in (0, 2048) for output in (32, 150, 400)
+}
+ARMS = [
+    Arm(name="plain", profile="coder"),
+    Arm(name="eagle", profile="coder/eagle"),
+    Arm(name="slow", profile="coder/slow"),
+]
+
+
+def rehearsal() -> ModuleType:
+    """The bench's made-up results."""
+    name = "bench_rehearsal"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / "bench" / "conftest.py")
+        assert spec
+        assert spec.loader
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
+def measured(run: str = "20261121-200000-seeds", **given: Any) -> Report:
+    """eagle is 4 % faster, slow 10 % slower, and its longest cell is not measured."""
+    slow = {key: rate * 0.9 for key, rate in GRID.items() if key.output != 400}
+    values: dict[str, Any] = {
+        "arms": ARMS,
+        "rates": {"plain": GRID, "eagle": {key: rate * 1.04 for key, rate in GRID.items()}, "slow": slow},
+        "wobble": 0.001,
+        "changes": {"id": run},
+    }
+    return report(rehearsal().Rehearsal(**(values | given)).results())
+
+
+def verdict(on: Any, name: str) -> Any:
+    """The last piece of that cell's row, with its ink."""
+    rows: list[Row] = on.app.screen.query_one(CellTable)._rows
+    return next(row.line[-1] for row in rows if row.copy.startswith(name))
+
+
+async def test_the_page_begins_with_what_was_seen_in_passing(stage: Any, box: Any) -> None:
+    """Also when something was measured; nothing is asked before a run is reached."""
+    async with stage(box.snapshot()) as on:
+        on.link.reports = {"20261121-200000-seeds": measured()}
+        await on.press("4")
+        assert "Seen in passing" in on.text
+        assert "has gaps SIM plain, eagle, slow" in " ".join(on.text.split())
+        assert on.link.asked == []
+
+
+async def test_a_run_shows_its_cells_with_verdicts(stage: Any, box: Any) -> None:
+    """Both figures, words, and the whole; labelled simulated; colour only where something is claimed."""
+    async with stage(box.snapshot()) as on:
+        on.link.reports = {"20261121-200000-seeds": measured()}
+        await on.press("4", "j")
+        assert "╭ eagle against plain (1/2, n) · decode tok/s ─" in on.text
+        assert "SIMULATED" in on.text
+        assert any(row.startswith("ctx=2K long 66.5 69.2 [") and "faster +4.0 %" in row for row in on.rows)
+        assert "all 6 cells: faster +4.0 %" in on.text
+        assert verdict(on, "ctx=2K long").ink == "good"
+        await on.press("n")
+        assert verdict(on, "ctx=2K short").ink == "bad"
+        assert verdict(on, "ctx=2K long").ink == "dim"
+        assert any(row.startswith("ctx=2K long 66.5 - not measured") for row in on.rows)
+        assert "slow lacks 2 of 6 cells, about 2m40s: sparkdash bench resume" in on.text
+
+
+async def test_what_is_not_claimed_has_no_colour(stage: Any, box: Any) -> None:
+    """One launch of each arm is a hint, however large."""
+    async with stage(box.snapshot()) as on:
+        on.link.reports = {"20261121-200000-seeds": measured(mode="screen")}
+        await on.press("4", "j")
+        assert "screen only: looks like" in on.text
+        assert verdict(on, "ctx=0 long").ink == "dim"
+
+
+async def test_a_report_is_copied_and_written(
+    stage: Any, box: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """m as Markdown, h as a page beside where the dashboard was started, y the row."""
+    monkeypatch.chdir(tmp_path)
+    async with stage(box.snapshot()) as on:
+        on.link.reports = {"20261121-200000-seeds": measured()}
+        await on.press("4", "m")
+        assert "no run is shown" in on.text
+        await on.press("j", "m")
+        assert on.app.clipboard.startswith("# seeds on rehearsal\n\nSIMULATED")
+        await on.press("tab", "y")
+        assert on.app.clipboard.startswith("ctx=0 short: 64.6 [")
+        await on.press("h")
+        if writing := [one for one in on.app.workers if one.group == "html"]:
+            await on.app.workers.wait_for_complete(writing)
+        assert (tmp_path / "20261121-200000-seeds.html").read_text().startswith("<!doctype html>")
+
+
+async def test_a_run_that_has_gaps_is_looked_at_again_while_there_is_news(stage: Any, box: Any) -> None:
+    """Not sooner than AGAIN_S, not without news, and never one that is whole."""
+    async with stage(box.snapshot()) as on:
+        whole = measured("20261120-200000-seeds", changes={"id": "20261120-200000-seeds", "ended_at": rehearsal().AT})
+        on.link.reports = {"20261121-200000-seeds": measured(), "20261120-200000-seeds": whole}
+        await on.press("4", "j")
+        await on.later(AGAIN_S + 1)
+        assert len(on.link.asked) == 1
+        await on.happen(SampleTaken(sample=box.sample()))
+        assert on.link.asked == [("report", "20261121-200000-seeds")] * 2
+        await on.press("j")
+        await on.later(AGAIN_S + 1)
+        await on.happen(SampleTaken(sample=box.sample()))
+        assert on.link.asked[2:] == [("report", "20261120-200000-seeds")]
+
+
+async def test_a_run_that_cannot_be_read_says_why(stage: Any, box: Any) -> None:
+    """In the place of its cells."""
+    async with stage(box.snapshot()) as on:
+        on.link.reports = {"20261121-200000-seeds": measured()}
+        on.link.refuses = AdmissionError("It was written by a newer sparkdash.", code="run_unreadable")
+        await on.press("4", "j")
+        assert "It was written by a newer sparkdash." in on.text
