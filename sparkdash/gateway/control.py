@@ -161,11 +161,16 @@ class _FeedResponse(Response):
 
 Token = Annotated[str | None, Header(description="The token of POST /api/lease")]
 
+_ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+_ANY_ERROR = {"description": "Any error", "content": _ERROR}
+"""Said outright where an answer is no JSON: FastAPI would describe the error as being of the answer's type."""
 STREAM: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "Server-sent events"}
+    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "Server-sent events"},
+    "default": _ANY_ERROR,
 }
 TEXT: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Lines, as they come"}
+    200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Lines, as they come"},
+    "default": _ANY_ERROR,
 }
 
 DOCUMENT: dict[int | str, dict[str, Any]] = {

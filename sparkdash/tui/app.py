@@ -198,6 +198,10 @@ class SparkdashApp(App[None]):
         """Fetch a profile's image."""
         self.order(self.orders.pull(name))
 
+    def action_cancel_request(self, request_id: str) -> None:
+        """End one request."""
+        self.order(self.orders.cancel_request(request_id))
+
     def action_release(self, name: str) -> None:
         """Let a parked profile be tried again."""
         self.order(self.orders.release(name))

@@ -66,6 +66,10 @@ class Link(Protocol):
         """Give the swap under way up."""
         ...
 
+    async def cancel_request(self, request_id: str) -> None:
+        """End one request."""
+        ...
+
     async def toggle(self, a: str | None, b: str | None, *, flip: bool) -> None:
         """Set the A/B pair (None leaves a side as it is) and, with `flip`, use the one that does not run."""
         ...
@@ -135,6 +139,10 @@ class DaemonLink:
     async def cancel(self) -> None:
         """See Link."""
         await self._client.cancel()
+
+    async def cancel_request(self, request_id: str) -> None:
+        """See Link."""
+        await self._client.cancel_request(request_id)
 
     async def toggle(self, a: str | None, b: str | None, *, flip: bool) -> None:
         """See Link."""

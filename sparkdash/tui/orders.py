@@ -108,6 +108,10 @@ class Orders:
         """Give up the swap under way."""
         await self._told(self._cancel())
 
+    async def cancel_request(self, request_id: str) -> None:
+        """End one request."""
+        await self._told(self._cancel_request(request_id))
+
     async def release(self, name: str) -> None:
         """Let a parked profile be tried again."""
         snapshot = self._snapshot()
@@ -236,6 +240,19 @@ class Orders:
         if await self._clerk.ask("give up this swap?", lines, yes="give up", again="x"):
             await self._clerk.link.cancel()
             self._clerk.say("The swap is given up.")
+
+    async def _cancel_request(self, request_id: str) -> None:
+        snapshot = self._snapshot()
+        if snapshot is None:
+            return
+        request = snapshot.requests.get(request_id)
+        if request is None:
+            self._clerk.say("That request is over.")
+            return
+        lines = [say("stops  ", Ink.DIM) + say(f"{request.client} at {request.profile}", Ink.STRONG)]
+        if await self._clerk.ask("end this request?", lines, yes="end it", again="c"):
+            await self._clerk.link.cancel_request(request_id)
+            self._clerk.say("The request is ended; its client is told.")
 
     async def _doctor(self) -> None:
         self._clerk.say("The doctor looks at the box…")

@@ -220,6 +220,9 @@ class ScriptedLink:
     async def cancel(self) -> None:
         await self._do("cancel")
 
+    async def cancel_request(self, request_id: str) -> None:
+        await self._do("cancel_request", request_id)
+
     async def toggle(self, a: str | None, b: str | None, *, flip: bool) -> None:
         await self._do("toggle", a, b, flip)
 

@@ -143,6 +143,22 @@ async def test_cancelling_says_who_is_refused(stage: Any, box: Any) -> None:
         assert on.link.asked == [("cancel",)]
 
 
+async def test_one_request_is_ended(stage: Any, box: Any) -> None:
+    """The one under the cursor, after a question; one that is over is not asked about."""
+    world = box.snapshot()
+    async with stage(world) as on:
+        first = next(iter(world.requests.values()))
+        await on.press("3", "c")
+        assert "end this request?" in on.text
+        assert f"{first.client} at {first.profile}" in on.text
+        assert on.link.asked == []
+        await on.press("c")
+        assert on.link.asked == [("cancel_request", first.id)]
+        await on.press("G", "c")
+        assert "That request is over." in on.text
+        assert len(on.link.asked) == 1
+
+
 async def test_cancelling_nothing_is_said(stage: Any, box: Any) -> None:
     """No question where there is nothing to stop."""
     async with stage(box.snapshot()) as on:

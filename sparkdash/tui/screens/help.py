@@ -16,6 +16,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("a b, space", "on a profile: mark it as A, as B, or as the next of the two"),
     ("t", "flip between A and B; asks first, t again says yes"),
     ("x", "give up the swap under way"),
+    ("c", "on a request: end it"),
     ("S", "stop the engine that runs"),
     ("p  w  r", "on the profiles: pull its image, why it cannot run, read the files again"),
     ("u", "on the profiles: release a parked one, so that it may be tried again"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar
 
+from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from sparkdash.tui.messages import RowMoved
@@ -16,13 +18,20 @@ from sparkdash.tui.widgets.swaps import NoticeList, SwapDetail, SwapTable
 class RequestsPage(Page):
     """Every request that is remembered."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("c", "cancel", "end the request", show=False)]
+
     title_key = "requests"
-    keys = "y copy  / find  ? help"
+    keys = "c end it  y copy  / find  ? help"
 
     def body(self) -> Iterable[Widget]:
         """See Page."""
         yield RequestTable()
         yield RequestDetail()
+
+    async def action_cancel(self) -> None:
+        """End the request under the cursor."""
+        if request_id := self.query_one(RequestTable).cursor:
+            await self.app.run_action(f"cancel_request('{request_id}')")
 
     def on_row_moved(self, message: RowMoved) -> None:
         """Tell of the request under the cursor."""
