@@ -15,6 +15,7 @@ from sparkdash import __version__
 from sparkdash.cli import (
     ab,
     bench,
+    connect,
     demo,
     doctor,
     exchange,
@@ -54,6 +55,7 @@ for command in (
     logs.logs,
     run.run,
     pull.pull,
+    connect.connect,
     ab.ab,
     demo.demo,
     doctor.doctor,

@@ -1,0 +1,204 @@
+"""`sparkdash connect`: a client's exact configuration, printed, written, or proved."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sparkdash.cli.parameters import AsJson, Yes, complete_profile
+from sparkdash.cli.screen import emit, interactive, table, tell
+
+if TYPE_CHECKING:
+    from sparkdash.connect.place import Place
+    from sparkdash.connect.recipe import File, Recipe, Setup
+    from sparkdash.domain.profile import ProfileSummary
+
+
+def complete_client(incomplete: str) -> list[str]:
+    """Names of clients that begin with `incomplete`."""
+    from sparkdash.connect.registry import RECIPES
+
+    return [name for name in RECIPES if name.startswith(incomplete)]
+
+
+def connect(
+    client: Annotated[
+        str | None, typer.Argument(metavar="CLIENT", help="See --list.", autocompletion=complete_client)
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="A profile; else the one that runs.", autocompletion=complete_profile)
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="Where the client finds the gateway; else this box's own.")] = None,
+    write: Annotated[bool, typer.Option("--write", help="Write its files: shown first, a backup kept.")] = False,
+    file: Annotated[Path | None, typer.Option(help="Where its file is, if not in its usual place.")] = None,
+    test: Annotated[bool, typer.Option("--test", help="Prove the route with a real request.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="Show which clients there are.")] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print the configuration with which CLIENT uses sparkdash, its time-outs right for models that load for minutes.
+
+    --write merges it into the client's own files, and refuses where a comment would be lost. --test asks the model
+    through the gateway as the client does; a model that does not run is loaded for it. A key is taken from SPARKDASH_KEY.
+
+    \b
+    Examples:
+      sparkdash connect --list
+      sparkdash connect codex
+      sparkdash connect opencode --model qwen3-coder --write
+      sparkdash connect claude-code --test
+      sparkdash connect zed --url http://spark.lan:8484 --json
+    """
+    from sparkdash.connect.registry import RECIPES, recipe
+
+    if listed:
+        return _list(list(RECIPES.values()), as_json=as_json)
+    if client is None:
+        raise typer.BadParameter("name one; --list shows them", param_hint="CLIENT")
+    chosen = recipe(client)
+    place = _place(model, url)
+    if test:
+        return _test(chosen, place, as_json=as_json)
+    setup = chosen.setup(place)
+    if write:
+        return _write(chosen, setup, file, place, yes=yes, as_json=as_json)
+    return _print(chosen, setup, place, as_json=as_json)
+
+
+def _list(recipes: list[Recipe], *, as_json: bool) -> None:
+    if as_json:
+        emit([{"name": r.name, "title": r.title, "protocol": r.protocol, "source": r.source} for r in recipes])
+    else:
+        typer.echo(
+            "\n".join(table(("client", "", "protocol"), [(r.name, r.title, r.protocol) for r in recipes], "<<<"))
+        )
+
+
+def _place(model: str | None, url: str | None) -> Place:
+    from sparkdash.client.address import at_url, find
+    from sparkdash.client.client import Client
+    from sparkdash.connect.place import Place
+    from sparkdash.errors import DaemonError
+
+    try:
+        with Client() as client:
+            world = client.state()
+        profiles, running, root = world.profiles, world.active, world.daemon.url.removesuffix("/v1")
+    except DaemonError as error:
+        if error.code != "daemon_unreachable":
+            raise
+        from sparkdash.cli import local
+
+        profiles, running, root = local.summaries()[0], None, find().url
+        tell("No daemon answers: this is what its settings and profiles say.")
+    if given := url or os.environ.get("SPARKDASH_URL"):
+        root = at_url(given).url
+    chosen = _profile(profiles, model, running.profile if running else None)
+    name = model or chosen.name
+    return Place(root, name, chosen.context, os.environ.get("SPARKDASH_KEY", "").strip() or None)
+
+
+def _profile(profiles: tuple[ProfileSummary, ...], model: str | None, running: str | None) -> ProfileSummary:
+    from sparkdash.catalog.catalog import nearest
+    from sparkdash.errors import AdmissionError
+
+    runnable = [profile for profile in profiles if profile.cannot_run is None]
+    if model is None:
+        found = [p for p in runnable if p.name == running] or runnable
+        if found:
+            return found[0]
+        raise AdmissionError("There is no profile that can run.", code="no_profiles", hint="See `sparkdash profiles`.")
+    for profile in runnable:
+        if model in (profile.name, *profile.serves, *(f"{profile.name}:{mode}" for mode in profile.modes)):
+            return profile
+    close = nearest(model, [profile.name for profile in runnable])
+    raise AdmissionError(
+        f"No profile that can run is called {model!r}.",
+        code="model_not_found",
+        hint=f"Did you mean {' or '.join(close)}?" if close else "`sparkdash profiles list` shows them.",
+    )
+
+
+def _print(recipe: Recipe, setup: Setup, place: Place, *, as_json: bool) -> None:
+    from sparkdash.connect.page import facts, page
+
+    if as_json:
+        emit(facts(recipe, setup, place))
+    else:
+        typer.echo(page(recipe, setup, place), nl=False)
+
+
+def _write(recipe: Recipe, setup: Setup, given: Path | None, place: Place, *, yes: bool, as_json: bool) -> None:
+    from sparkdash.connect import write
+    from sparkdash.connect.page import masked, rest
+
+    changes = [
+        write.change(each, _path(recipe, each, given, alone=len(setup.files) == 1)) for each in _some(recipe, setup)
+    ]
+    needed = [change for change in changes if change.needed]
+    for change in needed:
+        tell(masked(change.diff(), place).rstrip("\n"))
+    if needed and not yes and not _agreed():
+        raise typer.Exit(1)
+    written = [{"path": str(change.path), "backup": write.apply(change)} for change in needed]
+    if as_json:
+        emit({"client": recipe.name, "written": written})
+        return
+    for each in written:
+        backup = f" (before: {each['backup']})" if each["backup"] else ""
+        typer.echo(f"Wrote {each['path']}{backup}")
+    if not needed:
+        typer.echo("Nothing to write: it is all there.")
+    if more := rest(setup, place):
+        typer.echo(more, nl=False)
+
+
+def _some(recipe: Recipe, setup: Setup) -> tuple[File, ...]:
+    from sparkdash.errors import AdmissionError
+
+    if not setup.files:
+        raise AdmissionError(
+            f"{recipe.title} keeps its configuration where others cannot write it.",
+            code="not_writable",
+            hint=f"`sparkdash connect {recipe.name}` prints what to enter.",
+        )
+    return setup.files
+
+
+def _path(recipe: Recipe, file: File, given: Path | None, *, alone: bool) -> Path:
+    from sparkdash.errors import AdmissionError
+
+    if given is not None and alone:
+        return given.expanduser()
+    if given is not None:
+        raise AdmissionError(f"{recipe.title} has more than one file.", code="several_files", hint="Leave --file out.")
+    if file.path is None:
+        raise AdmissionError(
+            f"{recipe.title}'s file has no usual place.", code="file_missing", hint="Say where it is: --file PATH."
+        )
+    return Path(file.path).expanduser()
+
+
+def _agreed() -> bool:
+    if not interactive():
+        tell("Nothing was written: --yes writes it without asking.")
+        return False
+    return typer.confirm("Write this?", default=True, err=True)
+
+
+def _test(recipe: Recipe, place: Place, *, as_json: bool) -> None:
+    from sparkdash.client.trial import attempt
+
+    tell(f"Asking {place.model} at {place.root} as {recipe.title} does; a model that does not run is loaded first.")
+    trial = attempt(place.root, place.key, recipe.protocol.value, place.model)
+    if as_json:
+        emit({"client": recipe.name, "root": place.root, **trial._asdict()})
+    else:
+        said = " ".join(trial.text.split())[:60]
+        typer.echo(
+            f"POST {trial.path} answers: first word after {trial.first_s:.1f} s, the last after {trial.total_s:.1f} s.\n"
+            f"{trial.model} said: {said}"
+        )

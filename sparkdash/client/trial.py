@@ -1,0 +1,115 @@
+"""Trial: one short real request in a client's own protocol, to prove its route.
+
+Owns: the requests, and where in each protocol's answer the text is. Must not know which client it is for.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+import httpx
+
+from sparkdash.client.address import Address
+from sparkdash.client.envelope import error_of, speaking_to
+from sparkdash.client.sse import Frames
+from sparkdash.errors import UpstreamError
+
+Protocol = Literal["chat", "responses", "messages", "router"]
+PATIENCE = httpx.Timeout(30.0, connect=3.0, read=120.0)
+"""While a model loads the gateway says something every 5 s."""
+QUESTION = "Answer with the single word: ready"
+MOST_TOKENS = 256
+"""Enough for a reasoning model to come to its word."""
+_HELLO = [{"role": "user", "content": QUESTION}]
+_LIMITED = {"max_tokens": MOST_TOKENS, "messages": _HELLO}
+_REQUESTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "chat": ("/v1/chat/completions", _LIMITED),
+    "router": ("/v1/chat/completions", _LIMITED),
+    "messages": ("/v1/messages?beta=true", _LIMITED),
+    "responses": ("/v1/responses", {"max_output_tokens": MOST_TOKENS, "input": _HELLO, "store": False}),
+}
+
+
+class Trial(NamedTuple):
+    """How it went."""
+
+    path: str
+    model: str
+    first_s: float
+    """Until the first text came, a load included."""
+    total_s: float
+    text: str
+    """What the model said, reasoning included."""
+
+
+def attempt(root: str, key: str | None, protocol: Protocol, model: str) -> Trial:
+    """Ask once, as a stream, over the same port and path as the client.
+
+    Raises:
+        SparkdashError: as the gateway refused it; UpstreamError `no_text` when the answer had none; DaemonError.
+    """
+    path, body = _REQUESTS[protocol]
+    address, began = Address(root, given=True), time.monotonic()
+    headers = _headers(key, protocol)
+    first, parts = None, []
+    with (
+        speaking_to(address),
+        httpx.Client(base_url=root, headers=headers, timeout=PATIENCE, trust_env=False) as client,
+    ):
+        if protocol == "router":
+            _listed(client.get("/v1/models"), model, address)
+        with client.stream("POST", path, json={"model": model, "stream": True, **body}) as reply:
+            if reply.is_error:
+                raise error_of(reply.status_code, reply.read(), address)
+            for part in _said(reply.iter_bytes()):
+                first = first or time.monotonic() - began
+                parts.append(part)
+    if first is None:
+        raise UpstreamError(f"{model} ended its answer to POST {path} without a word.", code="no_text")
+    return Trial(path, model, first, time.monotonic() - began, "".join(parts))
+
+
+def _headers(key: str | None, protocol: Protocol) -> dict[str, str]:
+    told = {"User-Agent": "sparkdash-connect/1"}
+    if protocol == "messages":
+        told["anthropic-version"] = "2023-06-01"
+    return told | ({"Authorization": f"Bearer {key}"} if key else {})
+
+
+def _listed(reply: httpx.Response, model: str, address: Address) -> None:
+    if reply.is_error:
+        raise error_of(reply.status_code, reply.content, address)
+    listed = {item["id"] for item in reply.json()["data"] if "status" in item}
+    if model not in listed:
+        raise UpstreamError(f"GET /v1/models does not list {model}.", code="not_listed")
+
+
+def _said(chunks: Iterator[bytes]) -> Iterator[str]:
+    frames = Frames()
+    for chunk in chunks:
+        for frame in frames.feed(chunk):
+            if frame.data == "[DONE]":
+                return
+            event = json.loads(frame.data)
+            _failed(event)
+            if text := _text(event):
+                yield text
+
+
+def _failed(event: Mapping[str, Any]) -> None:
+    error = event.get("error") or (event.get("response") or {}).get("error")
+    if isinstance(error, Mapping):
+        raise UpstreamError(str(error.get("message") or error), code=str(error.get("reason") or error.get("code")))
+
+
+def _text(event: Mapping[str, Any]) -> str:
+    """Chat: in the choice's delta; messages: in `delta`; responses: `delta` is the text itself."""
+    choices = event.get("choices") or [{}]
+    delta = event.get("delta") or choices[0].get("delta") or {}
+    if isinstance(delta, str):
+        return delta
+    keys = ("content", "text", "reasoning_content", "reasoning", "thinking")
+    return next((delta[key] for key in keys if isinstance(delta.get(key), str) and delta[key]), "")

@@ -1,0 +1,40 @@
+"""JSON as editors keep it: with // and /* */ comments and commas too many. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+_STRING = r'"(?:[^"\\]|\\.)*"'
+_COMMENT = r"//[^\n]*|/\*.*?\*/"
+_TOKEN = re.compile(rf"({_STRING})|({_COMMENT})", re.DOTALL)
+_TRAILING = re.compile(rf"({_STRING})|,(?=\s*[}}\]])", re.DOTALL)
+
+
+def loads(text: str) -> Any:
+    """The value. Raises ValueError."""
+    return json.loads(_TRAILING.sub(_string, _blank(text)))
+
+
+def is_plain(text: str) -> bool:
+    """Is it JSON without anything that would be lost?"""
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def first_brace(text: str) -> int:
+    """Where the outer object begins."""
+    return _blank(text).index("{")
+
+
+def _blank(text: str) -> str:
+    """Comments as spaces, so that every other character stays at its place."""
+    return _TOKEN.sub(lambda found: found[1] or re.sub(r"[^\n]", " ", found[2]), text)
+
+
+def _string(found: re.Match[str]) -> str:
+    return found[1] or ""

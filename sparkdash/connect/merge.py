@@ -1,0 +1,157 @@
+"""Merge: what a client's file becomes, with everything that is its owner's left as it is. Pure.
+
+Rule: a text is only ever added to or replaced where it holds no comment; what comes of it is read again, and must hold
+exactly what was there and what was wanted. Where that cannot be done, it is refused, and the owner does it by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from sparkdash.connect import jsonc, text
+from sparkdash.connect.recipe import File, Format
+from sparkdash.errors import AdmissionError
+
+
+def merged(old: str, file: File) -> str:
+    """The file's new text; the old one when it holds all that is wanted.
+
+    Raises:
+        AdmissionError: code `merge_refused`, with the reason.
+    """
+    if not old.strip():
+        return text.render(joined(file.seed, file.content, file.same), file.format)
+    before = _read(old, file)
+    wanted = joined(before, file.content, file.same)
+    if wanted == before:
+        return old
+    for candidate in _CANDIDATES[file.format](old, before, wanted, file):
+        if _holds(candidate, wanted, file):
+            return candidate
+    raise _refused("it has comments, or is laid out in a way, that would be lost", file)
+
+
+def joined(before: Any, more: Any, same: str) -> Any:
+    """`before` with `more` in it: tables key by key, items of a list that agree in the key `same` with one another."""
+    if isinstance(before, Mapping) and isinstance(more, Mapping):
+        both = {key: joined(before[key], value, same) if key in before else value for key, value in more.items()}
+        return {**before, **both}
+    if _is_list(before) and _is_list(more):
+        items = list(before)
+        for each in more:
+            at = next((i for i, item in enumerate(items) if _agree(item, each, same)), None)
+            if at is None:
+                items.append(each)
+            else:
+                items[at] = joined(items[at], each, same)
+        return items
+    return more
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+def _agree(one: Any, other: Any, same: str) -> bool:
+    if isinstance(one, Mapping) and isinstance(other, Mapping) and same in one and same in other:
+        return bool(one[same] == other[same])
+    return bool(one == other)
+
+
+def _read(old: str, file: File) -> Any:
+    try:
+        found = _parsed(old, file.format)
+    except (ValueError, yaml.YAMLError) as error:
+        raise _refused(f"it cannot be read ({str(error).splitlines()[0]})", file) from None
+    if found is None:  # a YAML file with nothing but comments
+        return type(file.content)()
+    if _is_list(found) != _is_list(file.content):
+        raise _refused("it holds something else", file)
+    return found
+
+
+def _parsed(old: str, form: Format) -> Any:
+    match form:
+        case Format.JSON:
+            return jsonc.loads(old)
+        case Format.TOML:
+            return tomllib.loads(old)
+        case Format.YAML:
+            return yaml.safe_load(old)
+
+
+def _holds(candidate: str, wanted: Any, file: File) -> bool:
+    try:
+        return bool(_parsed(candidate, file.format) == wanted)
+    except (ValueError, yaml.YAMLError):
+        return False
+
+
+def _json(old: str, before: Any, wanted: Any, _file: File) -> Iterator[str]:
+    indent = re.search(r"^([ \t]+)\S", old, re.MULTILINE)
+    width = indent[1] if indent else "  "
+    if jsonc.is_plain(old):
+        yield text.as_json(wanted, width)
+    elif isinstance(wanted, Mapping) and all(wanted[key] == value for key, value in before.items()):
+        new = {key: value for key, value in wanted.items() if key not in before}
+        body = json.dumps(new, indent=width, ensure_ascii=False)[1:].rstrip("}").rstrip()
+        at = jsonc.first_brace(old) + 1
+        yield old[:at] + body + ("," if before else "") + old[at:]
+
+
+def _toml(old: str, _before: Any, wanted: Any, file: File) -> Iterator[str]:
+    """The file is all ours: it is written anew, unless its owner put something of his own into it."""
+    if wanted == file.content and "#" not in old:
+        yield text.render(file.content, file.format)
+
+
+def _yaml(old: str, before: Any, wanted: Any, _file: File) -> Iterator[str]:
+    ended = old if old.endswith("\n") else old + "\n"
+    if _is_list(wanted):
+        yield ended + text.as_yaml(wanted[len(before) :])
+        return
+    lines = ended
+    for key, value in wanted.items():
+        if key not in before:
+            lines += text.as_yaml({key: value})
+        elif value != before[key] and _is_list(value) and len(value) > len(before[key]):
+            lines = _longer(lines, key, value[len(before[key]) :])
+        elif value != before[key] and not isinstance(value, Mapping) and not _is_list(value):
+            lines = _changed(lines, key, value)
+    yield lines
+
+
+def _longer(old: str, key: str, items: list[Any]) -> str:
+    """A top-level list with further items at its end, indented as those before."""
+    found = re.search(rf"^{re.escape(key)}:[ \t]*(#.*)?\n((?:[ \t]*(?:#.*)?\n|[ \t]+.*\n|-.*\n)*)", old, re.MULTILINE)
+    if found is None:
+        return old
+    block = found[2].rstrip("\n")
+    dash = re.search(r"^([ \t]*)- ", block, re.MULTILINE)
+    indent = dash[1] if dash else "  "
+    added = "".join(f"{indent}{line}\n" for line in text.as_yaml(items).splitlines())
+    end = found.start(2) + len(block)
+    return old[:end] + ("\n" if block else "") + added.rstrip("\n") + old[end:]
+
+
+def _changed(old: str, key: str, value: object) -> str:
+    """A top-level scalar with another value; only where the line has no comment."""
+    line = text.as_yaml({key: value}).rstrip("\n")
+    return re.sub(rf"^{re.escape(key)}:[ \t]*[^#\n]*$", lambda _: line, old, count=1, flags=re.MULTILINE)
+
+
+_CANDIDATES = {Format.JSON: _json, Format.TOML: _toml, Format.YAML: _yaml}
+
+
+def _refused(why: str, file: File) -> AdmissionError:
+    return AdmissionError(
+        f"{file.path or 'The file'} is left as it is: {why}.",
+        code="merge_refused",
+        hint="Put in by hand what `sparkdash connect` prints without --write.",
+    )

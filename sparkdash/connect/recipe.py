@@ -1,0 +1,73 @@
+"""Recipe: one client's configuration, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from sparkdash.connect.place import Place
+
+
+class Protocol(StrEnum):
+    """What a client speaks, and so what proves its route."""
+
+    CHAT = "chat"
+    """POST /v1/chat/completions"""
+    RESPONSES = "responses"
+    """POST /v1/responses"""
+    MESSAGES = "messages"
+    """POST /v1/messages"""
+    ROUTER = "router"
+    """GET /v1/models as llama.cpp's router tells it, then POST /v1/chat/completions"""
+
+
+class Format(StrEnum):
+    """How a file is written."""
+
+    JSON = "json"
+    """With comments allowed, as editors have them."""
+    TOML = "toml"
+    YAML = "yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """What a file must hold; the rest of it is its owner's."""
+
+    path: str | None
+    """`~` is the home folder. None: it has no fixed place, and one must be given."""
+    format: Format
+    content: Mapping[str, Any] | Sequence[Any]
+    """Objects are merged key by key, lists item by item."""
+    same: str = "name"
+    """Two items of a list are the same when they agree in this key."""
+    seed: Mapping[str, Any] | None = None
+    """What else a file that is not there yet must begin with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """All that one client needs. Nothing of it is optional to the reader: what can be left out is not in it."""
+
+    files: tuple[File, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the client's process."""
+    steps: tuple[str, ...] = ()
+    """What a person does by hand, in order."""
+    run: str | None = None
+    """How the client is then started."""
+    notes: tuple[str, ...] = ()
+    """What to know of its time-outs and habits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A client. `source`: where its format was read, and for which version."""
+
+    name: str
+    title: str
+    protocol: Protocol
+    setup: Callable[[Place], Setup]
+    source: str

@@ -1,0 +1,1 @@
+"""One file per client. Each holds facts: no logic, no I/O."""

@@ -1,0 +1,44 @@
+"""Claude Code: a settings file of its own, given with --settings, so that the usual login is left as it is."""
+
+from __future__ import annotations
+
+from sparkdash.connect.place import LONG_MS, Place
+from sparkdash.connect.recipe import File, Format, Protocol, Recipe, Setup
+
+PATH = "~/.claude/sparkdash.json"
+
+
+def _setup(place: Place) -> Setup:
+    models = ("OPUS", "SONNET", "HAIKU", "FABLE")
+    env = {
+        "ANTHROPIC_BASE_URL": place.root,
+        "ANTHROPIC_AUTH_TOKEN": place.secret,
+        "ANTHROPIC_MODEL": place.model,
+        **{f"ANTHROPIC_DEFAULT_{name}_MODEL": place.model for name in models},
+        "CLAUDE_CODE_SUBAGENT_MODEL": place.model,
+        "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(place.context),
+        "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(place.output),
+        "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
+        "CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS": "1",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "API_FORCE_IDLE_TIMEOUT": "0",
+        "API_TIMEOUT_MS": str(LONG_MS),
+        "CLAUDE_STREAM_IDLE_TIMEOUT_MS": str(LONG_MS),
+    }
+    return Setup(
+        files=(File(PATH, Format.JSON, {"env": env}),),
+        run=f"claude --settings {PATH}",
+        notes=(
+            "The three time-outs belong together: any one alone changes nothing. With them it waits 1800 s, else 361 s for a first byte and 600 s for a word.",
+            "Every model's name is set: it asks for its cloud's otherwise. An unknown one is taken to have a context of 1M tokens, hence CLAUDE_CODE_MAX_CONTEXT_TOKENS.",
+        ),
+    )
+
+
+RECIPE = Recipe(
+    "claude-code",
+    "Claude Code",
+    Protocol.MESSAGES,
+    _setup,
+    "Claude Code 2.1.329, measured against a recording server; code.claude.com/docs/en/settings",
+)

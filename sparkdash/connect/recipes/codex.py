@@ -1,0 +1,42 @@
+"""Codex: a profile file of its own beside config.toml (0.134 and later), given with --profile."""
+
+from __future__ import annotations
+
+from sparkdash.connect.place import LONG_MS, VARIABLE, Place
+from sparkdash.connect.recipe import File, Format, Protocol, Recipe, Setup
+
+
+def _setup(place: Place) -> Setup:
+    provider = {
+        "name": "sparkdash",
+        "base_url": place.v1,
+        "wire_api": "responses",
+        "stream_idle_timeout_ms": LONG_MS,
+        **({"env_key": VARIABLE} if place.key else {}),
+    }
+    content = {
+        "model": place.model,
+        "model_provider": "sparkdash",
+        "model_context_window": place.context,
+        "web_search": "disabled",
+        "features": {"multi_agent": False},
+        "model_providers": {"sparkdash": provider},
+    }
+    return Setup(
+        files=(File("~/.codex/sparkdash.config.toml", Format.TOML, content),),
+        env={VARIABLE: place.secret} if place.key else {},
+        run="codex --profile sparkdash",
+        notes=(
+            "stream_idle_timeout_ms: 300 s otherwise. model_context_window: it takes an unknown model to have 272000 tokens.",
+            "web_search and multi_agent off: gpt-oss under vLLM and SGLang refuses their kinds of tools.",
+        ),
+    )
+
+
+RECIPE = Recipe(
+    "codex",
+    "Codex",
+    Protocol.RESPONSES,
+    _setup,
+    "Codex 0.169.0, measured against a recording server; developers.openai.com/codex/config-advanced",
+)

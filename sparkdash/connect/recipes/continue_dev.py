@@ -1,0 +1,31 @@
+"""Continue: one model more in its config.yaml."""
+
+from __future__ import annotations
+
+from sparkdash.connect.place import LONG_MS, Place
+from sparkdash.connect.recipe import File, Format, Protocol, Recipe, Setup
+
+
+def _setup(place: Place) -> Setup:
+    model = {
+        "name": f"sparkdash {place.model}",
+        "provider": "openai",
+        "model": place.model,
+        "apiBase": place.v1,
+        "apiKey": place.secret,
+        "roles": ["chat", "edit", "apply"],
+        "capabilities": ["tool_use"],
+        "defaultCompletionOptions": {"contextLength": place.context, "maxTokens": place.output},
+        "requestOptions": {"timeout": LONG_MS},
+    }
+    head = {"name": "Local", "version": "1.0.0", "schema": "v1"}
+    return Setup(
+        files=(File("~/.continue/config.yaml", Format.YAML, {"models": [model]}, seed=head),),
+        notes=(
+            "requestOptions.timeout is in milliseconds; without it 600 s.",
+            "The list of models is read when the editor's window is reloaded.",
+        ),
+    )
+
+
+RECIPE = Recipe("continue", "Continue", Protocol.CHAT, _setup, "Continue 1.5.47; docs.continue.dev/reference")

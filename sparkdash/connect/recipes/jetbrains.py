@@ -1,0 +1,29 @@
+"""JetBrains AI Assistant: its settings dialog; keys are in the IDE's own safe."""
+
+from __future__ import annotations
+
+from sparkdash.connect.place import Place
+from sparkdash.connect.recipe import Protocol, Recipe, Setup
+
+
+def _setup(place: Place) -> Setup:
+    return Setup(
+        steps=(
+            "Settings | Tools | AI Assistant | Providers & API keys",
+            "Third-party AI providers, Provider: OpenAI-compatible",
+            f"URL: {place.v1}",
+            f"API Key: {place.secret}",
+            "Tool calling: on. Test Connection, then Apply.",
+            f"In the AI chat choose the model {place.model}.",
+        ),
+        notes=("Its time-outs are not documented; the first request after a swap is the one to watch.",),
+    )
+
+
+RECIPE = Recipe(
+    "jetbrains",
+    "JetBrains AI Assistant",
+    Protocol.CHAT,
+    _setup,
+    "jetbrains.com/help/ai-assistant/use-custom-models (2026); not run here",
+)

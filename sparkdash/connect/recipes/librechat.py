@@ -1,0 +1,35 @@
+"""LibreChat: a custom endpoint in librechat.yaml, which lies wherever LibreChat was installed."""
+
+from __future__ import annotations
+
+from sparkdash.connect.place import VARIABLE, Place
+from sparkdash.connect.recipe import File, Format, Protocol, Recipe, Setup
+
+
+def _setup(place: Place) -> Setup:
+    endpoint = {
+        "name": "sparkdash",
+        "apiKey": f"${{{VARIABLE}}}" if place.key else place.secret,
+        "baseURL": place.v1,
+        "models": {"default": [place.model], "fetch": True},
+        "titleConvo": True,
+        "titleModel": "auto",
+        "modelDisplayLabel": "sparkdash",
+    }
+    return Setup(
+        files=(File(None, Format.YAML, {"endpoints": {"custom": [endpoint]}}),),
+        env={VARIABLE: place.secret} if place.key else {},
+        notes=(
+            "titleModel `auto` is whatever runs: a title never swaps.",
+            "In a container, 127.0.0.1 is the container: run it with the host's network, or give sparkdash a key and an open port (docs/access.md).",
+        ),
+    )
+
+
+RECIPE = Recipe(
+    "librechat",
+    "LibreChat",
+    Protocol.CHAT,
+    _setup,
+    "librechat.ai/docs/configuration/librechat_yaml/object_structure/custom_endpoint (2026); not run here",
+)

@@ -1,0 +1,31 @@
+"""Open WebUI: variables of its process."""
+
+from __future__ import annotations
+
+from sparkdash.connect.place import Place
+from sparkdash.connect.recipe import Protocol, Recipe, Setup
+
+
+def _setup(place: Place) -> Setup:
+    return Setup(
+        env={
+            "OPENAI_API_BASE_URLS": place.v1,
+            "OPENAI_API_KEYS": place.secret,
+            "TASK_MODEL_EXTERNAL": "auto",
+        },
+        notes=(
+            "TASK_MODEL_EXTERNAL `auto` is whatever runs: titles, tags and follow-ups never swap.",
+            "What was once saved in its admin settings wins over variables: Settings | Connections and | Interface there.",
+            "In a container, 127.0.0.1 is the container: run it with the host's network, or give sparkdash a key and an open port (docs/access.md).",
+            "It has no time-out by default (AIOHTTP_CLIENT_TIMEOUT is empty).",
+        ),
+    )
+
+
+RECIPE = Recipe(
+    "open-webui",
+    "Open WebUI",
+    Protocol.CHAT,
+    _setup,
+    "Open WebUI 0.12.4, its env.py and routers/openai.py; not run here",
+)

@@ -1,0 +1,40 @@
+"""opencode: a provider in its global opencode.json."""
+
+from __future__ import annotations
+
+from sparkdash.connect.place import LONG_MS, VARIABLE, Place
+from sparkdash.connect.recipe import File, Format, Protocol, Recipe, Setup
+
+
+def _setup(place: Place) -> Setup:
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "sparkdash",
+        "options": {
+            "baseURL": place.v1,
+            "apiKey": f"{{env:{VARIABLE}}}" if place.key else place.secret,
+            "timeout": LONG_MS,
+            "headerTimeout": LONG_MS,
+            "chunkTimeout": LONG_MS,
+        },
+        "models": {place.model: {"name": place.model, "limit": {"context": place.context, "output": place.output}}},
+    }
+    name = f"sparkdash/{place.model}"
+    schema = {"$schema": "https://opencode.ai/config.json"}
+    content = {
+        "provider": {"sparkdash": provider},
+        "model": name,
+        "small_model": name,
+    }
+    return Setup(
+        files=(File("~/.config/opencode/opencode.json", Format.JSON, content, seed=schema),),
+        env={VARIABLE: place.secret} if place.key else {},
+        run=f"opencode -m {name}",
+        notes=(
+            "small_model is the same one: it asks for a title and an answer at once, and a second model would mean a swap.",
+            "Some versions give up after 300 s whatever is set; sparkdash sends bytes every 5 s while a model loads.",
+        ),
+    )
+
+
+RECIPE = Recipe("opencode", "opencode", Protocol.CHAT, _setup, "opencode 1.18.33; opencode.ai/docs/config")

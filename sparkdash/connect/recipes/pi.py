@@ -1,0 +1,28 @@
+"""pi: a provider in its models.json, and its idle time-out."""
+
+from __future__ import annotations
+
+from sparkdash.connect.place import LONG_MS, Place
+from sparkdash.connect.recipe import File, Format, Protocol, Recipe, Setup
+
+
+def _setup(place: Place) -> Setup:
+    provider = {
+        "baseUrl": place.v1,
+        "api": "openai-completions",
+        "apiKey": place.secret,
+        "compat": {"supportsDeveloperRole": False},
+        "models": [{"id": place.model, "contextWindow": place.context, "maxTokens": place.output}],
+    }
+    patience = {"httpIdleTimeoutMs": LONG_MS, "retry": {"provider": {"timeoutMs": LONG_MS}}}
+    return Setup(
+        files=(
+            File("~/.pi/agent/models.json", Format.JSON, {"providers": {"sparkdash": provider}}, same="id"),
+            File("~/.pi/agent/settings.json", Format.JSON, patience),
+        ),
+        run=f"pi --provider sparkdash --model {place.model}",
+        notes=("httpIdleTimeoutMs: 300 s otherwise.",),
+    )
+
+
+RECIPE = Recipe("pi", "pi", Protocol.CHAT, _setup, "pi 0.73.1; packages/coding-agent/docs/models.md and settings.md")

@@ -1,0 +1,31 @@
+"""qwen-code: a model of the kind openai in its settings.json."""
+
+from __future__ import annotations
+
+from sparkdash.connect.place import LONG_MS, VARIABLE, Place
+from sparkdash.connect.recipe import File, Format, Protocol, Recipe, Setup
+
+
+def _setup(place: Place) -> Setup:
+    model = {
+        "id": place.model,
+        "name": f"sparkdash {place.model}",
+        "envKey": VARIABLE,
+        "baseUrl": place.v1,
+        "generationConfig": {"timeout": LONG_MS, "maxRetries": 1, "contextWindowSize": place.context},
+    }
+    content = {
+        "env": {VARIABLE: place.secret},
+        "modelProviders": {"openai": [model]},
+        "model": {"name": place.model},
+    }
+    return Setup(
+        files=(File("~/.qwen/settings.json", Format.JSON, content, same="id"),),
+        run="qwen --auth-type openai",
+        notes=("generationConfig.timeout: 120 s otherwise, four times.",),
+    )
+
+
+RECIPE = Recipe(
+    "qwen-code", "Qwen Code", Protocol.CHAT, _setup, "qwen-code 0.15.10; docs/users/configuration/model-providers.md"
+)

@@ -1,0 +1,46 @@
+"""The clients, by name."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from sparkdash.connect.recipe import Recipe
+from sparkdash.connect.recipes import (
+    aider,
+    claude_code,
+    cline,
+    codex,
+    continue_dev,
+    jetbrains,
+    librechat,
+    llm,
+    open_webui,
+    opencode,
+    pi,
+    qwen_code,
+    vscode,
+    zed,
+)
+from sparkdash.errors import AdmissionError
+
+_ALL = (
+    aider, claude_code, cline, codex, continue_dev, jetbrains, librechat, llm, open_webui, opencode, pi, qwen_code,
+    vscode, zed,
+)  # fmt: skip
+RECIPES: dict[str, Recipe] = {module.RECIPE.name: module.RECIPE for module in _ALL}
+
+
+def recipe(name: str) -> Recipe:
+    """The client of that name.
+
+    Raises:
+        AdmissionError: code `client_not_found`, with the nearest names.
+    """
+    if name in RECIPES:
+        return RECIPES[name]
+    close = get_close_matches(name, RECIPES, 2, 0.5)
+    raise AdmissionError(
+        f"There is no recipe for {name!r}.",
+        code="client_not_found",
+        hint=f"Did you mean {' or '.join(close)}?" if close else "`sparkdash connect --list` shows which there are.",
+    )

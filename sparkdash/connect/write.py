@@ -1,0 +1,95 @@
+"""Write: a client's files on this box: what would change, and changing it.
+
+Owns: the disk. A backup is kept beside each file that was there, and a file is written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from sparkdash.connect.merge import merged
+from sparkdash.connect.recipe import File
+from sparkdash.errors import HostError
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One file: what it holds and what it is to hold."""
+
+    path: Path
+    old: str | None
+    """None: it is not there."""
+    new: str
+
+    @property
+    def needed(self) -> bool:
+        """Is there anything to write?"""
+        return self.old != self.new
+
+    def diff(self) -> str:
+        """As `diff -u` shows it; empty when nothing changes."""
+        before, after = (self.old or "").splitlines(keepends=True), self.new.splitlines(keepends=True)
+        lines = difflib.unified_diff(before, after, str(self.path), str(self.path))
+        return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+
+
+def change(file: File, path: Path) -> Change:
+    """What writing this file would do.
+
+    Raises:
+        AdmissionError: code `merge_refused`.
+        HostError: code `file_unreadable`.
+    """
+    try:
+        old = path.read_text("utf-8")
+    except FileNotFoundError:
+        old = None
+    except (OSError, UnicodeDecodeError) as error:
+        raise HostError(f"{path} cannot be read: {error}.", code="file_unreadable") from None
+    return Change(path, old, merged(old or "", file))
+
+
+def apply(change: Change) -> Path | None:
+    """Write it; the backup of what was there before. A symbolic link stays one: dotfiles are often links.
+
+    Raises:
+        HostError: code `file_not_written`; then nothing was changed.
+    """
+    path = change.path.resolve()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        backup = _kept(path, change.old)
+        _replace(path, change.new, mode=path.stat().st_mode & 0o777 if change.old is not None else 0o600)
+    except OSError as error:
+        raise HostError(f"{path} cannot be written: {error.strerror}.", code="file_not_written") from None
+    return backup
+
+
+def _kept(path: Path, old: str | None) -> Path | None:
+    if old is None:
+        return None
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    backup = path.with_name(f"{path.name}.before-sparkdash-{stamp}")
+    number = 1
+    while backup.exists():
+        number += 1
+        backup = path.with_name(f"{path.name}.before-sparkdash-{stamp}-{number}")
+    _replace(backup, old, mode=path.stat().st_mode & 0o777)
+    return backup
+
+
+def _replace(path: Path, text: str, *, mode: int) -> None:
+    descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+        Path(made).chmod(mode)
+        Path(made).replace(path)
+    except BaseException:
+        Path(made).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,224 @@
+"""A client's own file: everything of its owner's stays, and what would be lost is refused."""
+
+from __future__ import annotations
+
+import json
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from sparkdash.connect import jsonc, text, write
+from sparkdash.connect.merge import joined, merged
+from sparkdash.connect.place import Place
+from sparkdash.connect.recipe import File, Format
+from sparkdash.connect.registry import RECIPES
+from sparkdash.errors import AdmissionError
+
+PLACE = Place("http://127.0.0.1:8484", "alpha", 65536)
+FILES = [(name, file) for name, each in RECIPES.items() for file in each.setup(PLACE).files]
+ids = [f"{name}-{number}" for number, (name, _) in enumerate(FILES)]
+
+
+def read(told: str, form: Format) -> Any:
+    return {Format.JSON: json.loads, Format.TOML: tomllib.loads, Format.YAML: yaml.safe_load}[form](told)
+
+
+@pytest.mark.parametrize(("_name", "file"), FILES, ids=ids)
+def test_a_new_file_is_whole_and_a_second_write_changes_nothing(_name: str, file: File) -> None:
+    """Read by the format's own parser, it holds what was wanted."""
+    new = merged("", file)
+    wanted = {**file.seed, **file.content} if file.seed else file.content
+    assert read(new, file.format) == wanted
+    assert merged(new, file) == new
+
+
+@pytest.mark.parametrize(("_name", "file"), [each for each in FILES if each[1].format is Format.YAML])
+def test_a_yaml_file_keeps_its_comments(_name: str, file: File) -> None:
+    """Items are added to its lists, keys at its end."""
+    mine = "# mine\n- model_id: other  # keep\n" if isinstance(file.content, list) else "# mine\nversion: 7  # keep\n"
+    new = merged(mine, file)
+    assert new.startswith(mine)
+    assert yaml.safe_load(new) == joined(yaml.safe_load(mine), file.content, file.same)
+
+
+CONTINUE = """\
+name: My own
+version: 1.0.0
+schema: v1
+models:
+  # the one I like
+  - name: GPT
+    provider: openai   # cloud
+    model: gpt-4o
+
+  - name: Other
+    provider: ollama
+    model: x
+context:
+  - provider: file
+"""
+
+
+def test_a_model_is_added_at_the_end_of_the_list() -> None:
+    """Comments, blank lines and what follows stay where they were."""
+    (file,) = RECIPES["continue"].setup(PLACE).files
+    new = merged(CONTINUE, file)
+    found = yaml.safe_load(new)
+    assert [model["name"] for model in found["models"]] == ["GPT", "Other", "sparkdash alpha"]
+    assert found["name"] == "My own"
+    kept = [line for line in new.splitlines() if line in CONTINUE.splitlines()]
+    assert "\n".join(kept) + "\n" == CONTINUE
+    assert merged(new, file) == new
+
+
+def test_another_place_changes_the_model_or_is_refused() -> None:
+    """An item that is there already, with another address, is nobody's text to cut."""
+    (file,) = RECIPES["continue"].setup(PLACE).files
+    before = merged(CONTINUE, file)
+    (moved,) = RECIPES["continue"].setup(Place("http://127.0.0.1:9999", "alpha", 65536)).files
+    with pytest.raises(AdmissionError, match="left as it is"):
+        merged(before, moved)
+
+
+def test_a_scalar_is_changed_on_its_own_line() -> None:
+    """But not where a comment stands behind it."""
+    file = RECIPES["aider"].setup(PLACE).files[0]
+    new = merged("dark-mode: true\nmodel: gpt-4o\n# end\n", file)
+    assert new.startswith("dark-mode: true\nmodel: openai/alpha\n# end\n")
+    with pytest.raises(AdmissionError):
+        merged("model: gpt-4o # because\n", file)
+
+
+ZED = """\
+// Zed settings
+{
+  "theme": "One Dark", // mine
+  "url": "http://x", /* not a comment: // */
+  "list": [1, 2,],
+}
+"""
+
+
+def test_an_editors_settings_keep_their_comments() -> None:
+    """A new key is put first; one that is there already is refused, if there are comments."""
+    (file,) = RECIPES["zed"].setup(PLACE).files
+    new = merged(ZED, file)
+    for line in ZED.splitlines():
+        assert line in new
+    found = jsonc.loads(new)
+    assert found["language_models"] == {"llama.cpp": {"api_url": PLACE.root}}
+    assert found["url"] == "http://x"
+    assert merged(new, file) == new
+    with pytest.raises(AdmissionError, match="comments"):
+        merged('{ // c\n "language_models": {"ollama": {}} }', file)
+    assert " // empty\n}" in merged("{ // empty\n}", file)
+
+
+def test_plain_json_is_merged_at_any_depth_with_its_indentation() -> None:
+    """A tab stays a tab; other providers stay."""
+    (file,) = RECIPES["opencode"].setup(PLACE).files
+    old = '{\n\t"theme": "x",\n\t"provider": {"mine": {"npm": "y"}}\n}\n'
+    new = merged(old, file)
+    found = json.loads(new)
+    assert list(found) == ["theme", "provider", "model", "small_model"]
+    assert found["provider"]["mine"] == {"npm": "y"}
+    assert '\n\t"theme"' in new
+
+
+@pytest.mark.parametrize(
+    ("name", "old"),
+    [
+        ("opencode", "[]"),
+        ("opencode", "{"),
+        ("continue", "models: ["),
+        ("vscode", "{}"),
+        ("codex", 'x = 1\nmodel = "mine"\n'),
+    ],
+)
+def test_what_is_not_understood_is_left_alone(name: str, old: str) -> None:
+    """With the reason, and what to do instead."""
+    file = RECIPES[name].setup(PLACE).files[0]
+    with pytest.raises(AdmissionError, match="left as it is") as caught:
+        merged(old, file)
+    assert "by hand" in (caught.value.hint or "")
+
+
+LEAVES = st.none() | st.booleans() | st.integers() | st.text(max_size=8)
+VALUES = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+)
+
+
+@given(
+    st.dictionaries(st.text(max_size=5), VALUES, max_size=4), st.dictionaries(st.text(max_size=5), VALUES, max_size=4)
+)
+def test_any_json_keeps_what_is_not_asked_for(before: dict[str, Any], more: dict[str, Any]) -> None:
+    """Every key that is not ours has its value; a second merge changes nothing."""
+    file = File("f", Format.JSON, more)
+    new = merged(json.dumps(before), file)
+    found = json.loads(new)
+    assert {key: value for key, value in found.items() if key not in more} == {
+        key: value for key, value in before.items() if key not in more
+    }
+    assert merged(new, file) == new
+
+
+@given(
+    st.dictionaries(
+        st.text(min_size=1, max_size=6),
+        st.integers()
+        | st.booleans()
+        | st.text(max_size=8)
+        | st.dictionaries(st.text(min_size=1, max_size=4), st.integers(), max_size=2),
+        max_size=4,
+    )
+)
+def test_our_toml_is_toml(content: dict[str, Any]) -> None:
+    """Odd keys and strings come back; an empty table has nothing to say."""
+    assume(_speakable(content))
+    back = tomllib.loads(text.as_toml(content))
+    assert back == {key: value for key, value in content.items() if value != {}}
+
+
+def _speakable(content: dict[str, Any]) -> bool:
+    """TOML has 64-bit integers and no lone control characters; recipes have neither."""
+    told = json.dumps(content, ensure_ascii=False)
+    return told.isprintable() and all(not isinstance(v, int) or abs(v) < 2**63 for v in _leaves(content))
+
+
+def _leaves(value: Any) -> list[Any]:
+    return [leaf for each in value.values() for leaf in _leaves(each)] if isinstance(value, dict) else [value]
+
+
+def test_writing_keeps_a_backup_the_mode_and_a_link(tmp_path: Path) -> None:
+    """Dotfiles are often links into a repository."""
+    real = tmp_path / "dotfiles" / "opencode.json"
+    real.parent.mkdir()
+    real.write_text('{"theme": "x"}')
+    real.chmod(0o640)
+    link = tmp_path / "opencode.json"
+    link.symlink_to(real)
+    (file,) = RECIPES["opencode"].setup(PLACE).files
+    change = write.change(file, link)
+    assert '+  "model": "sparkdash/alpha",' in change.diff()
+    backup = write.apply(change)
+    assert backup is not None
+    assert backup.read_text() == '{"theme": "x"}'
+    assert link.is_symlink()
+    assert json.loads(real.read_text())["theme"] == "x"
+    assert stat.S_IMODE(real.stat().st_mode) == 0o640
+    assert not write.change(file, link).needed
+
+
+def test_a_new_file_is_for_its_owner_only(tmp_path: Path) -> None:
+    """It may hold a key."""
+    (file,) = RECIPES["codex"].setup(PLACE).files
+    path = tmp_path / "new" / "x.toml"
+    assert write.apply(write.change(file, path)) is None
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600

@@ -1,0 +1,61 @@
+"""Each client's configuration, word for word; and what holds for all of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sparkdash.connect.page import facts, page
+from sparkdash.connect.place import LONG_MS, MASK, Place
+from sparkdash.connect.registry import RECIPES, recipe
+from sparkdash.errors import AdmissionError
+
+GOLDEN = Path(__file__).parent / "golden"
+PLACE = Place("http://127.0.0.1:8484", "qwen3-coder-30b/eagle3", 131072)
+KEYED = Place("https://spark.lan:8484", "gpt-oss-120b", None, "sk-sparkdash-SECRET")
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("place", [PLACE, KEYED], ids=["open", "keyed"])
+def test_what_is_printed(name: str, place: Place) -> None:
+    """Run with SPARKDASH_WRITE_GOLDEN=1 to agree on a new one."""
+    file = GOLDEN / f"{name}.{'keyed' if place.key else 'open'}.txt"
+    told = page(RECIPES[name], RECIPES[name].setup(place), place)
+    if os.environ.get("SPARKDASH_WRITE_GOLDEN"):
+        file.write_text(told)
+    assert told == file.read_text()
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_no_key_is_ever_printed(name: str) -> None:
+    """Neither for people nor for programs; a word stands where it belongs, or the client reads a variable."""
+    setup = RECIPES[name].setup(KEYED)
+    told = page(RECIPES[name], setup, KEYED) + str(facts(RECIPES[name], setup, KEYED))
+    assert "SECRET" not in told
+    assert (MASK in told) == (name not in ("llm", "vscode"))  # these two keep keys in a safe of their own
+    assert "32768 tokens are assumed" in told
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_client_is_told_where_and_which(name: str) -> None:
+    """The address and the model are in it, and a base URL never has /v1 twice."""
+    told = page(RECIPES[name], RECIPES[name].setup(PLACE), PLACE)
+    assert PLACE.root in told
+    assert PLACE.model in told
+    assert "/v1/v1" not in told
+    assert RECIPES[name].source
+
+
+@pytest.mark.parametrize("name", ["claude-code", "codex", "continue", "opencode", "pi", "qwen-code"])
+def test_clients_whose_patience_can_be_set_wait_half_an_hour(name: str) -> None:
+    """In milliseconds, each in its own key."""
+    assert str(LONG_MS) in page(RECIPES[name], RECIPES[name].setup(PLACE), PLACE)
+
+
+def test_an_unknown_client_gets_the_nearest_names() -> None:
+    """Not only a refusal."""
+    with pytest.raises(AdmissionError) as caught:
+        recipe("claude")
+    assert "claude-code" in (caught.value.hint or "")

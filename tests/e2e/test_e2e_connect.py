@@ -1,0 +1,59 @@
+"""Every client's route, end to end: `connect --test` through a daemon to an engine, with a key."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from sparkdash.connect.registry import RECIPES
+
+PROFILE = """
+profile: tiny
+about: simulated
+engine: sim
+context: 8192
+sim: {load_s: 1, time_scale: 20, memory_gib: 0.1}
+memory: {weights_gib: 0.1, kv_gib: 0, overhead_gib: 0, source: invented}
+"""
+
+
+@pytest.fixture(scope="module")
+def keyed(new_daemon: Callable[..., Any]) -> Iterator[Any]:
+    """A daemon that wants a key."""
+    daemon = new_daemon(runtime="process", reserve_gib=0)
+    daemon.write("tiny", PROFILE)
+    daemon.start()
+    daemon.env["SPARKDASH_KEY"] = daemon.sparkdash("keys", "add", "client").stdout.strip()
+    yield daemon
+    daemon.sparkdash("stop", "--all")
+    daemon.end(engines=False)
+
+
+def test_every_clients_route_is_proved(keyed: Any) -> None:
+    """In each protocol; the first one loads the model."""
+    by_protocol = {recipe.protocol: name for name, recipe in RECIPES.items()}
+    for protocol, name in by_protocol.items():
+        done = keyed.sparkdash("connect", name, "--test", "--json")
+        assert done.returncode == 0, (protocol, done.stderr)
+        trial = json.loads(done.stdout)
+        assert trial["model"] == "tiny"
+        assert trial["text"].strip()
+        assert trial["total_s"] >= trial["first_s"] > 0
+
+
+def test_a_route_that_is_closed_is_said(keyed: Any) -> None:
+    """A wrong key: the daemon's own words, and no traceback."""
+    right = keyed.env["SPARKDASH_KEY"]
+    keyed.env["SPARKDASH_KEY"] = "wrong"
+    try:
+        done = keyed.sparkdash("connect", "codex", "--test", "--model", "tiny")
+    finally:
+        keyed.env["SPARKDASH_KEY"] = right
+    assert done.returncode == 3
+    assert "not known here" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert os.environ.get("SPARKDASH_KEY") is None
