@@ -39,6 +39,12 @@ MetricName = Annotated[
 ]
 
 
+MathRun = Annotated[
+    str | None,
+    typer.Option("--math", metavar="RUN", help="A run of the suite math, whose right answers stand in the tables."),
+]
+
+
 class Format(StrEnum):
     """What `export` writes."""
 
@@ -55,6 +61,7 @@ def show(
     ] = None,
     layout: LayoutName = None,
     metric: MetricName = None,
+    math: MathRun = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a run: its tables with intervals, what can be claimed, and what is still to be measured.
@@ -69,7 +76,7 @@ def show(
     if run is None:
         _list(as_json)
         return
-    report = _report(run)
+    report = _report(run, math)
     if as_json:
         emit(report)
         return
@@ -117,6 +124,7 @@ def export(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file; none: stdout.")] = None,
     layout: LayoutName = None,
     metric: MetricName = None,
+    math: MathRun = None,
     arm: Annotated[str | None, typer.Option("--arm", help="localmaxxing: which arm; else the baseline.")] = None,
 ) -> None:
     """Write a run as Markdown, CSV (llama-benchy's columns), JSON, one HTML page, or a localmaxxing submission.
@@ -124,11 +132,11 @@ def export(
     \b
     Examples:
       sparkdash bench export last -o report.md
-      sparkdash bench export last --layout qwen3-coder -o matrix.md
+      sparkdash bench export 20261121 --layout qwen3-coder --math last -o matrix.md
       sparkdash bench export last --format html -o report.html
       sparkdash bench export last --format csv | column -ts,
     """
-    text = _rendered(run, form, layout, metric, arm)
+    text = _rendered(run, form, layout, metric, math, arm)
     if output is None:
         typer.echo(text, nl=False)
         return
@@ -141,16 +149,14 @@ def export(
     tell(f"wrote {output}")
 
 
-def _rendered(run: str, form: Format, layout: str | None, metric: str | None, arm: str | None) -> str:
+def _rendered(run: str, form: Format, layout: str | None, metric: str | None, math: str | None, arm: str | None) -> str:
     from sparkdash.bench import folder
     from sparkdash.bench.report import llama_benchy, localmaxxing, markdown
-    from sparkdash.bench.report.assemble import report as assembled
     from sparkdash.bench.report.page import drawn, page
 
-    results = folder.read(folder.find(run))
     if form is Format.CSV:
-        return llama_benchy.render(results)
-    report = assembled(results)
+        return llama_benchy.render(folder.read(folder.find(run)))
+    report = _report(run, math)
     if form is Format.JSON:
         return report.model_dump_json(indent=2) + "\n"
     if form is Format.LOCALMAXXING:
@@ -193,11 +199,12 @@ def _list(as_json: bool) -> None:
     typer.echo("\n".join(table(head, rows, "<<<<<")))
 
 
-def _report(run: str) -> Report:
+def _report(run: str, math: str | None = None) -> Report:
     from sparkdash.bench import folder
-    from sparkdash.bench.report.assemble import report
+    from sparkdash.bench.report.assemble import report, with_math
 
-    return report(folder.read(folder.find(run)))
+    found = report(folder.read(folder.find(run)))
+    return found if math is None else with_math(found, _report(math))
 
 
 def _layout(report: Report, name: str | None, metric: str | None) -> Layout:

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from sparkdash.bench.metrics import Metric
 from sparkdash.bench.report import llama_benchy, localmaxxing
-from sparkdash.bench.report.assemble import report
+from sparkdash.bench.report.assemble import report, with_math
 from sparkdash.bench.report.difference import difference
 from sparkdash.bench.report.difference import page as side_by_side
 from sparkdash.bench.report.guard import between
@@ -97,6 +97,36 @@ def test_a_void_cell_says_why(rehearse: Rehearse) -> None:
     void = "clock fell to 820 MHz"
     out = told(rehearse(arms=[PLAIN], rates={"plain": GRID}, voids={("plain", LONG): void}))
     assert f"¹ void: {void}" in out
+
+
+def test_a_warm_column_stands_beside_the_cold_ones(rehearse: Rehearse) -> None:
+    """Where a context was not measured warm there is a dash; the published layout has cold columns only."""
+    results = rehearse(arms=[PLAIN], rates={"plain": {**GRID, key(2048, 150, warm=True): 72.0}})
+    out = told(results)
+    assert "| Context | short | medium | long | medium, warm |" in out
+    assert "| ctx=0   | 64.6  | 66.2   | 66.5 | -            |" in out
+    assert "| ctx=2K  | 64.6  | 66.2   | 66.5 | 79.5         |" in out
+    plain = PLAIN.model_copy(update={"profile": "qwen3-coder-30b-nvfp4/turbo2"})
+    assert "warm |" not in told(rehearse(arms=[plain], rates={"plain": GRID}), layout=load("qwen3-coder"))
+
+
+def test_right_answers_come_from_another_run(rehearse: Rehearse) -> None:
+    """By profile; an arm that thought in one of them and not in the other gets none, and is told."""
+    speed = report(rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": GRID}))
+    asked = [PLAIN.model_copy(update={"name": "p"}), EAGLE.model_copy(update={"name": "e"})]
+    questions = rehearse(arms=asked, rates={}, maths={"p": 37, "e": 36}, changes={"id": "m", "suite_hash": "beef" * 16})
+    both = with_math(speed, report(questions))
+    assert [(one.arm, one.share) for one in both.scores] == [("plain", 0.74), ("plain-eagle", 0.72)]
+    assert both.flags == ()
+    thought = rehearse(
+        arms=[PLAIN, EAGLE],
+        rates={"plain": GRID, "plain-eagle": GRID},
+        provenance={"plain": {"thinking": False}, "plain-eagle": {"thinking": False}},
+    )
+    other = rehearse(arms=asked, rates={}, maths={"p": 37}, provenance={"p": {"thinking": True}}, changes={"id": "m"})
+    told = with_math(report(thought), report(other))
+    assert told.scores == ()
+    assert "Math of m: The thinking flag differs: off in plain, on in p." in [flag.text for flag in told.flags]
 
 
 def test_the_batch_table(rehearse: Rehearse) -> None:

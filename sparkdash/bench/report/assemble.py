@@ -9,7 +9,7 @@ from sparkdash.bench.judgement import Decomposition, Figure, decompose, overall,
 from sparkdash.bench.metrics import Metric
 from sparkdash.bench.quality import Quality, equalities, qualities
 from sparkdash.bench.report.filling import filling
-from sparkdash.bench.report.guard import refused, within
+from sparkdash.bench.report.guard import between, paired, refused, within
 from sparkdash.bench.report.report import ArmReport, Hits, Report, Speculation, Table
 from sparkdash.bench.results import Arm, Cell, CellKey, Kind, Results
 from sparkdash.bench.verdict import Claim, Verdict
@@ -37,6 +37,24 @@ def report(results: Results) -> Report:
         filling=filling(results),
         flags=flags,
     )
+
+
+def with_math(report: Report, questions: Report) -> Report:
+    """The report with the right answers of another run, for the arms that both have; what may not be taken over is flagged.
+
+    The suites differ by nature; what else would make another measurement of it (thinking, temperature, tokenizer,
+    simulated or real) leaves the score out.
+    """
+    flags = tuple(flag for flag in between(report, questions) if flag.arm)
+    apart = refused(flags)
+    pairs = [] if report.simulated != questions.simulated else paired(report, questions)
+    taken = [
+        score.model_copy(update={"arm": arm.name})
+        for arm, other in pairs
+        if arm.name not in apart and (score := questions.score(other.name)) is not None
+    ]
+    told = [flag.model_copy(update={"text": f"Math of {questions.run.id}: {flag.text}"}) for flag in flags]
+    return report.model_copy(update={"scores": tuple(taken), "flags": (*report.flags, *told)})
 
 
 def _speed(results: Results) -> Results:

@@ -72,6 +72,10 @@ class Layout(Frozen):
     groups: tuple[Group, ...]
     metric: str = "decode"
     """The figure that the tables show."""
+    warm: bool = False
+    """With columns for what was measured on a warm prefix cache."""
+    math: bool = False
+    """With lines for the right answers also where the run asked no questions."""
     own_delta: bool = False
     """With a row of deltas for the baseline's own build."""
     recipe: bool = False
@@ -102,6 +106,7 @@ def derived(report: Report, metric: str = "decode") -> Layout:
             Group(title=name, builds=(Build(name=name, title=name, arms=arms),)) for name, arms in builds.items()
         ),
         metric=metric,
+        warm=True,
         own_delta=True,
         recipe=len(report.arms) > 1,
     )

@@ -76,15 +76,14 @@ class Source:
         return min(self.grid_keys, key=lambda one: (one.context, -one.output), default=None)
 
 
-def matrix(source: Source, arm: str, warm: bool = False) -> Grid:
-    """Context by length, one arm."""
+def matrix(source: Source, arm: str, *, warm: bool = False) -> Grid:
+    """Context by length, one arm; with `warm` the columns that were measured on a warm prefix cache as well."""
     notes = Notes()
-    words = _words(source)
-    rows = tuple(_row(source, arm, context, notes, warm) for context in _contexts(source))
+    columns = _columns(source, warm)
     return Grid(
-        head=("Context", *words.values()),
-        rows=rows,
-        widths=(HEAD_WIDTH, *(len(word) for word in words.values())),
+        head=("Context", *(word for word, _ in columns)),
+        rows=tuple(_row(source, arm, context, columns, notes) for context in _contexts(source)),
+        widths=(HEAD_WIDTH, *(len(word) for word, _ in columns)),
         notes=tuple(notes.texts),
         right=True,
     )
@@ -93,17 +92,17 @@ def matrix(source: Source, arm: str, warm: bool = False) -> Grid:
 def combined(source: Source, build: Build, modes: tuple[Mode, ...]) -> Grid:
     """The same of several modes in one table, with the share of right answers as a column."""
     notes = Notes()
-    words = _words(source)
+    columns = _columns(source, warm=False)
     rows: list[tuple[Cell, ...]] = []
     for mode, arm in build.shown(modes):
-        rows.append((Cell(mode.title, Tone.HEAD), *(Cell("", Tone.HEAD) for _ in range(len(words) + 1))))
+        rows.append((Cell(mode.title, Tone.HEAD), *(Cell("", Tone.HEAD) for _ in range(len(columns) + 1))))
         for number, context in enumerate(_contexts(source)):
             score = Cell(math(source, arm) if number == 0 else "")
-            rows.append((*_row(source, arm, context, notes), score))
+            rows.append((*_row(source, arm, context, columns, notes), score))
     return Grid(
-        head=("Context", *words.values(), "Math"),
+        head=("Context", *(word for word, _ in columns), "Math"),
         rows=tuple(rows),
-        widths=(HEAD_WIDTH, *(len(word) for word in words.values()), 4),
+        widths=(HEAD_WIDTH, *(len(word) for word, _ in columns), 4),
         notes=tuple(notes.texts),
         right=True,
     )
@@ -179,20 +178,28 @@ def prefix(source: Source, arm: str) -> Iterator[Block]:
             yield Text((f"Prefix cache: {percent(one.rate)} delta hit rate on repeated system prompt.",))
 
 
-def _words(source: Source) -> dict[int, str]:
-    return names.lengths([one.output for one in source.grid_keys])
+Column = tuple[str, dict[int, CellKey]]
+"""Its title, and its cells by context."""
+
+
+def _columns(source: Source, warm: bool) -> list[Column]:
+    words = names.lengths([one.output for one in source.grid_keys])
+    cold = [
+        (word, {one.context: one for one in source.grid_keys if one.output == output}) for output, word in words.items()
+    ]
+    warmed = [one for one in source.report.planned() if one.warm and one.concurrency == 1 and not one.text]
+    beside = [
+        (f"{word}, warm", {one.context: one for one in warmed if one.output == output})
+        for output, word in words.items()
+    ]
+    return [*cold, *(column for column in beside if column[1])] if warm else cold
 
 
 def _contexts(source: Source) -> list[int]:
     return sorted({one.context for one in source.grid_keys})
 
 
-def _row(source: Source, arm: str, context: int, notes: Notes, warm: bool = False) -> tuple[Cell, ...]:
-    cells = []
-    for output in _words(source):
-        key = next((one for one in source.grid_keys if (one.context, one.output) == (context, output)), None)
-        if key is None:
-            cells.append(Cell(DASH, Tone.DIM))
-        else:
-            cells.append(source.cell(arm, key.model_copy(update={"warm": warm}), notes))
+def _row(source: Source, arm: str, context: int, columns: list[Column], notes: Notes) -> tuple[Cell, ...]:
+    """A length that was not planned at this context has a dash."""
+    cells = (source.cell(arm, keys[context], notes) if context in keys else Cell(DASH, Tone.DIM) for _, keys in columns)
     return (Cell(f"ctx={names.context(context)}"), *cells)

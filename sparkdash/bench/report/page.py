@@ -116,11 +116,11 @@ def _tables(source: Source, layout: Layout, build: Build) -> Iterator[Block]:
     for mode, arm in build.shown(layout.modes):
         yield Heading(3, f"{build.title} {mode.title}" if len(build.arms) > 1 else build.title)
         if source.grid_keys:
-            yield matrix.matrix(source, arm)
+            yield matrix.matrix(source, arm, warm=layout.warm)
         yield from matrix.batches(source, arm)
         yield from matrix.reasoning(source, arm)
         yield from matrix.prefix(source, arm)
-        if source.asks_math:
+        if layout.math or source.asks_math:
             yield Text((f"Math: {matrix.math(source, arm)}",))
         yield from _rest(source, arm)
 
