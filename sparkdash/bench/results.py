@@ -171,6 +171,7 @@ class Provenance(Frozen):
     model: str | None = None
     model_revision: str | None = None
     tokenizer_sha256: str | None = None
+    """Of the ids that it gives a fixed text."""
     kv_dtype: str | None = None
     """As the engine resolved it, from its log; never what was asked for."""
     thinking: bool | None = None

@@ -7,13 +7,13 @@ A server that is not ours is taken as it is: its launches are passes over the sa
 from __future__ import annotations
 
 import json
-import platform
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from sparkdash import __version__
+from sparkdash.bench.provenance import foreign, provenance
 from sparkdash.bench.results import Arm, Provenance
 from sparkdash.bench.subject import Subject
 from sparkdash.bench.voids import Look
@@ -22,11 +22,8 @@ from sparkdash.client.client import AsyncClient
 from sparkdash.client.follow import until_gone, until_ready
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.metric import Gpu
-from sparkdash.domain.profile import Profile
 from sparkdash.domain.state import Snapshot
 from sparkdash.engines import measuring
-from sparkdash.engines.adapter import Launch as EngineLaunch
-from sparkdash.engines.failures import without_secrets
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import SparkdashError, UpstreamError
 
@@ -82,10 +79,8 @@ class Managed:
             engine_url=engine.url,
             defaults=profile.request,
         )
-        provenance = _provenance(profile, engine, world).model_copy(
-            update={"engine_version": engine.version or await subject.version()}
-        )
-        return Raised(subject, provenance, _Eyes(self._client, profile.name).look)
+        found = await provenance(profile, engine, world, subject)
+        return Raised(subject, found, _Eyes(self._client, profile.name).look)
 
 
 class Foreign:
@@ -110,10 +105,7 @@ class Foreign:
         if model is None:
             raise UpstreamError(f"{self._wire.url} lists no model.", hint="Name one with --model.")
         subject = Subject(wire=self._wire, kind=kind, model=model, engine_url=self._wire.url)
-        provenance = Provenance(
-            profile=arm.profile, engine=kind.value, model=model, engine_version=await subject.version(), temperature=0.0
-        )
-        return Raised(subject, provenance, _blind, anew=False)
+        return Raised(subject, await foreign(arm.profile, subject), _blind, anew=False)
 
 
 async def _blind() -> Look:
@@ -163,43 +155,3 @@ def headers() -> dict[str, str]:
 
 def _is_ours(engine: Engine) -> bool:
     return engine.state not in (EngineState.FAILED, EngineState.ABSENT) and adapter(engine.kind).managed
-
-
-def _provenance(profile: Profile, engine: Engine, world: Snapshot) -> Provenance:
-    gpu = (world.sample.gpu if world.sample else None) or Gpu()
-    memory = world.sample.memory if world.sample else None
-    target = profile.models.get("target")
-    template = profile.request.get("chat_template_kwargs")
-    thinking = template.get("enable_thinking") if isinstance(template, dict) else None
-    return Provenance(
-        profile=profile.name,
-        fingerprint=engine.fingerprint,
-        argv=_argv(profile, engine, world),
-        image=profile.image,
-        engine=profile.engine.value,
-        engine_version=engine.version,
-        model=target.ref if target else None,
-        model_revision=target.revision if target else None,
-        thinking=thinking if isinstance(thinking, bool) else None,
-        temperature=0.0,
-        speculation=adapter(profile.engine).speculation(profile),
-        driver=gpu.driver,
-        kernel=platform.release() if world.daemon.host == platform.node() else None,
-        clock_mhz=gpu.sm_clock_mhz,
-        temperature_c=gpu.temperature_c,
-        available_bytes=memory.available if memory else None,
-        startup_s=engine.load_s,
-    )
-
-
-def _argv(profile: Profile, engine: Engine, world: Snapshot) -> tuple[str, ...]:
-    """The program and its arguments, as the daemon's adapter makes them of the profile."""
-    launch = EngineLaunch(
-        port=engine.port or 0, containerised=world.daemon.runtime != "process", hf_home="~/.cache/huggingface",
-        cache_dir="~/.cache/sparkdash",
-    )  # fmt: skip
-    try:
-        spec = adapter(profile.engine).container(profile, launch)
-    except SparkdashError:
-        return ()
-    return without_secrets(spec.argv)

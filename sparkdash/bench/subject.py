@@ -6,6 +6,7 @@ What an engine must be told is engines/measuring's.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Mapping
@@ -77,6 +78,32 @@ class Subject:
         except (UpstreamError, ValueError):
             return None
         return str(found["version"]) if isinstance(found, dict) and "version" in found else None
+
+    async def kv_dtype(self) -> str | None:
+        """The KV cache's type as the engine shows it; `auto` tells nothing."""
+        names = adapter(self.kind).metrics
+        if self.engine_url is None or names.path is None or not names.kv_info:
+            return None
+        try:
+            page = await self.wire.get(names.path, url=self.engine_url, timeout_s=METRICS_S)
+        except UpstreamError:
+            return None
+        labels = exposition.parse(page.decode("utf-8", "replace"), frozenset(names.kv_info)).info(names.kv_info[0])
+        told = labels[0].get("cache_dtype") if labels else None
+        return None if told == "auto" else told
+
+    async def tokenizer(self) -> str | None:
+        """SHA-256 of the ids that the engine's tokenizer gives a fixed text; None when it does not give ids."""
+        pieces = prose.pieces("chat", "tokenizer")
+        how = measuring.encoding(self.kind, self.model, "".join(next(pieces) for _ in range(PROBE_WORDS)))
+        if how is None:
+            return None
+        try:
+            answer = await self.wire.post(how.path, how.body)
+        except UpstreamError:
+            return None
+        ids = answer.get("tokens") if isinstance(answer, dict) else None
+        return hashlib.sha256(json.dumps(ids).encode()).hexdigest() if ids else None
 
     async def counter(self) -> Counter:
         """Learn from one short request how this engine counts.

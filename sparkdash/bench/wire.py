@@ -15,6 +15,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -104,29 +105,29 @@ class Lag:
 
 
 class Wire:
-    """Requests to one root URL (without /v1). Use it as an async context manager."""
+    """Requests to one root URL (without /v1), through the socket `uds` when there is one. Use it as an async context manager."""
 
     _session: aiohttp.ClientSession
+    _others: aiohttp.ClientSession
 
-    def __init__(self, url: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str] | None = None, uds: Path | None = None) -> None:
         self.url = url.rstrip("/")
+        self._uds = uds
         self.headers = headers or {}
-        """Sent with every request; whoever handed them in may change them."""
+        """Sent with every request to `url`, and to nobody else; whoever handed them in may change them."""
         self.lag = Lag()
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-        )
+        connector = aiohttp.UnixConnector(str(self._uds), limit=0) if self._uds else aiohttp.TCPConnector(limit=0)
+        self._session = _session(connector)
+        self._others = _session(aiohttp.TCPConnector())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._session.close()
+        await self._others.close()
 
     async def chat(self, body: Mapping[str, Any]) -> Answer:
         """Send a streamed chat and time it. A failure is told in `error`, never raised."""
@@ -151,12 +152,12 @@ class Wire:
         return replace(answer, error=error or answer.error, lag_ms=lag)
 
     async def get(self, path: str, *, timeout_s: float = 10.0, url: str | None = None) -> bytes:
-        """The body of a GET.
+        """The body of a GET, of `url` where one is given.
 
         Raises:
             UpstreamError: nothing answers, or with another status than 200.
         """
-        return await self._small("GET", (url or self.url) + path, None, timeout_s)
+        return await self._small("GET", (url or self.url) + path, None, timeout_s, own=url is None)
 
     async def post(self, path: str, body: Mapping[str, Any], *, timeout_s: float = 60.0) -> Any:
         """The JSON of a POST; raises as `get`, and for an answer that is no JSON."""
@@ -166,17 +167,27 @@ class Wire:
         except ValueError:
             raise UpstreamError(f"{self.url}{path} answered {_words(answer)!r}, which is no JSON.") from None
 
-    async def _small(self, method: str, url: str, data: bytes | None, timeout_s: float) -> bytes:
-        headers = {**self.headers, "Content-Type": "application/json"}
+    async def _small(self, method: str, url: str, data: bytes | None, timeout_s: float, *, own: bool = True) -> bytes:
+        headers = {**(self.headers if own else {}), "Content-Type": "application/json"}
+        session = self._session if own else self._others
         limit = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_S)
         try:
-            async with self._session.request(method, url, data=data, headers=headers, timeout=limit) as response:
+            async with session.request(method, url, data=data, headers=headers, timeout=limit) as response:
                 answer = await response.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as problem:
             raise UpstreamError(f"{url} does not answer ({type(problem).__name__}).") from None
         if response.status != 200:
             raise UpstreamError(f"{url} answered {response.status}: {_words(answer)}.", status=response.status)
         return answer
+
+
+def _session(connector: aiohttp.BaseConnector) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=connector,
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+    )
 
 
 def read_stream(t0_ns: int, notes: Sequence[tuple[int, bytes]]) -> Answer:

@@ -28,6 +28,10 @@ def ab(
     ],
     suite: SuiteName = "smoke",
     mode: Annotated[Spent, typer.Option("--mode", "-m", help="How much is spent, and so claimed.")] = Spent.STANDARD,
+    sweep: Annotated[
+        str | None,
+        typer.Option("--sweep", metavar="NAME=VALUES", help="One profile, with this flag at several values."),
+    ] = None,
     direct: Direct = False,
     share: Share = False,
     reps: Reps = None,
@@ -47,14 +51,17 @@ def ab(
       sparkdash ab qwen3.5-122b qwen3.5-122b/mtp-2 --suite seeds
       sparkdash ab A B C --suite concurrency --mode careful --yes
       sparkdash ab gpt-oss-120b gpt-oss-120b --mode screen
+      sparkdash ab NAME --sweep num_speculative_tokens=0..4 -s classes
     """
     from sparkdash.bench.results import Mode
     from sparkdash.cli.measuring import Wish, measure
 
-    if len(profiles) < 2:
+    if sweep and len(profiles) > 1:
+        raise typer.BadParameter("a sweep takes one profile", param_hint="PROFILES")
+    if len(profiles) < 2 and not sweep:
         raise typer.BadParameter("give at least two; `sparkdash bench PROFILE` measures one", param_hint="PROFILES")
     wish = Wish(
-        arms=tuple(profiles), suite=suite, mode=Mode(mode), direct=direct, share=share, reps=reps, seed=seed, fresh=fresh,
+        arms=tuple(profiles), suite=suite, mode=Mode(mode), direct=direct, share=share, reps=reps, seed=seed, fresh=fresh, sweep=sweep,
         ask=not yes, as_json=as_json,
     )  # fmt: skip
     measure(wish)

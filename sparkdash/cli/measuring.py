@@ -15,14 +15,16 @@ from typing import Any
 
 import typer
 
-from sparkdash.bench import folder, hold, judgement, plan, stand, suites
+from sparkdash import paths
+from sparkdash.bench import folder, hold, judgement, plan, stand, suites, sweep
 from sparkdash.bench.compare import Noise
 from sparkdash.bench.metrics import Metric
-from sparkdash.bench.results import CellKey, Host, Kind, Mode, Results, Run
+from sparkdash.bench.results import Arm, CellKey, Host, Kind, Mode, Results, Run
 from sparkdash.bench.runner import Runner, Step
 from sparkdash.bench.wire import Wire
 from sparkdash.cli import bench_reports
 from sparkdash.cli.screen import LiveLine, emit, interactive, tell
+from sparkdash.client.address import credentials
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import AdmissionError, SparkdashError
@@ -48,6 +50,7 @@ class Wish:
     ask: bool = True
     as_json: bool = False
     calibrates: bool = False
+    sweep: str | None = None
 
 
 def measure(wish: Wish) -> None:
@@ -66,9 +69,10 @@ async def _measure(wish: Wish) -> None:
     if any(foreign) and not all(foreign):
         raise typer.BadParameter("give profiles or URLs, not both", param_hint="PROFILES")
     async with _daemon(managed=not foreign[0]) as client:
+        swept = await _swept(client, wish) if client and wish.sweep else ()
         world = await client.state() if client else None
         names = [(await client.profile(name)).name if client else name for name in wish.arms]
-        arms = plan.arms_of(names, {one.name: one for one in world.profiles} if world else {})
+        arms = swept or plan.arms_of(names, {one.name: one for one in world.profiles} if world else {})
         simulated = any(one.simulated for one in world.profiles if one.name in names) if world else False
         run = plan.new_run(
             suite, arms, wish.mode,
@@ -82,6 +86,35 @@ async def _measure(wish: Wish) -> None:
         else:
             place = folder.create(run)
         await _work(place, client, world, suite, wish)
+
+
+async def _swept(client: AsyncClient, wish: Wish) -> tuple[Arm, ...]:
+    """The sweep's profiles, in a file of their own among the owner's, which the daemon reads."""
+    from sparkdash.catalog import yaml_writer
+
+    asked = sweep.parse(wish.sweep or "")
+    profile = await client.profile(wish.arms[0])
+    file = _sweep_file(asked.family(profile))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(yaml_writer.dump(asked.document(profile)), encoding="utf-8")
+    problems = [one for one in (await client.reload()).problems if file.name in one]
+    if problems:
+        file.unlink()
+        raise AdmissionError(f"The profile cannot be swept so: {problems[0]}", code="sweep_invalid")
+    return asked.arms(profile)
+
+
+def _sweep_file(family: str) -> Path:
+    return paths.config_dir() / "profiles" / f"{family}.yaml"
+
+
+async def _tidied(client: AsyncClient | None, run: Run) -> None:
+    """A sweep's profiles go when nothing of it is missing."""
+    families = {arm.profile.split("/", 1)[0] for arm in run.arms if arm.parameters}
+    for family in families:
+        _sweep_file(family).unlink(missing_ok=True)
+    if families and client is not None:
+        await client.reload()
 
 
 async def _go_on(place: Path, *, share: bool, ask: bool, as_json: bool) -> None:
@@ -112,6 +145,8 @@ async def _work(
         if wish.ask and interactive():
             typer.confirm("Begin?", abort=True, err=True)
         results = await _run(place, run, client, world, suite, wish, expected)
+    if not results.gaps():
+        await _tidied(client, run)
     noise = judgement.calibration(results) if wish.calibrates and not results.gaps() else {}
     if noise:
         folder.keep_calibration(run, noise)
@@ -121,6 +156,8 @@ async def _work(
     bench_reports.show(place.name)
     if wish.calibrates:
         typer.echo(_noise(noise))
+    if any(arm.parameters for arm in run.arms):
+        typer.echo("\n".join(["", "The fastest, by decode:", *sweep.advice(results)]))
     if missing := results.gaps():
         tell(f"{len(missing)} cell(s) are missing; the same command measures them. See `sparkdash bench list`.")
     tell(f"Kept in {place}")
@@ -138,7 +175,7 @@ async def _run(
     bar = _Bar(run)
     headers = stand.headers()
     async with AsyncExitStack() as stack:
-        wire = await stack.enter_async_context(Wire(_gateway(client, world), headers))
+        wire = await stack.enter_async_context(_wire(client, run, headers))
         here: stand.Stand = stand.Foreign(wire, wish.model)
         if client is not None:
             here = stand.Managed(client, wire, direct=run.target == "direct")
@@ -178,11 +215,12 @@ async def _daemon(*, managed: bool) -> AsyncIterator[AsyncClient | None]:
         yield client
 
 
-def _gateway(client: AsyncClient | None, world: Snapshot | None) -> str:
-    """Where requests go: over TCP, as clients do, also when the daemon was found by its socket."""
-    if client is None or world is None:
-        return ""
-    return world.daemon.url.removesuffix("/v1") if client.address.uds else client.address.url
+def _wire(client: AsyncClient | None, run: Run, headers: dict[str, str]) -> Wire:
+    """To the gateway, as the client reaches it; a key goes nowhere else."""
+    if client is None or run.target != "gateway":
+        return Wire("", headers)
+    headers |= credentials(client.address)
+    return Wire(client.address.url, headers, client.address.uds)
 
 
 def _stopped(run: Run) -> Path | None:

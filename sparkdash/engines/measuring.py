@@ -80,6 +80,18 @@ def counting(kind: EngineKind, model: str, content: str) -> Counting | None:
             return None
 
 
+def encoding(kind: EngineKind, model: str, text: str) -> Counting | None:
+    """How to have the bare tokens of a text, by which tokenizers are told apart; None: the engine has no route for it."""
+    match kind:
+        case EngineKind.VLLM | EngineKind.SIM | EngineKind.SGLANG:
+            body = {"model": model, "prompt": text, "add_special_tokens": False}
+            return Counting("/tokenize", body, templated=False)
+        case EngineKind.LLAMACPP:
+            return Counting("/tokenize", {"model": model, "content": text}, templated=False)
+        case _:
+            return None
+
+
 def tokens_in(answer: Mapping[str, Any]) -> int | None:
     """The count in an answer of `counting`'s route."""
     count = answer.get("count")

@@ -27,8 +27,19 @@ def write(text: str, folder: Path, name: str = "mine.yaml") -> Path:
 
 
 def test_every_shipped_suite_loads_and_is_named_as_its_file() -> None:
-    """The nine of the handbook."""
-    expected = {"smoke", "seeds", "concurrency", "prefill", "localmaxxing", "arena", "prefix", "math", "identical"}
+    """Those of the handbook."""
+    expected = {
+        "smoke",
+        "seeds",
+        "concurrency",
+        "prefill",
+        "localmaxxing",
+        "arena",
+        "prefix",
+        "math",
+        "identical",
+        "classes",
+    }
     assert {suites.load(name).suite for name in suites.names()} == expected == set(suites.names())
 
 

@@ -99,6 +99,8 @@ def test_a_launch_is_a_process_of_its_own(box: Any) -> None:
     for one in launches:
         assert one["provenance"]["argv"][1:3] == ["-m", "sparkdash.sim"]
         assert one["provenance"]["fingerprint"]
+        assert len(one["provenance"]["tokenizer_sha256"]) == 64
+        assert one["provenance"]["image_digest"] is None
         assert one["provenance"]["engine_version"].endswith("+sim")
 
 

@@ -1,0 +1,101 @@
+"""Sweep: one profile with one parameter of its engine at several values, and which value to choose. Pure.
+
+Owns: the profiles of a sweep as a document, and the advice. Must not know: files, the daemon.
+Rule: only the parameter differs between the arms; the first value is the baseline.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sparkdash.bench.judgement import rows
+from sparkdash.bench.metrics import Metric
+from sparkdash.bench.results import Arm, Results
+from sparkdash.domain.base import Frozen
+from sparkdash.domain.profile import ArgValue, Profile
+from sparkdash.errors import AdmissionError
+
+MOST = 16
+"""Values in a sweep: each is a launch, twice in standard mode."""
+_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+_NUMBER = re.compile(r"-?\d+")
+_KEEPS = frozenset({"name", "source", "serves", "published", "cannot_run", "nearest", "silence"})
+"""Of the profile, what its copies do not take over: names of its own, and what is said of it."""
+
+
+class Sweep(Frozen):
+    """What `NAME=VALUES` asks for."""
+
+    name: str
+    values: tuple[str, ...]
+
+    def family(self, profile: Profile) -> str:
+        """The name of the family that its profiles make."""
+        return f"sweep-{profile.name.replace('/', '-')}-{_word(self.name)}"
+
+    def arms(self, profile: Profile) -> tuple[Arm, ...]:
+        """One per value, in the given order."""
+        family = self.family(profile)
+        return tuple(
+            Arm(name=f"{self.name}={value}", profile=f"{family}/{_word(value)}", parameters={self.name: value})
+            for value in self.values
+        )
+
+    def document(self, profile: Profile) -> dict[str, Any]:
+        """A profile file: the profile, and a variant per value."""
+        base = profile.model_dump(mode="json", exclude_defaults=True, exclude=set(_KEEPS))
+        variants = {_word(value): {"args": _over(profile.args, self.name, value)} for value in self.values}
+        about = f"{profile.name} with {self.name} at {', '.join(self.values)}; written by sparkdash ab --sweep"
+        return {"profile": self.family(profile), **base, "about": about, "variants": variants}
+
+
+def parse(text: str) -> Sweep:
+    """ "num_speculative_tokens=0..5" or "max-num-seqs=8,16,32".
+
+    Raises:
+        AdmissionError: `sweep_invalid`.
+    """
+    name, _, given = text.partition("=")
+    values: list[str] = []
+    for part in filter(None, given.split(",")):
+        bounds = _RANGE.fullmatch(part)
+        values += map(str, range(int(bounds[1]), int(bounds[2]) + 1)) if bounds else [part]
+    if not name or not 2 <= len(set(values)) == len(values) <= MOST:
+        raise AdmissionError(
+            f"{text!r} is no sweep of 2 to {MOST} different values.",
+            code="sweep_invalid",
+            hint="Write it like num_speculative_tokens=0..5 or max-num-seqs=8,16,32.",
+        )
+    return Sweep(name=name, values=tuple(values))
+
+
+def _over(args: dict[str, ArgValue], name: str, value: str) -> dict[str, Any]:
+    """The arguments that a value changes: where the profile has the name, at the top or inside one of its mappings."""
+    parsed: Any = int(value) if _NUMBER.fullmatch(value) else {"true": True, "false": False}.get(value, value)
+    for flag in args:
+        if _word(flag) == _word(name):
+            return {flag: parsed}
+    for flag, inner in args.items():
+        if isinstance(inner, dict) and name in inner:
+            # no drafted tokens is no speculation: engines refuse a drafter that drafts nothing
+            return {flag: None if parsed == 0 and "spec" in flag else {name: parsed}}
+    return {name: parsed}
+
+
+def _word(text: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-")
+
+
+def advice(results: Results) -> list[str]:
+    """Per cell the value with the highest decode rate, and what can be claimed of it against the first value."""
+    lines = []
+    for row in rows(results, Metric.DECODE):
+        known = [figure for figure in row.figures if figure.median is not None]
+        if len(known) < 2:
+            continue
+        best = max(known, key=lambda figure: figure.median or 0.0)
+        what = f"{row.key.text or 'all texts'}, ctx {row.key.context} x {row.key.output}"
+        why = "" if best.arm == results.run.baseline else f", {best.verdict.text} against {results.run.baseline}"
+        lines.append(f"{what}: {best.arm} ({best.median:.1f} tok/s{why})")
+    return lines
