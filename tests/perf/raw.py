@@ -84,8 +84,8 @@ class Engine(asyncio.Protocol):
 class Client(asyncio.Protocol):
     """One connection. `first` and `over` are of the answer to the request written last."""
 
-    def __init__(self, request: bytes, stream: bool) -> None:
-        self.request, self.stream = request, stream
+    def __init__(self, request: bytes) -> None:
+        self.request = request
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's is none by its class
@@ -97,24 +97,27 @@ class Client(asyncio.Protocol):
     def ask(self) -> asyncio.Future[float]:
         """Send the request; the result is the seconds to the first byte of the body, known when its last has come."""
         self.over: asyncio.Future[float] = asyncio.get_running_loop().create_future()
-        self.seen, self.needed, self.tail, self.first = 0, -1, b"", 0.0
+        self.head, self.tail, self.left, self.first = b"", b"", -1, 0.0
         self.begun = time.perf_counter()
         self.transport.write(self.request)
         return self.over
 
     def data_received(self, data: bytes) -> None:
-        self.tail = (self.tail + data)[-4096:]
-        self.seen += len(data)
-        if not self.first and b"\r\n\r\n" in self.tail and not self.tail.endswith(b"\r\n\r\n"):
+        if not self.first:
+            self.head += data
+            head, _, data = self.head.partition(b"\r\n\r\n")
+            if not data:
+                return
             self.first = time.perf_counter() - self.begun
-            head, _, _ = self.tail.partition(b"\r\n\r\n")
             if b" 200 " not in head[:16]:
-                self.over.set_exception(RuntimeError(self.tail.decode("latin-1")[:300]))
+                self.over.set_exception(RuntimeError(self.head.decode("latin-1")[:300]))
                 return
             length = head.lower().partition(b"content-length:")[2].split(b"\r\n")[0]
-            self.needed = len(head) + 4 + int(length) if length else -1
-        done = self.seen >= self.needed if self.needed >= 0 else self.tail.endswith(LAST)
-        if self.first and done and not self.over.done():
+            self.left = int(length) if length else -1
+        self.tail = (self.tail + data)[-len(LAST) :]
+        if self.left >= 0:
+            self.left -= len(data)
+        if self.left == 0 or (self.left < 0 and self.tail == LAST):
             self.over.set_result(self.first)
 
 
@@ -130,7 +133,7 @@ def request(port: int, *, stream: bool) -> bytes:
 async def connect(port: int, *, stream: bool) -> Client:
     """A client that has not asked yet."""
     loop = asyncio.get_running_loop()
-    _, client = await loop.create_connection(lambda: Client(request(port, stream=stream), stream), "127.0.0.1", port)
+    _, client = await loop.create_connection(lambda: Client(request(port, stream=stream)), "127.0.0.1", port)
     return client
 
 
