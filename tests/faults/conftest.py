@@ -258,9 +258,13 @@ Open = Callable[..., AbstractAsyncContextManager[Box]]
 
 
 @pytest.fixture
-def open_box(podman_folder: Path) -> Open:
+async def open_box(podman_folder: Path) -> AsyncIterator[Open]:
     """`async with open_box(*profiles) as box`; a second one of the same test is the next daemon of the same owner."""
-    return partial(opened, podman_folder, uuid4().hex[:12])
+    owner = uuid4().hex[:12]
+    yield partial(opened, podman_folder, owner)
+    await leftovers.end(
+        leftovers.but(leftovers.of_owner(owner), ())
+    )  # engines outlive their daemon, and not their test
 
 
 @pytest.fixture
