@@ -35,6 +35,8 @@ from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.engines import registry
 from sparkdash.errors import ProfileError, SparkdashError
 from sparkdash.gateway import app as gateway
+from sparkdash.gateway.capture import Capture
+from sparkdash.gateway.exchange import Exchange
 from sparkdash.host.box import BoxReader
 from sparkdash.host.guard import Guard
 from sparkdash.host.reader import HostReader
@@ -220,12 +222,21 @@ def _build(
         keys=door.keys,
         used_today=lambda key: store.tokens_on(day_of(time.time()), key),
         audit=_written_down,
+        capture=_capturing(parts.settings),
         examine=None if parts.simulated else lambda names: _examine(holder[0], names),
         runs=_runs,
     )
     house = House(parts, bus, supervisor, listen.Server(gateway.build(deps), door.tls), door.url, watch)
     holder.append(house)
     return house
+
+
+def _capturing(settings: Settings) -> Callable[[Exchange, bytes, float], None] | None:
+    if not settings.capture:
+        return None
+    kept = Capture(paths.state_dir())
+    LOG.warning("what clients send is kept in a file, as `capture` in config.toml says", file=str(kept.path))
+    return kept.keep
 
 
 def _written_down(entry: Mapping[str, object]) -> None:

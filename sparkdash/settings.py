@@ -103,6 +103,9 @@ class Settings(BaseModel):
     }
     """What an unknown model's name stands for: a pattern with `*`, and a profile or `auto`. The first that fits counts.
     Agents send their small background calls (titles, summaries) to such names: `auto` never swaps for one."""
+    capture: bool = False
+    """Keep the bodies of requests in `captured.jsonl` of the state folder, without what looks like a secret, for looking into a client's
+    trouble. They are what people wrote: off unless it is needed."""
     sample_s: float = Field(default=1.0, gt=0)
     body_limit_mib: int = Field(default=64, ge=1)
     """Largest body of one request."""

@@ -22,6 +22,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.errors import SparkdashError
 from sparkdash.gateway.access import Keys
+from sparkdash.gateway.exchange import Exchange
 from sparkdash.gateway.exclusive import Exclusive
 from sparkdash.gateway.room import Room
 from sparkdash.gateway.running import Running
@@ -148,6 +149,8 @@ class Deps:
     """Switch the demo's traffic; None where there is none."""
     record: Callable[[Request], object] | None = None
     """Keep a finished request in the books; must not block."""
+    capture: Callable[[Exchange, bytes, float], None] | None = None
+    """Keep what a client sent, and when, for whoever looks into it; may block. None: nothing is kept."""
     refresh: Callable[[], Awaitable[object]] = _as_it_is
     """Like `reload`, but only if a profile file was edited since; awaited before the catalog is told or used by a person."""
     examine: Callable[[Sequence[str]], Awaitable[Diagnosis]] | None = None

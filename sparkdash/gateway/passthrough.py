@@ -88,6 +88,8 @@ async def _admit(deps: Deps, exchange: Exchange, route: Route) -> None:
 async def _read(deps: Deps, exchange: Exchange, route: Route, place: Place) -> Want:
     settings = deps.settings
     body = await exchange.body(settings.body_limit_mib, place, settings.body_s)
+    if deps.capture is not None and body:
+        await asyncio.to_thread(deps.capture, exchange, body, deps.clock())
     asked = peek(body, exchange.headers.get("content-type", "")) if route.profile is None else Peeked()
     batch = is_batch(exchange.headers.get(PRIORITY), asked.service_tier)
     if asked.model is None and route.needs_model:
