@@ -78,7 +78,7 @@ def test_blank_cells_stay_and_say_what_fills_them(rehearse: Rehearse) -> None:
     half = {one: rate for one, rate in GRID.items() if one != LONG}
     out = told(rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": half}))
     assert "| ctx=0   | 64.6  | 66.2   |      |" in out.split("### plain-eagle")[1]
-    assert "Missing 1 of 6 cells, about 2m20s: `sparkdash bench resume 20261121-200000-seeds`" in out
+    assert "Missing 2 of 12 cells over 2 launches, about 2m20s: `sparkdash bench resume 20261121-200000-seeds`" in out
 
 
 def test_arms_of_a_layout_that_were_never_measured_say_how_to(rehearse: Rehearse) -> None:
@@ -155,7 +155,7 @@ def test_the_recipe_table(rehearse: Rehearse) -> None:
     results = rehearse(
         arms=[PLAIN, EAGLE, MTP],
         rates={"plain": GRID, "plain-eagle": faster(1.5)},
-        provenance={"plain": {"image": "step:0"}, "plain-eagle": {"image": "step:1", "speculation": "eagle3 x 1"}},
+        provenance={"plain": {"image": "step:0"}, "plain-eagle": {"image": "step:1", "speculation": "eagle3 k=1"}},
     )
     rows = told(results).split("## Recipe (ctx=0 long)")[1].splitlines()[2:7]
     assert rows == [
@@ -299,7 +299,7 @@ def test_a_submission_names_what_it_lacks_and_is_never_simulated(rehearse: Rehea
         localmaxxing.payload(report(rehearse(**given)))
     real = rehearse(
         **given,
-        provenance={"plain": {"engine": "vllm", "model": "org/coder", "speculation": "mtp x 2"}},
+        provenance={"plain": {"engine": "vllm", "model": "org/coder", "speculation": "mtp k=2"}},
         changes={"simulated": False, "host": Host(gpu="NVIDIA GB10")},
     )
     found = localmaxxing.payload(report(real))

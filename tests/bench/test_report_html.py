@@ -44,7 +44,7 @@ def found(rehearse: Callable[..., Results]) -> Report:
             arms=ARMS,
             rates={"plain": GRID, "<eagle>": {key: rate * 1.04 for key, rate in GRID.items()}},
             drafts={"<eagle>": (62, 31)},
-            provenance={"plain": {"kv_dtype": "fp8"}, "<eagle>": {"speculation": "eagle3 x 2"}},
+            provenance={"plain": {"kv_dtype": "fp8"}, "<eagle>": {"speculation": "eagle3 k=2"}},
             wobble=0.001,
         )
     )

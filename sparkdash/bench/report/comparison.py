@@ -111,7 +111,7 @@ def evidence(source: Source) -> Iterator[Block]:
     for arm in others:
         yield Heading(3, f"{arm.name} against {report.run.baseline}")
         rows = tuple(_pair(source, arm.name, key, words) for key in report.planned())
-        yield Grid(head=("Cell", report.run.baseline, arm.name, "Verdict"), rows=rows)
+        yield Grid(head=("Cell", "Baseline", "Arm", "Verdict"), rows=rows)
         total = next((one for one in report.overall if one.arm == arm.name), None)
         if total is not None and total.cells:
             yield Text((_overall(total, words),))

@@ -17,13 +17,17 @@ def filling(results: Results) -> tuple[Filling, ...]:
     by_arm: dict[str, list[Gap]] = defaultdict(list)
     for gap in results.gaps():
         by_arm[gap.arm].append(gap)
+    places: dict[str, list[int]] = defaultdict(list)
+    for index, slot in enumerate(results.run.order):
+        places[slot.arm].append(index)
     paces = _paces(results)
     startup = [one.provenance.startup_s for one in results.launches if one.provenance.startup_s is not None]
     return tuple(
         Filling(
             arm=arm.name,
-            cells=len({gap.cell for gap in by_arm[arm.name]}),
-            of=len(results.run.cells),
+            cells=len(by_arm[arm.name]),
+            of=sum(len(results.run.planned(index)) for index in places[arm.name]),
+            launches=len(places[arm.name]),
             seconds=_seconds(by_arm[arm.name], paces, median(startup) if startup else None),
             command=command(results.run.id),
         )

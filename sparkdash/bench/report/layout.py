@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from pydantic import Field
 
+from sparkdash.bench.report import names
 from sparkdash.bench.report.report import ArmReport, Report
 from sparkdash.domain.base import Frozen
 
@@ -113,14 +114,15 @@ def derived(report: Report, metric: str = "decode") -> Layout:
 
 
 def _mode(arm: ArmReport) -> Mode:
-    """By what the launch speculated with: `eagle3 x 1` is +EAGLE3 NST=1."""
-    said = arm.provenance.speculation if arm.provenance else None
-    if not said:
+    """By what the launch speculated with: `eagle3 k=1` is +EAGLE3 NST=1."""
+    method, count = names.speculation(arm.provenance.speculation if arm.provenance else None)
+    if not method:
         return Mode(name=PLAIN, title=PLAIN, letter="V")
-    method, _, count = said.partition(" x ")
     name = f"+{method.upper()}={count}" if count else f"+{method.upper()}"
     return Mode(
-        name=name, title=f"+{method.upper()} NST={count}" if count else name, letter=f"{method[:1].upper()}{count}"
+        name=name,
+        title=f"+{method.upper()} NST={count}" if count else name,
+        letter=f"{method[:1].upper()}{count or ''}",
     )
 
 

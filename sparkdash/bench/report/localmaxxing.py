@@ -10,6 +10,7 @@ from typing import Any
 
 from sparkdash.bench.judgement import Figure
 from sparkdash.bench.metrics import Metric
+from sparkdash.bench.report import names
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.results import CellKey, Provenance
 from sparkdash.errors import AdmissionError
@@ -47,7 +48,7 @@ def payload(report: Report, arm: str | None = None, *, hf: str | None = None) ->
     key = _cell(report, name)
     told = found.provenance or Provenance()
     speculation = next((one for one in report.speculation if (one.arm, one.key) == (name, key)), None)
-    method, _, count = (told.speculation or "").partition(" x ")
+    method, count = names.speculation(told.speculation)
     ttft = _median(report.figure(Metric.TTFT, name, key))
     return {
         "hfId": hf or _hub_name(told.model),
@@ -66,7 +67,7 @@ def payload(report: Report, arm: str | None = None, *, hf: str | None = None) ->
             "concurrency": key.concurrency,
             "kvCacheDtype": told.kv_dtype,
             "specMethod": method or None,
-            "specNumTokens": int(count) if count.isdigit() else None,
+            "specNumTokens": count,
             "specMeanAcceptedLength": speculation.acceptance_length if speculation else None,
             "temperature": told.temperature,
         },

@@ -132,7 +132,8 @@ def wanting(source: Source, arm: str) -> Text | None:
 
 def _missing(one: Filling) -> Text:
     time = "time not known yet" if one.seconds is None else f"about {duration(one.seconds)}"
-    return Text((f"Missing {one.cells} of {one.of} cells, {time}: `{one.command}`",), Tone.DIM)
+    over = f" over {one.launches} launches" if one.launches > 1 else ""
+    return Text((f"Missing {one.cells} of {one.of} cells{over}, {time}: `{one.command}`",), Tone.DIM)
 
 
 def batches(source: Source, arm: str) -> Iterator[Block]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from sparkdash.bench.results import CellKey
@@ -16,6 +17,12 @@ def alone(keys: Iterable[CellKey]) -> tuple[CellKey, ...]:
     crowds = {(one.context, one.output) for one in plain if one.concurrency > 1}
     single = [one for one in plain if one.concurrency == 1]
     return tuple(one for one in single if (one.context, one.output) not in crowds) or tuple(single)
+
+
+def speculation(said: str | None) -> tuple[str, int | None]:
+    """(method, tokens ahead) of `eagle3 k=1` or `mtp x 2`; ("", None) without speculation."""
+    found = re.fullmatch(r"(.+?)\s*(?:x |k=)(\d+)", said or "")
+    return (found[1].strip(), int(found[2])) if found else (said or "", None)
 
 
 def context(tokens: int) -> str:

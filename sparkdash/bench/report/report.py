@@ -40,8 +40,10 @@ class Filling(Frozen):
 
     arm: str
     cells: int
-    """Cells that lack at least one repetition."""
+    """That lack at least one repetition, counted in each launch."""
     of: int
+    launches: int = 1
+    """Of the arm, as planned."""
     seconds: float | None = None
     """By this run's own pace; None while nothing like it was measured."""
     command: str

@@ -77,13 +77,12 @@ def _line(arm: ArmReport, facts: Mapping[str, WeightFacts], key: CellKey, length
     target = facts.get("target")
     if told is None or bits is None or target is None:
         return None
-    method, _, count = (told.speculation or "").partition(" x ")
-    speculated = int(count) if count.isdigit() else 0
+    method, speculated = names.speculation(told.speculation)
     draft = _draft_bytes(method, target, facts.get("drafter"))
     if draft is None:
         return None
     middle = key.context + key.output // 2
-    one = step(target, context=middle, speculated=speculated, key_bits=bits, draft_bytes=draft)
+    one = step(target, context=middle, speculated=speculated or 0, key_bits=bits, draft_bytes=draft)
     return roofline(one, acceptance_length=length if method else 1.0) if one else None
 
 
