@@ -19,14 +19,14 @@ from sparkdash.bench.suites import CLASSES
 Count = Callable[[str], Awaitable[int]]
 """Tokens of a user's message as the engine counts the whole prompt, its chat template included."""
 
-FILLER = " so"
+FILLERS = (" so", " a", ".", ";", "-")
+"""What makes up for the last tokens: a word of one or two tokens, then marks of one."""
 TOKENS_PER_PIECE = 1.4
 """Where the search begins."""
 CLOSE = 8
 """Tokens that filler may make up for."""
 SEARCH = 10
-FILLS = 6
-"""Counts that one prompt may cost at most, in the search and at its end; five in all are usual."""
+"""Counts that the search may cost; three or four are usual, and as many for the filler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,30 +76,31 @@ async def build(seed: int, key: CellKey, place: Place, count: Count, head: str =
         return prompt
     words = tuple(islice(prose.pieces("prose" if shared else kind, body_seed), key.context))
 
-    def content(pieces: int, fill: int) -> str:
-        return f"[{nonce}]\n{''.join(words[:pieces]).strip()}{FILLER * fill}\n\n{ask}"
+    def content(pieces: int, fill: str) -> str:
+        return f"[{nonce}]\n{''.join(words[:pieces]).strip()}{fill}\n\n{ask}"
 
     return await _cut(prompt, content, key.context, count)
 
 
-async def _cut(prompt: Prompt, content: Callable[[int, int], str], target: int, count: Count) -> Prompt:
-    """As many pieces as stay just below the target, then filler up to it; the nearest found when nothing fits exactly."""
+async def _cut(prompt: Prompt, content: Callable[[int, str], str], target: int, count: Count) -> Prompt:
+    """As many pieces as stay just below the target, then filler up to it; as near below as that comes when none fits."""
     pieces, tokens = await _nearly(content, target, count)
-    best = replace(prompt, content=content(pieces, 0), tokens=tokens)
-    fill = 0
-    for _ in range(FILLS):
-        if tokens == target:
-            break
-        fill = max(1, fill + target - tokens)
-        tokens = await count(content(pieces, fill))
-        if best.tokens is None or abs(tokens - target) < abs(best.tokens - target):
-            best = replace(best, content=content(pieces, fill), tokens=tokens)
-    return best
+    fill = ""
+    for filler in FILLERS:
+        copies, rate = target - tokens, 1.0
+        while copies > 0:
+            found = await count(content(pieces, fill + filler * copies))
+            if found <= target:
+                fill, tokens = fill + filler * copies, found
+                break
+            rate = max(rate, (found - tokens) / copies)
+            copies = min(copies - 1, int((target - tokens) / rate))
+    return replace(prompt, content=content(pieces, fill), tokens=tokens)
 
 
-async def _nearly(content: Callable[[int, int], str], target: int, count: Count) -> tuple[int, int]:
+async def _nearly(content: Callable[[int, str], str], target: int, count: Count) -> tuple[int, int]:
     """(pieces, their tokens): not more than the target, and at most CLOSE less if that many counts tell."""
-    low, low_tokens = 0, await count(content(0, 0))
+    low, low_tokens = 0, await count(content(0, ""))
     high, rate = 0, TOKENS_PER_PIECE
     for _ in range(SEARCH):
         lack = target - low_tokens
@@ -107,7 +108,7 @@ async def _nearly(content: Callable[[int, int], str], target: int, count: Count)
             break
         pieces = low + max(1, int((lack - CLOSE / 2) / rate))
         pieces = min(pieces, high - 1) if high else pieces
-        tokens = await count(content(pieces, 0))
+        tokens = await count(content(pieces, ""))
         if tokens > low_tokens:
             rate = (tokens - low_tokens) / (pieces - low)
         if tokens <= target:

@@ -260,9 +260,10 @@ class Sample(Frozen):
 
     @property
     def decode_tok_s(self) -> float | None:
-        """(n - k1) / (last - first token): pure decoding. None below 16 tokens, or when all came at once."""
+        """(n - k1) / (last - first token): pure decoding. None when fewer than 15 tokens came after the first moment."""
         span = _span(self.token_ns, self.last_ns)
-        return (self.n - self.k1) / span if span and self.n is not None and self.n >= DECODE_TOKENS else None
+        known = span and self.n is not None and self.n - self.k1 >= DECODE_TOKENS - 1
+        return (self.n - self.k1) / span if known else None  # type: ignore[operator]
 
     @property
     def e2e_tok_s(self) -> float | None:

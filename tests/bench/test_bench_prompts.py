@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from itertools import islice
 
 import pytest
@@ -26,9 +27,14 @@ async def words(content: str) -> int:
     return len(content.split()) + 7
 
 
+async def pairs(content: str) -> int:
+    """A poor tokenizer, which makes many tokens of a word: two characters each, and a digit or mark by itself."""
+    return 9 + len(re.findall(r"\s?[a-z]{1,2}|[^a-z]", content))
+
+
 @pytest.mark.parametrize("context", [128, 2048, 16384])
 @pytest.mark.parametrize("text", ["prose", "code", "json", "chat"])
-@pytest.mark.parametrize("count", [tokens, words])
+@pytest.mark.parametrize("count", [tokens, words, pairs])
 async def test_a_prompt_has_exactly_the_tokens_that_were_meant(context: int, text: str, count: prompts.Count) -> None:
     """By whatever tokenizer, in every class of text."""
     key = CellKey(suite="s", context=context, output=32, text=text)
