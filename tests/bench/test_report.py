@@ -176,16 +176,18 @@ def test_speculation_is_taken_apart(rehearse: Rehearse) -> None:
 
 
 def test_published_figures_stand_beside_like_ones(rehearse: Rehearse) -> None:
-    """End to end beside end to end; a rate of which nobody said what it was is left out."""
+    """End to end beside end to end; a rate of which nobody said what it was is left out, and so are all beside a simulated run."""
     published = {
         "coder": (
             Published(workload="ctx 0, long", source="a page", e2e_tok_s=50.0),
             Published(workload="ctx 0, long", source="a page", tok_s=99.0),
         )
     }
-    out = told(rehearse(arms=[PLAIN], rates={"plain": GRID}), shelf=Shelf(published=published))
+    given: dict[str, Any] = {"arms": [PLAIN], "rates": {"plain": GRID}}
+    out = told(rehearse(**given, changes={"simulated": False}), shelf=Shelf(published=published))
     assert "| ctx=0 long | e2e    | 50.0      | 60.0 | +20.0%     | a page |" in out
     assert "99.0" not in out
+    assert "Beside the published" not in told(rehearse(**given), shelf=Shelf(published=published))
 
 
 @pytest.mark.parametrize(

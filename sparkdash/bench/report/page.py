@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from sparkdash.bench.metrics import Metric
 from sparkdash.bench.report import charts, comparison, matrix, published, roofs
-from sparkdash.bench.report.blocks import Block, Command, Heading, Page, Rule, Text, Tone
+from sparkdash.bench.report.blocks import DASH, Block, Command, Heading, Page, Rule, Text, Tone
 from sparkdash.bench.report.layout import Build, Group, Layout, derived
 from sparkdash.bench.report.matrix import Source
 from sparkdash.bench.report.report import Report
@@ -43,7 +43,7 @@ def drawn(report: Report, layout: Layout | None = None, shelf: Shelf | None = No
     """The same as charts."""
     layout, shelf = layout or derived(report), shelf or Shelf()
     source = Source(report, Metric(layout.metric), shelf.cannot_run)
-    return charts.charts(source, shelf.published, roofs.roofs(source, shelf.weights))
+    return charts.charts(source, _comparable(report, shelf), roofs.roofs(source, shelf.weights))
 
 
 def _blocks(source: Source, layout: Layout, shelf: Shelf) -> Iterator[Block]:
@@ -68,8 +68,13 @@ def _blocks(source: Source, layout: Layout, shelf: Shelf) -> Iterator[Block]:
     yield from comparison.speculation(source)
     yield from roofs.table(source, roofs.roofs(source, shelf.weights))
     yield from comparison.scores(source)
-    yield from published.beside(source, shelf.published)
+    yield from published.beside(source, _comparable(report, shelf))
     yield from _launches(report)
+
+
+def _comparable(report: Report, shelf: Shelf) -> Mapping[str, Sequence[Published]]:
+    """A simulated figure is set beside no real one."""
+    return {} if report.simulated else shelf.published
 
 
 def _measured(source: Source) -> tuple[str, ...]:
@@ -77,7 +82,9 @@ def _measured(source: Source) -> tuple[str, ...]:
     run, metric = source.report.run, source.metric
     when = f"{run.created_at:%Y-%m-%d}"
     launches = f"{len(run.order)} launches" if len(run.order) != 1 else "1 launch"
+    host = ", ".join(one for one in (run.host.name, run.host.gpu, run.host.driver, run.host.kernel) if one) or DASH
     return (
+        f"Platform: {host}",
         f"Benchmark: sparkdash bench, suite {run.suite} {run.suite_version} ({run.suite_hash[:12]}), seed {run.seed}",
         f"Run: {run.id}, {when}, {run.mode.value}: {launches}, through {run.target}",
         f"{metric.unit} is {metric.value}: {metric.definition}",
@@ -101,7 +108,7 @@ def _group(source: Source, layout: Layout, group: Group) -> Iterator[Block]:
     yield Rule()
     yield Heading(2, group.title)
     if group.facts:
-        yield Text(group.facts)
+        yield Text(("As published, not as seen here:", *group.facts), Tone.DIM)
     for build in group.builds:
         if build.combined:
             yield Heading(3, build.combined)
