@@ -50,9 +50,10 @@ def main() -> None:
     mp.set_start_method("spawn")
     with tempfile.TemporaryDirectory() as folder:
         engine = Child(serve_engine, args.chunks, args.rate)
-        relays: dict[str, Relay] = {"direct": engine, **others(args, engine.port, Path(folder))}
-        seen = {name: Seen() for name in relays}
+        relays: dict[str, Relay] = {"direct": engine}
         try:
+            add_others(relays, args, engine.port, Path(folder))
+            seen = {name: Seen() for name in relays}
             for relay in relays.values():  # what is loaded, compiled or connected at the first request is no one's cost
                 uvloop.run(raw.streams(relay.port, 4))
                 uvloop.run(raw.unary(relay.port, CONNECTIONS, CONNECTIONS * 8))
@@ -215,15 +216,15 @@ class Program:
         self._process.wait()
 
 
-def others(args: argparse.Namespace, port: int, folder: Path) -> dict[str, Relay]:
+def add_others(found: dict[str, Relay], args: argparse.Namespace, port: int, folder: Path) -> None:
     """All relays that can be had here; those that cannot are named."""
-    found: dict[str, Relay] = {"bare aiohttp": Child(serve_bare, port), "sparkdash": Child(serve_gateway, port)}
+    found["bare aiohttp"] = Child(serve_bare, port)
+    found["sparkdash"] = Child(serve_gateway, port)
     for name, start, program in (("nginx", nginx, args.nginx), ("litellm", litellm, args.litellm)):
         if shutil.which(program):
             found[name] = start(program, port, folder)
         else:
             sys.stderr.write(f"{name} is left out: {program} is not here.\n")
-    return found
 
 
 def free_port() -> int:
