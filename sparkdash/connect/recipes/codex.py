@@ -19,7 +19,7 @@ def _setup(place: Place) -> Setup:
         "model_provider": "sparkdash",
         "model_context_window": place.context,
         "web_search": "disabled",
-        "features": {"multi_agent": False},
+        "agents": {"enabled": False},
         "model_providers": {"sparkdash": provider},
     }
     return Setup(
@@ -28,7 +28,7 @@ def _setup(place: Place) -> Setup:
         run="codex --profile sparkdash",
         notes=(
             "stream_idle_timeout_ms: 300 s otherwise. model_context_window: it takes an unknown model to have 272000 tokens.",
-            "web_search and multi_agent off: gpt-oss under vLLM and SGLang refuses their kinds of tools.",
+            "web_search and agents off: gpt-oss under vLLM and SGLang refuses their kinds of tools.",
         ),
     )
 
