@@ -72,6 +72,10 @@ class Settings(BaseModel):
     stop_grace_s: float = Field(default=30.0, ge=0)
     reclaim_s: float = Field(default=300.0, ge=0)
     """How long to wait for memory to come back after a container has gone."""
+    drop_page_cache: bool = False
+    """After an engine is gone, advise the kernel to let go of its weight files' pages, unless an engine that runs or comes
+    reads them too. Those files alone, unlike `/proc/sys/vm/drop_caches`. Off: the kernel gives cached pages back by itself when
+    memory is asked for, and a model that comes back soon is read from memory instead of the disk."""
     no_progress_s: float = Field(default=1200.0, gt=0)
     """A load that makes no progress for this long has failed."""
     warm_s: float = Field(default=300.0, gt=0)

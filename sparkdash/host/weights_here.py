@@ -47,6 +47,22 @@ def look(ref: ModelRef, hf_home: Path) -> Presence:
         return Presence(ref.ref, here=False, size=0, lacks=f"cannot be read: {error.strerror}")
 
 
+def files(ref: ModelRef, hf_home: Path) -> frozenset[Path]:
+    """The files of weights of `ref` that are here, links followed; empty when none are, or they cannot be looked at."""
+    try:
+        if ref.hf:
+            repo, quant = of_hub(ref.ref)
+            snapshot = locate(ModelRef(hf=repo, revision=ref.revision), hf_home)
+            here = [file for file in _files(snapshot) if quant is None or is_quant(file.name, quant)]
+        elif (place := Path(ref.ref)).is_dir():
+            here = _files(place)
+        else:
+            here = [file for name in {place.name, *_sisters(place.name)} if (file := place.with_name(name)).is_file()]
+        return frozenset(file.resolve() for file in here if is_weights(file.name))
+    except (OSError, ProfileError):
+        return frozenset()
+
+
 def summed(found: Iterable[Presence]) -> Presence | None:
     """All models of a profile as one: here when each is. None for a profile without models."""
     each = {one.ref: one for one in found}.values()

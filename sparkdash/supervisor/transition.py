@@ -126,9 +126,13 @@ class Transition:
         self._order.tell(DrainOver())
 
     async def _stop(self) -> None:
+        books = self._tools.books
+        left = [books.started[engine.profile] for engine in self._order.evict if engine.profile in books.started]
         for engine in self._order.evict:
             self._enter(SwapPhase.STOP)
             await finish(self._end(engine))
+        if left and self._tools.settings.drop_page_cache:
+            await stopping.let_go(self._tools, left, comes=self._order.target)
 
     async def _end(self, engine: Engine) -> None:
         self._order.unwatch(engine.profile)

@@ -330,6 +330,7 @@ class FakeReader:
         self.blind = False
         """Cannot tell what an engine holds."""
         self.reading = GpuReading(None)
+        self.page_cache: int | None = None
         self.own: int | None = None
         """What each engine's processes hold, where a test says otherwise than `sizes`."""
 
@@ -337,7 +338,7 @@ class FakeReader:
         held = sum(self.sizes.get(name, 0) for name in self.runtime.running())
         leaked = sum(self.leaks.get(name, 0) for name in self.runtime.stopped)
         available = 120 * GIB - held - self.others - leaked
-        return Memory(total=128 * GIB, available=available, free=available)
+        return Memory(total=128 * GIB, available=available, free=available, page_cache=self.page_cache)
 
     async def gpu(self) -> GpuReading:
         return self.reading

@@ -1,0 +1,72 @@
+"""The page cache of single files is let go of, and of nothing else."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from pathlib import Path
+
+from sparkdash.domain.profile import ModelRef
+from sparkdash.host import pagecache, weights_here
+from sparkdash.units import MIB
+
+
+def resident(file: Path) -> int:
+    """Pages of the file that are in memory: mincore(2), as fincore(1) does it."""
+    libc, size = ctypes.CDLL(None, use_errno=True), file.stat().st_size
+    pages = -(-size // mmap.PAGESIZE)
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), size, access=mmap.ACCESS_COPY) as mapped:
+        seen, start = (ctypes.c_ubyte * pages)(), ctypes.c_ubyte.from_buffer(mapped)
+        failed = libc.mincore(ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(size), seen)
+        del start
+    assert not failed, os.strerror(ctypes.get_errno())
+    return sum(flag & 1 for flag in seen)
+
+
+def test_a_real_file_is_advised_and_its_content_stays(tmp_path: Path) -> None:
+    """The call is real; its neighbour keeps its pages. (A file system in memory has nothing to let go of.)"""
+    old, other = tmp_path / "old.safetensors", tmp_path / "other.safetensors"
+    for file in (old, other):
+        file.write_bytes(b"w" * MIB)
+        with file.open("rb+") as opened:
+            os.fsync(opened.fileno())
+        assert file.read_bytes()
+    before = resident(other)
+    assert pagecache.let_go([old], limit_s=5) == pagecache.LetGo(files=1, size=MIB, skipped=0)
+    assert resident(old) <= before
+    assert resident(other) == before
+    assert old.read_bytes() == b"w" * MIB
+
+
+def test_what_cannot_be_advised_is_skipped_and_counted(tmp_path: Path) -> None:
+    """A file that has gone, and one for which there is no time."""
+    here = tmp_path / "a.gguf"
+    here.write_bytes(b"12345")
+    assert pagecache.let_go([tmp_path / "gone.gguf", here], limit_s=5) == pagecache.LetGo(1, 5, skipped=1)
+    assert pagecache.let_go([here], limit_s=0) == pagecache.LetGo(0, 0, skipped=1)
+
+
+def test_the_files_of_a_model_are_its_weights_links_followed(tmp_path: Path) -> None:
+    """In the cache a snapshot's names are links to blobs; of a path, a folder's weights or all parts of one file."""
+    blobs, snapshot = (tmp_path / "hub/models--org--m" / part for part in ("blobs", "snapshots/c0ffee"))
+    for folder in (blobs, snapshot):
+        folder.mkdir(parents=True)
+    for name in ("config.json", "m-Q4_K_M.gguf", "m-Q8_0.gguf"):
+        (blobs / f"blob-{name}").write_text("x")
+        (snapshot / name).symlink_to(blobs / f"blob-{name}")
+    refs = tmp_path / "hub/models--org--m/refs"
+    refs.mkdir()
+    (refs / "main").write_text("c0ffee")
+    every = {blobs / "blob-m-Q4_K_M.gguf", blobs / "blob-m-Q8_0.gguf"}
+    assert weights_here.files(ModelRef(hf="org/m"), tmp_path) == every
+    assert weights_here.files(ModelRef(hf="org/m:q8_0"), tmp_path) == {blobs / "blob-m-Q8_0.gguf"}
+    assert weights_here.files(ModelRef(hf="org/other"), tmp_path) == frozenset()
+    parts = {tmp_path / f"w-0000{n}-of-00002.gguf" for n in (1, 2)}
+    for part in parts:
+        part.write_text("x")
+    (tmp_path / "tokenizer.json").write_text("x")
+    assert weights_here.files(ModelRef(path=str(min(parts))), tmp_path) == parts
+    assert weights_here.files(ModelRef(path=str(tmp_path)), tmp_path) >= parts
+    assert tmp_path / "tokenizer.json" not in weights_here.files(ModelRef(path=str(tmp_path)), tmp_path)
+    assert weights_here.files(ModelRef(path=str(tmp_path / "none.gguf")), tmp_path) == frozenset()
