@@ -132,7 +132,7 @@ def export(
     \b
     Examples:
       sparkdash bench export last -o report.md
-      sparkdash bench export 20261121 --layout qwen3-coder --math last -o matrix.md
+      sparkdash bench export 20261121 --layout qwen3-coder --math last -o m.md
       sparkdash bench export last --format html -o report.html
       sparkdash bench export last --format csv | column -ts,
     """

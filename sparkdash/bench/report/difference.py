@@ -74,6 +74,7 @@ def page(found: Difference) -> Page:
     blocks: list[Block] = [Heading(1, f"{found.new} beside {found.old}")]
     if found.simulated:
         blocks.append(Text((SIMULATED,), Tone.WORSE))
+    blocks.append(Text((f"Before is {found.old}, after is {found.new}.",)))
     blocks.append(Text((f"{found.metric.unit} is {found.metric.value}: {found.metric.definition}",), Tone.DIM))
     for flag in found.flags:
         who = f" ({flag.arm})" if flag.arm else ""
@@ -83,7 +84,7 @@ def page(found: Difference) -> Page:
     words = names.lengths([one.key.output for one in found.pairs])
     for profile in dict.fromkeys(one.profile for one in found.pairs):
         rows = tuple(_row(one, words, digits(found.metric)) for one in found.pairs if one.profile == profile)
-        blocks += [Heading(2, profile), Grid(head=("Cell", found.old, found.new, "Change"), rows=rows)]
+        blocks += [Heading(2, profile), Grid(head=("Cell", "Before", "After", "Change"), rows=rows)]
     blocks.append(
         Text(("A change between two runs is no verdict: the days differ too. `sparkdash ab` measures one.",), Tone.DIM)
     )
