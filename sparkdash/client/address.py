@@ -55,18 +55,33 @@ def find() -> Address:
     """Where this user's daemon is, or would be.
 
     Raises:
-        DaemonError: SPARKDASH_URL is not a URL.
+        DaemonError: SPARKDASH_URL is not a URL; `runtime_dir_closed`: the socket's folder cannot be looked into.
         ProfileError: the settings cannot be read.
     """
     if url := os.environ.get("SPARKDASH_URL"):
         return at_url(url)
     uds = paths.runtime_dir() / SOCKET_NAME
-    if uds.exists():
+    if _is_there(uds):
         return at_socket(uds)
     known = settings.load()
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(known.host, known.host)  # noqa: S104 - where it listens, not where to call
     scheme = "https" if known.tls_cert else "http"
     return Address(f"{scheme}://{f'[{host}]' if ':' in host else host}:{known.port}")
+
+
+def _is_there(uds: Path) -> bool:
+    try:
+        uds.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise DaemonError(
+            f"{uds.parent}, where the daemon's socket is, cannot be looked into: {error.strerror}.",
+            code="runtime_dir_closed",
+            hint="After `su` or `sudo`, SPARKDASH_RUNTIME_DIR or XDG_RUNTIME_DIR may still name another user's folder: unset it, "
+            "or name the daemon in SPARKDASH_URL.",
+        ) from None
+    return True
 
 
 def credentials(address: Address) -> dict[str, str]:

@@ -211,6 +211,24 @@ def test_the_socket_is_preferred_and_the_variable_wins(daemon: FakeDaemon, monke
         own.end(thread)
 
 
+def test_a_runtime_folder_that_is_closed_to_us_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """After `su` or `sudo` it is often the other user's. (Simulated, as nothing is closed to root.)"""
+    monkeypatch.setenv("SPARKDASH_RUNTIME_DIR", str(tmp_path))
+    look = Path.stat
+
+    def stat(path: Path, **how: bool) -> object:
+        if path.parent == tmp_path:
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path, **how)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    with pytest.raises(DaemonError, match="Permission denied") as caught:
+        Client()
+    assert caught.value.code == "runtime_dir_closed"
+    assert str(tmp_path) in caught.value.message
+    assert "XDG_RUNTIME_DIR" in (caught.value.hint or "")
+
+
 @pytest.mark.parametrize("url", ["127.0.0.1:8484", "unix:///x", "http://", ""])
 def test_an_address_that_is_no_url_is_refused(url: str) -> None:
     """The owner's typing error is named."""
