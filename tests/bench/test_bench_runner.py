@@ -234,3 +234,14 @@ async def test_answers_are_kept_where_they_are_judged(tmp_path: Path, sims: Sims
     asked = [one for one in results.samples if one.arm == "A" and one.cell.kind is Kind.MATH]
     assert [one.prompt_id for one in asked] == [f"math {number}" for number in range(5)]
     assert all(one.text for one in results.samples)
+
+
+async def test_a_cell_that_the_engine_refuses_is_void_at_once(tmp_path: Path, sims: Sims) -> None:
+    """Its own words are the reason; the other cells are measured."""
+    suite = Suite(suite="s", version="1", about="", cells=(Group(context=(0, 8192), output=(24,)),))
+    results = await runner(begun(tmp_path, Mode.SCREEN, suite, 1), sims).run()
+    void = [cell for cell in results.cells if cell.void]
+    assert [cell.key.context for cell in void] == [8192, 8192]
+    assert all("maximum context length is 4096" in (cell.void or "") for cell in void)
+    assert {gap.cell.context for gap in results.gaps()} == {8192}
+    assert results.run.ended_at is None

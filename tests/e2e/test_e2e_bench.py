@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -43,6 +44,7 @@ def box(new_daemon: Callable[..., Any]) -> Iterator[Any]:
     daemon.write("fast", ENGINE.format(name="fast", acceptance="[1.0]", rate=60))
     (daemon.root / "config" / "suites").mkdir()
     (daemon.root / "config" / "suites" / "tiny.yaml").write_text(SUITE)
+    (daemon.root / "config" / "suites" / "long.yaml").write_text(SUITE.replace("tiny", "long").replace("2}", "500}"))
     return daemon.start()
 
 
@@ -116,6 +118,21 @@ def test_directly_and_at_a_url_it_measures_the_same_engine(box: Any) -> None:
     told = json.loads(foreign.stdout)
     assert (told["run"]["target"], told["missing"], told["void"]) == ("url", [], 0)
     assert [figure["n"] for row in told["rows"]["decode"] for figure in row["figures"]] == [2, 2]
+
+
+def test_ctrl_c_ends_it_cleanly_and_lets_others_in(box: Any) -> None:
+    """Exit code 130, a word on how to go on, and the box is free at once."""
+    argv = [sys.executable, "-m", "sparkdash", "bench", "fast", "--suite", "long", "--yes"]
+    bench = subprocess.Popen(argv, env=box.env, stderr=subprocess.PIPE, text=True)
+    assert bench.stderr is not None
+    with bench.stderr as lines:
+        next(line for line in lines if "ctx" in line)
+        bench.send_signal(signal.SIGINT)
+        said = lines.read()
+    assert bench.wait() == 130
+    assert "Stopped. What is measured is kept" in said
+    status, _ = box.call("POST", "/v1/chat/completions", CHAT | {"max_tokens": 8})
+    assert status == 200
 
 
 @pytest.mark.parametrize(
