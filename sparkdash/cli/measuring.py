@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,21 +17,16 @@ import typer
 
 from sparkdash import paths
 from sparkdash.bench import folder, hold, judgement, plan, stand, suites, sweep
-from sparkdash.bench.compare import Noise
 from sparkdash.bench.metrics import Metric
-from sparkdash.bench.results import Arm, CellKey, Host, Kind, Mode, Results, Run
-from sparkdash.bench.runner import Runner, Step
+from sparkdash.bench.results import Arm, Host, Mode, Results, Run
+from sparkdash.bench.runner import Runner
 from sparkdash.bench.wire import Wire
-from sparkdash.cli import bench_reports
-from sparkdash.cli.screen import LiveLine, emit, interactive, tell
+from sparkdash.cli import bench_reports, bench_words
+from sparkdash.cli.screen import emit, interactive, tell
 from sparkdash.client.address import credentials
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import AdmissionError, SparkdashError
-from sparkdash.units import duration
-
-BAR = 20
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +78,7 @@ async def _measure(wish: Wish) -> None:
         place = None if wish.fresh else _stopped(run)
         if place is not None:
             tell(f"Going on with {place.name}, which was stopped. --fresh begins anew.")
-        else:
-            place = folder.create(run)
-        await _work(place, client, world, suite, wish)
+        await _work(folder.read(place) if place else Results(run=run), client, world, suite, wish)
 
 
 async def _swept(client: AsyncClient, wish: Wish) -> tuple[Arm, ...]:
@@ -119,7 +112,11 @@ async def _tidied(client: AsyncClient | None, run: Run) -> None:
 
 async def _go_on(place: Path, *, share: bool, ask: bool, as_json: bool) -> None:
     run = folder.read_run(place)
-    suite = suites.load(run.suite)
+    try:
+        suite = suites.load(run.suite)
+    except AdmissionError as error:
+        error.hint = "It was a file of its own: give the same command again, with --suite FILE."
+        raise
     if suite.hash != run.suite_hash:
         raise AdmissionError(
             f"The suite {run.suite} is no longer what {run.id} began with.",
@@ -129,21 +126,23 @@ async def _go_on(place: Path, *, share: bool, ask: bool, as_json: bool) -> None:
         )
     wish = Wish(tuple(arm.profile for arm in run.arms), run.suite, run.mode, share=share, ask=ask, as_json=as_json)
     async with _daemon(managed=run.target != "url") as client:
-        await _work(place, client, await client.state() if client else None, suite, wish)
+        await _work(folder.read(place), client, await client.state() if client else None, suite, wish)
 
 
 async def _work(
-    place: Path, client: AsyncClient | None, world: Snapshot | None, suite: suites.Suite, wish: Wish
+    results: Results, client: AsyncClient | None, world: Snapshot | None, suite: suites.Suite, wish: Wish
 ) -> None:
-    """Say what is missing, ask, and measure it."""
-    results = folder.read(place)
+    """Say what is missing, ask, and measure it; a new run has a folder from the moment that it begins."""
+    place = folder.bench_dir() / results.run.id
     run, gaps = results.run, results.gaps()
     speeds = await _speeds(run, client, world)
     expected = plan.expected_s(gaps, speeds)
     if gaps:
-        _announce(results, suite, speeds, expected, world)
+        bench_words.announce(results, suite, speeds, expected, world)
         if wish.ask and interactive():
             typer.confirm("Begin?", abort=True, err=True)
+        if not place.exists():
+            folder.create(run)
         results = await _run(place, run, client, world, suite, wish, expected)
     if not results.gaps():
         await _tidied(client, run)
@@ -155,7 +154,7 @@ async def _work(
         return
     bench_reports.show(place.name)
     if wish.calibrates:
-        typer.echo(_noise(noise))
+        typer.echo(bench_words.noise_of(noise))
     if any(arm.parameters for arm in run.arms):
         typer.echo("\n".join(["", "The fastest, by decode:", *sweep.advice(results)]))
     if missing := results.gaps():
@@ -172,7 +171,7 @@ async def _run(
     wish: Wish,
     expected_s: float | None,
 ) -> Results:
-    bar = _Bar(run)
+    bar = bench_words.Bar(run)
     headers = stand.headers()
     async with AsyncExitStack() as stack:
         wire = await stack.enter_async_context(_wire(client, run, headers))
@@ -254,88 +253,6 @@ async def _speeds(run: Run, client: AsyncClient | None, world: Snapshot | None) 
         seen = world.figures.get(name)
         starts[name] = (seen.load_s if seen else None) or (await client.plan(name)).expected_s or None
     return plan.speeds_of(run.arms, world, starts)
-
-
-# --- words ------------------------------------------------------------------------------------------------------
-
-
-def _announce(
-    results: Results,
-    suite: suites.Suite,
-    speeds: Mapping[str, plan.Speeds],
-    expected_s: float | None,
-    world: Snapshot | None,
-) -> None:
-    run, gaps = results.run, results.gaps()
-    tell(f"{suite.suite} v{suite.version} ({suite.hash[:10]}): {_cells(len(run.cells))}. {suite.about}")
-    letters = dict(zip((arm.name for arm in run.arms), LETTERS, strict=False))
-    for arm in run.arms:
-        note = "the baseline" if arm.name == run.baseline and len(run.arms) > 1 else ""
-        note = f"cannot run: {arm.impossible}" if arm.impossible else note
-        tell(f"  {letters[arm.name]}  {arm.name}" + (f"  ({note})" if note else ""))
-    launches = plan.launches_left(results)
-    order = " ".join(letters[run.order[index].arm] for index in launches)
-    how = "passes over servers that are not started anew" if run.target == "url" else "launches, each of a new engine"
-    tell(f"  {order}: {len(launches)} {how}; {_cells(len(gaps))} to measure")
-    if world is not None and (stopped := [name for name, engine in world.engines.items() if engine.state != "failed"]):
-        tell(f"It stops {', '.join(stopped)}; what serves now is brought back at the end.")
-    sources = {one.source for one in speeds.values() if one.source}
-    known = f"about {duration(expected_s)}, by decode rates {' and '.join(sorted(sources))}" if expected_s else None
-    tell(f"It takes {known}." if known else "How long it takes is not known before the first launch.")
-
-
-def _cells(count: int) -> str:
-    return f"{count} cell{'' if count == 1 else 's'}"
-
-
-class _Bar:
-    """Where a run is, as one line."""
-
-    def __init__(self, run: Run) -> None:
-        self._letters = dict(zip((arm.name for arm in run.arms), LETTERS, strict=False))
-        self._line = LiveLine()
-        self._rate = ""
-
-    def show(self, step: Step) -> None:
-        """Draw it."""
-        if step.sample is not None:
-            rate = step.sample.decode_tok_s
-            self._rate = f"void: {step.sample.void}" if step.sample.void else f"{rate:.1f} tok/s" if rate else ""
-        where = f"launch {step.launch + 1}/{step.launches} {self._letters.get(step.arm, '')}"
-        what = cell_name(step.cell) if step.doing == "measuring" and step.cell else step.doing
-        if step.doing == "launching" and step.world and step.world.swap:
-            swap = step.world.swap
-            what = f"{swap.phase.value} {swap.target or ''}".strip()
-        filled = round(step.share * BAR)
-        left = f"  about {duration(step.left_s)} left" if step.left_s else ""
-        bar = f"[{'#' * filled}{'-' * (BAR - filled)}] {100 * step.share:.0f} %"
-        self._line.draw(f"{bar}  {where}  {what}  {self._rate}{left}", f"{where}: {what}")
-
-    def clear(self) -> None:
-        """Take it away."""
-        self._line.clear()
-
-
-def cell_name(key: CellKey) -> str:
-    """ "ctx 8K x 150, c4, warm"."""
-    context = f"{key.context // 1024}K" if key.context and key.context % 1024 == 0 else str(key.context)
-    parts = [f"ctx {context} x {key.output}" if key.kind is not Kind.MATH else "math"]
-    parts += [f"c{key.concurrency}"] if key.concurrency > 1 else []
-    parts += ["warm"] if key.warm else []
-    parts += [key.text] if key.text else []
-    return ", ".join(parts)
-
-
-def _noise(found: Mapping[str, Noise]) -> str:
-    """What the box does by itself, and what later runs are therefore not told of."""
-    if not found:
-        return "The noise cannot be told before all cells are measured in three launches; nothing is kept of it."
-    lines = [
-        f"{metric:<10} launches {100 * one.launch_sd:.2f} % apart (SD), requests of a launch {100 * one.within_sd:.2f} %; two equal "
-        f"arms differ by up to {100 * one.floor(2, one.samples):.1f} % in standard mode, {100 * one.floor(4, one.samples):.1f} % in careful"
-        for metric, one in found.items()
-    ]
-    return "\n".join([*lines, "Runs that begin from now on claim no smaller difference."])
 
 
 def _as_json(results: Results, place: Path) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def test_directly_and_at_a_url_it_measures_the_same_engine(box: Any) -> None:
     assert foreign.returncode == 0, foreign.stderr
     told = json.loads(foreign.stdout)
     assert (told["run"]["target"], told["missing"], told["void"]) == ("url", [], 0)
-    assert [figure["n"] for row in told["rows"]["decode"] for figure in row["figures"]] == [2, 2]
+    assert [figure["n"] for row in told["rows"]["e2e"] for figure in row["figures"]] == [2, 2]
 
 
 def test_ctrl_c_ends_it_cleanly_and_lets_others_in(box: Any) -> None:

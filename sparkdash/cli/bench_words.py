@@ -1,0 +1,100 @@
+"""What a measurement says on the terminal: its plan, the bar while it runs, the noise that a calibration found.
+
+Owns: those words. Must not know: how anything is measured, or when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sparkdash.bench import plan
+from sparkdash.bench.compare import Noise
+from sparkdash.bench.results import CellKey, Kind, Results, Run
+from sparkdash.bench.runner import Step
+from sparkdash.bench.suites import Suite
+from sparkdash.cli.screen import LiveLine, tell
+from sparkdash.domain.state import Snapshot
+from sparkdash.units import duration
+
+BAR = 20
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def announce(
+    results: Results,
+    suite: Suite,
+    speeds: Mapping[str, plan.Speeds],
+    expected_s: float | None,
+    world: Snapshot | None,
+) -> None:
+    """The plan: arms, order, what is to be measured, what is stopped for it, and how long it takes."""
+    run, gaps = results.run, results.gaps()
+    tell(f"{suite.suite} v{suite.version} ({suite.hash[:10]}): {_cells(len(run.cells))}. {suite.about}")
+    letters = dict(zip((arm.name for arm in run.arms), LETTERS, strict=False))
+    for arm in run.arms:
+        note = "the baseline" if arm.name == run.baseline and len(run.arms) > 1 else ""
+        note = f"cannot run: {arm.impossible}" if arm.impossible else note
+        tell(f"  {letters[arm.name]}  {arm.name}" + (f"  ({note})" if note else ""))
+    launches = plan.launches_left(results)
+    order = " ".join(letters[run.order[index].arm] for index in launches)
+    how = "passes over servers that are not started anew" if run.target == "url" else "launches, each of a new engine"
+    tell(f"  {order}: {len(launches)} {how}; {_cells(len(gaps))} to measure")
+    if world is not None and (stopped := [name for name, engine in world.engines.items() if engine.state != "failed"]):
+        tell(f"It stops {', '.join(stopped)}; what serves now is brought back at the end.")
+    sources = {one.source for one in speeds.values() if one.source}
+    known = f"about {duration(expected_s)}, by decode rates {' and '.join(sorted(sources))}" if expected_s else None
+    tell(f"It takes {known}." if known else "How long it takes is not known before the first launch.")
+
+
+def _cells(count: int) -> str:
+    return f"{count} cell{'' if count == 1 else 's'}"
+
+
+class Bar:
+    """Where a run is, as one line."""
+
+    def __init__(self, run: Run) -> None:
+        self._letters = dict(zip((arm.name for arm in run.arms), LETTERS, strict=False))
+        self._line = LiveLine()
+        self._rate = ""
+
+    def show(self, step: Step) -> None:
+        """Draw it."""
+        if step.sample is not None:
+            rate = step.sample.decode_tok_s
+            self._rate = f"void: {step.sample.void}" if step.sample.void else f"{rate:.1f} tok/s" if rate else ""
+        where = f"launch {step.launch + 1}/{step.launches} {self._letters.get(step.arm, '')}"
+        what = cell_name(step.cell) if step.doing == "measuring" and step.cell else step.doing
+        if step.doing == "launching" and step.world and step.world.swap:
+            swap = step.world.swap
+            what = f"{swap.phase.value} {swap.target or ''}".strip()
+        filled = round(step.share * BAR)
+        left = f"  about {duration(step.left_s)} left" if step.left_s else ""
+        bar = f"[{'#' * filled}{'-' * (BAR - filled)}] {100 * step.share:.0f} %"
+        self._line.draw(f"{bar}  {where}  {what}  {self._rate}{left}", f"{where}: {what}")
+
+    def clear(self) -> None:
+        """Take it away."""
+        self._line.clear()
+
+
+def cell_name(key: CellKey) -> str:
+    """ "ctx 8K x 150, c4, warm"."""
+    context = f"{key.context // 1024}K" if key.context and key.context % 1024 == 0 else str(key.context)
+    parts = [f"ctx {context} x {key.output}" if key.kind is not Kind.MATH else "math"]
+    parts += [f"c{key.concurrency}"] if key.concurrency > 1 else []
+    parts += ["warm"] if key.warm else []
+    parts += [key.text] if key.text else []
+    return ", ".join(parts)
+
+
+def noise_of(found: Mapping[str, Noise]) -> str:
+    """What the box does by itself, and what later runs are therefore not told of."""
+    if not found:
+        return "The noise cannot be told before all cells are measured in three launches; nothing is kept of it."
+    lines = [
+        f"{metric:<10} launches {100 * one.launch_sd:.2f} % apart (SD), requests of a launch {100 * one.within_sd:.2f} %; two equal "
+        f"arms differ by up to {100 * one.floor(2, one.samples):.1f} % in standard mode, {100 * one.floor(4, one.samples):.1f} % in careful"
+        for metric, one in found.items()
+    ]
+    return "\n".join([*lines, "Runs that begin from now on claim no smaller difference."])
