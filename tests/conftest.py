@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from sparkdash import paths
 
@@ -37,6 +38,13 @@ def _folders(root: Path) -> dict[str, str]:
     for name in FOLDERS:
         (root / name.lower()).mkdir(exist_ok=True, parents=True)
     return {f"SPARKDASH_{name}_DIR": str(root / name.lower()) for name in FOLDERS}
+
+
+@pytest.fixture(autouse=True)
+def own_log() -> Iterator[None]:
+    """A command that sets the log up writes to what is its stderr now; the next test has another."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.hookimpl(hookwrapper=True)
