@@ -28,6 +28,8 @@ from sparkdash.errors import (
 LINK_LOST = frozenset({"daemon_unreachable", "daemon_silent", "daemon_hung_up"})
 """Codes of a daemon that may come back; any other DaemonError will not mend by trying again."""
 
+UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+"""OpenSSL's word, in whatever the HTTP library makes of it."""
 _BY_STATUS: dict[int, type[SparkdashError]] = {
     422: ProfileError,
     500: SparkdashError,
@@ -76,7 +78,13 @@ def speaking_to(address: Address) -> Iterator[None]:
     """Whatever goes wrong on the way to the daemon and back, as a DaemonError."""
     try:
         yield
-    except (httpx.ConnectError, httpx.ConnectTimeout):
+    except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+        if UNTRUSTED in str(error):
+            raise DaemonError(
+                f"The certificate of {address} is not one that is trusted here.",
+                code="daemon_untrusted",
+                hint="SSL_CERT_FILE names a PEM file with the authority that signed it.",
+            ) from None
         raise DaemonError(
             f"No sparkdash daemon answers at {address}.",
             hint="See SPARKDASH_URL." if address.given else "Start it with `sparkdash serve`.",
