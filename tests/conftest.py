@@ -15,10 +15,14 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import structlog
 
 from sparkdash import paths
+
+hypothesis.settings.register_profile("sparkdash", deadline=None)
+hypothesis.settings.load_profile("sparkdash")  # a busy box is no failure
 
 FOLDERS = ("CONFIG", "STATE", "RUNTIME")
 SLOWEST = {room: place for place, room in enumerate(("real", "e2e", "podman"))}
