@@ -25,7 +25,7 @@ hypothesis.settings.register_profile("sparkdash", deadline=None)
 hypothesis.settings.load_profile("sparkdash")  # a busy box is no failure
 
 FOLDERS = ("CONFIG", "STATE", "RUNTIME")
-SLOWEST = {room: place for place, room in enumerate(("real", "e2e", "podman"))}
+SLOWEST = {room: place for place, room in enumerate(("real", "e2e", "faults", "bench", "podman"))}
 
 
 @pytest.fixture(autouse=True)
