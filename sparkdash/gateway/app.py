@@ -86,7 +86,7 @@ class Gateway:
         side = Side.CONTROL if is_control(exchange.scope["path"]) else Side.INFERENCE
         try:
             caller = self._access.caller(exchange.headers, unix=unix)
-            self._access.admit(caller, side, counts=exchange.method == "POST")
+            self._access.admit(caller, side, counts=exchange.method not in READ)
         except AdmissionError as error:
             route = understand(exchange.raw_path)
             await exchange.refuse(error, route.dialect if route else Dialect.OTHER)
