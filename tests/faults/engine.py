@@ -31,6 +31,19 @@ if ANIMAL == "forks-orphans" and not os.fork():
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     while True:
         time.sleep(60)
+if ANIMAL == "leaks-memory":
+    told, tell = os.pipe()
+    if not os.fork():
+        os.setsid()
+        if os.fork():
+            os._exit(0)  # its child is nobody's now
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        kept = b"w" * (64 << 20)
+        os.write(tell, b"x")
+        time.sleep(600)
+        os._exit(0)
+    os.wait()
+    os.read(told, 1)
 print("INFO loading", flush=True)
 if ANIMAL in LAST_WORDS:
     sys.exit(LAST_WORDS[ANIMAL] or 3)

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import Callable
+from signal import SIGKILL
 from typing import Any
 
 import pytest
 
-from sparkdash.domain.container import LABEL_OWNER
+from sparkdash.domain.container import ENV_MARK, LABEL_OWNER, mark
+from sparkdash.engines.argv import container_name
 from sparkdash.host import leftovers
 from sparkdash.host.podman import Podman
+from sparkdash.host.proc import host_bytes
+from sparkdash.units import MIB
 
 pytestmark = pytest.mark.podman
+KEPT = 64 * MIB
+
+
+def held(pid: int) -> int:
+    """Bytes that this process keeps in memory."""
+    return host_bytes(pid) or 0
 
 
 async def left(box: Any) -> set[str]:
@@ -65,6 +77,33 @@ async def test_a_container_that_dies_while_it_serves(open_real_box: Any, make_re
         failure = box.bus.snapshot.engines["faults-a"].failure
         assert (failure.code, "KeyError" in failure.message) == ("engine_crash", True)
         assert await left(box) == set()
+
+
+async def test_a_container_that_leaks_memory(open_real_box: Any, make_real_profile: Callable[..., Any]) -> None:
+    """Its worker is nobody's child and keeps 64 MiB; another process of its own is out of podman's reach, and keeps as much.
+
+    The first goes with the container, the second is ended and named: the next engine finds the memory of neither taken.
+    """
+    async with open_real_box(make_real_profile("faults-a", "leaks-memory")) as box:
+        await box.use("faults-a")
+        engine = mark(box.owner, container_name("faults-a"))
+        inside = leftovers.belonging(engine)
+        assert sorted(held(pid) >= KEPT for pid in inside) == [False, True]
+        words = f"import signal, time; signal.signal(15, signal.SIG_IGN); kept = b'w' * {KEPT}; print(flush=True); time.sleep(600)"
+        orphan = await asyncio.create_subprocess_exec(
+            sys.executable, "-SEc", words, env={ENV_MARK: engine}, stdout=PIPE, start_new_session=True
+        )
+        assert orphan.stdout is not None
+        await orphan.stdout.readline()
+        assert held(orphan.pid) >= KEPT
+        await box.supervisor.stop(None)
+        assert await orphan.wait() == -SIGKILL
+        (notice,) = box.bus.snapshot.notices
+        assert (notice.code, notice.profile) == ("orphan_ended", "faults-a")
+        assert f"orphan pid {orphan.pid} behind; ended now" in notice.text
+        assert await left(box) == set()
+        assert leftovers.births(inside) == {}
+    assert box.pulse.longest < 2.0
 
 
 async def test_containers_of_others_are_never_touched(
