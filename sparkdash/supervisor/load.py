@@ -29,6 +29,9 @@ from sparkdash.supervisor.tools import Tools
 from sparkdash.units import MIB, duration
 
 POLL_S = 0.5
+FIRST_POLL_S = 0.05
+"""The pause between probes begins here and doubles up to POLL_S: an engine that is up at once is not kept waiting, and one
+that loads for minutes is not asked twenty times a second."""
 TELL_S = 0.25
 """Progress is published at most this often; vLLM writes 50 progress-bar lines a second while it captures graphs."""
 TAIL = 40
@@ -86,12 +89,14 @@ class Loading:
         Raises:
             EngineError: it ended (classified), or made no progress for `no_progress_s`.
         """
+        pause = FIRST_POLL_S
         while not await self._while_it_lives(self._alive()):
             self._tell()
             still = self._tools.clock.monotonic() - self._moved_at
             if still >= self._tools.settings.no_progress_s:
                 raise self._stuck(still)
-            await self._while_it_lives(self._tools.clock.sleep(POLL_S))
+            await self._while_it_lives(self._tools.clock.sleep(pause))
+            pause = min(2 * pause, POLL_S)
 
     async def warm(self) -> None:
         """Have it generate a few tokens: an engine may answer every probe and die at the first request.

@@ -48,6 +48,17 @@ async def test_a_swap_goes_through_its_phases_in_order_and_times_each(house: Any
     assert house.supervisor.engines["b"].load_s >= 3.0
 
 
+@pytest.mark.parametrize(("load_s", "seen_s"), [(0.04, 0.05), (0.3, 0.35), (30.0, 30.25)])
+async def test_an_engine_that_is_up_soon_is_not_kept_waiting(
+    house: Any, make_profile: Any, behaviour: Any, load_s: float, seen_s: float
+) -> None:
+    """It is asked after 0.05, 0.15, 0.35, 0.75 s and so on, and from then on twice a second."""
+    house.runtime.zoo["a"] = behaviour(load_s=load_s)
+    await house.open(make_profile("a"), no_progress_s=60)
+    await house.leased("a")
+    assert house.swaps()[-1].stage_s[SwapPhase.LOAD] == pytest.approx(seen_s)
+
+
 async def test_twenty_clients_of_two_profiles_need_two_swaps_and_finish_in_a_fair_order(
     house: Any, make_profile: Any
 ) -> None:
