@@ -65,7 +65,7 @@ class Verdict(Frozen):
             case Claim.NO_DIFFERENCE:
                 return f"no difference > {_ceiling(self.excluded)} %"
             case Claim.INCONCLUSIVE:
-                return f"inconclusive (MDE {_bound(self.mde)} %)"
+                return f"inconclusive (MDE {_least(self.mde)} %)"
             case Claim.SCREEN:
                 return f"screen only: looks like {_percent(self.delta)}"
             case _:
@@ -125,6 +125,11 @@ def _percent(share: float | None) -> str:
 
 def _bound(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f}"
+
+
+def _least(share: float | None) -> str:
+    """Beyond a doubling the figure says only that there were too few launches."""
+    return "over 100" if share is not None and share > 1 else _bound(share)
 
 
 def _ceiling(share: float | None) -> str:

@@ -247,11 +247,21 @@ WIDE = Contrast(log_ratio=0.01, se=0.02, df=2)
         (Contrast(-0.0402, 0.0084, 5), "slower -3.9 % [-6.0, -1.8]"),
         (NEAR, "no difference > 1.9 %"),
         (WIDE, "inconclusive (MDE 11.3 %)"),
+        (Contrast(0.01, 2.0, 2), "inconclusive (MDE over 100 %)"),
         (Contrast(0.003, 0.0005, 5), "no difference > 0.5 %"),
         (Contrast(0.0, 0.0, 5), "no difference > 0.0 %"),
         (Contrast(0.02, 0.0, 5), "faster +2.0 % [2.0, 2.0]"),
     ],
-    ids=["faster", "slower", "no difference", "inconclusive", "below the floor", "identical", "without noise"],
+    ids=[
+        "faster",
+        "slower",
+        "no difference",
+        "inconclusive",
+        "next to nothing known",
+        "below the floor",
+        "identical",
+        "without noise",
+    ],
 )
 def test_words(contrast: Contrast, text: str) -> None:
     """Each verdict as it is printed."""
