@@ -58,6 +58,11 @@ class Answer:
         """Bytes of the body, where the engine says so before it."""
         return self._response.content_length
 
+    @property
+    def ends_with_connection(self) -> bool:
+        """Is the connection's end all that ends the body (no chunks, no length)? Then an engine's death looks like one."""
+        return self.length is None and "chunked" not in self._response.headers.get("Transfer-Encoding", "").lower()
+
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """The body as it arrives, never empty pieces.
 
@@ -69,11 +74,15 @@ class Answer:
             while chunk := await read():
                 yield chunk
         except (aiohttp.ClientError, OSError) as error:
-            raise UpstreamError(
-                f"The engine at {self._where} broke off in the middle of its answer ({_why(error)}).",
-                code="engine_died",
-                hint="Its log says more: `sparkdash logs PROFILE`.",
-            ) from None
+            raise self.broke_off(_why(error)) from None
+
+    def broke_off(self, why: str) -> UpstreamError:
+        """The engine ended its answer too soon: code `engine_died`."""
+        return UpstreamError(
+            f"The engine at {self._where} broke off in the middle of its answer ({why}).",
+            code="engine_died",
+            hint="Its log says more: `sparkdash logs PROFILE`.",
+        )
 
     async def read(self, limit: int = READ_LIMIT) -> bytes:
         """The body, at most `limit` bytes of it."""

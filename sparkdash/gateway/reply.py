@@ -91,6 +91,8 @@ class Reply:
         async with aclosing(answer.chunks()) as chunks:
             first = await anext(chunks, b"")
             tap.feed(first, now())
+            if not first:
+                self._look_for_its_end(answer)  # before it counts as begun: another engine may answer
             self._begins()
             if not exchange.started:
                 length_holds = splice is None
@@ -106,8 +108,13 @@ class Reply:
                     await exchange.send(chunk)
                 elif ready := splice.feed(chunk):
                     await exchange.send(ready)
+        self._look_for_its_end(answer)
         await exchange.finish(b"" if splice is None else splice.end())
         self._done(answer.status)
+
+    def _look_for_its_end(self, answer: Answer) -> None:
+        if answer.ends_with_connection and answer.status < HTTPStatus.BAD_REQUEST and self._tap.lacks_its_end:
+            raise answer.broke_off("the connection was closed before the stream's last event")
 
     def _spliced(self, answer: Answer, *, adds_usage: bool) -> Splice | None:
         waiting, dialect = self._waiting, self._route.dialect

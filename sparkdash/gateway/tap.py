@@ -138,6 +138,12 @@ class Tap:
         return self._stream and last is not None and last.search(self.tail()) is not None
 
     @property
+    def lacks_its_end(self) -> bool:
+        """Is it a stream of a dialect that says when it is over, and did not: no last event, no reason, no error?"""
+        says_so = self._stream and self._dialect in _LAST
+        return says_so and not (self.complete or self.failed or self.finish_reason is not None)
+
+    @property
     def failed(self) -> bool:
         """Did the engine tell of a failure inside a stream that began well?"""
         return self._stream and _ERROR.search(self.tail()) is not None

@@ -276,6 +276,70 @@ async def test_other_protocols_hear_of_it_in_their_own_words(house: Any, route: 
         assert body["error"]["type"] == "api_error"
 
 
+def until_close(*frames: bytes) -> Any:
+    """An engine whose stream has neither chunks nor a length: it ends where the connection does."""
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.raw(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
+        for frame in frames:
+            await wire.raw(frame)
+        wire.writer.close()
+
+    return script
+
+
+WORD = b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n'
+
+
+@pytest.mark.parametrize(
+    ("route", "frame", "ends"),
+    [
+        ("/v1/chat/completions", WORD, b"data: [DONE]"),
+        ("/v1/messages", b'event: message_start\ndata: {"type":"message_start"}\n\n', b"event: error\n"),
+        ("/v1/responses", b'event: response.created\ndata: {"response":{}}\n\n', b"event: response.failed\n"),
+    ],
+)
+async def test_a_connection_that_ends_before_the_streams_last_event_is_a_death(
+    house: Any, route: str, frame: bytes, ends: bytes
+) -> None:
+    """Where only the end of the connection ends the body, a death looks like an end: the dialect's last event tells."""
+    house.engine.script = until_close(frame)
+    reply = await house.client.post(route, json={"model": "alpha", "stream": True})
+    assert reply.content.startswith(frame)
+    assert reply.content.removesuffix(b"\n\n").split(b"\n\n")[-1].startswith(ends)
+    assert b"broke off in the middle of its answer" in reply.content
+    row = await house.ended()
+    assert (row.state, row.error) == (RequestState.FAILED, "engine_died")
+    assert [error.code for error in house.supervisor.unwell] == ["engine_died"]
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        (WORD, b"data: [DONE]\n\n"),
+        (WORD, b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n'),
+        (b'data: {"error":{"message":"worker lost","code":500}}\n\n',),
+    ],
+    ids=["done", "a reason", "an error"],
+)
+async def test_a_stream_that_says_that_it_is_over_is_over(house: Any, frames: tuple[bytes, ...]) -> None:
+    """With [DONE], with the engine's reason, or with its own error: nothing is added, however the connection ends."""
+    house.engine.script = until_close(*frames)
+    reply = await house.chat(stream=True)
+    assert reply.content == b"".join(frames)
+    assert house.supervisor.unwell == []
+
+
+async def test_a_stream_that_ends_unanswered_is_queued_once_more(house: Any, tools: Any) -> None:
+    """Not a byte went out: the second engine answers."""
+    async with tools.engine_on_a_socket(until_close()) as dying:
+        house.supervisor.urls = [dying.url]
+        house.engine.script = replay([WORD, b"data: [DONE]\n\n"])
+        reply = await house.chat(stream=True)
+    assert reply.content == WORD + b"data: [DONE]\n\n"
+    assert (await house.ended()).state is RequestState.DONE
+
+
 async def test_an_engine_that_tells_of_its_own_death_is_relayed(house: Any, recorded_body: Any) -> None:
     """vLLM's crash frame passes unchanged, and the row says failed."""
     recorded = recorded_body("vllm-0.32.0-ray-nodedeath-midstream")
