@@ -5,7 +5,7 @@ Owns: the thread, its open files, and the act. Must not know: NVML, the runtime,
 
 On a Spark an over-commit ends no process: the whole box stands still until somebody pulls the plug. So:
 Rule 1: a look is two reads of files that are open already, and a kill is signals to processes known already.
-Rule 2: act first, tell after; telling never waits.
+Rule 2: act first, tell after; telling never waits. What is noted before the act is one assignment.
 Rule 3: it sleeps without a timer while no engine of ours runs.
 
 Its pages are not locked into memory: that would take a limit that users do not have (8 MiB by default, the interpreter
@@ -20,6 +20,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -50,13 +51,15 @@ class Guard:
         self._pressure = _opened(proc / "pressure/memory")
         self._thread: threading.Thread | None = None
         self._tell: Callable[[Report], object] = lambda _: None
+        self._aim: Callable[[Report], object] = lambda _: None
         self._told: set[str] = set()
 
-    def start(self, tell: Callable[[Report], object]) -> None:
-        """Begin. `tell` is called in the guard's thread and must not wait."""
+    def start(self, tell: Callable[[Report], object], aim: Callable[[Report], object]) -> None:
+        """Begin. Both are called in the guard's thread and must not wait: `aim` with whom it kills next, so that whoever
+        sees the death before it is told knows why; `tell` with all that happened."""
         if self.mode == "off":
             return
-        self._tell = tell
+        self._tell, self._aim = tell, aim
         self._thread = threading.Thread(target=self._work, name="guard", daemon=True)
         self._thread.start()
 
@@ -110,10 +113,12 @@ class Guard:
         victim = guarding.cheapest(left, self.floors.hold - look.available)
         if victim is None:
             return False
+        report = Report(look, verdict, victim)
+        self._aim(report)
         processes = victim.target.kill()
         self._killed.append(victim.target)
         self._judge.killed(look)
-        self._say(Report(look, verdict, victim, processes))
+        self._say(replace(report, processes=processes))
         return True
 
     def _read(self) -> Look:

@@ -89,8 +89,8 @@ class Report:
     look: Look
     verdict: Verdict
     killed: Victim | None = None
-    processes: int = 0
-    """How many went with it; 0 when none could be signalled."""
+    processes: int | None = None
+    """How many went with it; 0 when none could be signalled, None before the kill."""
     error: str | None = None
     """Why it could not look or kill; told once for each reason."""
 

@@ -39,7 +39,8 @@ def level(report: Report, floors: Floors, *, acts: bool) -> str:
 
 def killed(report: Report, profile: str, floors: Floors) -> EngineError:
     """The guard killed this profile's engine."""
-    missed = "" if report.processes else " None of its processes could be signalled; the runtime is asked instead."
+    none = report.processes == 0
+    missed = " None of its processes could be signalled; the runtime is asked instead." if none else ""
     return EngineError(
         f"The memory guard killed {profile}: {gib(report.look.available)} were available{_pressed(report)}, and under"
         f" {gib(floors.kill)} the whole box may stand still.{missed}",

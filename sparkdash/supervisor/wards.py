@@ -47,13 +47,15 @@ class Ward:
     """Done once the guard has killed it."""
     reason: EngineError | None = None
     """Why it did, or had the runtime do it."""
+    aimed: Report | None = None
+    """Set by the guard's thread before it kills."""
     victim: Victim | None = None
     state: EngineState | None = None
     """In which `victim` was weighed."""
 
 
 class Wards:
-    """One for the supervisor's life, all of it on the loop. Without a guard, or with one that is off, all is well."""
+    """One for the supervisor's life, all of it but `aim` on the loop. Without a guard, or with one that is off, all is well."""
 
     def __init__(
         self,
@@ -90,7 +92,7 @@ class Wards:
             return
         loop = asyncio.get_running_loop()
         self._stand(domain.Guard(mode=self._guard.mode, floors=self._guard.floors))
-        self._guard.start(lambda report: loop.call_soon_threadsafe(self.hear, report))
+        self._guard.start(lambda report: loop.call_soon_threadsafe(self.hear, report), self.aim)
 
     def close(self) -> None:
         """The guard ends; engines that run on are the next daemon's."""
@@ -144,9 +146,11 @@ class Wards:
         return ward.killed if ward else None
 
     def reason(self, container: str | None) -> EngineError | None:
-        """Why the guard ended it; None when it did not."""
+        """Why the guard ended it, or is about to; None when it did not."""
         ward = self._wards.get(container or "")
-        return ward.reason if ward else None
+        if ward is None or ward.reason or ward.aimed is None or self._guard is None:
+            return ward.reason if ward else None
+        return words.killed(ward.aimed, ward.profile.name, self._guard.floors)
 
     def short(self, what: str) -> AdmissionError | None:
         """Why a load of `what` may not begin now, with the figures; None when it may."""
@@ -156,6 +160,13 @@ class Wards:
         if floors.level(available).rank < GuardLevel.HOLD.rank:
             return None
         return words.short(what, available, floors)
+
+    def aim(self, report: Report) -> None:
+        """Whom the guard kills next. In its thread: a death is often seen before the loop comes to hear of the kill."""
+        victim = report.killed
+        ward = self._wards.get(victim.container) if victim else None
+        if ward is not None and victim is not None and ward.target is victim.target:
+            ward.aimed = report
 
     def hear(self, report: Report) -> None:
         """The guard's word."""
@@ -180,7 +191,7 @@ class Wards:
             profile=victim.profile,
             available=report.look.available,
             pressure=report.look.pressure,
-            processes=report.processes,
+            processes=report.processes or 0,
             reason=error.message,
         )
         kills = (kill, *self._standing.kills)[:KILLS_KEPT]
@@ -189,7 +200,7 @@ class Wards:
         self._notice(Level.ERROR, words.CODE, error.text(), victim.profile)
         if self._store is not None:
             self._store.record_kill(kill)
-        self._mark(victim.container, error, dead=report.processes > 0)
+        self._mark(victim.container, error, dead=bool(report.processes))
         self.refresh()
 
     def _mark(self, container: str, error: EngineError, *, dead: bool) -> None:

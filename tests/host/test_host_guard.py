@@ -60,11 +60,11 @@ def guarded(box: Box) -> Iterator[Callable[..., tuple[Guard, queue.Queue[Report]
     """Makes a guard that runs, and the queue of what it tells."""
     made: list[Guard] = []
 
-    def make(**settings: Any) -> tuple[Guard, queue.Queue[Report]]:
+    def make(*, aim: Callable[[Report], object] = lambda _: None, **settings: Any) -> tuple[Guard, queue.Queue[Report]]:
         reports: queue.Queue[Report] = queue.Queue()
         guard = Guard(Settings(**settings), box.proc)
         made.append(guard)
-        guard.start(reports.put)
+        guard.start(reports.put, aim)
         return guard, reports
 
     yield make
@@ -113,6 +113,19 @@ def test_the_engine_is_killed_with_all_its_processes(box: Box, guarded: Any, eng
     assert process.wait(SOON) == -9
     assert select.select([watch], [], [], SOON)[0] == [watch]
     os.close(watch)
+
+
+def test_whom_it_will_kill_is_noted_before_the_kill(box: Box, guarded: Any, engine: Any) -> None:
+    """A death may be seen by others sooner than the guard's word of it."""
+    process, container = engine()
+    aims: list[tuple[str, int | None, bool]] = []
+    target = victim(container)
+    guard, reports = guarded(aim=lambda r: aims.append((r.killed.profile, r.processes, target.target.alive)))
+    guard.watch((target,))
+    box.write(2)
+    assert reports.get(timeout=SOON).killed.profile == "a"
+    assert aims == [("a", None, True)]
+    assert process.wait(SOON) == -9
 
 
 def test_the_cheapest_one_goes_and_the_other_stays(box: Box, guarded: Any, engine: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,9 +29,10 @@ class FakeGuard:
         self.victims: tuple[Victim, ...] = ()
         self.closed = False
         self.tell: Callable[[Report], object] = lambda _: None
+        self.aim: Callable[[Report], object] = lambda _: None
 
-    def start(self, tell: Callable[[Report], object]) -> None:
-        self.tell = tell
+    def start(self, tell: Callable[[Report], object], aim: Callable[[Report], object]) -> None:
+        self.tell, self.aim = tell, aim
 
     def watch(self, victims: tuple[Victim, ...]) -> None:
         self.victims = victims
@@ -40,9 +42,15 @@ class FakeGuard:
 
     def kills(self, profile: str, available: float = 4.2, processes: int = 3) -> None:
         """Tells that it did."""
+        self.tell(replace(self.aims(profile, available), processes=processes))
+
+    def aims(self, profile: str, available: float = 4.2) -> Report:
+        """Is about to, and its word has not reached the loop."""
         victim = next(v for v in self.victims if v.profile == profile)
         look = Look(0.0, int(available * GIB))
-        self.tell(Report(look, Verdict(GuardLevel.KILL, pressed=False, kill=True), victim, processes=processes))
+        report = Report(look, Verdict(GuardLevel.KILL, pressed=False, kill=True), victim)
+        self.aim(report)
+        return report
 
 
 @pytest.fixture
@@ -143,6 +151,35 @@ async def test_a_request_whose_connection_broke_off_is_told_why_and_not_tried_ag
     with pytest.raises(EngineError) as caught:
         await use()
     assert caught.value.code == "memory_guard"
+
+
+async def test_a_death_that_is_seen_before_the_guards_word_is_the_guards_too(
+    house: Any, make_profile: Any, guard: Any
+) -> None:
+    """The kill is quicker than the word of it: whoever sees the connection break, or the container end, knows all the same."""
+    await house.open(make_profile("a"), guard=guard)
+    await house.leased("a")
+    asking = house.ask("a")
+    lease = await house.clock.drive(asking.granted())
+    told: list[Report] = []
+
+    async def use() -> None:
+        async with house.supervisor.lease("a", request_id="r", on_wait=print):
+            told.append(guard.aims("a"))
+            raise UpstreamError("the connection broke off")
+
+    with pytest.raises(EngineError, match=r"4\.2 GiB were available") as caught:
+        await use()
+    assert caught.value.code == "memory_guard"
+    await house.runtime.kill("a", "Killed")
+    assert (await house.clock.drive(lease.lost)).code == "memory_guard"
+    assert house.supervisor.engines["a"].failure.code == "memory_guard"
+    assert house.notices() == []
+    guard.tell(replace(told[0], processes=3))
+    await house.clock.rest()
+    assert [notice.code for notice in house.notices()] == ["memory_guard"]
+    assert [kill.processes for kill in _standing(house).kills] == [3]
+    await asking.leave()
 
 
 async def test_a_load_that_is_killed_fails_with_the_guards_reason(house: Any, make_profile: Any, guard: Any) -> None:
