@@ -8,9 +8,13 @@ from sparkdash.host.kill import Target
 
 
 async def test_a_kill_ends_an_engine_and_what_it_forked(ground: Any) -> None:
-    """Its runtime sees it ended by SIGKILL, and none of its processes is left; one of them had left its session."""
+    """Its runtime sees it ended by SIGKILL, and none of its processes is left; one of them had left its session.
+
+    The leader does not wait for its child: it would end by itself, well, when the child goes first.
+    """
     up = ground.gate("up")
-    spec = ground.spec(f"/bin/busybox setsid /bin/busybox sleep 600 & echo up > {up}; wait")
+    child = f"/bin/busybox setsid /bin/busybox sh -c 'echo up > {up}; exec /bin/busybox sleep 600'"
+    spec = ground.spec(f"{child} & exec /bin/busybox sleep 600")
     container = await ground.runtime.start(spec)
     with up.open() as gate:
         assert gate.readline() == "up\n"
