@@ -9,7 +9,8 @@ TEST_ENV := CONTAINERS_CONF=$(CURDIR)/tests/podman/containers.conf
 # The tests wait for containers and loads more than they compute: more workers than cores, a file to each at a time.
 JOBS ?= 4
 PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
-export PYTHONDONTWRITEBYTECODE ?= 1
+# Compiled modules are kept, whatever the shell says: tests start programs by the hundred.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help venv demo test check format lint types contracts unit bench clean lock
 .DEFAULT_GOAL := help
