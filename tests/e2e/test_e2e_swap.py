@@ -19,7 +19,7 @@ def spark(new_daemon: Callable[..., Any], tiny: Any) -> Iterator[Any]:
     daemon = new_daemon(
         runtime="podman", stop_grace_s=3, no_progress_s=4, drain_s=30, min_dwell_s=0, side_by_side=False
     )
-    for name in ("north", "south"):
+    for name in ("east", "west"):
         daemon.write(name, tiny(name))
     daemon.write("dies", tiny("dies", die=True))
     daemon.write("hangs", tiny("hangs", hang=True))
@@ -32,7 +32,7 @@ def test_twenty_clients_two_profiles_every_request_is_answered_in_a_fair_order(s
     """Requests are batched by profile: far fewer swaps than requests, nobody overtaken for long, nothing left over."""
 
     async def ask(client: openai.AsyncOpenAI, number: int) -> tuple[int, str]:
-        model = ("north", "south")[number % 2]
+        model = ("east", "west")[number % 2]
         answer = await client.chat.completions.create(
             model=model, messages=[{"role": "user", "content": str(number)}], max_tokens=4
         )
@@ -66,7 +66,7 @@ def refused(spark: Any, model: str) -> openai.APIStatusError:
 @pytest.mark.parametrize(
     ("model", "status", "code", "words"),
     [
-        ("nort", 404, "model_not_found", "north"),
+        ("eas", 404, "model_not_found", "east"),
         ("no-image", 503, "image_missing", "localhost/no-such-image:0"),
         ("dies", 503, "out_of_memory", "CUDA out of memory"),
         ("hangs", 503, "no_progress", "progress"),
@@ -82,7 +82,7 @@ def test_each_bad_profile_gets_its_own_clear_error(spark: Any, model: str, statu
     assert words in told.stderr + told.stdout
     assert "Traceback" not in told.stderr
     client = openai.OpenAI(base_url=f"{spark.url}/v1", api_key="x", max_retries=0, timeout=120)
-    answer = client.chat.completions.create(model="north", messages=[{"role": "user", "content": "hi"}])
+    answer = client.chat.completions.create(model="east", messages=[{"role": "user", "content": "hi"}])
     assert answer.choices[0].message.content
     assert len(spark.containers()) == 1
 
@@ -117,9 +117,9 @@ def test_without_podman_the_service_runs_and_says_what_is_missing(
     """Profiles and state are served; a start is refused with what to install."""
     lonely = new_daemon(runtime="podman")
     lonely.env["PATH"] = "/nonexistent"
-    lonely.write("north", tiny("north"))
+    lonely.write("east", tiny("east"))
     lonely.start()
-    error = refused(lonely, "north")
+    error = refused(lonely, "east")
     assert (error.status_code, error.code) == (503, "runtime_missing")
     assert "podman" in str(error.body)
-    assert [p["name"] for p in lonely.get("/api/profiles")["profiles"]] == ["north"]
+    assert [p["name"] for p in lonely.get("/api/profiles")["profiles"]] == ["east"]
