@@ -57,7 +57,7 @@ class CellKey(Frozen):
 
     suite: str
     context: int = Field(ge=0)
-    """Tokens that lie before the question."""
+    """The whole prompt, its template and question included, as the engine counts it; 0: the question alone."""
     output: int = Field(gt=0)
     """Forced length; for math the most that may be generated."""
     concurrency: int = Field(default=1, gt=0)

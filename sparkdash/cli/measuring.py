@@ -102,7 +102,7 @@ def _sweep_file(family: str) -> Path:
 
 
 async def _tidied(client: AsyncClient | None, run: Run) -> None:
-    """A sweep's profiles go when nothing of it is missing."""
+    """A sweep's profiles go when nothing of it is missing, or when it was declined before it began."""
     families = {arm.profile.split("/", 1)[0] for arm in run.arms if arm.parameters}
     for family in families:
         _sweep_file(family).unlink(missing_ok=True)
@@ -139,8 +139,10 @@ async def _work(
     expected = plan.expected_s(gaps, speeds)
     if gaps:
         bench_words.announce(results, suite, speeds, expected, world)
-        if wish.ask and interactive():
-            typer.confirm("Begin?", abort=True, err=True)
+        if wish.ask and interactive() and not typer.confirm("Begin?", err=True):
+            if not place.exists() and _stopped(run) is None:
+                await _tidied(client, run)
+            raise typer.Abort
         if not place.exists():
             folder.create(run)
         results = await _run(place, run, client, world, suite, wish, expected)

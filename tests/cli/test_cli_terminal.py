@@ -9,7 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fake_daemon import FakeDaemon, engine
+from fake_daemon import FakeDaemon, engine, summary
+
+from sparkdash import paths
+from sparkdash.client import routes
+from sparkdash.domain.profile import EngineKind, Profile
 
 Terminal = Callable[..., tuple[int, str]]
 
@@ -104,3 +108,14 @@ def test_the_script_is_installed() -> None:
         [Path(sys.executable).parent / "sparkdash", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("sparkdash ")
+
+
+def test_a_sweep_that_is_declined_leaves_no_profiles(terminal: Terminal, daemon: FakeDaemon) -> None:
+    """Its file is among the owner's profiles only while something may come of it."""
+    daemon.set(profiles=(summary("a"),))
+    daemon.whole["a"] = Profile(name="a", engine=EngineKind.SIM)
+    code, shown = terminal("ab", "a", "--sweep", "max-num-seqs=1..2", typed="n\n", NO_COLOR="1")
+    assert code == 1
+    assert "Begin?" in shown
+    assert [path for _, path, _ in daemon.calls].count(routes.reload().path) == 2
+    assert list((paths.config_dir() / "profiles").iterdir()) == []

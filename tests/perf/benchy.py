@@ -1,0 +1,246 @@
+"""sparkdash's bench beside llama-benchy, on the same cells: do two clients that share no code give one figure?
+
+    python3 -m venv /tmp/benchy && /tmp/benchy/bin/pip install llama-benchy==0.4.0
+    .venv/bin/python tests/perf/benchy.py --benchy /tmp/benchy/bin/llama-benchy
+        [--pp 512,2048] [--tg 128] [--runs 7] [--decode 100] [--prefill 4000] [--tokens-per-step 1]
+
+One simulated engine, in a process of its own, is measured by llama-benchy directly, by llama-benchy through the gateway,
+and by `sparkdash bench --url` directly, one after the other. Its speeds are known (--decode, --prefill, tokens/s, at any
+context), so all three have a truth to be held against. Both clients force the answer's length, and a cell of `pp` is a
+whole prompt of so many tokens for both. Nothing is fetched: the book that llama-benchy cuts its prompts from, and the
+tokenizer, are made here. Figures are medians over the requests, of what llama-benchy keeps of each run, too.
+
+What is divided, in all three: tg is the tokens after the first chunk's / (last token - first token); pp is the prompt's tokens
+/ (first response - request sent), what llama-benchy calls --latency-mode none. Our own prefill column takes a fixed time off,
+fitted over the prompts' lengths; it is told below the table. Its mode `generation` takes off a request of a few tokens, whose
+prefill it so counts as latency: 2 to 3 % too much at 512. A request of ours that does not count (docs/bench.md) is sent again.
+Prints a Markdown table, and ends with 1 when a difference is over 1 %. Not part of the test suite; docs/bench.md has what
+was measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import functools
+import http.server
+import json
+import multiprocessing as mp
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from multiprocessing.connection import Connection
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parent))
+import relay
+
+from sparkdash.bench import prose
+from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
+from sparkdash.sim.process import serving
+from sparkdash.sim.tokens import text_of, tokenize
+
+MODEL = "alpha"
+"""As relay.serve_gateway calls it."""
+GOAL = 0.01
+BOOK = 100_000
+"""Words: long enough that two prompts hardly begin at one place."""
+Figures = Mapping[tuple[str, int, int], float]
+"""tok/s by (pp or tg, prompt tokens, answer tokens)."""
+
+
+def main() -> int:
+    """Measure three times, print, and say whether they agree."""
+    args = arguments()
+    if shutil.which(args.benchy) is None:
+        sys.stderr.write(
+            f"{args.benchy} is not here. Install it in an environment of its own and name it:\n"
+            "  python3 -m venv /tmp/benchy && /tmp/benchy/bin/pip install llama-benchy==0.4.0\n"
+            f"  {sys.executable} {__file__} --benchy /tmp/benchy/bin/llama-benchy\n"
+        )
+        return 2
+    mp.set_start_method("spawn")
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_book(folder)
+        engine = relay.Child(serve_sim, args.decode, args.prefill, args.tokens_per_step)
+        gateway = relay.Child(relay.serve_gateway, engine.port)
+        try:
+            direct = benchy(args, folder, engine.port, "directly")
+            through = benchy(args, folder, gateway.port, "through the gateway")
+            ours = own(args, folder, engine.port)
+        finally:
+            gateway.end()
+            engine.end()
+    return show(args, direct, through, ours, load)
+
+
+def arguments() -> argparse.Namespace:
+    """Defaults give a run of a few minutes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--benchy", default="llama-benchy", metavar="PROGRAM")
+    parser.add_argument("--pp", type=lengths, default=(512, 2048), metavar="N,N", help="prompts, in tokens")
+    parser.add_argument("--tg", type=lengths, default=(128,), metavar="N,N", help="answers, in tokens")
+    parser.add_argument("--runs", type=int, default=7, help="requests per cell and client")
+    parser.add_argument("--decode", type=float, default=100.0, help="the engine's tokens/s")
+    parser.add_argument("--prefill", type=float, default=4000.0, help="the engine's tokens/s")
+    parser.add_argument("--tokens-per-step", type=int, default=1, help="more than 1: speculation, all of it accepted")
+    return parser.parse_args()
+
+
+def lengths(text: str) -> tuple[int, ...]:
+    """ "512,2048"."""
+    return tuple(int(word) for word in text.split(","))
+
+
+# --- the clients ------------------------------------------------------------------------------------------------
+
+
+def benchy(args: argparse.Namespace, folder: Path, port: int, how: str) -> Figures:
+    """What llama-benchy says of the server at `port`."""
+    result = folder / f"{port}.json"
+    with book_shop(folder) as shop:
+        argv = [args.benchy, "--base-url", f"http://127.0.0.1:{port}/v1", "--model", MODEL, "--tokenizer", str(folder)]
+        argv += ["--book-url", f"http://127.0.0.1:{shop}/book.txt", "--skip-coherence", "--exact-tg"]
+        argv += ["--latency-mode", "none", "--runs", str(args.runs), "--exit-on-first-fail"]
+        argv += ["--pp", *map(str, args.pp), "--tg", *map(str, args.tg)]
+        call(f"llama-benchy {how}", [*argv, "--format", "json", "--save-result", str(result)], folder)
+    return {
+        (row, cell["prompt_size"], cell["response_size"]): median(cell[f"{row}_throughput"]["values"])
+        for cell in json.loads(result.read_text())["benchmarks"]
+        for row in ("pp", "tg")
+    }
+
+
+def own(args: argparse.Namespace, folder: Path, port: int) -> Figures:
+    """What `sparkdash bench` says of it."""
+    suite = folder / "cells.yaml"
+    cells = [{"context": list(args.pp), "output": list(args.tg), "reps": args.runs}]
+    suite.write_text(yaml.safe_dump({"suite": "cells", "version": 1, "about": "llama-benchy's cells", "cells": cells}))
+    argv = [sys.executable, "-m", "sparkdash", "bench", "run", "--url", f"http://127.0.0.1:{port}"]
+    told = json.loads(call("sparkdash bench", [*argv, "--suite", str(suite), "--yes", "--json"], folder))
+    sys.stderr.write(f"{told['void']} of its requests did not count, {len(told['missing'])} cell(s) are missing.\n")
+    found: dict[tuple[str, int, int], float] = {}
+    for name, metric in (("tg", "decode"), ("pp", "ttft"), ("prefill", "prefill")):
+        for row in told["rows"][metric]:
+            pp, tg, value = row["key"]["context"], row["key"]["output"], row["figures"][0]["median"]
+            if value is not None:
+                found[name, pp, tg] = pp / value if metric == "ttft" else value
+    return found
+
+
+def call(name: str, argv: Sequence[str], folder: Path) -> str:
+    """Run a client to its end, with a home of its own and no way to the model hub; what it printed."""
+    sys.stderr.write(f"{name} ...\n")
+    homes = {f"XDG_{kind}_HOME": str(folder / kind.lower()) for kind in ("CONFIG", "STATE", "DATA", "CACHE")}
+    alone = {"HOME": str(folder), "NO_PROXY": "127.0.0.1", "HF_HUB_OFFLINE": "1"}
+    env = {key: value for key, value in os.environ.items() if not key.startswith("SPARKDASH_")}
+    done = subprocess.run(argv, env=env | homes | alone, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{name} failed with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done.stdout
+
+
+# --- what they are given ----------------------------------------------------------------------------------------
+
+
+def write_book(folder: Path) -> None:
+    """A book of made-up prose, and a tokenizer that cuts it as the simulated engine does."""
+    book = "".join(islice(prose.pieces("prose", "book"), BOOK))
+    pieces = sorted({text_of([token]) for token in tokenize(book)})
+    (folder / "book.txt").write_text(book)
+    vocabulary = {piece: number for number, piece in enumerate(["<unk>", *pieces])}
+    split = {"type": "Split", "pattern": {"Regex": PATTERN}, "behavior": "Isolated", "invert": False}
+    document: dict[str, Any] = {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
+        "pre_tokenizer": split, "post_processor": None, "decoder": {"type": "Fuse"},
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"},
+    }  # fmt: skip
+    (folder / "tokenizer.json").write_text(json.dumps(document))
+
+
+PATTERN = r" ?[A-Za-z]{1,5}|[0-9]{1,3}| ?[!-/:-@\[-`{-~]{1,3}|\s{1,6}"
+"""sim.tokens', for a text of plain ASCII."""
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Without a line per request."""
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def book_shop(folder: Path) -> Iterator[int]:
+    """The port of a server of that folder: llama-benchy takes its book from a URL only."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def serve_sim(pipe: Connection, decode: float, prefill: float, tokens_per_step: int) -> None:
+    """The simulated engine, equally fast at any context."""
+    spec = SimSpec(
+        speeds=(SimSpeed(context=0, decode_tok_s=decode, prefill_tok_s=prefill),),
+        acceptance=(1.0,) * (tokens_per_step - 1),
+    )
+    profile = Profile(name=MODEL, engine=EngineKind.SIM, context=65536, sim=spec)
+
+    async def run() -> None:
+        async with serving(profile) as (_, url):
+            await relay.serve(pipe, int(url.rpartition(":")[2]))
+
+    asyncio.run(run())
+
+
+# --- what is printed --------------------------------------------------------------------------------------------
+
+
+def show(args: argparse.Namespace, direct: Figures, through: Figures, ours: Figures, load: float) -> int:
+    """The table; 1 when a difference is over the goal or a figure is missing."""
+    out = sys.stdout.write
+    out(f"A simulated engine: decode {args.decode:g}, prefill {args.prefill:g} tok/s, {args.tokens_per_step} a step; ")
+    out(f"{args.runs} requests a cell, {os.cpu_count()} cores ({platform.machine()}), ")
+    out(f"load average {load:.1f} before, {os.getloadavg()[0]:.1f} after\n\n")
+    out("| tok/s | llama-benchy | through the gateway | | sparkdash bench | |\n|---|---:|---:|---:|---:|---:|\n")
+    wide = []
+    for cell, base in sorted(direct.items()):
+        row, pp, tg = cell
+        name = f"{row} at {pp} x {tg}"
+        shown = [
+            (f"{value:.1f}", value / base - 1) if (value := of.get(cell)) else ("-", None) for of in (through, ours)
+        ]
+        out(f"| {name} | {base:.1f} |{''.join(f' {text} | {percent(delta)} |' for text, delta in shown)}\n")
+        wide += [name for _, delta in shown if delta is None or abs(delta) > GOAL]
+    fitted = [f"{value:.1f} at {pp} x {tg}" for (row, pp, tg), value in sorted(ours.items()) if row == "prefill"]
+    out(f"\nsparkdash's own prefill, its fixed time taken off: {', '.join(fitted) or '-'}\n")
+    agree = (
+        f"Over {GOAL:.0%} apart, or missing: {', '.join(dict.fromkeys(wide))}." if wide else f"All within {GOAL:.0%}."
+    )
+    out(f"\n{agree}\n")
+    return 1 if wide else 0
+
+
+def percent(share: float | None) -> str:
+    """With its sign; "-" for what is not known."""
+    return "-" if share is None else f"{share:+.2%}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
