@@ -10,10 +10,11 @@ context), so all three have a truth to be held against. Both clients force the a
 whole prompt of so many tokens for both. Nothing is fetched: the book that llama-benchy cuts its prompts from, and the
 tokenizer, are made here. Figures are medians over the requests, of what llama-benchy keeps of each run, too.
 
-What is divided, in all three: tg is the tokens after the first chunk's / (last token - first token); pp is the prompt's tokens
-/ (first response - request sent), what llama-benchy calls --latency-mode none. Our own prefill column takes a fixed time off,
-fitted over the prompts' lengths; it is told below the table. Its mode `generation` takes off a request of a few tokens, whose
-prefill it so counts as latency: 2 to 3 % too much at 512. A request of ours that does not count (docs/bench.md) is sent again.
+What is divided: tg is the tokens after the first chunk's / (last token - first token). pp is the prompt's tokens / (first
+response - request sent), llama-benchy's --latency-mode none; for ours the first token counts, which this engine sends together
+with the first response. Our own prefill column takes a fixed time off, fitted over the prompts' lengths, and is told below the
+table. llama-benchy's mode `generation` is not used: it takes off a whole request of a few tokens, whose prefill so counts as
+latency. A request of ours that does not count (docs/bench.md) is sent again.
 Prints a Markdown table, and ends with 1 when a difference is over 1 %. Not part of the test suite; docs/bench.md has what
 was measured.
 """
