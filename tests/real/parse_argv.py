@@ -1,6 +1,7 @@
-"""Runs in the real engine's own Python: which of the command lines on stdin does vLLM's parser take?
+"""Runs in the real engine's own Python, and answers one JSON question a line with one line `{"answer": …}`.
 
-One JSON list of words a line (what follows `vllm serve`); one JSON string a line back: "" or what the parser says.
+A list of words (what follows `vllm serve`): "" when vLLM's parser takes them, else what it says.
+null: its flags that take several words, and those that may be repeated.
 """
 
 from __future__ import annotations
@@ -25,7 +26,18 @@ def complaint(parser: FlexibleArgumentParser, words: list[str]) -> str:
     return ""
 
 
+def lists(parser: FlexibleArgumentParser) -> dict[str, list[str]]:
+    """Names of the flags that take more than one word."""
+    found: dict[str, list[str]] = {"several": [], "repeated": []}
+    for action in parser._actions:
+        kind = "several" if action.nargs == "+" else "repeated" if "Append" in type(action).__name__ else None
+        if kind:
+            found[kind].append(action.option_strings[-1].lstrip("-"))
+    return found
+
+
 if __name__ == "__main__":
     vllm = make_arg_parser(FlexibleArgumentParser())
     for line in sys.stdin:
-        print(json.dumps(complaint(vllm, json.loads(line))))
+        words = json.loads(line)
+        print(json.dumps({"answer": lists(vllm) if words is None else complaint(vllm, words)}), flush=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,20 +48,40 @@ PUBLISHED_EAGLE3 = [
     *("--num-speculative-tokens", "1"),
 ]
 
-Parser = Callable[[list[list[str]]], list[str]]
+
+class Parser:
+    """vLLM's own, in one process: to import vLLM takes longer than all that it is asked here."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def says(self, lines: list[list[str]]) -> list[str]:
+        """Against each of these command lines; "" when it takes one."""
+        return [self._ask(words) for words in lines]
+
+    def lists(self) -> dict[str, list[str]]:
+        """Its flags that take several words, and those that may be repeated."""
+        return self._ask(None)
+
+    def _ask(self, question: list[str] | None) -> Any:
+        asked, told = self._process.stdin, self._process.stdout
+        assert asked is not None
+        assert told is not None
+        asked.write(json.dumps(question) + "\n")
+        asked.flush()
+        return next(json.loads(line)["answer"] for line in told if line.startswith('{"answer"'))
 
 
 @pytest.fixture(scope="module")
-def parser(engine: Path) -> Parser:
-    """What vLLM's parser says against each of several command lines, in one process."""
-
-    def ask(lines: list[list[str]]) -> list[str]:
-        text = "".join(json.dumps(words) + "\n" for words in lines)
-        python = engine / "venv/bin/python"
-        done = subprocess.run([python, PARSE], input=text, capture_output=True, text=True, check=True, timeout=240)
-        return [json.loads(line) for line in done.stdout.splitlines() if line.startswith('"')]
-
-    return ask
+def parser(engine: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parser]:
+    """A parser that answers until the module ends."""
+    log = tmp_path_factory.mktemp("parser") / "stderr"
+    argv = [str(engine / "venv/bin/python"), str(PARSE)]
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+    ):
+        yield Parser(process)
 
 
 def _lines() -> dict[str, list[str]]:
@@ -73,31 +94,15 @@ def _lines() -> dict[str, list[str]]:
 def test_vllm_takes_every_shipped_command_line(parser: Parser) -> None:
     """Except those listed, which are refused for the reason that stands there."""
     lines = _lines()
-    said = dict(zip(lines, parser(list(lines.values())), strict=True))
+    said = dict(zip(lines, parser.says(list(lines.values())), strict=True))
     assert {name for name, complaint in said.items() if complaint} == set(REFUSED)
     assert all(word in said[name] for name, word in REFUSED.items())
     assert len(said) == 35
 
 
-LISTS = """
-import json
-from vllm.entrypoints.launchers.cli_args import make_arg_parser
-from vllm.utils.argparse_utils import FlexibleArgumentParser
-found = {"several": [], "repeated": []}
-for action in make_arg_parser(FlexibleArgumentParser())._actions:
-    kind = "several" if action.nargs == "+" else "repeated" if "Append" in type(action).__name__ else None
-    if kind:
-        found[kind].append(action.option_strings[-1].lstrip("-"))
-print(json.dumps(found))
-"""
-
-
-def test_the_table_of_list_flags_is_the_parser_s_own(engine: Path) -> None:
+def test_the_table_of_list_flags_is_the_parser_s_own(parser: Parser) -> None:
     """Every flag of vLLM that takes several words or is repeated, and no other."""
-    python = engine / "venv/bin/python"
-    done = subprocess.run([python, "-c", LISTS], capture_output=True, text=True, check=True, timeout=240)
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert {kind: frozenset(names) for kind, names in found.items()} == lists.of(EngineKind.VLLM)._asdict()
+    assert {kind: frozenset(names) for kind, names in parser.lists().items()} == lists.of(EngineKind.VLLM)._asdict()
 
 
 def test_vllm_takes_an_imported_line_with_lists(parser: Parser) -> None:
@@ -106,7 +111,7 @@ def test_vllm_takes_an_imported_line_with_lists(parser: Parser) -> None:
     (made,) = importers.read(text).profiles
     (profile,) = write.tried({"x": write.yaml_text(made, importers.read(text), "lists.sh")}).profiles.values()
     argv = list(adapter(EngineKind.VLLM).container(profile, LAUNCH).argv)[2:]
-    assert parser([argv]) == [""]
+    assert parser.says([argv]) == [""]
 
 
 FULL = KvLayers(kind=Attention.FULL, layers=16, key_elements=1024, value_elements=1024)
@@ -130,11 +135,11 @@ def test_vllm_takes_every_proposed_command_line(parser: Parser) -> None:
     profiles = write.tried(texts).profiles
     assert sorted(profiles) == ["dense", "mtp", "mtp/mtp", "oss"]
     lines = [list(adapter(EngineKind.VLLM).container(one, LAUNCH).argv)[2:] for one in profiles.values()]
-    assert parser(lines) == [""] * 4
+    assert parser.says(lines) == [""] * 4
 
 
 def test_vllm_refuses_the_published_speculation_flags(parser: Parser) -> None:
     """The document's plain line is right; its three speculation flags are not in any vLLM."""
-    plain, eagle3 = parser([PUBLISHED, PUBLISHED + PUBLISHED_EAGLE3])
+    plain, eagle3 = parser.says([PUBLISHED, PUBLISHED + PUBLISHED_EAGLE3])
     assert plain == ""
     assert "unrecognized arguments: --speculative-model" in eagle3
