@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -173,12 +174,14 @@ class Daemon:
     def until(self, holds: Callable[[dict[str, Any]], Any], timeout: float = 60) -> dict[str, Any]:
         """Follow the event feed until the snapshot satisfies `holds`; no polling."""
         request = urllib.request.Request(self.url + "/api/events")
+        deadline = time.monotonic() + timeout
         with urllib.request.urlopen(request, timeout=timeout) as feed:
             for line in feed:
                 if line.startswith(b"data:"):
                     state = self.state()
                     if holds(state):
                         return state
+                assert time.monotonic() < deadline, f"it did not come within {timeout:g} s"
         raise AssertionError("the feed ended")
 
     def sparkdash(self, *argv: str, timeout: float = 90) -> subprocess.CompletedProcess[str]:
