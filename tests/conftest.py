@@ -62,10 +62,13 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         report.longrepr = f"{item.nodeid} was skipped, and SPARKDASH_FORBID_SKIPS is set: {report.longrepr}"
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The rooms that wait for real engines and containers come first: the others fill the time beside them."""
-    items.sort(key=lambda item: SLOWEST.get(item.path.parent.name, len(SLOWEST)))
+    """Real engines and containers first, one after the other in one worker, as they weigh the box's memory; a file to each of the others."""
+    real = {item for item in items if any(map(item.get_closest_marker, ("podman", "real")))}
+    items.sort(key=lambda item: (item not in real, SLOWEST.get(item.path.parent.name, len(SLOWEST))))
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("box" if item in real else str(item.path)))
 
 
 def engine_ports() -> tuple[int, int]:
@@ -171,7 +174,7 @@ class Daemon:
         """The snapshot."""
         return self.get("/api/state")
 
-    def until(self, holds: Callable[[dict[str, Any]], Any], timeout: float = 60) -> dict[str, Any]:
+    def until(self, holds: Callable[[dict[str, Any]], Any], timeout: float = 110) -> dict[str, Any]:
         """Follow the event feed until the snapshot satisfies `holds`; no polling."""
         request = urllib.request.Request(self.url + "/api/events")
         deadline = time.monotonic() + timeout
