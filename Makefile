@@ -6,8 +6,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes
 # podman as a small machine needs it (tests/podman/containers.conf says why)
 TEST_ENV := CONTAINERS_CONF=$(CURDIR)/tests/podman/containers.conf
-# The tests wait for containers and loads more than they compute: more workers than cores; tests/conftest.py says who gets what.
-JOBS ?= 3
+# What starts real programs weighs the box and its time, so it runs alone; the rest side by side, a file to each worker.
+ALONE := tests/real tests/e2e tests/faults tests/podman tests/bench
+JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 # Compiled modules are kept, whatever the shell says: tests start programs by the hundred.
 export PYTHONDONTWRITEBYTECODE :=
@@ -41,7 +42,8 @@ demo: $(VENV)/.base ## the whole product on a simulated box, in this terminal
 test: $(VENV)/.dev ## all tests, real podman and a real vLLM included
 	@sh tests/podman/setup.sh
 	@sh tests/real/setup.sh $(PYTHON)
-	@$(TEST_ENV) $(PYTEST)
+	@$(TEST_ENV) $(BIN)/python -m pytest -q $(ALONE)
+	@$(TEST_ENV) $(PYTEST) $(ALONE:%=--ignore=%)
 
 unit: $(VENV)/.dev ## the tests that need neither podman nor the real engine
 	@$(PYTEST) -m "not podman and not real"
