@@ -102,3 +102,11 @@ def test_long_names_give_way_before_figures_do() -> None:
     told = ink.text(legend(memory(engines={"a-very-long-name-of-an-engine/variant": GIB}), 76))
     assert told.endswith("reserve 10.0")
     assert "…" in told
+
+
+def test_two_variants_of_one_family_are_told_apart() -> None:
+    """What they share gives way, not what tells them apart; the fixed names stay whole."""
+    told = ink.text(legend(memory(engines={"qwen3-coder-30b-nvfp4": GIB, "qwen3-coder-30b-nvfp4/eagle3": GIB}), 86))
+    assert "qwen3… 1.0" in told
+    assert "…agle3 1.0" in told
+    assert told.endswith("reserve 10.0")

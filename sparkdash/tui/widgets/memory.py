@@ -74,7 +74,7 @@ def _beyond(span: Span) -> Span:
 
 def legend(memory: Memory, width: int) -> Line:
     """Glyph, name and GiB of every stretch; those with nothing in them keep their place, long names of engines give way."""
-    for between, name in (("   ", 40), ("  ", 40), ("  ", 20), ("  ", 12), ("  ", 6)):
+    for between, name in (("   ", 40), ("  ", 40), ("  ", 20), ("  ", 14), ("  ", 10), ("  ", 6)):
         line = join(_marks(memory, name), say(between))
         if length(line) <= width:
             return line
@@ -83,19 +83,26 @@ def legend(memory: Memory, width: int) -> Line:
 
 def _marks(memory: Memory, longest: int) -> list[Line]:
     stretches = [*parts(memory), Part("reserve", MARK, memory.reserve or None, Ink.PLAIN)]
-    return [_mark(part, longest) for part in stretches]
+    return [_mark(part, _short(part.name, longest) if part.name in memory.engines else part.name) for part in stretches]
 
 
-def _mark(part: Part, longest: int) -> Line:
+def _short(name: str, longest: int) -> str:
+    """A long name without its end; a variant without its beginning, which its siblings have too."""
+    if len(name) <= longest:
+        return name
+    return f"…{name[1 - longest :]}" if "/" in name else f"{name[: longest - 1]}…"
+
+
+def _mark(part: Part, name: str) -> Line:
     held = part.bytes
     figure = say(f" {held / GIB:.1f}", Ink.STRONG) if held is not None else say(f" {DASH}", Ink.DIM)
-    return say(part.glyph, part.ink) + say(" ") + clip(say(part.name, Ink.DIM), longest) + figure
+    return say(part.glyph, part.ink) + say(" ") + say(name, Ink.DIM) + figure
 
 
 def guard_line(guard: Guard | None) -> Line:
     """What the memory guard does right now; nothing while all is well."""
     if guard is None or guard.level is GuardLevel.OK:
-        return say("guard off", Ink.FAINT) if guard and guard.mode == "off" else EMPTY
+        return say("guard off", Ink.DIM) if guard and guard.mode == "off" else EMPTY
     does = _DOES[guard.level] if guard.mode == "act" else "warns"
     return say(f"⚠ guard {does}", Ink.WARN if guard.level is GuardLevel.WARN else Ink.BAD)
 
