@@ -9,7 +9,7 @@ TEST_ENV := CONTAINERS_CONF=$(CURDIR)/tests/podman/containers.conf
 # What starts real programs weighs the box and its time, so it runs alone; the rest side by side, a file to each worker.
 ALONE := tests/real tests/e2e tests/faults tests/podman tests/bench
 JOBS ?= 2
-PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
 # Compiled modules are kept, whatever the shell says: tests start programs by the hundred.
 export PYTHONDONTWRITEBYTECODE :=
 

@@ -26,7 +26,6 @@ hypothesis.settings.register_profile("sparkdash", deadline=None)
 hypothesis.settings.load_profile("sparkdash")  # a busy box is no failure
 
 FOLDERS = ("CONFIG", "STATE", "RUNTIME")
-SLOWEST = {room: place for place, room in enumerate(("real", "e2e", "faults", "bench", "podman"))}
 
 
 @pytest.fixture(autouse=True)
@@ -60,15 +59,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if report.skipped and os.environ.get("SPARKDASH_FORBID_SKIPS"):
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} was skipped, and SPARKDASH_FORBID_SKIPS is set: {report.longrepr}"
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Real engines and containers first, one after the other in one worker, as they weigh the box's memory; a file to each of the others."""
-    real = {item for item in items if any(map(item.get_closest_marker, ("podman", "real")))}
-    items.sort(key=lambda item: (item not in real, SLOWEST.get(item.path.parent.name, len(SLOWEST))))
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("box" if item in real else str(item.path)))
 
 
 def engine_ports() -> tuple[int, int]:
