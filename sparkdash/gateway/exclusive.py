@@ -31,6 +31,10 @@ class Held:
     free_at: float | None
     """When the holder expects to be done; None: it does not know."""
 
+    def by(self, token: str) -> bool:
+        """Is this the holder's token? As bytes: a header may hold any, and the comparison takes no other text."""
+        return secrets.compare_digest(self.token.encode(), token.encode("utf-8", "surrogatepass"))
+
 
 class Exclusive:
     """See the module."""
@@ -63,7 +67,7 @@ class Exclusive:
             AdmissionError: code `lease_lost`: it had lapsed.
         """
         held = self.held
-        if held is None or not secrets.compare_digest(held.token, token):
+        if held is None or not held.by(token):
             raise AdmissionError(
                 "This lease has lapsed: it was not renewed in time, or the daemon was restarted.",
                 code="lease_lost",
@@ -75,7 +79,7 @@ class Exclusive:
 
     def release(self, token: str) -> None:
         """Let go; nothing happens when it has lapsed."""
-        if self.held is not None and secrets.compare_digest(self.held.token, token):
+        if self.held is not None and self.held.by(token):
             self._held = None
 
     def admit(self, token: str | None) -> None:
@@ -85,7 +89,7 @@ class Exclusive:
             AdmissionError: code `held`, status 503, with who holds it and when to come back.
         """
         held = self.held
-        if held is None or (token is not None and secrets.compare_digest(held.token, token)):
+        if held is None or (token is not None and held.by(token)):
             return
         wait = COME_BACK_S if held.free_at is None else max(1.0, held.free_at - self._now())
         raise AdmissionError(

@@ -61,6 +61,21 @@ def test_only_the_holder_releases() -> None:
     assert exclusive.held is None
 
 
+@pytest.mark.parametrize("token", ["\xff\x80", "ключ", "\ud800", ""])
+def test_a_token_of_any_bytes_is_a_wrong_one(token: str) -> None:
+    """Headers are bytes: whoever sends odd ones is refused like anybody else."""
+    exclusive = Exclusive()
+    exclusive.take("a bench")
+    with pytest.raises(AdmissionError) as refused:
+        exclusive.admit(token)
+    assert refused.value.code == "held"
+    with pytest.raises(AdmissionError) as lost:
+        exclusive.renew(token)
+    assert lost.value.code == "lease_lost"
+    exclusive.release(token)
+    assert exclusive.held is not None
+
+
 async def test_others_get_a_503_and_the_holder_an_answer(house: Any) -> None:
     """Requests and swaps are refused to the others; stopping is not."""
     granted = (await house.client.post("/api/lease", json={"holder": "the bench", "expected_s": 60})).json()
