@@ -99,8 +99,11 @@ class Facts:
         return self.uid != 0
 
     def path(self, pattern: str) -> str:
-        """A declared path with its names filled in."""
-        return pattern.format_map(self.names)
+        """A declared path with its names filled in. Raises Unread when nobody told what one of them stands for."""
+        try:
+            return pattern.format_map(self.names)
+        except KeyError:
+            raise Unread(f"Where {pattern} is, was not told") from None
 
     def file(self, pattern: str) -> str | None:
         """The text of one declared file; None when there is none."""

@@ -29,18 +29,24 @@ def read(done: Done) -> PodmanInfo | None:
     """From a finished COMMAND; None when it failed or is not JSON."""
     try:
         found = json.loads(done.out) if not done.code else None
-    except ValueError:
-        found = None
+    except (ValueError, RecursionError):
+        return None
     if not isinstance(found, dict):
         return None
-    host, store = found.get("host") or {}, found.get("store") or {}
     return PodmanInfo(
-        version=(found.get("version") or {}).get("Version") or "",
-        graph_root=store.get("graphRoot") or "",
-        graph_driver=store.get("graphDriverName") or "",
-        oci_runtime=(host.get("ociRuntime") or {}).get("name") or "",
-        network=host.get("networkBackend") or "",
+        version=_text(found, "version", "Version"),
+        graph_root=_text(found, "store", "graphRoot"),
+        graph_driver=_text(found, "store", "graphDriverName"),
+        oci_runtime=_text(found, "host", "ociRuntime", "name"),
+        network=_text(found, "host", "networkBackend"),
     )
+
+
+def _text(found: object, *keys: str) -> str:
+    """What stands at the end of this way; empty when it is not there, or is no text."""
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, str) else ""
 
 
 def of(facts: Facts) -> PodmanInfo:

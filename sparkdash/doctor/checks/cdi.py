@@ -20,10 +20,10 @@ REFRESH = "/etc/nvidia-container-toolkit/nvidia-cdi-refresh.env"
 GENERATE = "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
 RESTART = "sudo systemctl restart nvidia-cdi-refresh"
 NO_GIDS = "no-additional-gids-for-device-nodes"
-NEEDS = (
+NEEDS: tuple[tuple[tuple[int, ...], tuple[int, int], str], ...] = (
     ((0, 7), (5, 1), "podman PR#22280, nvidia-container-toolkit#1860"),
     ((0, 5), (4, 5), "podman#20648"),
-    ((0, 0), (4, 1), "podman 4.1's release notes"),
+    ((), (4, 1), "podman 4.1's release notes"),
 )
 """(CDI version from which, podman from which, evidence). An older podman passes over the whole spec, in silence."""
 
@@ -68,8 +68,16 @@ def _spec(path: str, text: str) -> Spec | None:
         raise ValueError("no CDI spec")
     if read.get("kind") != KIND:
         return None
-    devices = tuple(str(each.get("name")) for each in read.get("devices") or ())
-    return Spec(path, str(read["cdiVersion"]), devices, frozenset(_LIBRARY.findall(text)))
+    return Spec(path, str(read["cdiVersion"]), _devices(read.get("devices")), frozenset(_LIBRARY.findall(text)))
+
+
+def _devices(read: object) -> tuple[str, ...]:
+    """Their names. Raises ValueError for what podman's reader refuses the whole file for."""
+    if read is None:
+        return ()
+    if not isinstance(read, list) or not all(isinstance(each, dict) and "name" in each for each in read):
+        raise ValueError("its devices are no list of things with a name")
+    return tuple(str(each["name"]) for each in read)
 
 
 def _not_used(facts: Facts) -> Iterator[Said]:
