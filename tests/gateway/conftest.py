@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -20,12 +21,14 @@ from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import EngineChanged, ProfilesChanged
 from sparkdash.domain.lease import Request, RequestState
-from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary
+from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary, SimSpec
 from sparkdash.domain.state import OPEN, DaemonInfo, Snapshot
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
 from sparkdash.gateway.app import Deps, Gateway, build
 from sparkdash.settings import Settings
+from sparkdash.sim import http
+from sparkdash.sim.app import App
 from sparkdash.upstream import Upstream
 
 SSE = Path(__file__).parent.parent / "data" / "sse"
@@ -412,6 +415,38 @@ async def house(engine: FakeEngine, settings: Settings) -> AsyncIterator[House]:
         yield built
 
 
+class NoWaiting:
+    """Simulated seconds: waiting moves them on at once."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> float:
+        return self.seconds
+
+    async def sleep_until(self, when: float) -> None:
+        self.seconds = max(self.seconds, when)
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def simulated_engine(house: House, spec: SimSpec | None = None) -> AsyncIterator[App]:
+    """A simulated vLLM behind the house's gateway."""
+    profile = Profile(name="alpha", engine=EngineKind.SIM, context=65536, sim=spec or SimSpec(kv_tokens=10**6))
+    app = App(profile, NoWaiting())
+    sock = socket.socket()
+    sock.bind(("127.0.0.1", 0))
+    site = await http.listen(app.handle, sock)
+    running = asyncio.create_task(app.engine.run())
+    house.supervisor.url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    try:
+        yield app
+    finally:
+        running.cancel()
+        site.close()
+        await asyncio.gather(running, return_exceptions=True)
+
+
 # --- data -------------------------------------------------------------------------------------------------------
 
 
@@ -435,4 +470,10 @@ def streams() -> list[str]:
 @pytest.fixture
 def tools() -> SimpleNamespace:
     """What test modules need of this file's names."""
-    return SimpleNamespace(engine_on_a_socket=engine_on_a_socket, living_house=living_house, ready=ready, ok=ok)
+    return SimpleNamespace(
+        engine_on_a_socket=engine_on_a_socket,
+        living_house=living_house,
+        simulated_engine=simulated_engine,
+        ready=ready,
+        ok=ok,
+    )

@@ -3,9 +3,7 @@ own types read. As recorded, with `stream` turned over, and while the model stil
 
 from __future__ import annotations
 
-import asyncio
 import json
-import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -17,10 +15,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from sparkdash.domain.profile import EngineKind, Profile, SimSpec
 from sparkdash.settings import Settings
-from sparkdash.sim import http
-from sparkdash.sim.app import App
 
 RECORDED: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent.parent / "data" / "client-requests.json").read_text()
@@ -32,20 +27,6 @@ NOT_IN_THE_SIM = {"/v1/rerank", "/v1/responses/compact"}
 """These are relayed, and the simulated engine says 404 to them."""
 
 
-class NoWaiting:
-    """Simulated seconds: waiting moves them on at once."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now(self) -> float:
-        return self.seconds
-
-    async def sleep_until(self, when: float) -> None:
-        self.seconds = max(self.seconds, when)
-        await asyncio.sleep(0)
-
-
 @pytest.fixture
 def settings() -> Settings:
     """Any model is alpha; waiting streams are answered at once."""
@@ -53,21 +34,10 @@ def settings() -> Settings:
 
 
 @pytest.fixture
-async def serving(house: Any) -> AsyncIterator[Any]:
+async def serving(house: Any, tools: Any) -> AsyncIterator[Any]:
     """The gateway before a simulated vLLM."""
-    profile = Profile(name="alpha", engine=EngineKind.SIM, context=65536, sim=SimSpec(kv_tokens=10**6))
-    app = App(profile, NoWaiting())
-    sock = socket.socket()
-    sock.bind(("127.0.0.1", 0))
-    site = await http.listen(app.handle, sock)
-    running = asyncio.create_task(app.engine.run())
-    house.supervisor.url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-    try:
+    async with tools.simulated_engine(house):
         yield house
-    finally:
-        running.cancel()
-        site.close()
-        await asyncio.gather(running, return_exceptions=True)
 
 
 # --- shapes -----------------------------------------------------------------------------------------------------
