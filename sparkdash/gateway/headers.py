@@ -39,12 +39,12 @@ _NOT_FOR_ENGINES = _HOP | {
 """Keys, cookies and the bench's token are meant for us; an engine gets its own through the lease."""
 
 
-def to_engine(headers: Raw, own: Mapping[str, str]) -> list[tuple[str, str]]:
+def to_engine(headers: Raw, own: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     """The client's headers for the engine, with the lease's `own` ones in place of the client's."""
     kept = list(headers)
-    dropped = _NOT_FOR_ENGINES | _named(kept) | {name.lower().encode() for name in own}
-    passed = [(k.decode("latin-1"), v.decode("latin-1")) for k, v in kept if k.lower() not in dropped]
-    return [*passed, *own.items()]
+    ours = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in own.items()]
+    dropped = _NOT_FOR_ENGINES | _named(kept) | {name.lower() for name, _ in ours}
+    return [*(pair for pair in kept if pair[0].lower() not in dropped), *ours]
 
 
 def to_client(headers: Raw, *, stream: bool, length: bool = True) -> list[tuple[bytes, bytes]]:

@@ -1,0 +1,72 @@
+"""Answer: what an engine said before its body, and the ways to take the body."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+from sparkdash.errors import UpstreamError
+from sparkdash.upstream.connection import Connection, Header, Take
+
+READ_LIMIT = 16 * 1024 * 1024
+"""Most that `read` keeps of one answer; the largest /metrics seen is under 1 MiB."""
+
+
+class Answer:
+    """An answer whose body is still to come. `headers` are as the engine sent them."""
+
+    __slots__ = ("_connection", "content_type", "ends_with_connection", "headers", "length", "status")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.status = connection.status
+        self.headers: tuple[Header, ...] = tuple(connection.headers)
+        self.content_type = "application/octet-stream"
+        """Media type without parameters, in lower case."""
+        self.length: int | None = None
+        """Bytes of the body, where the engine says so before it."""
+        self.ends_with_connection = not connection.framed
+        """Is the connection's end all that ends the body (no chunks, no length)? Then an engine's death looks like one."""
+        for name, value in self.headers:
+            match name.lower():
+                case b"content-type":
+                    self.content_type = value.partition(b";")[0].strip().lower().decode("latin-1")
+                case b"content-length":
+                    self.length = int(value)
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        """The body as it arrives, never empty pieces.
+
+        Raises:
+            UpstreamError: code `engine_died`, when the connection ends before the body does.
+        """
+        while piece := await self._connection.piece():
+            yield piece
+
+    async def pour(self, take: Take) -> None:
+        """Give the body to `take`, each piece at once when it comes, on the loop: it must not wait. Returns at the end;
+        what `take` raises comes out here.
+
+        Raises:
+            UpstreamError: code `engine_died`, when the connection ends before the body does.
+        """
+        await self._connection.pour(take)
+
+    def pause(self) -> None:
+        """Let the engine wait, as whoever takes the body cannot now."""
+        self._connection.pause()
+
+    def resume(self) -> None:
+        """Go on."""
+        self._connection.resume()
+
+    def broke_off(self, why: str) -> UpstreamError:
+        """The engine ended its answer too soon: code `engine_died`."""
+        return self._connection.broke_off(why)
+
+    async def read(self, limit: int = READ_LIMIT) -> bytes:
+        """The body, at most `limit` bytes of it."""
+        parts, size = [], 0
+        while size < limit and (piece := await self._connection.piece()):
+            parts.append(piece)
+            size += len(piece)
+        return b"".join(parts)[:limit]

@@ -1,0 +1,165 @@
+"""Client: questions to engines, each with its answer.
+
+Owns: what a request looks like on the wire, and the one retry. Must not know what is asked, but for the warm-up's short chat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from sparkdash.errors import UpstreamError
+from sparkdash.upstream.answer import Answer
+from sparkdash.upstream.connection import Connection, Header
+from sparkdash.upstream.pool import Origin, Pool
+from sparkdash.upstream.words import refused, short_chat, texts
+
+Headers = Iterable[tuple[str, str]]
+_SENDS_LENGTH = frozenset({"POST", "PUT", "PATCH"})
+"""Methods of which an engine expects a length also when there is no body (RFC 9110 section 8.6)."""
+
+
+class Reply(NamedTuple):
+    """A whole small answer."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+
+class Upstream:
+    """One object for the daemon's life. Use it as an async context manager."""
+
+    _pool: Pool
+
+    async def __aenter__(self) -> Self:
+        self._pool = Pool()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._pool.close()
+
+    async def get(self, url: str, *, timeout_s: float, headers: Headers = ()) -> Reply:
+        """One GET, whatever its status.
+
+        Raises:
+            UpstreamError: code `engine_timeout` after `timeout_s`, or as `open` does.
+        """
+        try:
+            async with asyncio.timeout(timeout_s), self.open("GET", url, _encoded(headers)) as answer:
+                return Reply(answer.status, answer.content_type, await answer.read())
+        except TimeoutError:
+            raise self._silent(url, timeout_s) from None
+
+    def open(self, method: str, url: str, headers: Iterable[Header] = (), body: bytes = b"") -> Opened:
+        """Send a request and give its answer as soon as its head is there; no limit on how long that takes.
+
+        An async context manager. `url` is encoded already; `headers` must not say how long the body is, nor to whom
+        it goes. llama-server closes a connection that it promised to keep: when a kept one turns out closed before
+        the first byte of the answer, the request is sent once more on a fresh one.
+
+        Raises:
+            UpstreamError: code `engine_unreachable` when nothing listens, `engine_died` when the engine closed the
+                connection without an answer.
+        """
+        return Opened(self._pool, method, url, headers, body)
+
+    async def generate(self, url: str, model: str, *, timeout_s: float, headers: Headers = ()) -> str:
+        """A short streamed chat at temperature 0: all text it gave, content and reasoning, in order.
+
+        `url` is the engine's root, or the whole address of its chat route.
+
+        Raises:
+            UpstreamError: `engine_refused` with the engine's own words on an HTTP error or an error in the
+                stream, `engine_timeout` after `timeout_s`, or as `open` does.
+        """
+        address = url if url.endswith("/completions") else url.rstrip("/") + "/v1/chat/completions"
+        sent = [(b"Content-Type", b"application/json"), *_encoded(headers)]
+        where = self._pool.origin(_parted(address)[0]).where
+        try:
+            async with asyncio.timeout(timeout_s), self.open("POST", address, sent, short_chat(model)) as answer:
+                if answer.status != 200:
+                    raise refused(where, answer.status, await answer.read())
+                return "".join([text async for text in texts(answer, where)])
+        except TimeoutError:
+            raise self._silent(address, timeout_s) from None
+
+    def _silent(self, url: str, timeout_s: float) -> UpstreamError:
+        where = self._pool.origin(_parted(url)[0]).where
+        return UpstreamError(f"The engine at {where} gave no answer within {timeout_s:g} s.", code="engine_timeout")
+
+
+class Opened:
+    """The life of one question: see `Upstream.open`."""
+
+    __slots__ = ("_body", "_connection", "_head", "_method", "_origin", "_pool")
+
+    _origin: Origin
+    _connection: Connection
+
+    def __init__(self, pool: Pool, method: str, url: str, headers: Iterable[Header], body: bytes) -> None:
+        root, target = _parted(url)
+        self._pool = pool
+        self._origin = pool.origin(root)
+        self._method = method
+        self._head = _head(method, target, self._origin.authority, headers, body)
+        self._body = body
+
+    async def __aenter__(self) -> Answer:
+        kept = self._pool.free(self._origin)
+        answered = kept is not None and await self._asked(kept)
+        if not answered:
+            await self._asked(await self._pool.fresh(self._origin))
+        self._head = self._body = b""  # sent, and no longer needed while the answer comes
+        return Answer(self._connection)
+
+    async def _asked(self, connection: Connection) -> bool:
+        """Is the head of an answer there? Not so when a kept connection turned out closed."""
+        self._connection = connection
+        try:
+            await connection.ask(self._head, self._body, bodiless=self._method == "HEAD")
+        except UpstreamError:
+            connection.cut()
+            if connection.heard or not connection.reused:
+                raise
+            return False
+        except BaseException:
+            connection.cut()
+            raise
+        return True
+
+    async def __aexit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._pool.give_back(self._origin, self._connection)
+
+
+def _parted(url: str) -> tuple[str, str]:
+    """scheme://authority, and the rest. Anything after a `#` is for browsers, and never comes here."""
+    slash = url.find("/", url.find("://") + 3)
+    return (url, "/") if slash < 0 else (url[:slash], url[slash:])
+
+
+def _head(method: str, target: str, authority: str, headers: Iterable[Header], body: bytes) -> bytes:
+    """The request's head.
+
+    Raises:
+        UpstreamError: code `engine_unreachable`: a header or the address has a line break in it, and would be another.
+    """
+    length = b"Content-Length: %d\r\n" % len(body) if body or method in _SENDS_LENGTH else b""
+    first = f"{method} {target} HTTP/1.1\r\nHost: {authority}\r\nAccept-Encoding: identity\r\n".encode("latin-1")
+    lines = [b"%b: %b\r\n" % header for header in headers]
+    head = b"".join((first, length, *lines, b"\r\n"))
+    if head.count(b"\n") != len(lines) + (5 if length else 4) or head.count(b"\r") != head.count(b"\n"):
+        raise UpstreamError(
+            f"The request to {authority} has a line break in its address or in one of its headers.",
+            code="engine_unreachable",
+            hint="Look at the engine's key and URL in its profile and in the environment.",
+        )
+    return head
+
+
+def _encoded(headers: Headers) -> list[Header]:
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]

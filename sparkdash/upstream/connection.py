@@ -1,0 +1,315 @@
+"""Connection: HTTP/1.1 on one socket to an engine, one question at a time.
+
+Owns: what is parsed, what is kept of an answer until somebody takes it, and when its engine is told to wait. Must not know who
+asks, nor where the connection is kept between two questions.
+Rule 1: a piece of a body goes from the socket to whoever takes it in one call: no task, no queue, no copy of ours; what one read
+brought is one piece, however many HTTP chunks it was.
+Rule 2: while nobody takes it, no more than BUFFER_LIMIT is kept; the rest waits in the engine's socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import httptools
+
+from sparkdash.errors import UpstreamError
+
+BUFFER_LIMIT = 256 * 1024
+"""Bytes of a body that nobody has taken, above the read that brings it there."""
+HEAD_LIMIT = 256 * 1024
+"""Bytes of an answer before its body."""
+BODY_PIECE = 256 * 1024
+"""Request bodies are written in pieces of this size, so that one upload does not freeze every stream."""
+
+Header = tuple[bytes, bytes]
+Take = Callable[[bytes], object]
+
+
+class Connection(asyncio.Protocol):
+    """One socket to the engine at `where` (host:port, for words). `on_lost` is called when it has ended."""
+
+    def __init__(self, where: str, on_lost: Callable[[Connection], object]) -> None:
+        self.where = where
+        self.reused = False
+        """Has it carried an answer before this one?"""
+        self.idle_since = 0.0
+        """When the pool got it; the loop's clock."""
+        self._on_lost = on_lost
+        self._pieces: list[bytes] = []
+        self.on_body = self._pieces.append  # the parser's callback: nothing of ours runs per HTTP chunk
+        self._parser = httptools.HttpResponseParser(self)
+        self._parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True)
+        self._transport: asyncio.Transport
+        self._lost = False
+        self._reading = True
+        self._writable: asyncio.Event | None = None
+        """Of an upload; unset while the engine takes no more."""
+        self._waiter: asyncio.Future[None] | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self.heard = False
+        """Has a byte of the answer come?"""
+        self.status = 0
+        """0 until the answer's head is complete."""
+        self.headers: list[Header] = []
+        self._error: Exception | None = None
+        self._asked = False
+        self._bodiless = False
+        self._sent = True
+        self._complete = False
+        self._reusable = False
+        self._framed = False
+        """Does the answer tell its end: by a length or by chunks?"""
+        self._head_size = 0
+        self._buffered = 0
+        self._take: Take | None = None
+
+    # What the pool and the answer ask of it.
+
+    @property
+    def is_free(self) -> bool:
+        """Can another question be asked?"""
+        done = self._complete and self._reusable and self._sent
+        return (done or not self._asked) and not self._lost and not self._transport.is_closing()
+
+    @property
+    def framed(self) -> bool:
+        """Does the answer tell its own end? Otherwise that of the connection is it, and an engine's death looks the same."""
+        return self._framed
+
+    def renew(self) -> None:
+        """Forget the last answer: the next question may come."""
+        self._begin()
+        self.reused = True
+
+    async def ask(self, head: bytes, body: bytes, *, bodiless: bool = False) -> None:
+        """Send a request and wait for the head of its answer. `bodiless`: it is one to HEAD, which has no body.
+
+        Raises:
+            UpstreamError: code `engine_died`: the connection ended first, or what came is no HTTP.
+        """
+        self._asked, self._bodiless = True, bodiless
+        if len(body) <= BODY_PIECE:
+            self._transport.writelines((head, body))
+        else:
+            await self._upload(head, memoryview(body))
+        while not self.status:
+            self._raise()
+            await self._next()
+
+    async def _upload(self, head: bytes, body: memoryview) -> None:
+        """Ends early when the answer begins before it: the engine has read enough."""
+        self._sent = False
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._transport.write(head)
+        for start in range(0, len(body), BODY_PIECE):
+            self._transport.write(body[start : start + BODY_PIECE])
+            await asyncio.sleep(0)
+            await self._writable.wait()
+            if self.status or self._lost:
+                return
+        self._sent = True
+
+    async def piece(self) -> bytes:
+        """What has come of the body since the last call; waits for something; empty at the end.
+
+        Raises:
+            UpstreamError: code `engine_died`: the connection ended before the body did.
+        """
+        while not self._pieces and not self._complete:
+            self._raise()
+            await self._next()
+        found = b"".join(self._pieces)
+        self._pieces.clear()
+        self._buffered = 0
+        self.resume()
+        return found
+
+    async def pour(self, take: Take) -> None:
+        """Give the body to `take`, each piece when it comes; returns at its end. What `take` raises ends it.
+
+        Raises:
+            UpstreamError: code `engine_died`: the connection ended before the body did.
+        """
+        self._take = take
+        self.resume()
+        if self._pieces:
+            self._give(take)
+        while not self._complete:
+            self._raise()
+            await self._next()
+        self._raise()
+
+    def pause(self) -> None:
+        """Read no more: whoever takes the body cannot now. TCP lets the engine know."""
+        if self._reading and not self._transport.is_closing():
+            self._reading = False
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        if not self._reading and not self._transport.is_closing():
+            self._reading = True
+            self._transport.resume_reading()
+
+    def cut(self) -> None:
+        """Close at once, whatever is under way."""
+        self._take = None
+        self._transport.abort()
+
+    def broke_off(self, why: str) -> UpstreamError:
+        """The engine ended its answer too soon: code `engine_died`."""
+        return UpstreamError(
+            f"The engine at {self.where} broke off in the middle of its answer ({why}).",
+            code="engine_died",
+            hint="Its log says more: `sparkdash logs PROFILE`.",
+        )
+
+    # What the socket tells.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It is open."""
+        self._transport = transport  # type: ignore[assignment]  # uvloop's is no asyncio.Transport by its class
+
+    def data_received(self, data: bytes) -> None:
+        """Parsed, and given on as one piece."""
+        if not self._asked or self._complete:
+            self.cut()  # it speaks without having been asked
+            return
+        self.heard = True
+        if not self.status:
+            self._head_size += len(data)
+        wrong = self._parsed(data)
+        if self._pieces:
+            self._arrived(len(data))
+        if self._complete:
+            self._wake()
+        elif wrong is not None:
+            self._fail(wrong)
+
+    def _parsed(self, data: bytes) -> str | None:
+        """What is wrong with it, if anything."""
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._reusable = False
+            return f"what it sends is no HTTP/1.1: {error}"
+        if self._head_size > HEAD_LIMIT and not self.status:
+            return "the head of its answer does not end"
+        return None
+
+    def _arrived(self, size: int) -> None:
+        if self._take is not None:
+            self._give(self._take)
+            return
+        self._buffered += size
+        if self._buffered > BUFFER_LIMIT:
+            self.pause()
+        self._wake()
+
+    def _give(self, take: Take) -> None:
+        pieces = self._pieces
+        piece = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        try:
+            take(piece)
+        except Exception as error:  # noqa: BLE001 - raised by pour: the loop, which calls this, has no use for it
+            self._take, self._error = None, error
+            self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It has ended; for an answer without a length or chunks that is its end."""
+        self._lost = True
+        if self.status and not self._framed and exc is None:
+            self._complete = True
+        elif self._asked and not self._complete and self._error is None:
+            self._error = self._ended(exc)
+        if self._writable is not None:
+            self._writable.set()
+        self._wake()
+        self._on_lost(self)
+
+    def pause_writing(self) -> None:
+        """The engine takes no more of an upload for now."""
+        if self._writable is not None:
+            self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        if self._writable is not None:
+            self._writable.set()
+
+    # What the parser tells.
+
+    def on_message_begin(self) -> None:
+        """An answer. A second one was not asked for: raised so that the parser stops, and the connection is not used again."""
+        if self._complete:
+            raise ValueError("a second answer")
+        self.headers = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header, as the engine wrote it; trailers come here too, and reach nobody."""
+        self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """The head is complete; one of 1xx is only the herald of another."""
+        status = self._parser.get_status_code()
+        if status < 200:
+            return
+        self._framed = self._bodiless or status in (204, 304) or _tells_its_end(self.headers)
+        self.status = status
+        if self._bodiless:
+            self._complete = True
+        if self._writable is not None:
+            self._writable.set()
+        self._wake()
+
+    def on_message_complete(self) -> None:
+        """The body's end."""
+        if self.status and not self._complete:
+            self._complete = True
+            self._reusable = self._parser.should_keep_alive()
+
+    # What is waited for.
+
+    def _fail(self, why: str) -> None:
+        if self._error is None:
+            self._error = self.broke_off(why) if self.status else self._no_answer(why)
+        self._wake()
+        self.cut()
+
+    def _ended(self, exc: Exception | None) -> UpstreamError:
+        why = (getattr(exc, "strerror", None) or str(exc) or type(exc).__name__) if exc else "it closed the connection"
+        return self.broke_off(why) if self.status else self._no_answer(why)
+
+    def _no_answer(self, why: str) -> UpstreamError:
+        return UpstreamError(
+            f"The engine at {self.where} closed the connection without an answer ({why}).",
+            code="engine_died",
+            hint="Its log says more: `sparkdash logs PROFILE`.",
+        )
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    async def _next(self) -> None:
+        """Until something has changed."""
+        self._waiter = asyncio.get_running_loop().create_future()
+        await self._waiter
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+def _tells_its_end(headers: list[Header]) -> bool:
+    for name, value in headers:
+        lower = name.lower()
+        if lower == b"content-length" or (lower == b"transfer-encoding" and b"chunked" in value.lower()):
+            return True
+    return False

@@ -1,0 +1,153 @@
+"""Pool: connections to engines between two questions.
+
+Owns: where an engine is, opening a connection to it, and which connections are kept for how long. Must not know what is asked.
+Rule: nothing wakes the process while no connection is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from dataclasses import dataclass, field
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+from sparkdash.errors import UpstreamError
+from sparkdash.upstream.connection import Connection
+
+CONNECT_S = 2.0
+"""Engines are on loopback: a connection that takes longer will not come."""
+KEPT_S = 15.0
+"""How long (and at most twice that) a connection without work is kept: one that a router has forgotten would swallow a request."""
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(slots=True)
+class Origin:
+    """Where an engine listens, and the connections to it that have nothing to do, the one used last at the end."""
+
+    root: str
+    """scheme://authority."""
+    host: str
+    port: int
+    tls: bool
+    authority: str
+    """As the Host header has it."""
+    free: list[Connection] = field(default_factory=list)
+
+    @property
+    def where(self) -> str:
+        """For words: host:port, without what else an address may have in it."""
+        return f"{self.host}:{self.port}"
+
+
+class Pool:
+    """Owned by the client. `close` it."""
+
+    def __init__(self) -> None:
+        self._origins: dict[str, Origin] = {}
+        """By root; those to which no connection is kept are forgotten, as each start of an engine has a port of its own."""
+        self._open: set[Connection] = set()
+        self._all_closed = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def origin(self, root: str) -> Origin:
+        """Of `scheme://host:port`. Raises UpstreamError `engine_unreachable`: that is no address."""
+        found = self._origins.get(root)
+        if found is None:
+            found = self._origins[root] = _origin(root)
+        return found
+
+    def free(self, origin: Origin) -> Connection | None:
+        """One that has carried an answer before; None when there is none."""
+        while origin.free:
+            connection = origin.free.pop()
+            if connection.is_free:
+                return connection
+        return None
+
+    async def fresh(self, origin: Origin) -> Connection:
+        """A new one.
+
+        Raises:
+            UpstreamError: code `engine_unreachable`.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                _, connection = await loop.create_connection(
+                    lambda: Connection(origin.where, self._lost),
+                    origin.host,
+                    origin.port,
+                    ssl=_tls() if origin.tls else None,
+                )
+        except TimeoutError:
+            raise _unreachable(origin, f"no connection within {CONNECT_S:g} s") from None
+        except OSError as error:
+            raise _unreachable(origin, error.strerror or str(error)) from None
+        self._open.add(connection)
+        return connection
+
+    def give_back(self, origin: Origin, connection: Connection) -> None:
+        """Its answer is over, or nobody wants the rest of it: keep the connection if it can be used again."""
+        if not connection.is_free:
+            connection.cut()
+            return
+        connection.renew()
+        loop = asyncio.get_running_loop()
+        connection.idle_since = loop.time()
+        self.origin(origin.root).free.append(connection)
+        if self._timer is None:
+            self._timer = loop.call_later(KEPT_S, self._sweep)
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        for root, origin in list(self._origins.items()):
+            old = [one for one in origin.free if loop.time() - one.idle_since >= KEPT_S]
+            for connection in old:
+                connection.cut()
+            origin.free = [one for one in origin.free if one not in old and one.is_free]
+            if not origin.free:
+                del self._origins[root]
+        if self._origins:
+            self._timer = loop.call_later(KEPT_S, self._sweep)
+
+    async def close(self) -> None:
+        """Cut every connection."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for connection in list(self._open):
+            connection.cut()
+        self._all_closed.clear()
+        if self._open:
+            await self._all_closed.wait()
+
+    def _lost(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        if not self._open:
+            self._all_closed.set()
+
+
+@lru_cache(maxsize=1)
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()
+
+
+def _origin(root: str) -> Origin:
+    try:
+        parts = urlsplit(root)
+        host, port = parts.hostname, parts.port or _PORTS[parts.scheme]
+    except (ValueError, KeyError):
+        host = None
+    if not host:
+        raise UpstreamError(f"{root.rpartition('@')[2]!r} is no address of an engine.", code="engine_unreachable")
+    return Origin(root, host, port, parts.scheme == "https", parts.netloc.rpartition("@")[2])
+
+
+def _unreachable(origin: Origin, why: str) -> UpstreamError:
+    return UpstreamError(
+        f"Nothing answers at {origin.where} ({why}).",
+        code="engine_unreachable",
+        hint="The engine has ended or does not listen yet; `sparkdash status` shows it.",
+    )

@@ -1,0 +1,283 @@
+"""One connection to an engine: every framing, cut anywhere; whatever an engine may send that is no answer; who waits for whom."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparkdash.errors import UpstreamError
+from sparkdash.upstream import Upstream
+from sparkdash.upstream.connection import BUFFER_LIMIT, HEAD_LIMIT, Connection
+
+PIECES = st.lists(st.binary(min_size=1, max_size=60), max_size=6)
+CUTS = st.lists(st.integers(0, 600), max_size=12)
+FRAMINGS = st.sampled_from(["chunked", "length", "close"])
+
+
+class Socket(asyncio.Transport):
+    """Remembers what was asked of it."""
+
+    def __init__(self, protocol: Connection) -> None:
+        self.protocol = protocol
+        self.written = b""
+        self.closing = self.paused = False
+        protocol.connection_made(self)
+
+    def writelines(self, pieces: Any) -> None:
+        self.written += b"".join(pieces)
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+    def abort(self) -> None:
+        if not self.closing:
+            self.closing = True
+            self.protocol.connection_lost(None)
+
+
+def connection() -> tuple[Connection, Socket]:
+    made = Connection("here:1", lambda _lost: None)
+    return made, Socket(made)
+
+
+@pytest.fixture(scope="module")
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """One for all examples."""
+    made = asyncio.new_event_loop()
+    yield made
+    made.close()
+
+
+def framed(body: list[bytes], framing: str, head: bytes = b"") -> bytes:
+    """A whole answer."""
+    start = head + b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+    whole = b"".join(body)
+    if framing == "length":
+        return start + b"Content-Length: %d\r\n\r\n" % len(whole) + whole
+    if framing == "close":
+        return start + b"Connection: close\r\n\r\n" + whole
+    chunks = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in body)
+    return start + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
+
+
+def parts(data: bytes, cuts: list[int]) -> list[bytes]:
+    """`data` as the socket may bring it."""
+    at = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    return [data[a:b] for a, b in pairwise(at)]
+
+
+async def fed(made: Connection, data: list[bytes], *, ends: bool) -> None:
+    """The engine's side of it, a step of the loop for each read."""
+    for part in data:
+        if not made._transport.is_closing():
+            made.data_received(part)
+        await asyncio.sleep(0)
+    if ends and not made._transport.is_closing():
+        made._transport.abort()
+
+
+async def heard(made: Connection, *, pours: bool) -> bytes:
+    """What whoever asked gets of the body."""
+    await made.ask(b"GET / HTTP/1.1\r\n\r\n", b"")
+    got: list[bytes] = []
+    if pours:
+        await made.pour(got.append)
+    else:
+        while piece := await made.piece():
+            got.append(piece)
+    return b"".join(got)
+
+
+async def told(data: list[bytes], *, ends: bool, pours: bool) -> tuple[bytes | str, bool]:
+    """The body, or the code of why there is none; and whether the connection may be used again."""
+    made, _ = connection()
+    asking = asyncio.create_task(heard(made, pours=pours))
+    await asyncio.sleep(0)
+    await fed(made, data, ends=ends)
+    try:
+        return await asyncio.wait_for(asking, 5), made.is_free
+    except UpstreamError as error:
+        return error.code, made.is_free
+
+
+@settings(max_examples=150)
+@given(PIECES, FRAMINGS, CUTS, st.booleans(), st.sampled_from([b"", b"HTTP/1.1 100 Continue\r\n\r\n"]))
+def test_every_framing_cut_anywhere(
+    loop: asyncio.AbstractEventLoop, body: list[bytes], framing: str, cuts: list[int], pours: bool, herald: bytes
+) -> None:
+    """The body arrives whole, taken piece by piece or poured; a connection is kept unless its end was the body's."""
+    data = parts(framed(body, framing, herald), cuts)
+    got, free = loop.run_until_complete(told(data, ends=framing == "close", pours=pours))
+    assert got == b"".join(body)
+    assert free is (framing != "close")
+
+
+@settings(max_examples=100)
+@given(PIECES, st.sampled_from(["chunked", "length"]), CUTS, st.integers(0, 400), st.booleans())
+def test_an_answer_that_stops_is_an_error(
+    loop: asyncio.AbstractEventLoop, body: list[bytes], framing: str, cuts: list[int], stop: int, pours: bool
+) -> None:
+    """Wherever it stops: nobody waits on, and a part never passes for the whole."""
+    whole = framed(body, framing)
+    data = parts(whole[: min(stop, len(whole) - 1)], cuts)
+    got, free = loop.run_until_complete(told(data, ends=True, pours=pours))
+    assert (got, free) == ("engine_died", False)
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(st.binary(max_size=80), max_size=5),
+    st.booleans(),
+    st.sampled_from([b"", b"HTTP/1.1 ", b"HTTP/1.1 200 OK\r\n"]),
+)
+def test_rubbish_is_an_error(loop: asyncio.AbstractEventLoop, data: list[bytes], pours: bool, start: bytes) -> None:
+    """No bytes that an engine may send raise anything else, or leave somebody waiting."""
+    got, free = loop.run_until_complete(told([start, *data], ends=True, pours=pours))
+    assert isinstance(got, bytes) or got == "engine_died"
+    assert not free
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+        b"HTTP/1.1 200 OK\r\nX-Long: " + b"x" * HEAD_LIMIT,
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+    ],
+    ids=["upgrade", "two framings", "two lengths", "no chunk", "endless head", "no http"],
+)
+async def test_what_is_no_answer_closes_the_connection(data: bytes) -> None:
+    """At once: the engine is not waited for."""
+    assert await told([data], ends=False, pours=False) == ("engine_died", False)
+
+
+async def test_what_was_not_asked_for_is_not_read() -> None:
+    """A second answer behind the first, and words on a connection that rests: it is not used again."""
+    answer = framed([b"one"], "length")
+    assert await told([answer + framed([b"two"], "length")], ends=False, pours=True) == (b"one", False)
+    made, socket = connection()
+    made.data_received(answer)
+    assert socket.closing
+
+
+async def test_an_answer_to_head_has_no_body() -> None:
+    """Whatever length it tells."""
+    made, _ = connection()
+    asking = asyncio.create_task(made.ask(b"HEAD / HTTP/1.1\r\n\r\n", b"", bodiless=True))
+    await asyncio.sleep(0)
+    made.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")
+    await asking
+    assert await made.piece() == b""
+
+
+async def test_what_nobody_takes_stays_with_the_engine() -> None:
+    """Reading stops at the limit, and goes on when it was taken; whoever is poured to may stop it, too."""
+    made, socket = connection()
+    asking = asyncio.create_task(made.ask(b"GET / HTTP/1.1\r\n\r\n", b""))
+    await asyncio.sleep(0)
+    made.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\n")
+    await asking
+    for _ in range(BUFFER_LIMIT // 65536 + 1):
+        assert not socket.paused
+        made.data_received(b"x" * 65536)
+    assert socket.paused
+    assert len(await made.piece()) > BUFFER_LIMIT
+    assert not socket.paused
+    made.pause()
+    assert socket.paused
+    pouring = asyncio.create_task(made.pour(lambda _piece: None))
+    await asyncio.sleep(0)
+    assert not socket.paused
+    pouring.cancel()
+
+
+async def test_what_the_taker_raises_comes_out_where_it_was_poured() -> None:
+    """The loop never sees it."""
+    made, _ = connection()
+
+    def take(_piece: bytes) -> None:
+        raise RuntimeError("full")
+
+    asking = asyncio.create_task(made.ask(b"GET / HTTP/1.1\r\n\r\n", b""))
+    await asyncio.sleep(0)
+    made.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n")
+    await asking
+    pouring = asyncio.create_task(made.pour(take))
+    await asyncio.sleep(0)
+    made.data_received(b"abc")
+    with pytest.raises(RuntimeError, match="full"):
+        await pouring
+
+
+# --- on a real socket ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[Upstream]:
+    async with Upstream() as made:
+        yield made
+
+
+async def test_an_upload_ends_when_the_engine_has_read_enough(upstream: Upstream) -> None:
+    """Its refusal is what the client is to see, not a broken pipe; the rest of the upload is not waited for."""
+
+    over = asyncio.Event()
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 X\r\nContent-Length: 3\r\n\r\nbig")
+        await over.wait()
+        writer.transport.abort()
+
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/x"
+    async with server, asyncio.timeout(10):
+        async with upstream.open("POST", url, (), b"x" * 64_000_000) as answer:
+            assert (answer.status, await answer.read()) == (413, b"big")
+        over.set()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda upstream: upstream.get("http://127.0.0.1:1/", timeout_s=5, headers=[("Authorization", "Bearer k\n")]),
+        lambda upstream: upstream.get("http://127.0.0.1:1/a\r\nX: y", timeout_s=5),
+        lambda upstream: upstream.get("ftp://user:secret@box/", timeout_s=5),
+        lambda upstream: upstream.get("http://:80/", timeout_s=5),
+    ],
+    ids=["key with a line break", "address with one", "no http", "no host"],
+)
+async def test_what_cannot_be_asked_is_refused(upstream: Upstream, call: Any) -> None:
+    """Before anything is sent, and without a word of a secret."""
+    asked: Coroutine[Any, Any, Any] = call(upstream)
+    with pytest.raises(UpstreamError) as caught:
+        await asked
+    assert caught.value.code == "engine_unreachable"
+    assert "secret" not in str(caught.value)
+
+
+async def test_origins_without_connections_are_forgotten(
+    upstream: Upstream, engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that rests for long is closed, and nothing wakes the process afterwards."""
+    monkeypatch.setattr("sparkdash.upstream.pool.KEPT_S", 0.01)
+    await upstream.get(engine.url + "/x", timeout_s=5)
+    pool = upstream._pool
+    async with asyncio.timeout(10):
+        await pool._all_closed.wait()
+    assert (pool._origins, pool._timer) == ({}, None)
