@@ -1,4 +1,5 @@
-"""The memory guard: a thread that looks at memory twice a second and kills an engine before the kernel stands still.
+"""The memory guard: a thread that looks at memory twice a second, more often close to the end, and kills an engine before
+the kernel stands still.
 
 Owns: the thread, its open files, and the act. Must not know: NVML, the runtime, the event loop; the decision is
 `guarding`'s, and what may be killed is handed to it beforehand.
@@ -26,13 +27,10 @@ from typing import Literal
 
 from sparkdash.domain.guard import Floors, GuardLevel
 from sparkdash.host import guarding, memory
-from sparkdash.host.guarding import Judge, Look, Report, Target, Verdict, Victim
+from sparkdash.host.guarding import EVERY_S, KILL_S, Judge, Look, Report, Target, Verdict, Victim
 from sparkdash.host.proc import PROC
 from sparkdash.settings import Settings
 from sparkdash.units import KIB
-
-EVERY_S = 0.5
-"""Between two looks."""
 
 
 class Guard:
@@ -83,13 +81,14 @@ class Guard:
 
     def _work(self) -> None:
         while not self._closed.is_set():
+            again_s = EVERY_S
             try:
                 if not self._needed.is_set():
                     self._rest()
-                self._look()
+                again_s = self._look()
             except Exception as error:  # noqa: BLE001 - whatever it was, the next look must come
                 self._failed(f"{type(error).__name__}: {error}")
-            self._closed.wait(EVERY_S)
+            self._closed.wait(again_s)
 
     def _rest(self) -> None:
         """Nothing to guard: forget what was seen, and sleep."""
@@ -99,13 +98,15 @@ class Guard:
         self._killed.clear()
         self._needed.wait()
 
-    def _look(self) -> None:
+    def _look(self) -> float:
+        """Look and act; seconds until the next look."""
         look, before = self._read(), self._judge.level
         verdict = self._judge.see(look)
         if verdict.kill and self.mode == "act" and self._kill(look, verdict):
-            return
+            return KILL_S
         if verdict.level is not before:
             self._say(Report(look, verdict))
+        return verdict.again_s
 
     def _kill(self, look: Look, verdict: Verdict) -> bool:
         # the table may be old: who would renew it can hang as everybody else

@@ -7,13 +7,18 @@ Sources: GB10 owners kill under 8 GiB (HF nvidia/GLM-5.3-Flash-FP4-Local discuss
 (tonyd2wild's field report), and a floor of 2 GiB killed an engine that was steady at 1.5-1.9 GiB (model-serving-minefield
 134); available memory was seen to fall by 17-19 GiB in 10 s. The defaults (12, 8 and 5 GiB) lie between and are
 unverified on a GB10, and so is the part of PSI.
+
+What is promised, on a Spark's floors: available memory that falls steadily, and begins to fall above the hold floor, does not
+come under the kill floor when it loses 3 GiB a second or less, and not under FROZEN when it loses 8. So an engine goes once
+the fall that was seen reaches the kill floor sooner than a kill after the next look would take hold. What takes more than
+that between two looks is seen afterwards: against that there is only the admission before each start.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sparkdash.domain.guard import Floors, GuardLevel
@@ -22,16 +27,29 @@ from sparkdash.units import GIB, MIB
 
 DEFAULTS = {"warn": (12 * GIB, 0.12), "hold": (8 * GIB, 0.08), "kill": (5 * GIB, 0.05)}
 """Each floor, and the share of the box that it takes at most: a small box must not stand still for a Spark's floors."""
+FROZEN = 2 * GIB
+"""Boxes were seen to stand still with less available: owners' 1.5 to 2 GiB are "too few". What must never be crossed."""
+EVERY_S = 0.5
+"""Between two looks."""
+QUICK_S = 0.1
+"""Between two looks while memory falls under the hold floor."""
+KILL_S = 0.2
+"""How long killed processes may go on taking memory; assumed, and unverified on a GB10."""
+REACH_S = QUICK_S + KILL_S
+"""A fall that reaches the kill floor in less is not waited for: a kill after the next look would come too late."""
+FALL_S = 0.2
+"""Over which a fall is measured: two quick looks. Longer, and a fall that has just begun looks slower than it is; shorter, and
+one allocation looks like a landslide."""
 SAMPLES = 2
-"""Looks in a row under the kill floor before an engine goes; one is enough under half of it."""
+"""Looks in a row under the kill floor before an engine goes while memory does not fall; one is enough under half of it."""
 MARGIN = 1.1
 """A level is left only when this much more than its floor is there, so that it does not flap."""
 PRESSED = 0.10
 """PSI "full avg10" from which each floor counts as the next one, if it also rises: all processes stood still for memory
 for a tenth of the time. Alone it kills nobody: reading weights through a full page cache raises it too."""
 RISE = 0.02
-LOOKED_BACK = 9
-"""Looks over which pressure must have risen: 4 s at 2 Hz; the kernel renews its averages every 2 s."""
+ROSE_S = 4.0
+"""Over which pressure must have risen; the kernel renews its averages every 2 s."""
 OWED_S = 60.0
 """How long a killed engine's memory may take to come back (on a GB10 it has been minutes) before the next one goes."""
 WORSE = 256 * MIB
@@ -80,6 +98,10 @@ class Verdict:
     pressed: bool
     """Rising pressure made it one level worse than memory alone."""
     kill: bool
+    fall: float = 0.0
+    """Bytes a second by which available memory fell of late; 0 when it did not."""
+    again_s: float = EVERY_S
+    """When to look again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,21 +138,28 @@ class Judge:
     def reset(self) -> None:
         """Nothing was watched for a while: what was seen before it says nothing any more."""
         self.level = GuardLevel.OK
-        self._pressures: deque[float] = deque(maxlen=LOOKED_BACK)
+        self._seen: deque[Look] = deque()
+        """The looks of the last ROSE_S, and the one before them."""
         self._in_a_row = 0
         self._killed: Look | None = None
 
     def see(self, look: Look) -> Verdict:
         """What this look means, after those before it."""
-        pressed = self._pressed(look)
+        self._seen.append(look)
+        pressed, fall = self._pressed(look), self._fall(look)
         found = _raised(self.floors.level(look.available), pressed)
+        left_s = (look.available - self.floors.kill) / fall if fall else float("inf")
+        close = found.rank >= GuardLevel.HOLD.rank and fall > 0
+        if close and left_s < REACH_S:
+            found = GuardLevel.KILL
         self.level = self._settled(found, look, pressed)
         critical = found is GuardLevel.KILL
         self._in_a_row = self._in_a_row + 1 if critical else 0
         if self.level.rank < GuardLevel.HOLD.rank:
             self._killed = None
-        enough = self._in_a_row >= SAMPLES or look.available < self.floors.kill / 2
-        return Verdict(self.level, pressed, kill=critical and enough and self._may_kill_again(look))
+        enough = left_s < REACH_S or self._in_a_row >= SAMPLES or look.available < self.floors.kill / 2
+        kill = critical and enough and self._may_kill_again(look)
+        return Verdict(self.level, pressed, kill, fall, QUICK_S if close else EVERY_S)
 
     def killed(self, look: Look) -> None:
         """An engine was killed at this look; its memory is owed."""
@@ -143,14 +172,28 @@ class Judge:
         return left if left.rank < self.level.rank else self.level
 
     def _pressed(self, look: Look) -> bool:
-        if look.pressure is None:
+        while len(self._seen) > 1 and look.at - self._seen[1].at >= ROSE_S:
+            self._seen.popleft()
+        before = self._seen[0].pressure
+        if look.pressure is None or before is None:
             return False
-        self._pressures.append(look.pressure)
-        return look.pressure >= PRESSED and look.pressure - self._pressures[0] >= RISE
+        return look.pressure >= PRESSED and look.pressure - before >= RISE
+
+    def _fall(self, look: Look) -> float:
+        """Bytes a second; 0 when it does not fall, or nothing was seen before."""
+        # nine tenths: threads wake a little early or late
+        before = next((old for old in reversed(self._seen) if look.at - old.at >= 0.9 * FALL_S), self._seen[0])
+        since = look.at - before.at
+        return max(0.0, (before.available - look.available) / since) if since > 0 else 0.0
 
     def _may_kill_again(self, look: Look) -> bool:
         before = self._killed
-        return before is None or look.at - before.at >= OWED_S or look.available <= before.available - WORSE
+        if before is None:
+            return True
+        if look.at - before.at < EVERY_S:  # until it is dead, what was killed may go on
+            self._killed = replace(before, available=min(before.available, look.available))
+            return False
+        return look.at - before.at >= OWED_S or look.available <= before.available - WORSE
 
 
 def _raised(level: GuardLevel, pressed: bool) -> GuardLevel:

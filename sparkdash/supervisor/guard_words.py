@@ -42,8 +42,8 @@ def killed(report: Report, profile: str, floors: Floors) -> EngineError:
     none = report.processes == 0
     missed = " None of its processes could be signalled; the runtime is asked instead." if none else ""
     return EngineError(
-        f"The memory guard killed {profile}: {gib(report.look.available)} were available{_pressed(report)}, and under"
-        f" {gib(floors.kill)} the whole box may stand still.{missed}",
+        f"The memory guard killed {profile}: {gib(report.look.available)} were available{_pressed(report)}"
+        f"{_falling(report, floors)}, and under {gib(floors.kill)} the whole box may stand still.{missed}",
         code=CODE,
         hint="Give it a smaller context or KV cache, run less beside it, or set `guard_kill_gib` in config.toml.",
     )
@@ -63,3 +63,9 @@ def short(profile: str, available: int, floors: Floors) -> AdmissionError:
 
 def _pressed(report: Report) -> str:
     return f", with memory pressure at {percent(report.look.pressure)} and rising" if report.verdict.pressed else ""
+
+
+def _falling(report: Report, floors: Floors) -> str:
+    """Said where the floor was not reached yet."""
+    early = report.look.available >= floors.kill and report.verdict.fall > 0
+    return f", falling by {gib(int(report.verdict.fall))} a second" if early else ""

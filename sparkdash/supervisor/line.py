@@ -41,8 +41,7 @@ class Line:
 
     def cannot_come(self, profile: str, choice: fit.Choice) -> SparkdashError | None:
         """Why no swap brings its engine; one that waits for an engine may find its file gone once that was evicted."""
-        error = refusals.of(profile, self._records.profiles.get(profile))
-        return error or (self._rooming.refusal(profile, choice) if choice.refused else None)
+        return refusals.of(profile, self._records.profiles.get(profile)) or self._rooming.refusal(profile, choice)
 
     def too_many(self, ticket: Ticket) -> SparkdashError | None:
         """Why it may not join: its profile, or the queue, has as many as it takes."""

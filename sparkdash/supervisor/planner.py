@@ -54,6 +54,15 @@ class Planner:
         """See Scales."""
         return self._expected_s(self._profiles().get(profile))
 
+    def short(self, profile: str) -> SparkdashError | None:
+        """See Scales. What is on its way back is waited for first, and then it is judged."""
+        if self._tools.books.debts.who:
+            return None
+        try:
+            return self._tools.wards.short(profile)
+        except SparkdashError:  # a box that does not tell its memory
+            return None
+
     def known(self, catalog: Catalog) -> dict[str, Known]:
         """What decisions need of each profile, the owner's policy with it."""
         return {name: self.card(profile) for name, profile in catalog.profiles.items()}

@@ -30,6 +30,10 @@ class Scales(Protocol):
         """How long bringing it up takes; None is unknown."""
         ...
 
+    def short(self, profile: str) -> SparkdashError | None:
+        """Why no load of it may begin while nobody leaves for it: memory is short. None: it may."""
+        ...
+
 
 class Rooming:
     """Who would leave for whom, asked of the books at one moment."""
@@ -43,7 +47,7 @@ class Rooming:
     def choice(self, comer: str, now: float, *, person: bool) -> fit.Choice:
         """Who leaves if `comer` were to come next. `person`: someone asked for it by name, outside a request."""
         swap = self._records.swap
-        if swap is not None and swap.target == comer and swap.stage is not Stage.CANCELLING:
+        if swap is not None and self._comes(comer):
             return swap.choice
         coming = swap.target if swap and swap.stage is not Stage.CANCELLING else None
         there = [self._occupant(name, now) for name in self._records.residents if not (swap and name in swap.evict)]
@@ -55,9 +59,13 @@ class Rooming:
             box = _with(box, sum(self._held(name) for name in swap.evict if name in self._records.residents))
         return fit.choose(self._occupant(comer, now), there, box, person=person)
 
-    def refusal(self, comer: str, choice: fit.Choice) -> SparkdashError:
-        """In words, why it cannot come."""
-        return refusals.no_room(comer, self._scales.need(comer), choice, self._scales.box())
+    def refusal(self, comer: str, choice: fit.Choice) -> SparkdashError | None:
+        """Why it cannot come, in words; None when nothing is known that is against it."""
+        if choice.refused:
+            return refusals.no_room(comer, self._scales.need(comer), choice, self._scales.box())
+        if choice.leaving or self._comes(comer) or not self._records.managed(comer):
+            return None
+        return self._scales.short(comer)
 
     def begun(self, target: str | None, choice: fit.Choice) -> None:
         """A swap begins: remember what the box will have behind it."""
@@ -67,6 +75,10 @@ class Rooming:
         freed = sum(self._held(name) for name in choice.names)
         taken = self._held(target) if self._records.managed(target) else 0
         self._after = _with(self._scales.box(), freed - taken)
+
+    def _comes(self, name: str) -> bool:
+        swap = self._records.swap
+        return swap is not None and swap.target == name and swap.stage is not Stage.CANCELLING
 
     def _held(self, name: str) -> int:
         return self._scales.need(name).total_bytes or 0

@@ -89,6 +89,10 @@ class Scheduler:
         """Who would leave if `target` were to come next, and whether it fits."""
         return self._rooming.choice(target, now, person=person)
 
+    def refusal(self, target: str, choice: fit.Choice) -> SparkdashError | None:
+        """Why it cannot come now, `choice` being who would leave; None when it may be tried."""
+        return self._rooming.refusal(target, choice)
+
     # What came in, one method a move.
 
     def _take(self, move: Move) -> list[Effect]:
@@ -305,10 +309,11 @@ class Scheduler:
             if not self._may_come(name):
                 continue
             choice = self._rooming.choice(name, self._now, person=False)
-            if not choice.leaving and not choice.refused:
+            error = self._line.cannot_come(name, choice)
+            if error is None and not choice.leaving:
                 return [*effects, *self._start(name, choice, cause)]
             if cause is SwapCause.PRELOAD:
-                effects.append(Decline(name, refusals.not_preloaded(name, choice)))
+                effects.append(Decline(name, error or refusals.not_preloaded(name, choice)))
         return effects
 
     def _end_idle(self, waits: Sequence[float]) -> list[Effect]:

@@ -204,8 +204,8 @@ class Supervisor:
             AdmissionError: unknown, it cannot run here, or it is known not to fit.
         """
         profile, plan, choice = await self._planned(name)
-        if choice is not None and choice.refused:
-            raise refusals.no_room(profile.name, plan.need, choice, self._planner.box())
+        if choice is not None and (error := self._scheduler.refusal(profile.name, choice)):
+            raise error
         self._post(Use(profile.name, cause))
         return plan
 

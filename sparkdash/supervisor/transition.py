@@ -107,9 +107,6 @@ class Transition:
                     code="weights_missing",
                     hint="Put them there, or mend the path in the profile.",
                 )
-        comes_back = self._order.evict or self._tools.books.debts.who  # then it is judged once that has been waited for
-        if not comes_back and (short := self._tools.wards.short(target.name)):
-            raise short
         self.phase = began
 
     async def _drain(self) -> None:

@@ -10,7 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkdash.domain.guard import Floors, GuardLevel
-from sparkdash.host.guarding import OWED_S, Judge, Look, Victim, cheapest, floors
+from sparkdash.host.guarding import (
+    EVERY_S,
+    FROZEN,
+    KILL_S,
+    OWED_S,
+    QUICK_S,
+    REACH_S,
+    Judge,
+    Look,
+    Victim,
+    cheapest,
+    floors,
+)
 from sparkdash.settings import Settings
 from sparkdash.units import GIB
 
@@ -69,12 +81,56 @@ def test_a_level_begins_under_its_floor(gib: float, level: str) -> None:
     assert Box().see(gib).level == level
 
 
-def test_one_look_under_the_floor_is_not_enough_to_kill() -> None:
+def test_one_look_under_the_floor_is_not_enough_to_kill_while_memory_does_not_fall() -> None:
     """Two in a row are."""
     box = Box()
     assert not box.see(4.9).kill
-    assert not box.see(6, 4.9).kill
-    assert box.see(4.8).kill
+    assert box.see(4.9).kill
+
+
+@pytest.mark.parametrize(("before", "now", "kill"), [(7.0, 5.7, True), (7.0, 5.9, False), (5.2, 5.1, False)])
+def test_a_fall_that_reaches_the_floor_too_soon_is_not_waited_for(before: float, now: float, kill: bool) -> None:
+    """2.6 GiB a second and 0.7 GiB to go: the next look is 0.1 s away, and a kill takes hold 0.2 s after it."""
+    assert Box().see(before, now).kill is kill
+
+
+def test_above_the_hold_floor_no_fall_kills() -> None:
+    """Most engines take much at once, and stop well before."""
+    assert not Box().see(60, 8.1).kill
+
+
+def test_while_memory_falls_under_the_hold_floor_it_is_looked_at_more_often() -> None:
+    """Ten times a second."""
+    assert [Box().see(before, now).again_s for before, now in ((9, 8.5), (7, 7), (7, 6.9))] == [
+        EVERY_S,
+        EVERY_S,
+        QUICK_S,
+    ]
+
+
+@given(st.floats(0.5, 3), st.floats(8, 12), st.floats(0, 1))
+def test_memory_that_loses_3_gib_a_second_never_comes_under_the_kill_floor(
+    gib_s: float, start: float, phase: float
+) -> None:
+    """Half as much again as the quickest fall that was reported; wherever above the hold floor it begins."""
+    assert lowest(gib_s, start, phase) >= FLOORS.kill - 1
+
+
+@given(st.floats(3, 8), st.floats(8, 12), st.floats(0, 1))
+def test_memory_that_loses_8_gib_a_second_never_comes_to_where_boxes_freeze(
+    gib_s: float, start: float, phase: float
+) -> None:
+    """Four times the quickest that was reported."""
+    assert lowest(gib_s, start, phase) >= FROZEN - 1
+
+
+def lowest(gib_s: float, start: float, phase: float) -> float:
+    """Of a steady fall from `start` GiB that begins `phase` of the way between two looks: what is left, in bytes, once the
+    kill has taken hold."""
+    judge, at, begins = Judge(FLOORS), 0.0, (1 + phase) * EVERY_S
+    while not (verdict := judge.see(Look(at, int((start - gib_s * max(0.0, at - begins)) * GIB)))).kill:
+        at += verdict.again_s
+    return (start - gib_s * (at + KILL_S - begins)) * GIB
 
 
 def test_under_half_of_the_floor_one_look_is_enough() -> None:
@@ -110,7 +166,19 @@ def test_memory_that_goes_on_falling_after_a_kill_costs_the_next_one_at_once() -
     """The first one was not who took it."""
     box = Box()
     assert box.see(4.5, 4.5).kill
-    assert box.see(4.2, 4.2).kill
+    assert box.see(4.2).kill
+
+
+def test_what_memory_loses_until_the_killed_are_dead_costs_nobody_else() -> None:
+    """A process that was killed ends what the kernel does for it first."""
+    judge = Judge(FLOORS)
+    judge.see(Look(0.0, 7 * GIB))
+    look = Look(0.5, int(5.7 * GIB))
+    assert judge.see(look).kill
+    judge.killed(look)
+    assert not judge.see(Look(0.7, int(5.2 * GIB))).kill
+    assert not judge.see(Look(1.2, int(5.2 * GIB))).kill
+    assert judge.see(Look(1.7, int(4.7 * GIB))).kill
 
 
 def test_rising_pressure_makes_each_level_one_worse() -> None:
@@ -164,12 +232,13 @@ def test_nobody_there_nobody_goes() -> None:
 
 
 @given(st.lists(st.floats(0, 40), min_size=3, max_size=60))
-def test_whatever_memory_does_nobody_is_killed_above_the_floor(gib: list[float]) -> None:
-    """And two looks in a row under it always cost somebody, unless memory is owed from the last time."""
-    box, before, owed = Box(), 40.0, False
+def test_whatever_memory_does_nobody_is_killed_who_need_not_be(gib: list[float]) -> None:
+    """Above the floor only for a fall that reaches it at once, above the hold floor never; and two looks in a row under
+    it always cost somebody, unless memory is owed from the last time."""
+    box, before, owed = Box(), gib[0], False
     for available in gib:
-        kill = box.see(available).kill
-        assert not kill or available < 5
-        assert kill or owed or not (available < 5 and before < 5)
+        kill, reach = box.see(available).kill, max(0.0, before - available) / EVERY_S * REACH_S
+        assert not kill or (available < 8 and available - reach < 5 + 1e-6)
+        assert kill or owed or not (available < 5 and before < 5) or available is gib[0]
         owed = kill or (owed and box.judge.level.rank >= GuardLevel.HOLD.rank)
         before = available

@@ -12,6 +12,7 @@ import pytest
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import GuardChanged
 from sparkdash.domain.guard import Floors, GuardLevel
+from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, EngineError, UpstreamError
 from sparkdash.host.guarding import Look, Report, Verdict, Victim
 from sparkdash.supervisor import load
@@ -198,7 +199,8 @@ async def test_a_load_that_is_killed_fails_with_the_guards_reason(house: Any, ma
 
 
 async def test_no_load_begins_while_memory_is_short(house: Any, make_profile: Any, guard: Any) -> None:
-    """It is refused with the figures and when to come back, nothing is started, and later it may be."""
+    """A request is refused on arrival, with the figures and when to come back; no swap begins and none fails, so that the
+    profile need not rest afterwards. A person is told the same."""
     await house.open(make_profile("a", gib=None), guard=guard)
     house.reader.others = 113 * GIB
     with pytest.raises(AdmissionError) as caught:
@@ -207,9 +209,10 @@ async def test_no_load_begins_while_memory_is_short(house: Any, make_profile: An
     assert (error.code, error.status, error.retry_after) == ("memory_low", 503, 10.0)
     assert "7.0 GiB are available" in error.message
     assert "8.0 GiB" in error.message
-    assert house.runtime.calls == []
+    with pytest.raises(AdmissionError, match="not started while memory is short"):
+        await house.supervisor.use("a", cause=SwapCause.USER)
+    assert (house.runtime.calls, house.swaps()) == ([], [])
     house.reader.others = 0
-    house.clock.time += error.retry_after
     await house.leased("a")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from sparkdash.domain.need import Basis, Need, Term
 from sparkdash.domain.swap import SwapCause
-from sparkdash.errors import EngineError
+from sparkdash.errors import AdmissionError, EngineError, SparkdashError
 from sparkdash.supervisor.fairness import Patience
 from sparkdash.supervisor.fit import Box
 from sparkdash.supervisor.moves import (
@@ -19,6 +19,7 @@ from sparkdash.supervisor.moves import (
     CancelSwap,
     CatalogRead,
     Cut,
+    Decline,
     DrainOver,
     Effect,
     EngineDied,
@@ -28,6 +29,7 @@ from sparkdash.supervisor.moves import (
     Known,
     Leave,
     Move,
+    Preload,
     Refuse,
     Release,
     Stop,
@@ -55,6 +57,7 @@ class Rig:
         )
         self.records = self.scheduler.records
         self.now = 0.0
+        self.shortage: SparkdashError | None = None
 
     def handle(self, move: Move) -> list[Effect]:
         return self.scheduler.handle(move, self.now)
@@ -71,6 +74,9 @@ class Rig:
 
     def reload_s(self, profile: str) -> float | None:
         return None
+
+    def short(self, profile: str) -> SparkdashError | None:
+        return self.shortage
 
 
 def new(*, limit: int = 100) -> Rig:
@@ -456,3 +462,33 @@ def test_a_fall_back_comes_only_where_it_fits_beside_what_runs() -> None:
     assert effects[1:] == [BeginSwap("a", (), SwapCause.FALLBACK), Evict(())]
     assert feed(rig, SwapDone()) == [BeginSwap("b", (), SwapCause.FALLBACK), Evict(())]
     assert feed(rig, SwapDone()) == []
+
+
+SHORT = AdmissionError("Memory is short.", code="memory_low", status=503, retry_after=10.0)
+
+
+def test_while_memory_is_short_a_load_for_which_nobody_leaves_is_refused_on_arrival() -> None:
+    """What runs goes on serving, what runs elsewhere takes nothing here, and a wish is declined."""
+    rig = beside("a")
+    rig.shortage = SHORT
+    assert feed(rig, arrive("1", "b")) == [Refuse("1", SHORT)]
+    assert feed(rig, Use("b", SwapCause.USER)) == [Decline("b", SHORT)]
+    assert feed(rig, Preload(("b",))) == [Decline("b", SHORT)]
+    assert feed(rig, arrive("2", "a")) == [Grant("2", "a")]
+    assert feed(new_short(), arrive("1", "far")) == [BeginSwap("far", (), REQUEST), Evict(())]
+
+
+def test_while_memory_is_short_a_load_that_makes_room_first_may_begin() -> None:
+    """Who leaves is what made it short; and who comes to wait for what loads already is not sent away for its memory."""
+    rig = with_a()
+    rig.shortage = SHORT
+    assert feed(rig, arrive("1", "b"))[0] == BeginSwap("b", ("a",), REQUEST)
+    feed(rig, Evicted("a"))
+    assert feed(rig, arrive("2", "b")) == []
+
+
+def new_short() -> Rig:
+    """Nothing runs, and memory is short."""
+    rig = new()
+    rig.shortage = SHORT
+    return rig

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sparkdash.domain.need import Basis, Need, Term
 from sparkdash.domain.swap import SwapCause
-from sparkdash.errors import EngineError
+from sparkdash.errors import AdmissionError, EngineError, SparkdashError
 from sparkdash.supervisor.fairness import Patience
 from sparkdash.supervisor.fit import Box
 from sparkdash.supervisor.moves import (
@@ -61,6 +61,9 @@ PROFILES = {
 NAMES = st.sampled_from(sorted(PROFILES))
 WANTED = st.sampled_from(["a", "b", "c", "a", "b", "c", "pinned", "unknown", "remote", "broken", None])
 ERROR = EngineError("It died.", code="engine_crash")
+SHORT = AdmissionError("Memory is short.", code="memory_low", status=503, retry_after=10.0)
+HOLD = 8 * GIB
+"""Less available than this, and no load begins that nobody leaves for."""
 LIMIT = 6
 PATIENCE = Patience(min_dwell_s=30, max_wait_s=300)
 PERSON = (SwapCause.USER, SwapCause.BENCH)
@@ -101,6 +104,10 @@ class Machine(RuleBasedStateMachine):
 
     def reload_s(self, profile: str) -> float | None:
         return float(SIZES.get(profile, 0)) or None
+
+    def short(self, profile: str) -> SparkdashError | None:
+        available = self.box().available
+        return SHORT if available is not None and available < HOLD else None
 
     def size(self, profile: str) -> int | None:
         """Bytes; None: not known. What is elsewhere takes nothing."""
