@@ -11,6 +11,7 @@ from typing import Any
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.profile import AUTO, ProfileSummary
 from sparkdash.domain.state import Snapshot
+from sparkdash.gateway.ollama_wire import rfc3339
 
 _STATUS = {
     EngineState.READY: "loaded",
@@ -23,10 +24,11 @@ _STATUS = {
 
 def listing(snapshot: Snapshot) -> dict[str, Any]:
     """Every profile that can run, each followed by its aliases and modes; the one that runs comes first, since clients that
-    know no better take the first; `auto` comes last."""
+    know no better take the first; `auto` comes last. All on one page, in Anthropic's words too."""
     items = [item(snapshot, profile, name) for profile in runnable(snapshot) for name in names(profile)]
     items.append(auto(snapshot))
-    return {"object": "list", "data": items, "models": [_llamacpp(item) for item in items]}
+    page = {"has_more": False, "first_id": items[0]["id"], "last_id": items[-1]["id"]}
+    return {"object": "list", "data": items, "models": [_llamacpp(item) for item in items], **page}
 
 
 def runnable(snapshot: Snapshot) -> list[ProfileSummary]:
@@ -79,7 +81,13 @@ def _common(snapshot: Snapshot, name: str, about: str, engine: Engine | None) ->
         "owned_by": "sparkdash",
         "name": name,
         "description": about,
+        **_anthropic(name, created),
     }
+
+
+def _anthropic(name: str, created: float) -> dict[str, Any]:
+    """What its SDKs' types require; every model that is listed may be asked."""
+    return {"type": "model", "display_name": name, "created_at": rfc3339(created), "lifecycle": "active"}
 
 
 def _context(context: int | None) -> dict[str, Any]:

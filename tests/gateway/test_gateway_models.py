@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import anthropic
+
 from sparkdash.domain.engine import EngineState, Failure
 from sparkdash.domain.event import EngineChanged
 
@@ -16,6 +18,15 @@ async def test_an_item_satisfies_every_kind_of_client(house: Any) -> None:
     assert item["architecture"]["input_modalities"] == ["text"]
     assert item["status"] == {"value": "loaded"}
     assert item["created"] == 1000
+
+
+async def test_the_list_and_its_items_are_anthropics_too(house: Any) -> None:
+    """To its SDK's own types, read strictly; all models are on one page."""
+    async with anthropic.AsyncAnthropic(base_url=house.base, api_key="x", _strict_response_validation=True) as sdk:
+        listed = [model.id async for model in sdk.models.list(limit=1)]
+        one = await sdk.models.retrieve("beta/fast")
+    assert listed == ["alpha", "coder", "beta/fast", "auto"]
+    assert (one.type, one.display_name, one.lifecycle) == ("model", "beta/fast", "active")
 
 
 async def test_profiles_that_are_not_loaded_are_listed_too(house: Any) -> None:
