@@ -52,6 +52,8 @@ class Parked(Frozen):
     """Within ten minutes."""
     failure: Failure
     """The last one."""
+    fingerprint: str = ""
+    """Of the launch that failed: an edit of it lets it go. Empty when it is not told."""
 
 
 class Engine(Frozen):

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from sparkdash.domain.engine import Failure, Parked
 from sparkdash.domain.footprint import Measure, Weighing
 from sparkdash.domain.guard import GuardKill
 from sparkdash.domain.lease import Request
@@ -21,6 +22,9 @@ PUT_SWAP = "INSERT OR REPLACE INTO swaps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
 PUT_REQUEST = "INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 PUT_LOAD = "INSERT OR REPLACE INTO loads VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 PUT_KILL = "INSERT INTO kills VALUES (?, ?, ?, ?, ?, ?)"
+PUT_PARKED = "INSERT OR REPLACE INTO parked VALUES (?, ?, ?, ?, ?)"
+END_PARKED = "DELETE FROM parked WHERE profile = ?"
+GET_PARKED = "SELECT profile, since, fingerprint, failures, failure FROM parked"
 GET_SWAPS = "SELECT fingerprint, kin, took_s, steps FROM swaps WHERE outcome = 'done' ORDER BY at"
 GET_LOADS = (
     "SELECT id, at, fingerprint, measure, steady_bytes, peak_bytes, after_prompt_bytes FROM loads"
@@ -60,6 +64,18 @@ def of_request(request: Request) -> Row:
 def of_kill(kill: GuardKill) -> Row:
     """For PUT_KILL."""
     return (kill.at, kill.profile, kill.available, kill.pressure, kill.processes, kill.reason)
+
+
+def of_parked(profile: str, parked: Parked) -> Row:
+    """For PUT_PARKED."""
+    return (profile, parked.since, parked.fingerprint, parked.failures, parked.failure.model_dump_json())
+
+
+def parked(row: Sequence[Any]) -> tuple[str, Parked]:
+    """A row of GET_PARKED: the profile, and why it is parked. Raises ValueError for what no daemon wrote."""
+    profile, since, fingerprint, failures, failure = row
+    why = Failure.model_validate_json(failure)
+    return profile, Parked(since=since, fingerprint=fingerprint, failures=failures, failure=why)
 
 
 def of_load(seen: Weighing, profile: str, fingerprint: str) -> Row:

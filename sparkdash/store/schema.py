@@ -9,8 +9,9 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-VERSION = 3
-"""Of the schema; kept in `PRAGMA user_version`. 1: swaps and requests. 2: each swap's steps, and the loads' memory. 3: what each access key used."""
+VERSION = 4
+"""Of the schema; kept in `PRAGMA user_version`. 1: swaps and requests. 2: each swap's steps, and the loads' memory. 3: what each access
+key used. 4: parked profiles."""
 
 REQUESTS_KEPT = 100_000
 """Older requests are dropped when the database is opened; about 20 MB."""
@@ -37,6 +38,10 @@ _TABLES = (
     """CREATE TABLE IF NOT EXISTS kills (
         at REAL NOT NULL, profile TEXT NOT NULL, available_bytes INTEGER NOT NULL, pressure REAL,
         processes INTEGER NOT NULL, reason TEXT NOT NULL
+    )""",
+    """CREATE TABLE IF NOT EXISTS parked (
+        profile TEXT PRIMARY KEY, since REAL NOT NULL, fingerprint TEXT NOT NULL, failures INTEGER NOT NULL,
+        failure TEXT NOT NULL
     )""",
     """CREATE TABLE IF NOT EXISTS key_usage (
         key TEXT NOT NULL, day INTEGER NOT NULL, requests INTEGER NOT NULL, prompt_tokens INTEGER NOT NULL,

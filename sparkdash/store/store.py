@@ -16,8 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from sparkdash.domain import footprint
+from sparkdash.domain.engine import Parked
 from sparkdash.domain.event import Fact, Level, Notice
 from sparkdash.domain.footprint import Footprint, Weighing
 from sparkdash.domain.guard import GuardKill
@@ -44,6 +46,8 @@ class Store:
         self._loads: defaultdict[str, dict[str, Weighing]] = defaultdict(dict)
         """By fingerprint, then by id, oldest first; those that count."""
         self._today = usage.Today()
+        self.parked: dict[str, Parked] = {}
+        """By profile, as an earlier daemon left them."""
 
     @classmethod
     @asynccontextmanager
@@ -100,6 +104,13 @@ class Store:
         """Keep what the memory guard did."""
         self._write(rows.PUT_KILL, rows.of_kill(kill))
 
+    def record_parked(self, profile: str, parked: Parked | None) -> None:
+        """Keep that a profile is parked, and why; None: it no longer is."""
+        if parked is None:
+            self._write(rows.END_PARKED, (profile,))
+        else:
+            self._write(rows.PUT_PARKED, rows.of_parked(profile, parked))
+
     def _learn_times(self, fingerprint: str, kin: str, took: float, steps: Steps) -> None:
         self._took[fingerprint].append(took)
         for key in filter(None, (fingerprint, kin)):
@@ -116,16 +127,17 @@ class Store:
     async def _open(self, path: Path) -> None:
         loop = asyncio.get_running_loop()
         try:
-            self._database, swaps, loads, used = await loop.run_in_executor(self._thread, _read, path)
+            self._database, kept = await loop.run_in_executor(self._thread, _read, path)
         except (sqlite3.Error, OSError, ValueError) as error:
             self._give_up(f"The database {path} cannot be used ({error}).")
             return
-        for swap in swaps:
+        for swap in kept.swaps:
             self._learn_times(*swap)
-        for load in loads:
+        for load in kept.loads:
             self._learn_memory(*load)
-        for key, day, tokens in used:
+        for key, day, tokens in kept.used:
             self._today.add(key, day, tokens)
+        self.parked = kept.parked
 
     def _write(self, statement: str, row: rows.Row) -> None:
         if self._database is None:
@@ -154,12 +166,24 @@ class Store:
         await asyncio.to_thread(self._thread.shutdown)
 
 
-def _read(path: Path) -> tuple[sqlite3.Connection, list[rows.Took], list[rows.Held], list[tuple[str, int, int]]]:
+class _Kept(NamedTuple):
+    """What a daemon begins with."""
+
+    swaps: list[rows.Took]
+    loads: list[rows.Held]
+    used: list[tuple[str, int, int]]
+    parked: dict[str, Parked]
+
+
+def _read(path: Path) -> tuple[sqlite3.Connection, _Kept]:
     database = schema.connect(path)
     try:
-        swaps = [rows.took(row) for row in database.execute(rows.GET_SWAPS)]
-        loads = [rows.held(row) for row in database.execute(rows.GET_LOADS)]
-        return database, swaps, loads, database.execute(usage.GET_TOKENS).fetchall()
+        return database, _Kept(
+            swaps=[rows.took(row) for row in database.execute(rows.GET_SWAPS)],
+            loads=[rows.held(row) for row in database.execute(rows.GET_LOADS)],
+            used=database.execute(usage.GET_TOKENS).fetchall(),
+            parked=dict(rows.parked(row) for row in database.execute(rows.GET_PARKED)),
+        )
     except BaseException:
         with suppress(sqlite3.Error):
             database.close()

@@ -14,6 +14,7 @@ from sparkdash.domain.event import EngineChanged, Fact, Level, Notice, ParkedCha
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import EngineError, SparkdashError
+from sparkdash.supervisor import breaker
 from sparkdash.supervisor.clock import Clock
 from sparkdash.supervisor.debts import Debts, Held
 from sparkdash.supervisor.eta import Course
@@ -40,6 +41,18 @@ def failure_of(error: SparkdashError, phase: SwapPhase | None = None) -> Failure
             log_tail=error.log_tail,
         )
     return Failure(code=error.code, message=error.message, hint=error.hint, phase=ours)
+
+
+def error_of(failure: Failure) -> EngineError:
+    """The other way: as it is told again. `failure_of` gives the same value back."""
+    return EngineError(
+        failure.message,
+        code=failure.code,
+        hint=failure.hint,
+        phase=failure.phase,
+        container_exit=failure.exit_code,
+        log_tail=failure.log_tail,
+    )
 
 
 class Books:
@@ -121,12 +134,20 @@ class Books:
         """Something a person should know."""
         self._publish(Notice(level=level, code=code, text=text, profile=profile))
 
-    def park(self, parked: Mapping[str, tuple[SparkdashError, int]]) -> None:
-        """These profiles are parked, each for its last failure and after so many; published when that changed."""
-        now = {name: self._parked(name, error, failures) for name, (error, failures) in parked.items()}
-        if now != self.parked:
-            self.parked = now
-            self._publish(ParkedChanged(parked=now))
+    def recall(self, parked: Mapping[str, Parked]) -> None:
+        """These an earlier daemon had parked."""
+        if parked:
+            self.parked = dict(parked)
+            self._publish(ParkedChanged(parked=self.parked))
+
+    def park(self, parked: Mapping[str, breaker.Parked]) -> dict[str, Parked | None]:
+        """These profiles are parked; published when that changed. What changed: None for those that no longer are."""
+        before, now = self.parked, {name: self._parked(name, each) for name, each in parked.items()}
+        if now == before:
+            return {}
+        self.parked = now
+        self._publish(ParkedChanged(parked=now))
+        return {name: now.get(name) for name in before | now if now.get(name) != before.get(name)}
 
     def begin(
         self,
@@ -196,11 +217,10 @@ class Books:
         if engine and engine.container and engine.state is not EngineState.FAILED:
             self.gone(name, held)
 
-    def _parked(self, name: str, error: SparkdashError, failures: int) -> Parked:
-        before, failure = self.parked.get(name), failure_of(error)
-        if before and (before.failure, before.failures) == (failure, failures):
-            return before
-        return Parked(since=self._clock.now(), failures=failures, failure=failure)
+    def _parked(self, name: str, parked: breaker.Parked) -> Parked:
+        before, failure = self.parked.get(name), failure_of(parked.error)
+        now = Parked(since=self._clock.now(), failures=parked.failures, failure=failure, fingerprint=parked.fingerprint)
+        return before if before and before.model_copy(update={"since": now.since}) == now else now
 
     def _times(self, swap: Swap) -> dict[SwapPhase, float]:
         return {**swap.stage_s, swap.phase: self._clock.monotonic() - self._phase_began}

@@ -46,6 +46,7 @@ class Parked:
 
     error: SparkdashError
     failures: int
+    fingerprint: str = ""
 
 
 @dataclass(slots=True)
@@ -61,6 +62,13 @@ class _Record:
     reasons: set[str] = field(default_factory=set)
     """Why starts failed since it last came up."""
     parked: bool = False
+    earlier: int = 0
+    """Failures that another daemon counted."""
+
+    @property
+    def failures(self) -> int:
+        """How many it is parked for."""
+        return max(1, self.earlier, len(self.failed_at))
 
 
 class Breaker:
@@ -73,10 +81,16 @@ class Breaker:
     def parked(self) -> dict[str, Parked]:
         """Those that wait for a person."""
         return {
-            name: Parked(record.error, max(1, len(record.failed_at)))
+            name: Parked(record.error, record.failures, record.fingerprint)
             for name, record in self._records.items()
             if record.parked
         }
+
+    def recall(self, profile: str, parked: Parked) -> None:
+        """An earlier daemon parked it: a restart mends nothing."""
+        record = _Record(parked.fingerprint, parked.error, parked=True, earlier=parked.failures)
+        record.reasons.add(_reason(parked.error))
+        self._records[profile] = record
 
     def failed(self, profile: str, fingerprint: str, error: SparkdashError, now: float) -> None:
         """It did not come up."""
@@ -133,7 +147,7 @@ class Breaker:
         if record is None:
             return None
         if record.parked:
-            return _parked(profile, Parked(record.error, len(record.failed_at)))
+            return _parked(profile, record.error, record.failures)
         if now >= record.rest_until:
             return None
         again = copy.copy(record.error)
@@ -159,13 +173,11 @@ def _reason(error: SparkdashError) -> str:
     return error.code if error.code != "engine_crash" else _CHANGING.sub("", error.message)
 
 
-def _parked(profile: str, parked: Parked) -> SparkdashError:
-    refusal = copy.copy(parked.error)
-    times = (
-        f"after {parked.failures} failures within {duration(WITHIN_S)}" if parked.failures > 1 else "since no try helps"
-    )
-    refusal.message = f"{profile} is parked {times}: {parked.error.message}"
-    mend = f"{parked.error.hint} " if parked.error.hint else ""
+def _parked(profile: str, error: SparkdashError, failures: int) -> SparkdashError:
+    refusal = copy.copy(error)
+    times = f"after {failures} failures within {duration(WITHIN_S)}" if failures > 1 else "since no try helps"
+    refusal.message = f"{profile} is parked {times}: {error.message}"
+    mend = f"{error.hint} " if error.hint else ""
     refusal.hint = f"{mend}Then `sparkdash release {profile}`; an edit of its launch releases it too."
     refusal.retry_after = None
     refusal.args = (refusal.message,)

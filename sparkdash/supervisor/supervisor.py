@@ -67,6 +67,7 @@ from sparkdash.supervisor.moves import (
     Use,
     Wait,
 )
+from sparkdash.supervisor.parking import Parking
 from sparkdash.supervisor.planner import Planner
 from sparkdash.supervisor.scheduler import Scheduler
 from sparkdash.supervisor.swaps import Swaps
@@ -127,6 +128,7 @@ class Supervisor:
             scales=self._planner,
             patience=Patience(settings.min_dwell_s, settings.max_wait_s),
         )
+        self._parking = Parking(self._scheduler.breaker, self._tools.books, store)
         self._alarm = Alarm(clock, lambda: self._post(Tick()))
         self._group: asyncio.TaskGroup | None = None
         self._waiters = Waiters()
@@ -145,6 +147,7 @@ class Supervisor:
         """The actor, until cancelled. Whatever else ends it is a fault of ours and should end the daemon."""
         try:
             self._tools.wards.open()
+            self._parking.recall(self.catalog.profiles)
             async with asyncio.TaskGroup() as self._group:
                 self._group.create_task(self._read_weights(), name="weights")
                 await self._adopt()
@@ -441,8 +444,7 @@ class Supervisor:
         for name in list(books.engines):
             books.busy(name, records.in_flight(name))
         self._tools.wards.refresh()
-        parked = self._scheduler.breaker.parked
-        books.park({name: (each.error, each.failures) for name, each in parked.items()})
+        self._parking.keep()
         if not self._scheduler.stopping:
             self._waiters.settle(Stop)
         if records.swap is None:

@@ -172,7 +172,7 @@ async def test_a_file_of_the_first_version_keeps_its_rows(tmp_path: Path) -> Non
             assert store.expected_s("f") == 70
             assert store.steps("f") == ()
             store.record_load(load("1", 60), "a", "f")
-    assert rows(path, "PRAGMA user_version") == [(3,)]
+    assert rows(path, "PRAGMA user_version") == [(4,)]
     assert rows(path, "SELECT id, kin, steps FROM swaps") == [("1", None, None)]
     assert rows(path, "SELECT id FROM requests") == [("r",)]
     assert rows(path, "SELECT count(*) FROM loads") == [(1,)]

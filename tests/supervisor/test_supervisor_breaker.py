@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sparkdash.domain.engine import EngineState
+from sparkdash.domain.engine import EngineState, Failure, Parked
 from sparkdash.domain.event import ParkedChanged
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError
+from sparkdash.store import Store
+from sparkdash.supervisor import breaker as breaking
 from sparkdash.supervisor.breaker import Breaker
 
 OOM = EngineError("a did not start. It ran out of memory.", code="out_of_memory", hint="Take less.", log_tail=("CUDA",))
@@ -45,6 +48,20 @@ def test_the_second_within_ten_minutes_parks_with_the_reason() -> None:
     assert "Take less. Then `sparkdash release a`" in (found.hint or "")
     assert OOM.message == "a did not start. It ran out of memory."
     assert breaker.parked["a"].failures == 2
+
+
+def test_one_that_an_earlier_daemon_parked_is_tried_once_more_when_a_person_wants_it() -> None:
+    """It fails for the same reason, and that is its last try; one that comes up is forgiven."""
+    breaker = Breaker()
+    breaker.recall("a", breaking.Parked(OOM, 2, "f"))
+    assert "a is parked after 2 failures" in str(refusal(breaker, 0.0))
+    breaker.tried_again("a")
+    assert refusal(breaker, 0.0) is None
+    breaker.failed("a", "f", OOM, 1.0)
+    assert breaker.parked["a"].failures == 2
+    breaker.tried_again("a")
+    breaker.came_up("a")
+    assert (breaker.parked, refusal(breaker, 2.0)) == ({}, None)
 
 
 @pytest.mark.parametrize(
@@ -195,3 +212,50 @@ async def test_use_tries_a_parked_profile_once(house: Any, make_profile: Any, be
         await house.settled()
     assert len(house.swaps()) == 3
     assert "parked" in (await refused(house, "b")).message
+
+
+async def test_parked_is_parked_also_after_a_restart_until_it_is_released(
+    house: Any, make_profile: Any, behaviour: Any, tmp_path: Path
+) -> None:
+    """With the same words and since the same moment; `release` is for good."""
+    profile, file = make_profile("a"), tmp_path / "books.db"
+    house.runtime.zoo["a"] = behaviour(dies_after_s=2)
+    async with Store.opened(file, print) as store:
+        await house.open(profile, store=store)
+        for _ in range(2):
+            await house.supervisor.use("a", cause=SwapCause.USER)
+            await house.settled()
+        first, swaps = parked(house)["a"], len(house.swaps())
+        told = await refused(house, "a")
+        await house.close()
+    async with Store.opened(file, print) as store:
+        await house.open(profile, store=store)
+        assert parked(house) == {"a": first}
+        again = await refused(house, "a")
+        assert (again.message, again.code, again.log_tail) == (told.message, told.code, told.log_tail)
+        assert len(house.swaps()) == swaps
+        await house.supervisor.release("a")
+        await house.settled()
+        await house.close()
+    async with Store.opened(file, print) as store:
+        assert store.parked == {}
+
+
+async def test_a_launch_that_was_edited_while_no_daemon_ran_is_not_parked(
+    house: Any, make_profile: Any, tmp_path: Path
+) -> None:
+    """As if it had been edited while one ran."""
+    async with Store.opened(tmp_path / "books.db", print) as store:
+        failure = Failure(code="unknown_flag", message="It refused its command line.")
+        store.parked = {
+            name: Parked(since=1.0, failures=1, failure=failure, fingerprint="of another launch") for name in ("a", "x")
+        }
+        await house.open(make_profile("a"), store=store)
+        assert parked(house) == {}
+        await house.leased("a")
+
+
+def parked(house: Any) -> dict[str, Parked]:
+    """As everybody sees it."""
+    found: dict[str, Parked] = [fact.parked for fact in house.facts if isinstance(fact, ParkedChanged)][-1]
+    return found
