@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
 # Compiled modules are kept, whatever the shell says: tests start programs by the hundred.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help venv demo test check format lint types contracts unit bench clean lock
+.PHONY: help venv demo test check format lint types contracts unit bench ab clean lock
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -64,6 +64,11 @@ contracts: $(VENV)/.dev ## who may import whom
 
 bench: $(VENV)/.dev ## benchmarks: ratios against a peer in the same run, never part of the tests
 	@for b in tests/perf/*.py; do echo "== $$b"; $(BIN)/python $$b; done
+
+ab: $(VENV)/.dev ## A/B over two real engines, killed in the middle: some ten minutes
+	@sh tests/podman/setup.sh
+	@sh tests/real/setup.sh $(PYTHON)
+	@$(TEST_ENV) $(BIN)/python tests/real/ab.py
 
 UV := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --quiet
 lock: ## resolve the dependency ranges again (needs uv)

@@ -206,6 +206,12 @@ class HostFs:
     image = "localhost/sparkdash-test-hostfs:1"
     system = ("/usr", "/lib", "/lib64", "/bin", "/etc")
 
+    def __init__(self, folder: Path) -> None:
+        """Built in `folder`, without a registry."""
+        (folder / "Containerfile").write_text("FROM scratch\nCOPY Containerfile /Containerfile\n")
+        argv = ["podman", "build", "--quiet", "--tag", self.image, str(folder)]
+        subprocess.run(argv, check=True, capture_output=True)
+
     def mounts(self, *more: Path) -> list[dict[str, str]]:
         """The system folders, this Python's own, and `more`, each at its own path."""
         base = Path(os.path.realpath(sys.executable)).parents[1]
@@ -215,11 +221,8 @@ class HostFs:
 
 @pytest.fixture(scope="session")
 def hostfs(tmp_path_factory: pytest.TempPathFactory) -> HostFs:
-    """The empty image, built without a registry."""
-    folder = tmp_path_factory.mktemp("image")
-    (folder / "Containerfile").write_text("FROM scratch\nCOPY Containerfile /Containerfile\n")
-    subprocess.run(["podman", "build", "--quiet", "--tag", HostFs.image, str(folder)], check=True, capture_output=True)
-    return HostFs()
+    """The empty image."""
+    return HostFs(tmp_path_factory.mktemp("image"))
 
 
 BITS = {"F8_E4M3": 8, "U8": 8, "I32": 32, "BF16": 16, "F32": 32}
