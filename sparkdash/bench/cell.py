@@ -7,7 +7,6 @@ Rule 2: a repetition counts as a whole: when one of its concurrent requests does
 
 from __future__ import annotations
 
-import asyncio
 import gc
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,11 +15,11 @@ from datetime import UTC, datetime
 from statistics import fmean
 
 from sparkdash.bench import maths, prompts, voids
+from sparkdash.bench.answer import Answer
 from sparkdash.bench.prompts import Place, Prompt
 from sparkdash.bench.results import Cell, CellKey, Kind, Sample
 from sparkdash.bench.subject import Counter, Subject
 from sparkdash.bench.voids import Look
-from sparkdash.bench.wire import Answer
 from sparkdash.telemetry.reading import Reading
 
 TRIES = 3
@@ -57,10 +56,11 @@ class Ground:
             return Prompt(asked.id, asked.prompt)
         return await prompts.build(self.seed, key, place, self.counter, self.head)
 
-    async def send(self, key: CellKey, prompt: Prompt, tokens: int | None = None) -> Answer:
-        """One request of that cell."""
+    async def send(self, key: CellKey, batch: Sequence[Prompt], tokens: int | None = None) -> list[Answer]:
+        """Requests of that cell, at once."""
         forced = key.kind in (Kind.SPEED, Kind.PREFIX)
-        return await self.subject.ask(prompt.content, tokens or key.output, salt=self.salt, forced=forced)
+        contents = [prompt.content for prompt in batch]
+        return await self.subject.ask_all(contents, tokens or key.output, salt=self.salt, forced=forced)
 
 
 async def measure(
@@ -80,12 +80,13 @@ async def measure(
         )  # fmt: skip
     looks = [await ground.look()]
     before = await ground.subject.counters()
+    late_ns: list[int] = []
     with _undisturbed():
         for rep in reps:
             for attempt in range(TRIES):
                 batch = sent[rep] if attempt == 0 else await _built(ground, key, rep, attempt)
                 began = datetime.now(UTC).timestamp()
-                samples = await _repetition(ground, key, rep, batch)
+                samples = await _repetition(ground, key, rep, batch, late_ns)
                 looks.append(_under_load(await ground.look(), began))
                 for sample in samples:
                     write(sample)
@@ -93,7 +94,8 @@ async def measure(
                 if all(sample.void is None for sample in samples):
                     break
     after = await ground.subject.counters()
-    return _closed(ground, key, started_at, looks, before, after)
+    closed = _closed(ground, key, started_at, looks, before, after)
+    return closed.model_copy(update={"late_p99_ms": _p99_ms(late_ns)})
 
 
 async def _built(ground: Ground, key: CellKey, rep: int, attempt: int = 0) -> list[Prompt]:
@@ -104,24 +106,32 @@ async def _warm_up(ground: Ground, key: CellKey) -> str | None:
     """As many requests at once as the cell will send, so that what is compiled for this shape is compiled; in a prefix
     cell this also is the first use of the shared text. Why the engine takes none of them; None: it does."""
     batch = await _built(ground, key, WARM_UP)
-    answers = await asyncio.gather(*(ground.send(key, one, min(key.output, WARM_UP_TOKENS)) for one in batch))
+    answers = await ground.send(key, batch, min(key.output, WARM_UP_TOKENS))
     errors = [answer.error for answer in answers if answer.error]
     return errors[0] if len(errors) == len(answers) else None
 
 
-async def _repetition(ground: Ground, key: CellKey, rep: int, batch: Sequence[Prompt]) -> list[Sample]:
+async def _repetition(
+    ground: Ground, key: CellKey, rep: int, batch: Sequence[Prompt], late_ns: list[int]
+) -> list[Sample]:
     if key.warm and key.kind is Kind.SPEED:
-        await asyncio.gather(*(ground.send(key, prompt, 1) for prompt in batch))
-    answers = await asyncio.gather(*(ground.send(key, prompt) for prompt in batch))
+        await ground.send(key, batch, 1)
+    answers = await ground.send(key, batch)
     reasons = [
         voids.of_request(answer, key, exact=ground.counter.exact, lag_limit_ms=ground.lag_limit_ms)
         for answer in answers
     ]
     first = next((reason for reason in reasons if reason), None)
+    if first is None:
+        late_ns += (late for answer in answers for late in answer.late_ns)
     return [
         _sample(ground, key, rep, stream, prompt.id, answer, reason or (first and f"beside another: {first}"))
         for stream, (prompt, answer, reason) in enumerate(zip(batch, answers, reasons, strict=True))
     ]
+
+
+def _p99_ms(late_ns: list[int]) -> float | None:
+    return sorted(late_ns)[int(0.99 * len(late_ns))] / 1e6 if late_ns else None
 
 
 @contextmanager

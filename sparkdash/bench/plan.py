@@ -73,6 +73,7 @@ def new_run(
     seed: int = SEED,
     reps: int | None = None,
     target: str = "gateway",
+    model: str | None = None,
     host: Host | None = None,
     simulated: bool = False,
     noise: Mapping[str, Noise] | None = None,
@@ -94,6 +95,7 @@ def new_run(
         cells=suite.planned(mode, reps),
         host=host or Host(),
         target=target,
+        model=model,
         simulated=simulated,
         noise=dict(noise or {}),
         version=__version__,
@@ -104,7 +106,7 @@ def same_question(run: Run, other: Run) -> bool:
     """Would `other` measure what `run` began?"""
     return all(
         getattr(run, name) == getattr(other, name)
-        for name in ("suite_hash", "arms", "mode", "seed", "order", "cells", "target", "baseline")
+        for name in ("suite_hash", "arms", "mode", "seed", "order", "cells", "target", "model", "baseline")
     )
 
 

@@ -131,6 +131,8 @@ class Run(Frozen):
     host: Host = Host()
     target: str = "gateway"
     """Where requests were sent: gateway, direct, or url."""
+    model: str | None = None
+    """What was asked for of a server that is not ours; None: the first that it lists."""
     simulated: bool = False
     """At least one engine was a simulated one; every report says so."""
     noise: dict[str, Noise] = {}
@@ -300,6 +302,9 @@ class Cell(Frozen):
     """The highest."""
     power_w: float | None = None
     """The mean."""
+    late_p99_ms: float | None = None
+    """The client's own cost: of the reads of samples that count, 99 % were made within so long of the bytes' arrival. None:
+    the kernel does not tell (stopwatch.py)."""
     void: str | None = None
     """Why none of its samples counts, in words: `clock fell to 820 MHz`."""
 

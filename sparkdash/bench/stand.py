@@ -88,7 +88,7 @@ class Foreign:
 
     def __init__(self, wire: Wire, model: str | None = None) -> None:
         self._wire = wire
-        self._model = model
+        self.model = model
 
     async def launch(self, arm: Arm, show: Show) -> Raised:  # noqa: ARG002 - nothing happens that could be shown
         """Ask what it is; it is not started anew."""
@@ -101,7 +101,7 @@ class Foreign:
             ) from None
         kind = measuring.kind_of(cards)
         served = [str(card["id"]) for card in cards.get("data", ()) if "id" in card]
-        model = self._model or (served[0] if served else None)
+        model = self.model or (served[0] if served else None)
         if model is None:
             raise UpstreamError(f"{self._wire.url} lists no model.", hint="Name one with --model.")
         subject = Subject(wire=self._wire, kind=kind, model=model, engine_url=self._wire.url)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sparkdash.bench import prose
-from sparkdash.bench.wire import Answer, Wire
+from sparkdash.bench.answer import Answer
+from sparkdash.bench.wire import Wire
 from sparkdash.domain.profile import EngineKind
 from sparkdash.engines import measuring
 from sparkdash.engines.registry import adapter
@@ -54,7 +55,11 @@ class Subject:
 
     async def ask(self, content: str, tokens: int, *, salt: str, forced: bool = True) -> Answer:
         """Send it and time it."""
-        return await self.wire.chat(self.body(content, tokens, salt=salt, forced=forced))
+        return (await self.ask_all([content], tokens, salt=salt, forced=forced))[0]
+
+    async def ask_all(self, contents: Sequence[str], tokens: int, *, salt: str, forced: bool = True) -> list[Answer]:
+        """The same of several at once."""
+        return await self.wire.chats([self.body(one, tokens, salt=salt, forced=forced) for one in contents])
 
     async def counters(self) -> Reading | None:
         """What the engine has counted so far; None when it does not tell."""

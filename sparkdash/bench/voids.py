@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sparkdash.bench.answer import Answer
 from sparkdash.bench.results import CellKey, Kind
-from sparkdash.bench.wire import Answer
 
 CACHED_TOKENS = 16
 """In a cold cell: one block of the prefix cache, which the chat template's beginning may fill."""

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import signal
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import typer
+import uvloop
 
 from sparkdash import paths
 from sparkdash.bench import folder, hold, judgement, plan, stand, suites, sweep
@@ -26,7 +28,7 @@ from sparkdash.cli.screen import emit, interactive, tell
 from sparkdash.client.address import credentials
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.state import Snapshot
-from sparkdash.errors import AdmissionError, SparkdashError
+from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +52,12 @@ class Wish:
 
 def measure(wish: Wish) -> None:
     """Plan, ask, measure, print. Raises SparkdashError."""
-    asyncio.run(_measure(wish))
+    uvloop.run(_measure(wish))
 
 
 def go_on(name: str, *, share: bool, ask: bool, as_json: bool) -> None:
     """Fill the gaps of a run. Raises SparkdashError."""
-    asyncio.run(_go_on(folder.find(name), share=share, ask=ask, as_json=as_json))
+    uvloop.run(_go_on(folder.find(name), share=share, ask=ask, as_json=as_json))
 
 
 async def _measure(wish: Wish) -> None:
@@ -65,20 +67,30 @@ async def _measure(wish: Wish) -> None:
         raise typer.BadParameter("give profiles or URLs, not both", param_hint="PROFILES")
     async with _daemon(managed=not foreign[0]) as client:
         swept = await _swept(client, wish) if client and wish.sweep else ()
-        world = await client.state() if client else None
-        names = [(await client.profile(name)).name if client else name for name in wish.arms]
-        arms = swept or plan.arms_of(names, {one.name: one for one in world.profiles} if world else {})
-        simulated = any(one.simulated for one in world.profiles if one.name in names) if world else False
-        run = plan.new_run(
-            suite, arms, wish.mode,
-            seed=wish.seed, reps=wish.reps, host=_host(world),
-            target="url" if foreign[0] else "direct" if wish.direct else "gateway",
-            simulated=simulated, noise=folder.calibrated(simulated=simulated),
-        )  # fmt: skip
-        place = None if wish.fresh else _stopped(run)
-        if place is not None:
-            tell(f"Going on with {place.name}, which was stopped. --fresh begins anew.")
-        await _work(folder.read(place) if place else Results(run=run), client, world, suite, wish)
+        try:
+            await _begun(client, suite, swept, wish, foreign[0])
+        finally:
+            if swept and _begun_with(swept) is None:
+                await _tidied(client, swept)
+
+
+async def _begun(
+    client: AsyncClient | None, suite: suites.Suite, swept: tuple[Arm, ...], wish: Wish, foreign: bool
+) -> None:
+    world = await client.state() if client else None
+    names = [(await client.profile(name)).name if client else name for name in wish.arms]
+    arms = swept or plan.arms_of(names, {one.name: one for one in world.profiles} if world else {})
+    simulated = any(one.simulated for one in world.profiles if one.name in names) if world else False
+    run = plan.new_run(
+        suite, arms, wish.mode,
+        seed=wish.seed, reps=wish.reps, host=_host(world), model=wish.model,
+        target="url" if foreign else "direct" if wish.direct else "gateway",
+        simulated=simulated, noise=folder.calibrated(simulated=simulated),
+    )  # fmt: skip
+    place = None if wish.fresh else _stopped(run)
+    if place is not None:
+        tell(f"Going on with {place.name}, which was stopped. --fresh begins anew.")
+    await _work(folder.read(place) if place else Results(run=run), client, world, suite, wish)
 
 
 async def _swept(client: AsyncClient, wish: Wish) -> tuple[Arm, ...]:
@@ -101,13 +113,24 @@ def _sweep_file(family: str) -> Path:
     return paths.config_dir() / "profiles" / f"{family}.yaml"
 
 
-async def _tidied(client: AsyncClient | None, run: Run) -> None:
-    """A sweep's profiles go when nothing of it is missing, or when it was declined before it began."""
-    families = {arm.profile.split("/", 1)[0] for arm in run.arms if arm.parameters}
-    for family in families:
-        _sweep_file(family).unlink(missing_ok=True)
-    if families and client is not None:
+async def _tidied(client: AsyncClient | None, arms: Sequence[Arm]) -> None:
+    """A sweep's profiles go when nothing of it is missing, or when it never began."""
+    files = {_sweep_file(arm.profile.split("/", 1)[0]) for arm in arms if arm.parameters}
+    there = [file for file in files if file.exists()]
+    for file in there:
+        file.unlink()
+    if there and client is not None:
         await client.reload()
+
+
+def _begun_with(arms: Sequence[Arm]) -> Path | None:
+    """The newest run of these arms that still lacks something: it wants their profiles."""
+    for place in folder.runs():
+        with contextlib.suppress(AdmissionError):
+            run = folder.read_run(place)
+            if run.ended_at is None and any(arm in arms for arm in run.arms):
+                return place
+    return None
 
 
 async def _go_on(place: Path, *, share: bool, ask: bool, as_json: bool) -> None:
@@ -139,15 +162,13 @@ async def _work(
     expected = plan.expected_s(gaps, speeds)
     if gaps:
         bench_words.announce(results, suite, speeds, expected, world)
-        if wish.ask and interactive() and not typer.confirm("Begin?", err=True):
-            if not place.exists() and _stopped(run) is None:
-                await _tidied(client, run)
+        if wish.ask and interactive() and not _agreed():
             raise typer.Abort
         if not place.exists():
             folder.create(run)
         results = await _run(place, run, client, world, suite, wish, expected)
     if not results.gaps():
-        await _tidied(client, run)
+        await _tidied(client, run.arms)
     noise = judgement.calibration(results) if wish.calibrates and not results.gaps() else {}
     if noise:
         folder.keep_calibration(run, noise)
@@ -164,6 +185,17 @@ async def _work(
     tell(f"Kept in {place}")
 
 
+def _agreed() -> bool:
+    """The person's answer. Ctrl-C is a no: the loop's own handler would keep it for later, and the question would stand."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return typer.confirm("Begin?", err=True)
+    except typer.Abort:
+        return False
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 async def _run(
     place: Path,
     run: Run,
@@ -176,8 +208,8 @@ async def _run(
     bar = bench_words.Bar(run)
     headers = stand.headers()
     async with AsyncExitStack() as stack:
-        wire = await stack.enter_async_context(_wire(client, run, headers))
-        here: stand.Stand = stand.Foreign(wire, wish.model)
+        wire = await stack.enter_async_context(await _wire(client, world, run, headers))
+        here: stand.Stand = stand.Foreign(wire, run.model)
         if client is not None:
             here = stand.Managed(client, wire, direct=run.target == "direct")
         runner = Runner(place, here, bar.show, lag_limit_ms=suite.lag_limit_ms)
@@ -216,12 +248,20 @@ async def _daemon(*, managed: bool) -> AsyncIterator[AsyncClient | None]:
         yield client
 
 
-def _wire(client: AsyncClient | None, run: Run, headers: dict[str, str]) -> Wire:
-    """To the gateway, as the client reaches it; a key goes nowhere else."""
-    if client is None or run.target != "gateway":
+async def _wire(client: AsyncClient | None, world: Snapshot | None, run: Run, headers: dict[str, str]) -> Wire:
+    """To the gateway, over TCP as its clients come: there the kernel tells when bytes came. Where it lets nobody in
+    without a key, as our commands reach it; a key goes nowhere else."""
+    if client is None or world is None or run.target != "gateway":
         return Wire("", headers)
-    headers |= credentials(client.address)
-    return Wire(client.address.url, headers, client.address.uds)
+    address = client.address
+    if address.uds is not None:
+        root = world.daemon.url.removesuffix("/v1")
+        async with Wire(root, headers) as wire:
+            with contextlib.suppress(UpstreamError):
+                await wire.get("/v1/models")
+                return Wire(root, headers)
+    headers |= credentials(address)
+    return Wire(address.url, headers, address.uds)
 
 
 def _stopped(run: Run) -> Path | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.bench import folder, plan
+from sparkdash.bench import folder, plan, stand, suites
 from sparkdash.bench.results import Arm, Kind, Mode, Provenance, Results
 from sparkdash.bench.runner import Runner, Step, settled
 from sparkdash.bench.stand import Raised
@@ -18,8 +18,9 @@ from sparkdash.bench.subject import Subject
 from sparkdash.bench.suites import Group, Suite
 from sparkdash.bench.voids import Look
 from sparkdash.bench.wire import Wire
+from sparkdash.cli import measuring
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
-from sparkdash.errors import AdmissionError
+from sparkdash.errors import AdmissionError, UpstreamError
 from sparkdash.sim.app import App
 from sparkdash.sim.process import serving
 
@@ -154,18 +155,19 @@ async def test_what_was_cached_does_not_count_and_is_tried_again(tmp_path: Path,
 
     async def launch(arm: Arm, show: Callable[[Any], None]) -> Raised:
         raised = await original(arm, show)
-        chat, first = raised.subject.wire.chat, True
+        chats, first = raised.subject.wire.chats, True
 
-        async def twice(body: dict[str, Any]) -> Any:
+        async def twice(bodies: list[dict[str, Any]]) -> Any:
             nonlocal first
+            (body,) = bodies
             if first and len(body["messages"][0]["content"]) > 600 and body["max_tokens"] == 24 and seen():
                 first = False
-                await chat(body)
-            return await chat(body)
+                await chats(bodies)
+            return await chats(bodies)
 
         calls = iter(range(99))
         seen = lambda: next(calls) >= 1  # noqa: E731 - the first of them is the warm-up
-        raised.subject.wire.chat = twice  # type: ignore[method-assign, assignment]
+        raised.subject.wire.chats = twice  # type: ignore[method-assign, assignment]
         return raised
 
     stand.launch = launch  # type: ignore[method-assign]
@@ -245,3 +247,22 @@ async def test_a_cell_that_the_engine_refuses_is_void_at_once(tmp_path: Path, si
     assert all("maximum context length is 4096" in (cell.void or "") for cell in void)
     assert {gap.cell.context for gap in results.gaps()} == {8192}
     assert results.run.ended_at is None
+
+
+def test_a_run_at_a_url_goes_on_with_the_model_that_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that lists several is asked for the same one; and another model is another question."""
+    arms = (Arm(name="U", profile="http://127.0.0.1:1"),)
+    suite = suites.load("smoke")
+    run = plan.new_run(suite, arms, Mode.SCREEN, target="url", model="second")
+    assert not plan.same_question(run, plan.new_run(suite, arms, Mode.SCREEN, target="url"))
+    folder.create(run)
+    asked: list[str | None] = []
+
+    async def launch(self: stand.Foreign, _arm: Arm, _show: object) -> Raised:
+        asked.append(self.model)
+        raise UpstreamError("gone")
+
+    monkeypatch.setattr(stand.Foreign, "launch", launch)
+    with pytest.raises(UpstreamError):
+        measuring.go_on("last", share=False, ask=False, as_json=False)
+    assert asked == ["second"]

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from sparkdash.bench.answer import Answer, read_stream
 from sparkdash.bench.results import CellKey, Sample
 from sparkdash.bench.subject import Subject
-from sparkdash.bench.wire import Answer, Wire, read_stream
+from sparkdash.bench.wire import Wire
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
 from sparkdash.engines import measuring
 from sparkdash.sim.app import App

@@ -3,6 +3,7 @@
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,9 +21,10 @@ Terminal = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def terminal() -> Terminal:
-    """Runs `sparkdash ARGV` on a pseudo-terminal of 100 columns; (exit code, all that was shown)."""
+    """Runs `sparkdash ARGV` on a pseudo-terminal of 100 columns; (exit code, all that was shown). SIGINT once it shows
+    `interrupted_at`."""
 
-    def run(*argv: str, typed: str = "", **env: str) -> tuple[int, str]:
+    def run(*argv: str, typed: str = "", interrupted_at: str = "", **env: str) -> tuple[int, str]:
         ours, theirs = pty.openpty()
         process = subprocess.Popen(
             [sys.executable, "-m", "sparkdash", *argv], stdin=theirs, stdout=theirs, stderr=theirs,
@@ -30,9 +32,12 @@ def terminal() -> Terminal:
         )  # fmt: skip
         os.close(theirs)
         os.write(ours, typed.encode())
-        shown = b""
+        shown, at = b"", interrupted_at.encode()
         while chunk := _read(ours):
             shown += chunk
+            if at and at in shown:
+                process.send_signal(signal.SIGINT)
+                at = b""
         os.close(ours)
         return process.wait(timeout=60), shown.decode().replace("\r\n", "\n")
 
@@ -110,11 +115,14 @@ def test_the_script_is_installed() -> None:
     assert done.stdout.startswith("sparkdash ")
 
 
-def test_a_sweep_that_is_declined_leaves_no_profiles(terminal: Terminal, daemon: FakeDaemon) -> None:
-    """Its file is among the owner's profiles only while something may come of it."""
+@pytest.mark.parametrize("no", [{"typed": "n\n"}, {"interrupted_at": "Begin?"}])
+def test_a_sweep_that_is_declined_leaves_no_profiles(
+    terminal: Terminal, daemon: FakeDaemon, no: dict[str, str]
+) -> None:
+    """Its file is among the owner's profiles only while something may come of it. One Ctrl-C is a no as well."""
     daemon.set(profiles=(summary("a"),))
     daemon.whole["a"] = Profile(name="a", engine=EngineKind.SIM)
-    code, shown = terminal("ab", "a", "--sweep", "max-num-seqs=1..2", typed="n\n", NO_COLOR="1")
+    code, shown = terminal("ab", "a", "--sweep", "max-num-seqs=1..2", NO_COLOR="1", **no)
     assert code == 1
     assert "Begin?" in shown
     assert [path for _, path, _ in daemon.calls].count(routes.reload().path) == 2

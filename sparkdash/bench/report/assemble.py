@@ -36,6 +36,9 @@ def report(results: Results) -> Report:
         equalities=tuple(one for one in equalities(results) if one.arm not in apart),
         filling=filling(results),
         flags=flags,
+        late_p99_ms=max(
+            (one.late_p99_ms for one in results.cells if one.void is None and one.late_p99_ms is not None), default=None
+        ),
     )
 
 

@@ -88,7 +88,15 @@ def _measured(source: Source) -> tuple[str, ...]:
         f"Benchmark: sparkdash bench, suite {run.suite} {run.suite_version} ({run.suite_hash[:12]}), seed {run.seed}",
         f"Run: {run.id}, {when}, {run.mode.value}: {launches}, through {run.target}",
         f"{metric.unit} is {metric.value}: {metric.definition}",
+        *_client(source.report),
     )
+
+
+def _client(report: Report) -> tuple[str, ...]:
+    """What the client itself may have added to a figure."""
+    if report.late_p99_ms is None:
+        return ()
+    return (f"Client: 99 % of what came was read within {report.late_p99_ms:.2f} ms of its arrival, in the worst cell",)
 
 
 def _commands(source: Source) -> Iterator[Block]:

@@ -96,6 +96,8 @@ class Report(Frozen):
     filling: tuple[Filling, ...] = ()
     """One for each arm that lacks something."""
     flags: tuple[Flag, ...] = ()
+    late_p99_ms: float | None = None
+    """The client's own cost, in the worst of the cells that count: 99 % of what came was read within so long of its arrival."""
 
     def figure(self, metric: Metric, arm: str, key: CellKey) -> Figure | None:
         """One figure with its verdict; None when that was never planned."""

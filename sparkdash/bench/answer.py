@@ -1,0 +1,177 @@
+"""What one streamed answer says, read out of its timed pieces once it is over. Pure.
+
+Owns: the events of a stream, and the moments of those that the metric dictionary names: response (first event with
+choices), token (first event that carries a token: content, reasoning or a tool call), visible (first content), last (last
+event that carries a token). Must not know: sockets, cells.
+Rule: tokens are what the engine counts. Chunks are never counted as tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sparkdash.client.sse import Frames
+
+WORDS = 300
+"""Of an engine's refusal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one stream said. Times by `perf_counter_ns`; None: that never came, or was not told."""
+
+    t0_ns: int
+    response_ns: int | None = None
+    token_ns: int | None = None
+    visible_ns: int | None = None
+    last_ns: int | None = None
+    n: int | None = None
+    k1: int = 1
+    visible: int | None = None
+    chunks: int = 0
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    finish_reason: str | None = None
+    text: str = ""
+    """What a reader sees."""
+    thought: str = ""
+    """The reasoning."""
+    model: str | None = None
+    error: str | None = None
+    lag_ms: float = 0.0
+    """The most that the client's own loop was late meanwhile."""
+    late_ns: tuple[int, ...] = ()
+    """How long after its arrival each read was made; empty where the kernel does not tell."""
+
+    @property
+    def output_sha256(self) -> str:
+        """Of all that was generated."""
+        return hashlib.sha256(f"{self.thought}\0{self.text}".encode()).hexdigest()
+
+
+def read_stream(t0_ns: int, notes: Sequence[tuple[int, bytes]]) -> Answer:
+    """What timed pieces of an event stream amount to. Pure."""
+    reader, frames = _Reader(t0_ns), Frames()
+    for at, piece in notes:
+        for frame in frames.feed(piece):
+            if frame.data != "[DONE]":
+                reader.take(at, frame.data)
+    return reader.answer()
+
+
+class _Reader:
+    """Events in the order of their coming."""
+
+    def __init__(self, t0_ns: int) -> None:
+        self._t0 = t0_ns
+        self._response: int | None = None
+        self._first: int | None = None
+        self._visible_at: int | None = None
+        self._last: int | None = None
+        self._count = 0
+        """Tokens so far, as far as chunks tell."""
+        self._k1 = 1
+        self._thoughts = 0
+        """Of them, those that came with reasoning."""
+        self._told = False
+        """Do chunks tell the count?"""
+        self._chunks = 0
+        self._usage: Mapping[str, Any] = {}
+        self._finish: str | None = None
+        self._text: list[str] = []
+        self._thought: list[str] = []
+        self._model: str | None = None
+        self._error: str | None = None
+
+    def take(self, at: int, data: str) -> None:
+        try:
+            event = json.loads(data)
+        except ValueError:
+            self._error = self._error or f"an event is no JSON: {data[:WORDS]}"
+            return
+        if event.get("error"):
+            self._error = self._error or words(data.encode())
+            return
+        self._model = self._model or event.get("model")
+        usage = event.get("usage")
+        if isinstance(usage, dict):
+            self._usage = {**self._usage, **usage}
+        for choice in event.get("choices") or ():
+            if self._response is None:
+                self._response = at
+            self._choice(at, choice, usage if isinstance(usage, dict) else {})
+
+    def _choice(self, at: int, choice: Mapping[str, Any], usage: Mapping[str, Any]) -> None:
+        delta = choice.get("delta") or {}
+        content = delta.get("content") or ""
+        thought = delta.get("reasoning") or delta.get("reasoning_content") or ""
+        self._finish = choice.get("finish_reason") or self._finish
+        before = self._count
+        if isinstance(count := usage.get("completion_tokens"), int):
+            self._count, self._told = count, True
+        elif isinstance(ids := choice.get("token_ids"), list):
+            self._count, self._told = before + len(ids), True
+        if not (content or thought or delta.get("tool_calls") or self._count > before):
+            return
+        self._chunks += 1
+        self._last = at
+        if self._first is None:
+            self._first = at
+        if at == self._first:
+            self._k1 = max(1, self._count) if self._told else self._chunks
+        if thought:
+            self._thoughts += self._count - before
+            self._thought.append(thought)
+        if content:
+            self._text.append(content)
+            if self._visible_at is None:
+                self._visible_at = at
+
+    def answer(self) -> Answer:
+        n = self._usage.get("completion_tokens")
+        return Answer(
+            t0_ns=self._t0,
+            response_ns=self._response,
+            token_ns=self._first,
+            visible_ns=self._visible_at,
+            last_ns=self._last,
+            n=n,
+            k1=self._k1,
+            visible=self._seen(n),
+            chunks=self._chunks,
+            prompt_tokens=self._usage.get("prompt_tokens"),
+            cached_tokens=_details(self._usage, "prompt_tokens_details").get("cached_tokens"),
+            finish_reason=self._finish,
+            text="".join(self._text),
+            thought="".join(self._thought),
+            model=self._model,
+            error=self._error,
+        )
+
+    def _seen(self, n: int | None) -> int | None:
+        """Tokens outside the reasoning: as `usage` tells, else as the chunks do."""
+        if n is None or not self._thought:
+            return n
+        told = _details(self._usage, "completion_tokens_details").get("reasoning_tokens")
+        hidden = told if isinstance(told, int) else self._thoughts if self._told else None
+        return None if hidden is None else n - hidden
+
+
+def _details(usage: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = usage.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
+def words(body: bytes) -> str:
+    """An engine's refusal in its own words, shortened."""
+    try:
+        value: Any = json.loads(body)
+    except ValueError:
+        value = body.decode("utf-8", "replace").strip()
+    for key in ("error", "message", "detail"):
+        value = (value.get(key) or value) if isinstance(value, dict) else value
+    return (value if isinstance(value, str) else json.dumps(value))[:WORDS] or "nothing"

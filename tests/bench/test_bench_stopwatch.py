@@ -1,0 +1,131 @@
+"""When pieces came, and what becomes of connections; against servers of a few lines that speak HTTP over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from sparkdash.bench.stopwatch import BrokenAnswerError, Connections, Timed
+
+OK = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+END = b"0\r\n\r\n"
+
+
+def chunk(body: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(body), body)
+
+
+@asynccontextmanager
+async def answering(*answers: bytes, close: bool = False) -> AsyncIterator[tuple[str, list[int]]]:
+    """A server that gives these answers in turn; its root, and the connection's number of each request."""
+    left, seen, connections = list(answers), [], 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        mine = connections = connections + 1
+        while left and await reader.readuntil(b"\r\n\r\nbody"):
+            seen.append(mine)
+            writer.write(left.pop(0))
+            await writer.drain()
+            if close:
+                break
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", seen
+
+
+async def asked(connections: Connections, root: str) -> Timed:
+    return await connections.post(root, "/v1/chat/completions", {"X-Of": "ours"}, b"body")
+
+
+@pytest.fixture
+def connections() -> Iterator[Connections]:
+    made = Connections()
+    yield made
+    made.close()
+
+
+async def test_a_late_client_measures_in_time(connections: Connections) -> None:
+    """Its loop stands still when the piece comes: the moment is that of the arrival, before the loop went on."""
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        asking = asyncio.create_task(asked(connections, f"http://127.0.0.1:{server.getsockname()[1]}"))
+        engine, _ = await loop.sock_accept(server)
+        request = b""
+        while not request.endswith(b"body"):
+            request += await loop.sock_recv(engine, 65536)
+        await asyncio.sleep(0)
+        engine.sendall(OK + chunk(b"data: a\n\n"))
+        sent = time.perf_counter_ns()
+        time.sleep(0.02)  # noqa: ASYNC251 - the stall that is the point
+        went_on = time.perf_counter_ns()
+        for _ in range(3):
+            await asyncio.sleep(0)  # the piece is read before the end comes
+        await loop.sock_sendall(engine, END)
+        timed = await asking
+        engine.close()
+    assert b"X-Of: ours\r\n" in request
+    assert timed.body == b"data: a\n\n"
+    arrived = timed.pieces[0][0]
+    assert timed.t0_ns < arrived < went_on
+    assert timed.late_ns[0] >= went_on - max(sent, arrived)
+
+
+async def test_each_chunk_is_a_piece_of_its_own(connections: Connections) -> None:
+    """Also where several come at once: they share the moment, not the bytes."""
+    async with answering(OK + chunk(b"a") + chunk(b"bc") + END) as (root, _):
+        timed = await asked(connections, root)
+    assert (timed.status, [piece for _, piece in timed.pieces]) == (200, [b"a", b"bc"])
+    assert timed.pieces[0][0] == timed.pieces[1][0] > timed.t0_ns
+
+
+async def test_connections_are_kept_and_a_closed_one_is_not_used(connections: Connections) -> None:
+    """The second request goes over the first's; one that its server has closed is replaced without a word."""
+    whole = OK + chunk(b"x") + END
+    async with answering(whole, whole) as (root, seen):
+        assert [(await asked(connections, root)).body for _ in range(2)] == [b"x", b"x"]
+        assert seen == [1, 1]
+    async with answering(whole, whole, close=True) as (root, seen):
+        assert [(await asked(connections, root)).body for _ in range(2)] == [b"x", b"x"]
+        assert seen == [1, 2]
+
+
+async def test_a_body_may_end_with_its_connection(connections: Connections) -> None:
+    """No length and no chunks; the connection is not kept."""
+    async with answering(b"HTTP/1.1 503 Busy\r\n\r\nlater", close=True) as (root, _):
+        timed = await asked(connections, root)
+    assert (timed.status, timed.body) == (503, b"later")
+
+
+@pytest.mark.parametrize("answer", [OK + chunk(b"a"), b"", b"SSH-2.0-x\r\n", b"HTTP/1.1 200 OK\r\n"])
+async def test_what_is_broken_off_is_an_error(connections: Connections, answer: bytes) -> None:
+    """In the middle, at the beginning, or because it is no HTTP."""
+    async with answering(answer, close=True) as (root, _):
+        with pytest.raises(BrokenAnswerError):
+            await asked(connections, root)
+
+
+async def test_a_unix_socket(tmp_path: Path) -> None:
+    """The URL's host only fills the Host header; nobody tells when bytes came, and that is not zero."""
+    place = tmp_path / "s"
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert b"Host: localhost\r\n" in await reader.readuntil(b"body")
+        writer.write(OK + chunk(b"x") + END)
+        writer.close()
+
+    server = await asyncio.start_unix_server(serve, str(place))
+    here = Connections(place)
+    async with server:
+        timed = await asked(here, "http://localhost")
+        here.close()
+    assert (timed.body, timed.late_ns) == (b"x", [])
