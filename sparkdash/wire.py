@@ -1,21 +1,25 @@
-"""Wire: uvicorn's HTTP connection with the two limits that it lacks, and a way to cut it.
+"""Wire: uvicorn's HTTP connection with the two limits that it lacks, and a way past ASGI's messages.
 
-Owns: how large a request's head may be and how long it may take. Must not know what is served.
+Owns: how large a request's head may be and how long it may take, and the line from an application to its client's socket.
+Must not know what is served.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 HEAD_LIMIT = 64 * 1024
 """Bytes of request line and headers, above the piece that ends them; the largest seen of a client is 2 KiB."""
 HEAD_S = 30.0
 """From a request's first byte to the end of its headers; a connection that says nothing at all has as long."""
-ABORT = "sparkdash.abort"
-"""The ASGI extension that cuts the connection at once, whatever is still to be sent."""
+Call = Callable[[], object]
+LINE = "sparkdash.line"
+"""The ASGI extension that gives an application the connection itself: a Line."""
 
 
 class Wire(HttpToolsProtocol):
@@ -24,6 +28,10 @@ class Wire(HttpToolsProtocol):
     _head_size: int | None = 0
     """Of the head that is being read; None while there is none."""
     _head_timer: asyncio.TimerHandle | None = None
+    _line: Line | None = None
+    """Of the request whose application wants to hear of its client."""
+    _running: RequestResponseCycle | None = None
+    """The request that is being answered; a client may have sent the next one already."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """The clock of the first head runs."""
@@ -31,9 +39,24 @@ class Wire(HttpToolsProtocol):
         self._head_timer = self.loop.call_later(HEAD_S, self._too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It stops."""
+        """It stops, and the application hears of it."""
         self._head_is_read()
         super().connection_lost(exc)
+        self._running = None
+        if self._line is not None:
+            self._line.lost()
+
+    def pause_writing(self) -> None:
+        """The client takes no more for now."""
+        super().pause_writing()
+        if self._line is not None and self._line.full is not None:
+            self._line.full()
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        super().resume_writing()
+        if self._line is not None and self._line.room is not None:
+            self._line.room()
 
     def data_received(self, data: bytes) -> None:
         """Counts what belongs to a head."""
@@ -47,7 +70,7 @@ class Wire(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request's first byte."""
         super().on_message_begin()
-        self.scope["extensions"] = {ABORT: {"call": self.transport.abort}}
+        self.scope["extensions"] = {LINE: {"wire": self}}
         self._head_size = 0
         if self._head_timer is None:
             self._head_timer = self.loop.call_later(HEAD_S, self._too_slow)
@@ -56,6 +79,14 @@ class Wire(HttpToolsProtocol):
         """The application is called; what follows is the body."""
         self._head_is_read()
         super().on_headers_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def line(self) -> Line | None:
+        """Of the request that is being answered."""
+        return None if self._running is None else Line(self, self._running)
 
     def _head_is_read(self) -> None:
         self._head_size = None
@@ -75,7 +106,75 @@ class Wire(HttpToolsProtocol):
         self.transport.close()
 
 
-def abort(scope: Any) -> None:
-    """Cut the connection of this scope; nothing happens where it is not one of ours."""
-    if ours := scope.get("extensions", {}).get(ABORT):
-        ours["call"]()
+class Line:
+    """One request's end of its connection, without a message or a task for each piece; the gateway's `Line` says what each
+    method is for. The answer is started and ended with ASGI's `send`.
+
+    `full` and `room`: what is called when the connection fills up and when it has room again.
+    """
+
+    __slots__ = ("_cycle", "_gone", "_wire", "full", "room")
+
+    def __init__(self, wire: Wire, cycle: RequestResponseCycle) -> None:
+        self._wire = wire
+        self._cycle = cycle
+        self._gone: Call | None = None
+        self.full: Call | None = None
+        self.room: Call | None = None
+
+    def body(self) -> bytes | None:
+        """See the gateway's."""
+        cycle = self._cycle
+        if cycle.more_body or cycle.disconnected:
+            return None
+        cycle.flow.resume_reading()  # paused where the body is a large one
+        found, cycle.body = bytes(cycle.body), bytearray()
+        return found
+
+    def hear(self, gone: Call) -> None:
+        """See the gateway's."""
+        self._gone = gone
+        self._wire._line = self
+        if self._cycle.disconnected:
+            self._wire.loop.call_soon(self.lost)
+
+    def lost(self) -> None:
+        """The connection has ended."""
+        self._cycle.disconnected = True  # uvicorn tells only the last of several requests at once
+        if self._gone is not None:
+            self._gone()
+
+    def flow(self, full: Call, room: Call) -> None:
+        """See the gateway's."""
+        self.full, self.room = full, room
+        if self._cycle.flow.write_paused:
+            full()
+
+    def deaf(self) -> None:
+        """See the gateway's."""
+        self._gone = self.full = self.room = None
+        self._wire._line = None
+
+    def write(self, piece: bytes) -> None:
+        """See the gateway's."""
+        cycle = self._cycle
+        if cycle.disconnected or not piece:
+            return
+        if cycle.chunked_encoding:
+            cycle.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        elif cycle.scope["method"] != "HEAD":
+            cycle.expected_content_length -= len(piece)
+            cycle.transport.write(piece)
+
+    async def sent(self) -> None:
+        """It is: every write goes to the socket, or to what the loop writes next."""
+
+    def cut(self) -> None:
+        """See the gateway's."""
+        self._wire.transport.abort()
+
+
+def line(scope: Any) -> Line | None:
+    """The line of this scope; None where the connection is not one of ours."""
+    wire: Wire | None = (scope.get("extensions") or {}).get(LINE, {}).get("wire")
+    return None if wire is None else wire.line()

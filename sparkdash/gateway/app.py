@@ -27,6 +27,7 @@ from sparkdash.gateway.exchange import KEY, Exchange, Message, Receive, Scope, S
 from sparkdash.gateway.narrow import narrowed
 from sparkdash.gateway.route import OLLAMA, Dialect, is_control, understand
 from sparkdash.settings import Settings
+from sparkdash.wire import line
 
 __all__ = ["Deps", "Gateway", "build"]
 
@@ -65,7 +66,7 @@ class Gateway:
             await self.control(scope, receive, send)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(scope, receive, send)
+        exchange = Exchange(scope, receive, send, line(scope))
         path, unix = scope["path"], _by_unix_socket(scope)
         try:
             guard.check(exchange.headers, self._doors, method=exchange.method, path=path, unix=unix)
@@ -74,7 +75,7 @@ class Gateway:
             return
         if (origin := exchange.headers.get("origin")) is not None:
             send = _readable(send, origin)
-            exchange = Exchange(scope, receive, send)
+            exchange = Exchange(scope, receive, send, line(scope))
         if guard.is_preflight(exchange.headers, exchange.method):
             await exchange.answer(204, b"", guard.preflight(exchange.headers))
         elif path in ALIVE and exchange.method in READ:

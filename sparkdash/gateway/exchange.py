@@ -7,17 +7,17 @@ Must not know engines or leases.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 from sparkdash.access.key import Key
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway import problems
+from sparkdash.gateway.line import Line, Pump
 from sparkdash.gateway.room import Place
 from sparkdash.gateway.route import Dialect
 from sparkdash.units import MIB
-from sparkdash.wire import abort
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -46,10 +46,22 @@ class ClientStuck(ClientGone):
     """It took nothing any more, and its connection was cut."""
 
 
-class Exchange:
-    """One request. `started`: has the status line gone out?"""
+class Source(Protocol):
+    """Where an answer comes from."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def pause(self) -> None:
+        """Bring nothing more for now."""
+        ...
+
+    def resume(self) -> None:
+        """Go on."""
+        ...
+
+
+class Exchange:
+    """One request. `line`: its client's connection, where whoever answers may write to it past `send`."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, line: Line | None = None) -> None:
         self.scope = scope
         self.method: str = scope["method"]
         self.headers: dict[str, str] = {
@@ -60,12 +72,15 @@ class Exchange:
         self.request_id = ""
         """Its row in the table of requests, once it has one."""
         self.started = False
+        """Has the status line gone out?"""
         self.finished = False
         self._receive = receive
         self._send = send
-        self._sent = 0
-        """Pieces that the client's connection has taken."""
-        self._sending = False
+        self._line = line or Pump(receive, send)
+        self._blocked = False
+        """Does the client's connection take nothing just now?"""
+        self._stops = 0
+        """How often it came to that."""
 
     @property
     def key(self) -> Key | None:
@@ -87,6 +102,8 @@ class Exchange:
             raise _encoded(coding)
         if int(self.headers.get("content-length") or 0) > limit:
             raise _too_large(limit_mib)
+        if (whole := self._line.body()) is not None:
+            return _placed(whole, limit_mib, place)
         try:
             async with asyncio.timeout(limit_s) as deadline:
                 return await self._parts(limit_mib, place, deadline)
@@ -109,8 +126,16 @@ class Exchange:
             more = message.get("more_body", False)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def hear(self, gone: Callable[[ClientGone], object]) -> None:
+        """Have `gone` called if the client hangs up before the answer is finished; to be called once the body is read."""
+        self._line.hear(lambda: None if self.finished else gone(ClientGone()))
+
+    def deaf(self) -> None:
+        """The request is over: nothing is called any more."""
+        self._line.deaf()
+
     async def client_gone(self) -> None:
-        """Wait for the client to hang up; to be called once the body is read.
+        """Wait for the client to hang up; to be called once the body is read, instead of `hear`.
 
         Raises:
             ClientGone: it did, and the answer was not finished.
@@ -127,49 +152,57 @@ class Exchange:
 
     async def send(self, chunk: bytes) -> None:
         """Send a piece of the body; waits while the client is slow."""
-        self._sending = True
+        self._full()
         await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
-        self._sending = False
-        self._sent += 1
+        self._blocked = False
 
-    @asynccontextmanager
-    async def taken_within(self, limit_s: float) -> AsyncIterator[None]:
-        """Cut the client when it takes no piece of what is sent in here for `limit_s` (and at most twice that); 0: never.
+    def _full(self) -> None:
+        self._blocked = True
+        self._stops += 1
 
-        Costs nothing per piece but two marks; it is looked after every `limit_s`.
+    @contextmanager
+    def flow(
+        self, source: Source, limit_s: float, stuck: Callable[[ClientStuck], object]
+    ) -> Iterator[Callable[[bytes], None]]:
+        """Gives what sends a piece of the body at once, for what `source` brings, which is paused while the client takes nothing.
+        A client that takes nothing for `limit_s` (and at most twice that; 0: never) is cut, and `stuck` called.
 
-        Raises:
-            ClientStuck: it was.
+        Nothing of this costs anything per piece; it is looked after every `limit_s`.
         """
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None  # noqa: S101 - a coroutine runs in one
-        before, seen, stuck = task.cancelling(), -1, False
+        loop, seen = asyncio.get_running_loop(), -1
         timer: asyncio.TimerHandle | None = None
 
+        def full() -> None:
+            self._full()
+            source.pause()
+
+        def room() -> None:
+            self._blocked = False
+            source.resume()
+
         def look() -> None:
-            nonlocal seen, stuck, timer
-            if self._sending and self._sent == seen:
-                stuck = task.cancel()
+            nonlocal seen, timer
+            if self._blocked and self._stops == seen:
+                self._line.cut()
+                stuck(ClientStuck())
             else:
-                seen = self._sent
+                seen = self._stops
                 timer = loop.call_later(limit_s, look)
 
         if limit_s:
             timer = loop.call_later(limit_s, look)
+        self._line.flow(full, room)
         try:
-            yield
-        except asyncio.CancelledError:
-            if not stuck or task.uncancel() > before:
-                raise
-            abort(self.scope)
-            raise ClientStuck from None
+            yield self._line.write
         finally:
             if timer is not None:
                 timer.cancel()
 
     async def finish(self, last: bytes = b"") -> None:
         """Send the last piece."""
-        self.finished = self._sending = True
+        self.finished = True
+        self._full()
+        await self._line.sent()
         await self._send({"type": "http.response.body", "body": last, "more_body": False})
 
     async def answer(self, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
@@ -181,6 +214,13 @@ class Exchange:
         """An error with its true status."""
         body = problems.encode(problems.envelope(error, dialect))
         await self.answer(error.status, body, problems.headers(error))
+
+
+def _placed(body: bytes, limit_mib: int, place: Place) -> bytes:
+    if len(body) > limit_mib * MIB:
+        raise _too_large(limit_mib)
+    place.take(len(body))
+    return body
 
 
 def _encoded(coding: str) -> AdmissionError:

@@ -10,8 +10,8 @@ Rule 2: while no byte of an engine's answer has gone out, an engine's death cost
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import NamedTuple
 
 import structlog
@@ -20,8 +20,9 @@ from sparkdash.domain.lease import LEASE_HEADER, RequestState
 from sparkdash.domain.profile import AUTO
 from sparkdash.domain.progress import waiting_text
 from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
-from sparkdash.gateway import care, frames
+from sparkdash.gateway import care, frames, keepalive
 from sparkdash.gateway.access import permitted
+from sparkdash.gateway.breakable import Breakable
 from sparkdash.gateway.deps import Deps, Lease
 from sparkdash.gateway.exchange import ClientGone, ClientStuck, Exchange
 from sparkdash.gateway.headers import to_engine
@@ -35,8 +36,6 @@ from sparkdash.gateway.route import Dialect, Route, understand
 from sparkdash.upstream import Answer
 
 LOG = structlog.get_logger("sparkdash.gateway")
-KEEP_ALIVE_S = 5.0
-"""Between keep-alives: the most impatient client measured gives up after 60 s without a byte."""
 PROGRESS_HEADER = "x-sparkdash-progress"
 """`reasoning`: this chat wants to be told how far its engine is."""
 NAME_SHOWN = 64
@@ -132,6 +131,8 @@ class _Relay:
         self._name = want.name
         self._batch = want.batch
         self._adds_usage = False
+        self._client = Breakable()
+        """Ended when the client leaves or takes nothing any more."""
         self._row = InFlight(
             deps,
             user_agent=exchange.headers.get("user-agent", ""),
@@ -148,89 +149,67 @@ class _Relay:
     async def run(self) -> None:
         """To its end, whatever that is. The row is ended in every case."""
         try:
-            async with asyncio.TaskGroup() as group:
-                watcher = group.create_task(self._exchange.client_gone(), name="client")
-                await self._to_the_end(group)
-                watcher.cancel()
-        except* ClientStuck:
+            with self._client:
+                self._exchange.hear(self._client.off)
+                await self._to_the_end()
+        except ClientStuck:
             self._reply.stuck()
-        except* ClientGone:
+        except ClientGone:
             self._reply.left()
         finally:
+            self._exchange.deaf()
             self._row.ended(RequestState.FAILED, error="gateway_stopped")
 
-    async def _to_the_end(self, group: asyncio.TaskGroup) -> None:
+    async def _to_the_end(self) -> None:
         try:
-            async with self._deps.running.until_cancelled(self._row.request.id):
-                await self._leased(group)
+            with self._deps.running.until_cancelled(self._row.request.id):
+                await self._leased()
         except SparkdashError as error:
             LOG.info("a request failed", id=self._row.request.id, profile=self._row.request.profile, code=error.code)
             await self._reply.fail(error)
-        except ClientStuck:
-            raise
         except Exception:  # whatever it was, the client gets an answer and the log a trace
             LOG.exception("a request met a fault in sparkdash", id=self._row.request.id)
             await self._reply.fail(
                 SparkdashError("sparkdash itself failed on this request.", hint="Its log says more.")
             )
 
-    async def _leased(self, group: asyncio.TaskGroup) -> None:
+    async def _leased(self) -> None:
         try:
-            await self._attempt(group)
+            await self._attempt()
         except UpstreamError:
             if self._reply.begun:
                 raise
             self._row.requeued()
-            await self._attempt(group)
+            await self._attempt()
 
-    async def _attempt(self, group: asyncio.TaskGroup) -> None:
-        request_id = self._row.request.id
-        async with self._kept_alive(group) as granted:
+    async def _attempt(self) -> None:
+        alive = self._kept_alive() if self._asked.stream else None
+        try:
             lease = self._deps.supervisor.lease(
-                self._name, request_id=request_id, on_wait=self._row.waits, batch=self._batch
+                self._name, request_id=self._row.request.id, on_wait=self._row.waits, batch=self._batch
             )
             async with lease as right:
-                await granted()
+                if alive is not None:
+                    await alive.end()
                 self._row.granted(right.profile.name)
-                async with _unless_lost(right):
+                with _unless_lost(right):
                     await self._ask(right)
-
-    @asynccontextmanager
-    async def _kept_alive(self, group: asyncio.TaskGroup) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-        """Keep-alives begin after `hold_headers_s` and end when the given function is awaited, or with the context."""
-        over = asyncio.Event()
-        tasks: list[asyncio.Task[None]] = []
-
-        def begin() -> None:
-            tasks.append(group.create_task(self._keep_alive(over), name="keep-alive"))
-
-        async def end() -> None:
-            if timer is not None:
-                timer.cancel()
-            over.set()
-            for task in tasks:
-                await task
-
-        delay = KEEP_ALIVE_S if self._exchange.started else self._deps.settings.hold_headers_s
-        timer = asyncio.get_running_loop().call_later(delay, begin) if self._asked.stream else None
-        try:
-            yield end
         finally:
-            await end()
+            if alive is not None:
+                await alive.end()
 
-    async def _keep_alive(self, over: asyncio.Event) -> None:
-        while not over.is_set():
-            await self._reply.wait(self._waits_for())
-            with suppress(TimeoutError):
-                await asyncio.wait_for(over.wait(), KEEP_ALIVE_S)
+    def _kept_alive(self) -> keepalive.KeepAlive:
+        delay = keepalive.KEEP_ALIVE_S if self._exchange.started else self._deps.settings.hold_headers_s
+        return keepalive.KeepAlive(self._wait, delay, self._client.off)
 
-    def _waits_for(self) -> str:
-        return waiting_text(self._deps.bus.snapshot.swap, self._row.request.profile, self._deps.clock())
+    async def _wait(self) -> None:
+        swap, profile = self._deps.bus.snapshot.swap, self._row.request.profile
+        await self._reply.wait(waiting_text(swap, profile, self._deps.clock()))
 
     async def _ask(self, lease: Lease) -> None:
         sent_at = self._deps.monotonic()
         async with self._opened(lease) as answer:
-            await self._reply.take(answer, sent_at, adds_usage=self._adds_usage)
+            await self._reply.take(answer, sent_at, self._client.off, adds_usage=self._adds_usage)
 
     def _opened(self, lease: Lease) -> AbstractAsyncContextManager[Answer]:
         """The request at its engine. Nothing here keeps the body, which is let go once an answer comes."""
@@ -248,30 +227,24 @@ class _Relay:
         self._place.give_back()
 
 
-@asynccontextmanager
-async def _unless_lost(lease: Lease) -> AsyncIterator[None]:
+@contextmanager
+def _unless_lost(lease: Lease) -> Iterator[None]:
     """Break off what is inside when the lease is lost, with the reason.
 
     Raises:
         UpstreamError: the engine died.
         EngineError: code `cut`, the lease outlived the drain.
     """
-    task, lost = asyncio.current_task(), lease.lost
-    assert task is not None  # noqa: S101 - a coroutine runs in one
-    before = task.cancelling()
+    with Breakable() as stretch:
 
-    def break_off(_lost: object) -> None:
-        task.cancel()
+        def break_off(lost: asyncio.Future[SparkdashError]) -> None:
+            stretch.off(_why_lost(lost.result()))
 
-    lost.add_done_callback(break_off)
-    try:
-        yield
-    except asyncio.CancelledError:
-        if not lost.done() or task.uncancel() > before:
-            raise
-        raise _why_lost(lost.result()) from None
-    finally:
-        lost.remove_done_callback(break_off)
+        lease.lost.add_done_callback(break_off)
+        try:
+            yield
+        finally:
+            lease.lost.remove_done_callback(break_off)
 
 
 def _why_lost(error: SparkdashError) -> SparkdashError:

@@ -2,20 +2,20 @@
 
 Owns: an engine's answer on its way, what is read of it as it passes, and the words for why there is none. Must not know
 leases or engines, nor what the bytes mean (tap, frames and splices do).
-Rule: on the hot path a chunk costs one note in the tap and one `send`: no task, JSON, log line or lock.
+Rule: on the hot path a chunk costs one note in the tap and one write, both in the call that brings it: no task, JSON, log
+line or lock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import aclosing
 from http import HTTPStatus
 
 from sparkdash.domain.lease import RequestState
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway import frames
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.exchange import STREAM_HEADERS, Exchange
+from sparkdash.gateway.exchange import STREAM_HEADERS, ClientStuck, Exchange
 from sparkdash.gateway.headers import to_client
 from sparkdash.gateway.inflight import InFlight
 from sparkdash.gateway.overflow import overflow
@@ -61,13 +61,15 @@ class Reply:
             await self._exchange.start(200, STREAM_HEADERS)
         await self._exchange.send(self._waiting.next(waits_for))
 
-    async def take(self, answer: Answer, sent_at: float, *, adds_usage: bool) -> None:
+    async def take(
+        self, answer: Answer, sent_at: float, stuck: Callable[[ClientStuck], object], *, adds_usage: bool
+    ) -> None:
         """An engine's answer to what was sent at `sent_at`. `adds_usage`: its stream has counts that nobody asked for.
+        `stuck` is called when the client takes nothing any more.
 
         Raises:
             AdmissionError: the engine refused, and the client is to hear it in other words.
             UpstreamError: it broke off.
-            ClientStuck: the client takes nothing any more.
         """
         exchange = self._exchange
         if exchange.started and (answer.status >= 400 or answer.content_type != EVENT_STREAM):
@@ -76,40 +78,38 @@ class Reply:
             await self._refused(answer)
         else:
             self._splice = self._spliced(answer, adds_usage=adds_usage)
-            async with exchange.taken_within(self._deps.settings.slow_client_s):
-                await self._pass_on(answer, sent_at)
+            await self._pass_on(answer, sent_at, stuck)
 
     def _begins(self) -> None:
         self.begun = True
         self._on_begun()
 
-    async def _pass_on(self, answer: Answer, sent_at: float) -> None:
-        splice = self._splice
-        exchange, now = self._exchange, self._deps.monotonic
+    async def _pass_on(self, answer: Answer, sent_at: float, stuck: Callable[[ClientStuck], object]) -> None:
+        splice, exchange, now = self._splice, self._exchange, self._deps.monotonic
         stream = self._framed = answer.content_type == EVENT_STREAM
         tap = self._tap = Tap(self._route.dialect, stream=stream, on_first=lambda: self._row.streams(now() - sent_at))
-        async with aclosing(answer.chunks()) as chunks:
-            first = await anext(chunks, b"")
-            tap.feed(first, now())
-            if not first:
-                self._look_for_its_end(answer)  # before it counts as begun: another engine may answer
-            self._begins()
-            if not exchange.started:
-                length_holds = splice is None
-                await exchange.start(answer.status, to_client(answer.headers, stream=stream, length=length_holds))
-            if len(first) == answer.length and splice is None:  # a whole answer in one piece needs no second look
-                await exchange.finish(first)
-                self._done(answer.status)
-                return
-            await exchange.send(first if splice is None else splice.feed(first))
-            async for chunk in chunks:
-                tap.feed(chunk, now())
-                if splice is None:
-                    await exchange.send(chunk)
-                elif ready := splice.feed(chunk):
-                    await exchange.send(ready)
-        self._look_for_its_end(answer)
-        await exchange.finish(b"" if splice is None else splice.end())
+        first = await answer.piece()
+        tap.feed(first, now())
+        if not first:
+            self._look_for_its_end(answer)  # before it counts as begun: another engine may answer
+        self._begins()
+        if not exchange.started:
+            length_holds = splice is None
+            await exchange.start(answer.status, to_client(answer.headers, stream=stream, length=length_holds))
+        if len(first) == answer.length and splice is None:  # a whole answer in one piece needs no second look
+            await exchange.finish(first)
+            self._done(answer.status)
+            return
+        with exchange.flow(answer, self._deps.settings.slow_client_s, stuck) as push:
+
+            def pass_on(piece: bytes) -> None:
+                tap.feed(piece, now())
+                push(piece if splice is None else splice.feed(piece))
+
+            push(first if splice is None else splice.feed(first))
+            await answer.pour(pass_on)
+            self._look_for_its_end(answer)
+            await exchange.finish(b"" if splice is None else splice.end())
         self._done(answer.status)
 
     def _look_for_its_end(self, answer: Answer) -> None:

@@ -5,11 +5,11 @@ Owns: which they are, and how one is told. Must not know what a request does; it
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from sparkdash.errors import AdmissionError
+from sparkdash.gateway.breakable import Breakable
 
 
 class Running:
@@ -34,29 +34,25 @@ class Running:
             )
         cancel()
 
-    @asynccontextmanager
-    async def until_cancelled(self, request_id: str) -> AsyncIterator[None]:
+    @contextmanager
+    def until_cancelled(self, request_id: str) -> Iterator[None]:
         """What is inside can be ended from outside, once.
 
         Raises:
             AdmissionError: code `request_cancelled`: it was.
         """
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - a coroutine runs in one
-        before, ours = task.cancelling(), False
+        with Breakable() as stretch:
 
-        def cancel() -> None:
-            nonlocal ours
-            ours = self._cancels.pop(request_id, None) is not None and task.cancel()
+            def cancel() -> None:
+                del self._cancels[request_id]
+                stretch.off(_cancelled())
 
-        self._cancels[request_id] = cancel
-        try:
-            yield
-        except asyncio.CancelledError:
-            if not ours or task.uncancel() > before:
-                raise
-            raise AdmissionError(
-                "This request was cancelled by the one who runs this box.", code="request_cancelled"
-            ) from None
-        finally:
-            self._cancels.pop(request_id, None)
+            self._cancels[request_id] = cancel
+            try:
+                yield
+            finally:
+                self._cancels.pop(request_id, None)
+
+
+def _cancelled() -> AdmissionError:
+    return AdmissionError("This request was cancelled by the one who runs this box.", code="request_cancelled")

@@ -76,7 +76,7 @@ class WithoutUsage(Frames):
     """Takes the chunk out that `stream_options.include_usage` brings: no choices, only counts."""
 
     def _matters(self, frames: bytes) -> bool:
-        return _COUNTS_ONLY.search(frames) is not None
+        return (b"[]" in frames or b"[ ]" in frames) and _COUNTS_ONLY.search(frames) is not None
 
     def _frame(self, frame: bytes) -> bytes:
         begins = frame.lstrip(b"\r\n")

@@ -33,6 +33,14 @@ class Answer:
                 case b"content-length":
                     self.length = int(value)
 
+    async def piece(self) -> bytes:
+        """What has come of the body since the last call; waits for something; empty at the end.
+
+        Raises:
+            UpstreamError: code `engine_died`, when the connection ends before the body does.
+        """
+        return await self._connection.piece()
+
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """The body as it arrives, never empty pieces.
 

@@ -181,31 +181,26 @@ class Connection(asyncio.Protocol):
             self.cut()  # it speaks without having been asked
             return
         self.heard = True
+        wrong = None
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._reusable, wrong = False, f"what it sends is no HTTP/1.1: {error}"
         if not self.status:
             self._head_size += len(data)
-        wrong = self._parsed(data)
+            if self._head_size > HEAD_LIMIT:
+                wrong = "the head of its answer does not end"
         if self._pieces:
-            self._arrived(len(data))
+            if self._take is not None:
+                self._give(self._take)
+            else:
+                self._keep(len(data))
         if self._complete:
             self._wake()
         elif wrong is not None:
             self._fail(wrong)
 
-    def _parsed(self, data: bytes) -> str | None:
-        """What is wrong with it, if anything."""
-        try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._reusable = False
-            return f"what it sends is no HTTP/1.1: {error}"
-        if self._head_size > HEAD_LIMIT and not self.status:
-            return "the head of its answer does not end"
-        return None
-
-    def _arrived(self, size: int) -> None:
-        if self._take is not None:
-            self._give(self._take)
-            return
+    def _keep(self, size: int) -> None:
         self._buffered += size
         if self._buffered > BUFFER_LIMIT:
             self.pause()

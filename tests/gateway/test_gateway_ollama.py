@@ -10,7 +10,7 @@ import pytest
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged
 from sparkdash.errors import AdmissionError, EngineError
-from sparkdash.gateway import ollama_wire, passthrough
+from sparkdash.gateway import keepalive, ollama_wire
 from sparkdash.settings import Settings
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -185,7 +185,7 @@ class TestWaiting:
         self, house: Any, recorded_body: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Empty text while the model loads; then the answer, and how long the load took."""
-        monkeypatch.setattr(passthrough, "KEEP_ALIVE_S", 0.01)
+        monkeypatch.setattr(keepalive, "KEEP_ALIVE_S", 0.01)
         house.engine.script = replaying(recorded_body("vllm-0.32.0-base-chat-stream-usage"))
         house.supervisor.gate.clear()
         body = {"model": "alpha", "messages": HELLO}

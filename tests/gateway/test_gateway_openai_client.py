@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from sparkdash.errors import EngineError
-from sparkdash.gateway import passthrough
+from sparkdash.gateway import keepalive
 from sparkdash.settings import Settings
 
 
@@ -110,7 +110,7 @@ class TestWaiting:
 
     @pytest.fixture(autouse=True)
     def often(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(passthrough, "KEEP_ALIVE_S", 0.01)
+        monkeypatch.setattr(keepalive, "KEEP_ALIVE_S", 0.01)
 
     async def test_a_chat_waits_and_streams(self, house: Any, client: Any, recorded_body: Any) -> None:
         """Keep-alives are chunks like others to the accumulating helper."""

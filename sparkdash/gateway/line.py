@@ -1,0 +1,112 @@
+"""Line: what carries an answer's body to its client.
+
+A connection of our own server is one (`sparkdash.wire`): bytes go to its socket in the call that brings them. Pump makes one of
+any other pair of ASGI functions, as when an answer is turned into another protocol on its way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+PUMP_LIMIT = 64 * 1024
+"""Bytes that wait in a pump until it is full."""
+
+Call = Callable[[], object]
+
+
+class Line(Protocol):
+    """One request's. Nothing here waits; the callbacks come on the loop."""
+
+    def body(self) -> bytes | None:
+        """The request's body, once, if all of it is here already."""
+        ...
+
+    def hear(self, gone: Call) -> None:
+        """Have `gone` called when the client has hung up."""
+        ...
+
+    def flow(self, full: Call, room: Call) -> None:
+        """Have `full` called when no more should be written for now (at once, if it is so), and `room` when it may be."""
+        ...
+
+    def deaf(self) -> None:
+        """Nothing is called any more."""
+        ...
+
+    def write(self, piece: bytes) -> None:
+        """A piece of the body, after the answer was started. What a client that has gone is sent is lost."""
+        ...
+
+    async def sent(self) -> None:
+        """Return when all that was written is on its way, so that the answer may be ended."""
+        ...
+
+    def cut(self) -> None:
+        """Close the connection at once, if it is ours to close."""
+        ...
+
+
+class Pump:
+    """A Line over ASGI's `receive` and `send`."""
+
+    def __init__(self, receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
+        self._receive = receive
+        self._send = send
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._full: Call | None = None
+        self._room: Call | None = None
+        self._sending: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    def body(self) -> bytes | None:
+        """It comes by messages."""
+        return None
+
+    def hear(self, gone: Call) -> None:
+        """See Line; to be called once the body is read."""
+        self._watching = asyncio.create_task(self._watch(gone), name="client")
+
+    async def _watch(self, gone: Call) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        gone()
+
+    def flow(self, full: Call, room: Call) -> None:
+        """See Line."""
+        self._full, self._room = full, room
+
+    def deaf(self) -> None:
+        """See Line."""
+        self._full = self._room = None
+        for task in (self._watching, self._sending):
+            if task is not None:
+                task.cancel()
+
+    def write(self, piece: bytes) -> None:
+        """See Line."""
+        self._pieces.append(piece)
+        self._size += len(piece)
+        if self._size > PUMP_LIMIT and self._full is not None:
+            self._full()
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.create_task(self._run(), name="pump")
+
+    async def _run(self) -> None:
+        while self._pieces:
+            piece = b"".join(self._pieces)
+            self._pieces.clear()
+            self._size = 0
+            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+            if self._room is not None:
+                self._room()
+
+    async def sent(self) -> None:
+        """See Line. Raises what `send` raised."""
+        if self._sending is not None:
+            await self._sending
+
+    def cut(self) -> None:
+        """The connection is another's."""
