@@ -259,6 +259,7 @@ async def _live(
         engines=lambda: house.supervisor.engines,
         reader=house.parts.reader,
         pids=house.supervisor.pids,
+        strangers=house.supervisor.strangers,
         publish=house.bus.publish,
         settings=house.parts.settings,
         listeners=lambda: house.bus.listeners,

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from textwrap import fill
 
 from sparkdash.cli.screen import table
+from sparkdash.domain.container import Stranger
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.guard import Guard
 from sparkdash.domain.lease import Request
@@ -127,6 +128,8 @@ def _figures(sample: EngineSample, world: Snapshot) -> Iterator[str]:
 def _box(world: Snapshot) -> Iterator[str]:
     memory = world.sample.memory if world.sample else None
     yield _row("memory", _memory(memory) + _age(world) if memory else DASH)
+    for each in memory.strangers if memory else ():
+        yield from _told("others", _stranger(each))
     if world.guard:
         yield from _guard(world.guard, world)
     gpu = world.sample.gpu if world.sample else None
@@ -157,6 +160,11 @@ def _age(world: Snapshot) -> str:
     """The box is looked at less often while nobody watches."""
     old = world.at - world.sample.at if world.sample else 0.0
     return f"  ({duration(old)} ago)" if old > STALE_S else ""
+
+
+def _stranger(each: Stranger) -> str:
+    takes = [gib(each.bytes), *(["a GPU"] if each.gpu else []), *(f"port {port}" for port in each.ports)]
+    return f"{each.name} ({each.image or 'no image'}) has {', '.join(takes)}; not ours, and left alone"
 
 
 def _memory(memory: Memory) -> str:

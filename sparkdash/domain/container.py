@@ -73,6 +73,21 @@ class ContainerInfo(Frozen):
     started_at: float | None = None
     gpu: bool = False
     """Was it given one?"""
+    ports: tuple[int, ...] = ()
+    """Of this box, that it publishes; none with the host's network, where nobody tells."""
+
+
+class Stranger(Frozen):
+    """A container that is not ours and takes of what our engines need. It is shown and never touched."""
+
+    name: str
+    image: str | None = None
+    gpu: bool = False
+    """Was it given one?"""
+    ports: tuple[int, ...] = ()
+    """That it publishes and that are ours to give."""
+    bytes: int | None = None
+    """What its processes hold, counted as our engines' are; None while nobody can tell."""
 
 
 class Leftovers(Frozen):

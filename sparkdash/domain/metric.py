@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from sparkdash.domain.base import Frozen
+from sparkdash.domain.container import Stranger
 
 
 class Metric(StrEnum):
@@ -83,6 +84,8 @@ class Memory(Frozen):
     pressure: float | None = None
     engines: dict[str, int | None] = {}
     """By profile: what its processes hold; on a GB10 the sum of NVML's per-process figures plus their resident host memory where NVML is silent."""
+    strangers: tuple[Stranger, ...] = ()
+    """Other containers that take of what our engines need."""
     reserve: int = 0
     """What admission keeps free."""
 

@@ -39,6 +39,12 @@ def belonging(mark: str, container: str | None = None, root: Path = PROC) -> Bir
     return {pid: mine for pid, (mine, found) in _marked(root).items() if found == mark or _in(container, pid, root)}
 
 
+def of_containers(ids: Collection[str], root: Path = PROC) -> dict[str, set[int]]:
+    """The living processes in the containers of these ids, by id."""
+    living = [int(entry.name) for entry in root.iterdir() if entry.name.isdigit()] if ids else []
+    return {id_: {pid for pid in living if _in(id_, pid, root)} for id_ in ids}
+
+
 def of_owner(owner: str, root: Path = PROC) -> dict[str, Births]:
     """The living processes of every engine of this owner, by the engine's mark."""
     engines: dict[str, Births] = {}

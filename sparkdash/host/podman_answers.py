@@ -226,7 +226,14 @@ def _container(inspected: dict[str, Any]) -> ContainerInfo:
         pid=state.get("Pid") or None,
         started_at=_seconds(state.get("StartedAt")),
         gpu=_gpu(inspected.get("HostConfig") or {}, config.get("CreateCommand") or []),
+        ports=_ports(inspected.get("HostConfig") or {}),
     )
+
+
+def _ports(host: dict[str, Any]) -> tuple[int, ...]:
+    """ "8000/tcp": [{"HostIp": "", "HostPort": "8000"}], in podman and docker alike."""
+    published = [each for bound in (host.get("PortBindings") or {}).values() for each in bound or []]
+    return tuple(sorted({int(port) for each in published if (port := str(each.get("HostPort"))).isdecimal()}))
 
 
 def _gpu(host: dict[str, Any], command: list[str]) -> bool:

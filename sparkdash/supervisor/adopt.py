@@ -1,7 +1,7 @@
 """What an earlier daemon left running.
 
 Owns: the decision what becomes of each container that carries our owner label, and carrying it out. Containers of
-others are named, and never touched.
+others are `strangers`'.
 """
 
 from __future__ import annotations
@@ -149,22 +149,6 @@ def _match(catalog: Catalog, container: ContainerInfo) -> Found | str:
         return "its profile has changed since"
     port = labels.get(LABEL_PORT, "")
     return Found(container, profile, int(port)) if port.isdecimal() else "it does not tell its port"
-
-
-async def tell_of_others(tools: Tools) -> None:
-    """Name the containers that share the box's GPU and are not ours: another sparkdash's engines, and what else was given
-    one. They are never touched; their memory is simply not there."""
-    with suppress(SparkdashError):
-        others = [
-            f"{each.name} ({each.image or 'no image'})"
-            for each in await tools.runtime.containers({})
-            if each.state is ContainerState.RUNNING
-            and each.labels.get(LABEL_OWNER) != tools.owner
-            and (LABEL_PROFILE in each.labels or each.gpu)
-        ]
-        if others:
-            text = f"Not ours, and left alone: {', '.join(others)}. What they hold of the memory is not there for our engines."
-            tools.books.notice(Level.INFO, "foreign_container", text)
 
 
 async def remove(tools: Tools, container: ContainerInfo, why: str) -> None:

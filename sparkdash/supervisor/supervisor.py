@@ -17,7 +17,7 @@ from copy import copy
 from itertools import chain, repeat
 
 from sparkdash.catalog import Catalog
-from sparkdash.domain.container import PullProgress
+from sparkdash.domain.container import PullProgress, Stranger
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Fact, Level
 from sparkdash.domain.lease import Request
@@ -32,8 +32,8 @@ from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
 from sparkdash.store import Store
-from sparkdash.supervisor import guard_words, refusals
-from sparkdash.supervisor.adopt import Adoption, look, remove, take, tell_of_others
+from sparkdash.supervisor import guard_words, refusals, strangers
+from sparkdash.supervisor.adopt import Adoption, look, remove, take
 from sparkdash.supervisor.alarm import Alarm
 from sparkdash.supervisor.books import failure_of
 from sparkdash.supervisor.claim import Claim, Claims, Lease
@@ -255,6 +255,10 @@ class Supervisor:
         engine = self._tools.books.engines.get(profile)
         return await self._tools.runtime.pids(engine.container) if engine and engine.container else set()
 
+    async def strangers(self) -> dict[Stranger, set[int]]:
+        """Containers that are not ours and take of what our engines need, with their host process ids. Raises HostError."""
+        return await strangers.look(self._tools)
+
     def logs(self, name: str, *, tail: int | None = None, follow: bool = False) -> AsyncIterator[str]:
         """The engine's log: from its container while there is one, else the last lines that it left.
 
@@ -315,7 +319,7 @@ class Supervisor:
             text = f"Engines that may run already are not known yet: {error.text()}"
             self._tools.books.notice(Level.ERROR, error.code, text)
             self._running().create_task(self._look_again(), name="look again")
-        self._running().create_task(tell_of_others(self._tools), name="tell of others")
+        self._running().create_task(strangers.tell(self._tools), name="tell of strangers")
         self._post(Preload(tuple(self._preloads())))
         self._adopted.set()
 

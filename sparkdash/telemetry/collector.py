@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from sparkdash.domain.container import Stranger
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Fact, Level, Notice, SampleTaken
 from sparkdash.domain.metric import Memory, Sample
@@ -26,6 +27,7 @@ from sparkdash.telemetry import lowpower
 from sparkdash.telemetry.lowpower import LowPower
 from sparkdash.telemetry.processes import Processes
 from sparkdash.telemetry.source import Scraper, Source, identity
+from sparkdash.telemetry.strangers import Strangers
 from sparkdash.units import GIB
 
 LOG = structlog.get_logger("sparkdash.telemetry")
@@ -48,8 +50,8 @@ WITHOUT_PROCESSES = frozenset({EngineState.ABSENT, EngineState.FAILED})
 class Collector:
     """Measures until cancelled. All of it lives on one event loop.
 
-    `engines` gives all engines by profile, `pids` the host processes of one profile's container, `listeners` how many
-    look at the samples. `clock` gives Unix seconds; `monotonic` and `sleep` are the rhythm's own.
+    `engines` gives all engines by profile, `pids` the host processes of one profile's container, `strangers` other
+    containers with theirs, `listeners` how many look at the samples. `clock` gives Unix seconds; `monotonic` and `sleep` are the rhythm's own.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Collector:
         engines: Callable[[], Mapping[str, Engine]],
         reader: HostReader,
         pids: Callable[[str], Awaitable[set[int]]],
+        strangers: Callable[[], Awaitable[Mapping[Stranger, set[int]]]],
         publish: Callable[[Fact], Any],
         settings: Settings,
         clock: Callable[[], float] = time.time,
@@ -80,6 +83,7 @@ class Collector:
         self._sleep = sleep
         self._wait_s = wait_s
         self._processes = Processes(pids, monotonic)
+        self._strangers = Strangers(strangers, monotonic)
         self._power = LowPower()
         self._sources: dict[str, Source] = {}
         self._gpu: asyncio.Task[GpuReading] | None = None
@@ -119,6 +123,7 @@ class Collector:
             self._gpu = asyncio.create_task(self._reader.gpu(), name="telemetry gpu")
         alive = [name for name, engine in engines.items() if engine.state not in WITHOUT_PROCESSES]
         self._taken(lambda: self._processes.refresh(alive), None)
+        self._taken(lambda: self._strangers.refresh(alive, watched=self._listeners() > 0), None)
         await asyncio.wait([self._gpu, *asked], timeout=self._wait_s)
         reading = self._taken(self._looked, GpuReading(gpu=None))
         self._watch_power(reading)
@@ -170,7 +175,14 @@ class Collector:
         known = self._processes.known.items()
         held = {name: self._reader.engine_bytes(pids, reading) if pids else None for name, pids in known}
         reserve = int(self._settings.reserve_gib * GIB)
-        return self._reader.memory().model_copy(update={"engines": held, "reserve": reserve})
+        facts = {"engines": held, "strangers": self._weighed(reading), "reserve": reserve}
+        return self._reader.memory().model_copy(update=facts)
+
+    def _weighed(self, reading: GpuReading) -> tuple[Stranger, ...]:
+        return tuple(
+            each.model_copy(update={"bytes": self._reader.engine_bytes(pids, reading) if pids else None})
+            for each, pids in self._strangers.known.items()
+        )
 
     def _taken(self, part: Callable[[], T], otherwise: T) -> T:
         """One part of a sample; when it crashes, the others are still worth having."""
@@ -190,7 +202,7 @@ class Collector:
 
     async def _close(self) -> None:
         sources, self._sources = self._sources.values(), {}
-        await asyncio.gather(self._processes.close(), *(source.close() for source in sources))
+        await asyncio.gather(self._processes.close(), self._strangers.close(), *(source.close() for source in sources))
         if self._gpu is not None:
             self._gpu.cancel()
             await asyncio.gather(self._gpu, return_exceptions=True)

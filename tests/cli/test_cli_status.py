@@ -7,6 +7,7 @@ from typing import Any
 from fake_daemon import BIRTH, GIB, FakeDaemon, engine, sample, summary, swap
 
 from sparkdash.cli.report import lines
+from sparkdash.domain.container import Stranger
 from sparkdash.domain.engine import EngineState, Failure, LoadProgress, Parked
 from sparkdash.domain.event import Level, Notice
 from sparkdash.domain.guard import Floors, Guard, GuardKill, GuardLevel
@@ -140,6 +141,14 @@ def test_failures_notices_problems_and_old_figures_are_told(daemon: FakeDaemon) 
     assert "(40s old)" in told
     assert "warning   A foreign container holds the GPU." in told
     assert "profiles  1 with problems; see `sparkdash profiles check`" in told
+
+
+def test_a_container_that_is_not_ours_is_told_with_what_it_takes(daemon: FakeDaemon) -> None:
+    """It is where the memory went."""
+    comfy = Stranger(name="comfy", image="comfyui:1", gpu=True, ports=(18001,), bytes=12 * GIB)
+    memory = Memory(total=121 * GIB, available=90 * GIB, free=80 * GIB, strangers=(comfy,))
+    told = " ".join(text(daemon, sample=sample(memory=memory)).split())
+    assert "others comfy (comfyui:1) has 12.0 GiB, a GPU, port 18001; not ours, and left alone" in told
 
 
 def test_a_parked_profile_is_told_with_its_reason(daemon: FakeDaemon) -> None:

@@ -142,6 +142,13 @@ def test_a_container_that_was_given_a_gpu(inspected: dict[str, Any], gpu: bool) 
     assert found.gpu is gpu
 
 
+def test_the_ports_that_a_container_publishes() -> None:
+    """Each once, whatever the address; an exposed port that is not published is nobody's."""
+    bindings = {"80/tcp": [{"HostIp": "", "HostPort": "18005"}, {"HostIp": "::", "HostPort": "18005"}], "81/tcp": None}
+    (found,) = answers.containers(json.dumps([{"Id": "1", "Name": "n", "HostConfig": {"PortBindings": bindings}}]))
+    assert found.ports == (18005,)
+
+
 async def test_commands_of_a_daemon_that_is_gone_are_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import structlog
 
+from sparkdash.domain.container import Stranger
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Fact, Notice, SampleTaken
 from sparkdash.domain.metric import Gpu, Metric, Sample
@@ -34,6 +35,8 @@ class Watch:
         self.pids_asked: list[str] = []
         self.pids_broken: Exception | None = None
         self.listeners = 1
+        self.strangers: dict[Stranger, set[int]] = {}
+        self.strangers_asked = 0
 
     def look(self) -> dict[str, Engine]:
         if self.crashes:
@@ -46,6 +49,10 @@ class Watch:
         if self.pids_broken:
             raise self.pids_broken
         return self.pids.get(profile, set())
+
+    async def strangers_there(self) -> dict[Stranger, set[int]]:
+        self.strangers_asked += 1
+        return self.strangers
 
     async def sample(self) -> Sample:
         while True:
@@ -69,6 +76,7 @@ async def collecting(watch: Watch, time: Any, box: Any, **settings: Any) -> Asyn
             engines=watch.look,
             reader=box,
             pids=watch.pids_of,
+            strangers=watch.strangers_there,
             publish=watch.facts.put_nowait,
             settings=Settings(**settings),
             clock=time.unix,
@@ -310,6 +318,26 @@ async def test_collector_asks_for_processes_seldom(watch: Watch, time: Any, box:
         await watch.until(lambda s: s.at >= first.at + 20)
         asked = len(watch.pids_asked)
     assert 4 <= asked <= 5
+
+
+async def test_other_containers_are_weighed_with_every_tick_and_asked_for_seldom(
+    watch: Watch, time: Any, box: Any, engine: Any
+) -> None:
+    """Every 30 s while somebody watches, and when our engines change; a container whose processes nobody tells has no figure."""
+    comfy, mute = Stranger(name="comfy", gpu=True), Stranger(name="mute", ports=(18000,))
+    watch.strangers = {comfy: {7}, mute: set()}
+    async with collecting(watch, time, box):
+        sample = await watch.until(lambda s: s.memory and s.memory.strangers)
+        await watch.until(lambda s: s.at >= sample.at + 20)
+        asked = watch.strangers_asked
+        watch.engines = {"coder": engine(None, state=EngineState.LOADING)}
+        changed = await watch.sample()
+        await watch.until(lambda s: s.at >= changed.at + 3)
+        again = watch.strangers_asked
+        watch.listeners = 0
+        await watch.until(lambda s: s.at >= changed.at + 100)
+    assert (asked, again, watch.strangers_asked) == (1, 2, 2)
+    assert [each.bytes for each in sample.memory.strangers] == [1 << 30, None]
 
 
 async def test_collector_without_a_runtime(watch: Watch, time: Any, box: Any, engine: Any) -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparkdash.domain.container import Stranger
 from sparkdash.domain.metric import Memory
 from sparkdash.tui import ink
 from sparkdash.tui.ink import Ends, Ink, say
@@ -95,6 +96,14 @@ def test_an_engine_of_unknown_size_is_not_guessed() -> None:
     told = ink.text(legend(memory(engines={"gpt-oss-120b": None}), 100))
     assert "gpt-oss-120b -" in told
     assert "engines + other 84.3" in told
+
+
+def test_a_container_that_is_not_ours_has_a_stretch_of_its_own() -> None:
+    """What others hold is neither guessed nor called ours."""
+    theirs = memory(engines={"gpt-oss-120b": 40 * GIB}, strangers=(Stranger(name="comfy", bytes=20 * GIB),))
+    assert "gpt-oss-120b 40.0" in ink.text(legend(theirs, 100))
+    assert "theirs: comfy 20.0" in ink.text(legend(theirs, 100))
+    assert sum(part.bytes or 0 for part in parts(theirs)) == theirs.total
 
 
 def test_long_names_give_way_before_figures_do() -> None:

@@ -1,4 +1,4 @@
-"""The unified memory as one bar: engines, other processes, page cache, free, and what admission keeps free.
+"""The unified memory as one bar: engines, containers that are not ours, other processes, page cache, free, and what admission keeps free.
 
 Owns: how the kernel's figures add up to the bar. Rule: an engine whose share is not known is not guessed: what is
 used then counts as one.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from sparkdash.domain.container import Stranger
 from sparkdash.domain.guard import Guard, GuardLevel
 from sparkdash.domain.metric import Memory
 from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, Span, clip, dimmed, frame, join, length, merged, say
@@ -35,10 +36,11 @@ def parts(memory: Memory) -> list[Part]:
         Part(name, ENGINE_GLYPHS[i % len(ENGINE_GLYPHS)], held, Ink.GOOD)
         for i, (name, held) in enumerate(sorted(memory.engines.items()))
     ]
+    engines += [Part(_theirs(each), OTHER, each.bytes, Ink.WARN) for each in memory.strangers]
     cache = memory.page_cache or 0
     known = sum(part.bytes or 0 for part in engines)
     rest = max(memory.total - memory.free - cache - known, 0)
-    guess = any(part.bytes is None for part in engines)
+    guess = any(held is None for held in memory.engines.values())
     return [
         *engines,
         Part("engines + other" if guess else "other", OTHER, rest, Ink.PLAIN),
@@ -83,7 +85,12 @@ def legend(memory: Memory, width: int) -> Line:
 
 def _marks(memory: Memory, longest: int) -> list[Line]:
     stretches = [*parts(memory), Part("reserve", MARK, memory.reserve or None, Ink.PLAIN)]
-    return [_mark(part, _short(part.name, longest) if part.name in memory.engines else part.name) for part in stretches]
+    long = {*memory.engines, *map(_theirs, memory.strangers)}
+    return [_mark(part, _short(part.name, longest) if part.name in long else part.name) for part in stretches]
+
+
+def _theirs(stranger: Stranger) -> str:
+    return f"theirs: {stranger.name}"
 
 
 def _short(name: str, longest: int) -> str:

@@ -1,0 +1,43 @@
+"""Containers that are not ours and take of what our engines need: the GPU, memory through another sparkdash, a port.
+
+Owns: who counts as one. They are named and never touched; their memory is simply not there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerInfo, ContainerState, Stranger
+from sparkdash.domain.event import Level
+from sparkdash.errors import SparkdashError
+from sparkdash.host import leftovers
+from sparkdash.settings import Settings
+from sparkdash.supervisor.tools import Tools
+
+
+async def look(tools: Tools) -> dict[Stranger, set[int]]:
+    """Those that run now, with their host process ids. Raises HostError when the runtime does not tell."""
+    here = await tools.runtime.containers({})
+    found = {each.id: one for each in here if (one := stranger(each, tools.owner, tools.settings))}
+    pids = await asyncio.to_thread(leftovers.of_containers, found.keys()) if found else {}
+    return {one: pids[id_] for id_, one in found.items()}
+
+
+def stranger(container: ContainerInfo, owner: str, settings: Settings) -> Stranger | None:
+    """What it takes of ours, but for its memory; None when it is ours, does not run or is in nobody's way. Pure."""
+    if container.state is not ContainerState.RUNNING or container.labels.get(LABEL_OWNER) == owner:
+        return None
+    first, last = settings.engine_ports
+    ports = tuple(port for port in container.ports if first <= port <= last or port == settings.port)
+    if not (LABEL_PROFILE in container.labels or container.gpu or ports):
+        return None
+    return Stranger(name=container.name, image=container.image, gpu=container.gpu, ports=ports)
+
+
+async def tell(tools: Tools) -> None:
+    """Once, as a notice; a runtime that does not tell them is complained of elsewhere."""
+    with suppress(SparkdashError):
+        if found := [f"{each.name} ({each.image or 'no image'})" for each in await look(tools)]:
+            text = f"Not ours, and left alone: {', '.join(found)}. What they hold of the memory is not there for our engines."
+            tools.books.notice(Level.INFO, "foreign_container", text)
