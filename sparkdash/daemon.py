@@ -37,6 +37,7 @@ from sparkdash.errors import ProfileError, SparkdashError
 from sparkdash.gateway import app as gateway
 from sparkdash.gateway.capture import Capture
 from sparkdash.gateway.exchange import Exchange
+from sparkdash.gateway.translate.translator import Translator
 from sparkdash.host.box import BoxReader
 from sparkdash.host.guard import Guard
 from sparkdash.host.reader import HostReader
@@ -135,7 +136,7 @@ async def serve(parts: Parts, *, ready: Callable[[House], None] | None = None) -
         places = dict.fromkeys(place.resolve() for place in (folder, paths.state_dir()))
         locks = [held.enter_context(listen.only_one(place)) for place in places]
         tcp = listen.bind_tcp(parts.settings.host, parts.settings.port)
-        unix = listen.bind_unix(folder)
+        unix = listen.bind_unix(folder / listen.SOCKET_NAME)
         url = listen.root_url(tcp, tls)
         for lock in locks:
             lock.write(f"pid {os.getpid()}, {url}")
@@ -182,8 +183,12 @@ async def _serve(parts: Parts, door: _Door, ready: Callable[[House], None] | Non
     watch = await asyncio.to_thread(Watch, parts.profile_folders)
     profiles = await asyncio.to_thread(parts.load_catalog)
     bus = Bus(_first_snapshot(parts, door.url), time.time)
-    async with Upstream() as upstream, Store.opened(paths.state_dir() / "sparkdash.db", bus.publish) as store:
-        house = _build(parts, bus, profiles, upstream, store, door, watch)
+    async with (
+        Upstream() as upstream,
+        Store.opened(paths.state_dir() / "sparkdash.db", bus.publish) as store,
+        Translator(paths.runtime_dir(), parts.settings.translator_idle_s, bus.publish) as translator,
+    ):
+        house = _build(parts, bus, profiles, upstream, store, door, watch, translator)
         _publish_profiles(house, profiles)
         try:
             await _live(house, upstream, door.sockets, ready)
@@ -193,7 +198,14 @@ async def _serve(parts: Parts, door: _Door, ready: Callable[[House], None] | Non
 
 
 def _build(
-    parts: Parts, bus: Bus, profiles: Catalog, upstream: Upstream, store: Store, door: _Door, watch: Watch
+    parts: Parts,
+    bus: Bus,
+    profiles: Catalog,
+    upstream: Upstream,
+    store: Store,
+    door: _Door,
+    watch: Watch,
+    translator: Translator,
 ) -> House:
     holder: list[House] = []
     supervisor = Supervisor(
@@ -225,6 +237,7 @@ def _build(
         capture=_capturing(parts.settings),
         examine=None if parts.simulated else lambda names: _examine(holder[0], names),
         runs=_runs,
+        translator=translator,
     )
     house = House(parts, bus, supervisor, listen.Server(gateway.build(deps), door.tls), door.url, watch)
     holder.append(house)

@@ -139,9 +139,12 @@ def root_url(sock: socket.socket, tls: Tls | None = None) -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def bind_unix(folder: Path) -> socket.socket:
-    """A listening unix socket that only this user may open; a stale one is replaced (the lock says it is stale)."""
-    path = folder / SOCKET_NAME
+def bind_unix(path: Path) -> socket.socket:
+    """A listening unix socket that only this user may open; a stale one is replaced (the daemon's lock says it is stale).
+
+    Raises:
+        HostError: code `cannot_listen`.
+    """
     path.unlink(missing_ok=True)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     old = os.umask(0o177)

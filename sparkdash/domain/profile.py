@@ -46,6 +46,14 @@ class EngineKind(StrEnum):
     """The simulated engine. Every figure it gives is labelled simulated."""
 
 
+class ApiProtocol(StrEnum):
+    """How clients ask for a chat: OpenAI's completions, OpenAI's responses, Anthropic's messages."""
+
+    CHAT = "chat"
+    RESPONSES = "responses"
+    MESSAGES = "messages"
+
+
 class ModelRef(Frozen):
     """Where weights are: a folder or file on this box, or a repository on the Hugging Face hub."""
 
@@ -177,6 +185,8 @@ class Profile(Frozen):
     """Ways to ask the running engine: as model `NAME:MODE`, with these keys set as `request_set` does; no swap."""
     mends_off: tuple[MendName, ...] = ()
     """Mends of requests (docs/requests.md) that this profile's engine does not need."""
+    protocols: tuple[ApiProtocol, ...] | None = None
+    """What its engine speaks; the rest is translated. Not given: what is known of the engine and its version."""
     published: tuple[Published, ...] = ()
     cannot_run: str | None = None
     """Why this system cannot run as published; it stays visible and is never started."""

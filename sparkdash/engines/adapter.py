@@ -6,13 +6,13 @@ engine's own metric names to ours, and reads its log. It never talks to an engin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
-from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +104,9 @@ class EngineAdapter(Protocol):
     metrics: MetricNames
     managed: bool
     """False when sparkdash neither starts nor stops such engines (kind `openai`)."""
+
+    speaks_since: Mapping[ApiProtocol, tuple[int, ...] | None]
+    """The first version that speaks a protocol; None: no released one is known to. What is not listed is not known, or as old as the engine."""
 
     def container(self, profile: Profile, launch: Launch) -> ContainerSpec:
         """The container for `profile`. Raises ProfileError when the profile lacks what this engine needs (an image, a model)."""

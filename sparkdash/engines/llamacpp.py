@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
-from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
 from sparkdash.engines import argv, containers, failures, loading
 from sparkdash.engines.adapter import Launch, MetricNames, Probes
 from sparkdash.engines.loading import phrase
@@ -42,6 +43,8 @@ class LlamaCpp:
 
     kind = EngineKind.LLAMACPP
     managed = True
+    # Its builds have numbers only: messages since 2025-12 (PR #17570), responses since 2026-01.
+    speaks_since: Mapping[ApiProtocol, tuple[int, ...] | None] = MappingProxyType({})
     probes = Probes(alive="/health")
     metrics = MetricNames(
         path="/metrics",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
-from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
 from sparkdash.engines import failures
 from sparkdash.engines.adapter import Launch, MetricNames, Probes
 from sparkdash.errors import ProfileError
@@ -17,6 +18,7 @@ class OpenAI:
 
     kind = EngineKind.OPENAI
     managed = False
+    speaks_since: Mapping[ApiProtocol, tuple[int, ...] | None] = MappingProxyType({})
     probes = Probes(alive="/v1/models")
     metrics = MetricNames(path=None, started=())
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from sparkdash.domain import lists
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
-from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
 from sparkdash.engines import argv, containers, failures, loading
 from sparkdash.engines.adapter import Launch, MetricNames, Probes
 from sparkdash.engines.loading import phrase
@@ -48,6 +49,8 @@ class Sglang:
 
     kind = EngineKind.SGLANG
     managed = True
+    # SGLang PR #18630.
+    speaks_since: Mapping[ApiProtocol, tuple[int, ...] | None] = MappingProxyType({ApiProtocol.MESSAGES: (0, 5, 9)})
     # Never /health: each call of it generates a token. The model list is there as soon as the HTTP server is.
     probes = Probes(alive="/v1/models", version="/server_info")
     metrics = MetricNames(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
-from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
 from sparkdash.engines import argv, containers, failures, loading
 from sparkdash.engines.adapter import Launch, MetricNames, Probes
 from sparkdash.engines.loading import phrase
@@ -44,6 +45,8 @@ class TrtLlm:
 
     kind = EngineKind.TRTLLM
     managed = True
+    # PR #18289 was merged after the last release that is known.
+    speaks_since: Mapping[ApiProtocol, tuple[int, ...] | None] = MappingProxyType({ApiProtocol.MESSAGES: None})
     probes = Probes(alive="/health", version="/version")
     # /metrics is JSON that is gone once read, so only the Prometheus exposition is used. Its counters move at request end.
     # Unprefixed names are those of 1.1 and 1.2.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from sparkdash.domain import lists
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
-from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
 from sparkdash.engines import argv, containers, failures, loading, vllm_flags, vllm_surface
 from sparkdash.engines.adapter import Launch
 
@@ -32,6 +33,10 @@ class Vllm:
 
     kind = EngineKind.VLLM
     managed = True
+    # vLLM PRs #20504 and #22627; 0.11.0 was seen to lack messages.
+    speaks_since: Mapping[ApiProtocol, tuple[int, ...] | None] = MappingProxyType(
+        {ApiProtocol.RESPONSES: (0, 10), ApiProtocol.MESSAGES: (0, 11, 1)}
+    )
     probes = vllm_surface.PROBES
     metrics = vllm_surface.METRICS
 

@@ -26,6 +26,7 @@ from sparkdash.gateway.exchange import Exchange
 from sparkdash.gateway.exclusive import Exclusive
 from sparkdash.gateway.room import Room
 from sparkdash.gateway.running import Running
+from sparkdash.gateway.translate.translator import Translator
 from sparkdash.settings import Settings
 from sparkdash.upstream import Upstream
 
@@ -163,6 +164,8 @@ class Deps:
     """Write down who changed what; may block, and is called in a thread."""
     runs: Callable[[str | None], Awaitable[bytes]] | None = None
     """What was measured, as JSON: all runs, or the report of the one named; None where nobody measures."""
+    translator: Translator | None = None
+    """Carries what an engine does not understand; None: engines get every request as it is."""
     exclusive: Exclusive = field(default_factory=Exclusive)
     """Who has the gateway to itself."""
     running: Running = field(default_factory=Running)

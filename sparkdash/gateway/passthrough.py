@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import structlog
@@ -20,12 +20,12 @@ from sparkdash.domain.lease import LEASE_HEADER, RequestState
 from sparkdash.domain.profile import AUTO
 from sparkdash.domain.progress import waiting_text
 from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
-from sparkdash.gateway import care, frames, keepalive
+from sparkdash.gateway import frames, keepalive
 from sparkdash.gateway.access import permitted
+from sparkdash.gateway.asking import Asking
 from sparkdash.gateway.breakable import Breakable
 from sparkdash.gateway.deps import Deps, Lease
 from sparkdash.gateway.exchange import ClientGone, ClientStuck, Exchange
-from sparkdash.gateway.headers import to_engine
 from sparkdash.gateway.inflight import InFlight
 from sparkdash.gateway.names import meant, refuse_in_background
 from sparkdash.gateway.peek import PRIORITY, Peeked, is_batch, is_for_responses, peek
@@ -33,7 +33,6 @@ from sparkdash.gateway.problems import of_status
 from sparkdash.gateway.reply import Reply
 from sparkdash.gateway.room import Place
 from sparkdash.gateway.route import Dialect, Route, understand
-from sparkdash.upstream import Answer
 
 LOG = structlog.get_logger("sparkdash.gateway")
 PROGRESS_HEADER = "x-sparkdash-progress"
@@ -126,13 +125,12 @@ class _Relay:
         self._exchange = exchange
         self._route = route
         self._asked = want.peeked
-        self._body = want.body
         self._place = place
         self._name = want.name
         self._batch = want.batch
-        self._adds_usage = False
         self._client = Breakable()
         """Ended when the client leaves or takes nothing any more."""
+        self._asking = Asking(deps, exchange, route, want.peeked, want.body, self._client.off)
         self._row = InFlight(
             deps,
             user_agent=exchange.headers.get("user-agent", ""),
@@ -193,7 +191,7 @@ class _Relay:
                     await alive.end()
                 self._row.granted(right.profile.name)
                 with _unless_lost(right):
-                    await self._ask(right)
+                    await self._asking.at(right, self._reply)
         finally:
             if alive is not None:
                 await alive.end()
@@ -206,24 +204,9 @@ class _Relay:
         swap, profile = self._deps.bus.snapshot.swap, self._row.request.profile
         await self._reply.wait(waiting_text(swap, profile, self._deps.clock()))
 
-    async def _ask(self, lease: Lease) -> None:
-        sent_at = self._deps.monotonic()
-        async with self._opened(lease) as answer:
-            await self._reply.take(answer, sent_at, self._client.off, adds_usage=self._adds_usage)
-
-    def _opened(self, lease: Lease) -> AbstractAsyncContextManager[Answer]:
-        """The request at its engine. Nothing here keeps the body, which is let go once an answer comes."""
-        exchange, path = self._exchange, self._route.path
-        url = lease.url.rstrip("/") + path + (f"?{exchange.query}" if exchange.query else "")
-        reader = care.Reader(lease.profile, lease.names, lease.engine.version)
-        prepared = care.prepare(self._body, self._asked, self._route, reader)
-        self._adds_usage = prepared.adds_usage
-        headers = to_engine(exchange.scope["headers"], dict(lease.headers))
-        return self._deps.upstream.open(exchange.method, url, headers, prepared.body)
-
     def _answered(self) -> None:
         """From here on the request cannot be sent again, and need not be kept."""
-        self._body = b""
+        self._asking.forget()
         self._place.give_back()
 
 

@@ -58,6 +58,10 @@ PROTOCOLS = {
 }
 
 
+NEWER = ("/v1/responses", "/v1/messages", "/v1/messages/count_tokens")
+"""What engines learned after chat completions."""
+
+
 class App:
     """One profile's engine behind its routes. `handle` goes to the HTTP server, `engine.run` to a task."""
 
@@ -91,6 +95,9 @@ class App:
         }
         for path, protocol in PROTOCOLS.items():
             self._routes[path] = {"POST": partial(self._generate, protocol)}
+        if self.behaviour.only_chat:
+            for path in NEWER:
+                del self._routes[path]
 
     async def handle(self, request: Request) -> Response:
         """Answer one request; a client's mistake becomes vLLM's error object."""

@@ -13,6 +13,7 @@ forks-orphans     its memory sits in a child of its process group that outlives 
 wont-stop         ignores SIGTERM and SIGINT; only SIGKILL ends it
 port-taken        finds its port in use, as an engine does that starts too early; exit code 1
 bad-metrics       /metrics answers 200 with broken lines, NaN, half a histogram and HTML
+only-chat         knows neither /v1/responses nor /v1/messages (404), as engines before 2025 and TensorRT-LLM do; otherwise healthy
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ class Behaviour:
     ignores_signals: bool = False
     port_taken: bool = False
     garbled_metrics: bool = False
+    only_chat: bool = False
+    """Of the protocols for chats it speaks OpenAI's chat completions alone."""
 
 
 HEALTHY = Behaviour()
@@ -55,6 +58,7 @@ ZOO: dict[str, Behaviour] = {
     "wont-stop": Behaviour(ignores_signals=True),
     "port-taken": Behaviour(port_taken=True),
     "bad-metrics": Behaviour(garbled_metrics=True),
+    "only-chat": Behaviour(only_chat=True),
 }
 
 

@@ -30,12 +30,18 @@ class Reply(NamedTuple):
 
 
 class Upstream:
-    """One object for the daemon's life. Use it as an async context manager."""
+    """One object for the daemon's life. Use it as an async context manager.
+
+    `socket`: the path of a unix socket; then who listens there is asked, whatever the host in an address.
+    """
 
     _pool: Pool
 
+    def __init__(self, socket: str | None = None) -> None:
+        self._socket = socket
+
     async def __aenter__(self) -> Self:
-        self._pool = Pool()
+        self._pool = Pool(self._socket)
         return self
 
     async def __aexit__(self, *_: object) -> None:

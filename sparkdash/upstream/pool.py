@@ -16,7 +16,9 @@ from sparkdash.errors import UpstreamError
 from sparkdash.upstream.connection import Connection
 
 CONNECT_S = 2.0
-"""Engines are on loopback: a connection that takes longer will not come."""
+"""On loopback a connection that takes longer will not come."""
+FAR_S = 10.0
+"""Elsewhere names are looked up, packets lost, certificates exchanged."""
 KEPT_S = 15.0
 """How long (and at most twice that) a connection without work is kept: one that a router has forgotten would swallow a request."""
 _PORTS = {"http": 80, "https": 443}
@@ -36,15 +38,21 @@ class Origin:
     free: list[Connection] = field(default_factory=list)
 
     @property
+    def is_near(self) -> bool:
+        """Is it on this box?"""
+        return self.host == "localhost" or self.host.startswith("127.") or self.host == "::1"
+
+    @property
     def where(self) -> str:
         """For words: host:port, without what else an address may have in it."""
         return f"{self.host}:{self.port}"
 
 
 class Pool:
-    """Owned by the client. `close` it."""
+    """Owned by the client. `close` it. `socket`: see Upstream."""
 
-    def __init__(self) -> None:
+    def __init__(self, socket: str | None = None) -> None:
+        self._socket = socket
         self._origins: dict[str, Origin] = {}
         """By root; those to which no connection is kept are forgotten, as each start of an engine has a port of its own."""
         self._open: set[Connection] = set()
@@ -72,21 +80,27 @@ class Pool:
         Raises:
             UpstreamError: code `engine_unreachable`.
         """
-        loop = asyncio.get_running_loop()
+        limit_s = CONNECT_S if origin.is_near else FAR_S
         try:
-            async with asyncio.timeout(CONNECT_S):
-                _, connection = await loop.create_connection(
-                    lambda: Connection(origin.where, self._lost),
-                    origin.host,
-                    origin.port,
-                    ssl=_tls() if origin.tls else None,
-                )
+            async with asyncio.timeout(limit_s):
+                connection = await self._connected(origin)
         except TimeoutError:
-            raise _unreachable(origin, f"no connection within {CONNECT_S:g} s") from None
+            raise _unreachable(origin, f"no connection within {limit_s:g} s") from None
         except OSError as error:
             raise _unreachable(origin, error.strerror or str(error)) from None
         self._open.add(connection)
         return connection
+
+    async def _connected(self, origin: Origin) -> Connection:
+        loop = asyncio.get_running_loop()
+
+        def made() -> Connection:
+            return Connection(origin.where, self._lost)
+
+        if self._socket is not None:
+            return (await loop.create_unix_connection(made, self._socket))[1]
+        tls = _tls() if origin.tls else None
+        return (await loop.create_connection(made, origin.host, origin.port, ssl=tls))[1]
 
     def give_back(self, origin: Origin, connection: Connection) -> None:
         """Its answer is over, or nobody wants the rest of it: keep the connection if it can be used again."""

@@ -26,6 +26,7 @@ from sparkdash.domain.state import OPEN, DaemonInfo, Snapshot
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
 from sparkdash.gateway.app import Deps, Gateway, build
+from sparkdash.gateway.translate.translator import Translator
 from sparkdash.settings import Settings
 from sparkdash.sim import http
 from sparkdash.sim.app import App
@@ -358,7 +359,9 @@ class House:
 
 
 @asynccontextmanager
-async def living_house(engine: FakeEngine, settings: Settings) -> AsyncIterator[House]:
+async def living_house(
+    engine: FakeEngine, settings: Settings, translator: Translator | None = None
+) -> AsyncIterator[House]:
     catalog = FakeCatalog()
     info = DaemonInfo(
         version="0", host="h", pid=1, started_at=1000.0, runtime="fake", url="http://127.0.0.1:0/v1", simulated=False
@@ -388,6 +391,7 @@ async def living_house(engine: FakeEngine, settings: Settings) -> AsyncIterator[
             reload=reload,
             shutdown=shutdown,
             record=recorded.append,
+            translator=translator,
         )
         app = build(deps)
         server = listen.Server(app)

@@ -347,7 +347,7 @@ async def test_the_demos_own_traffic_is_marked(house: Any) -> None:
 
 async def test_the_unix_socket_takes_any_host(house: Any, tmp_path: Path) -> None:
     """No web page can open it, and its clients invent a host name."""
-    server, sock = listen.Server(house.app), listen.bind_unix(tmp_path)
+    server, sock = listen.Server(house.app), listen.bind_unix(tmp_path / listen.SOCKET_NAME)
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     transport = httpx.AsyncHTTPTransport(uds=str(tmp_path / listen.SOCKET_NAME), verify=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://sparkdash") as client:

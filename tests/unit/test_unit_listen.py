@@ -37,7 +37,7 @@ def test_a_second_daemon_is_told_of_the_first(tmp_path: Path) -> None:
 
 def test_the_socket_is_for_this_user_only(tmp_path: Path) -> None:
     """Mode 0600: whoever can open it may control the daemon."""
-    with listen.bind_unix(tmp_path) as sock:
+    with listen.bind_unix(tmp_path / listen.SOCKET_NAME) as sock:
         assert sock.getsockname() == str(tmp_path / listen.SOCKET_NAME)
         assert stat.S_IMODE((tmp_path / listen.SOCKET_NAME).stat().st_mode) == 0o600
 
@@ -62,7 +62,7 @@ def test_a_folder_whose_name_is_too_long_for_a_socket_is_told(tmp_path: Path) ->
     folder = tmp_path / ("x" * 110)
     folder.mkdir()
     with pytest.raises(HostError, match="too long") as caught:
-        listen.bind_unix(folder)
+        listen.bind_unix(folder / listen.SOCKET_NAME)
     assert "SPARKDASH_RUNTIME_DIR" in (caught.value.hint or "")
 
 
@@ -81,7 +81,7 @@ async def test_the_port_speaks_https_and_the_socket_does_not(tmp_path: Path) -> 
     tls.check()
     server, tcp = listen.Server(_hello, tls), listen.bind_tcp("127.0.0.1", 0)
     url = listen.root_url(tcp, tls)
-    serving = asyncio.create_task(server.serve(sockets=[tcp, listen.bind_unix(tmp_path)]))
+    serving = asyncio.create_task(server.serve(sockets=[tcp, listen.bind_unix(tmp_path / listen.SOCKET_NAME)]))
     by_socket = httpx.AsyncHTTPTransport(uds=str(tmp_path / listen.SOCKET_NAME), verify=False)
     trusted = ssl.create_default_context(cafile=tls.cert)
     async with httpx.AsyncClient(transport=by_socket) as near, httpx.AsyncClient(verify=trusted) as far:

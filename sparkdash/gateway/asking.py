@@ -1,0 +1,107 @@
+"""Asking: one request, put to whichever engine is granted, in words that this engine understands.
+
+Owns: the request's body until an answer has begun, where it is sent, and whether the translator carries it. Must not know
+leases' coming and going, nor what becomes of the answer (reply does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from sparkdash.errors import UpstreamError
+from sparkdash.gateway import care
+from sparkdash.gateway.deps import Deps, Lease
+from sparkdash.gateway.exchange import ClientStuck, Exchange
+from sparkdash.gateway.headers import to_engine
+from sparkdash.gateway.peek import Peeked
+from sparkdash.gateway.reply import Reply
+from sparkdash.gateway.route import Route
+from sparkdash.gateway.translate import words
+from sparkdash.gateway.translate.needed import lacks
+from sparkdash.gateway.translate.translator import Translator
+from sparkdash.upstream import Answer
+
+UNKNOWN_PATH = frozenset({404, 405, 501})
+"""How an engine answers to a protocol that it does not speak. Its model is asked for by its own name, so that is not it."""
+
+
+class Asking:
+    """One request's. It can be asked again, elsewhere, until `forget`. `stuck`: see `Reply.take`."""
+
+    def __init__(
+        self,
+        deps: Deps,
+        exchange: Exchange,
+        route: Route,
+        asked: Peeked,
+        body: bytes,
+        stuck: Callable[[ClientStuck], object],
+    ) -> None:
+        self._deps = deps
+        self._exchange = exchange
+        self._route = route
+        self._asked = asked
+        self._body = body
+        self._stuck = stuck
+
+    def forget(self) -> None:
+        """From here on the request cannot be sent again, and need not be kept."""
+        self._body = b""
+
+    async def at(self, lease: Lease, reply: Reply) -> None:
+        """Ask the engine of this lease, and hand its answer to `reply`.
+
+        Raises:
+            UpstreamError: it did not answer, or broke off.
+            HostError: it needs the translator, and there is none.
+        """
+        sent_at, translator = self._deps.monotonic(), self._deps.translator
+        if translator is None:
+            await self._straight(lease, reply, sent_at)
+            return
+        needed = lacks(lease.profile, lease.engine.version, self._route)
+        if needed is None:
+            needed = self._learned(lease) in translator.learned
+            tries = not needed and translator.installed
+        else:
+            tries = False
+        if needed or not await self._straight(lease, reply, sent_at, tries=tries):
+            translator.learned.add(self._learned(lease))
+            async with self._translated(lease, translator) as answer:
+                await reply.take(answer, sent_at, self._stuck, adds_usage=False)
+
+    async def _straight(self, lease: Lease, reply: Reply, sent_at: float, *, tries: bool = False) -> bool:
+        """False: with `tries`, the engine does not know the path, and nothing is answered yet."""
+        prepared = self._prepared(lease)
+        async with self._opened(lease, prepared.body) as answer:
+            if tries and answer.status in UNKNOWN_PATH:
+                return False
+            adds_usage = prepared.adds_usage
+            del prepared  # nothing here keeps the body, which is let go once an answer comes
+            await reply.take(answer, sent_at, self._stuck, adds_usage=adds_usage)
+        return True
+
+    def _prepared(self, lease: Lease) -> care.Prepared:
+        reader = care.Reader(lease.profile, lease.names, lease.engine.version)
+        return care.prepare(self._body, self._asked, self._route, reader)
+
+    def _opened(self, lease: Lease, body: bytes) -> AbstractAsyncContextManager[Answer]:
+        exchange, path = self._exchange, self._route.path
+        url = lease.url.rstrip("/") + path + (f"?{exchange.query}" if exchange.query else "")
+        headers = to_engine(exchange.scope["headers"], dict(lease.headers))
+        return self._deps.upstream.open(exchange.method, url, headers, body)
+
+    @asynccontextmanager
+    async def _translated(self, lease: Lease, translator: Translator) -> AsyncIterator[Answer]:
+        headers = {words.ENGINE: f"{lease.url.rstrip('/')}/v1", "content-type": "application/json", **lease.headers}
+        async with translator.open(self._route.path, to_engine((), headers), self._prepared(lease).body) as answer:
+            if not any(name.lower() == words.FAULT for name, _ in answer.headers):
+                yield answer
+                return
+            why = (await answer.read()).decode("utf-8", "replace")
+        raise UpstreamError(f"{lease.profile.name} does not answer: {why}.", code="engine_unreachable")
+
+    def _learned(self, lease: Lease) -> tuple[str, float | None, str]:
+        """What a 404 tells holds for this incarnation of the engine."""
+        return lease.url, lease.engine.ready_at, self._route.path

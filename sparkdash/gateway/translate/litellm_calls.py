@@ -1,0 +1,181 @@
+"""litellm as it is called: a request of one protocol in, the answer of the same protocol out, asked for as a chat.
+
+Owns: which keys of a client's body reach litellm, and its answers as bytes. Loaded in the translator's process only.
+Rule: a client's keys never become litellm's own options (`api_base`, `mock_response`, …): what is not of the protocol goes into
+`extra_body`, which the engine gets as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+from types import ModuleType
+from typing import Any
+
+from sparkdash.upstream import engine_words
+
+_shim: Any = ModuleType("litellm.proxy.proxy_server")
+_shim.llm_router = None
+# litellm tries to import its proxy with every call, in vain: 100 ms of a loop that stands still (seen with 1.106 and 1.109).
+sys.modules["litellm.proxy.proxy_server"] = _shim
+
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # or it fetches a list of prices from the net as it is loaded
+os.environ["LITELLM_MODE"] = "PRODUCTION"  # or it reads the nearest .env file
+import litellm  # noqa: E402 - the shim and the words above must be there first
+
+logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)  # what fails is told to the gateway; its log lines hold prompts
+litellm.suppress_debug_info = True
+litellm.disable_streaming_logging = True
+litellm.drop_params = True
+
+MESSAGES = "/v1/messages"
+RESPONSES = "/v1/responses"
+LIMIT_S = 24 * 3600
+"""litellm wants a time-out; how long an answer may take is nobody's business here."""
+
+_KNOWN = {
+    MESSAGES: frozenset({
+        "max_tokens", "messages", "metadata", "output_config", "output_format", "stop_sequences", "system", "temperature",
+        "thinking", "tool_choice", "tools", "top_k", "top_p",
+    }),
+    RESPONSES: frozenset({
+        "input", "instructions", "max_output_tokens", "metadata", "parallel_tool_calls", "reasoning", "temperature", "text",
+        "tool_choice", "tools", "top_p", "user",
+    }),
+}  # fmt: skip
+_DROPPED = {
+    MESSAGES: frozenset({"anthropic_beta", "betas", "container", "context_management", "mcp_servers", "service_tier"}),
+    RESPONSES: frozenset({
+        "background", "client_metadata", "conversation", "include", "max_tool_calls", "previous_response_id", "prompt",
+        "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier", "store", "stream_options",
+        "top_logprobs", "truncation",
+    }),
+}  # fmt: skip
+"""Of the protocol, and without a meaning in a chat."""
+_TOOLS = {MESSAGES: frozenset({None, "custom"}), RESPONSES: frozenset({"function", "custom", "namespace"})}
+"""Kinds of tools that a chat can have; the others are the provider's own (web search and such)."""
+_NEEDED = {MESSAGES: ("messages", "max_tokens"), RESPONSES: ("input",)}
+
+
+class Refused(Exception):  # noqa: N818 - said to the client, whose request it is
+    """The request cannot be translated, or the engine refused it; `status` and words are for the client."""
+
+    def __init__(self, status: int, words: str, code: str = "engine_refused") -> None:
+        super().__init__(words)
+        self.status = status
+        self.code = code
+
+
+class Unreachable(Exception):  # noqa: N818 - said to the gateway
+    """The engine did not answer, or broke off."""
+
+
+async def ask(
+    path: str, body: Mapping[str, Any], engine: str, authorization: str | None
+) -> bytes | AsyncIterator[bytes]:
+    """The answer: whole, or frames of an event stream whose beginning has been heard of the engine.
+
+    `engine` is its base URL with /v1.
+
+    Raises:
+        Refused, Unreachable: before the first frame. What comes later is raised by the iterator.
+    """
+    options = _options(path, body, engine, authorization)
+    stream = body.get("stream") is True
+    try:
+        if path == MESSAGES:
+            answer: Any = await litellm.anthropic.messages.acreate(stream=stream, **options)
+            return _messages(answer) if stream else json.dumps(answer).encode()
+        answer = await litellm.aresponses(stream=stream, use_chat_completions_api=True, **options)
+        return _responses(answer) if stream else _whole_response(answer)
+    except Refused:
+        raise
+    except Exception as error:  # noqa: BLE001 - litellm has dozens of kinds, and every one is the client's to hear
+        raise _said(error) from None
+
+
+def _options(path: str, body: Mapping[str, Any], engine: str, authorization: str | None) -> dict[str, Any]:
+    if missing := [key for key in _NEEDED[path] if body.get(key) is None]:
+        raise Refused(400, f"{missing[0]}: field required", "invalid_request")
+    if body.get("previous_response_id"):
+        words = (
+            "This engine keeps no responses: previous_response_id names none that it has. Send the whole conversation."
+        )
+        raise Refused(404, words, "previous_response_not_found")
+    known, dropped = _KNOWN[path], _DROPPED[path]
+    given = {key: value for key, value in body.items() if key in known and value is not None}
+    extra = {key: value for key, value in body.items() if key not in known | dropped | {"model", "stream"}}
+    if tools := given.pop("tools", None):
+        kept = [tool for tool in tools if not isinstance(tool, dict) or tool.get("type") in _TOOLS[path]]
+        given |= {"tools": kept} if kept else {}
+    return {
+        **given,
+        "model": f"hosted_vllm/{body.get('model') or 'default'}",
+        "api_base": engine,
+        "api_key": "none",
+        "extra_headers": {"Authorization": authorization} if authorization else {},
+        "extra_body": extra,
+        "timeout": LIMIT_S,
+        "max_retries": 0,
+        "num_retries": 0,
+    }
+
+
+async def _messages(answer: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async for frame in answer:
+        if frame.startswith(b"event: error"):  # litellm's long words for an engine that broke off
+            raise Unreachable("it broke off in the middle of its answer")
+        yield frame
+
+
+async def _responses(answer: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+    """litellm numbers some of its events only; clients and our own splices count on all of them."""
+    number = 0
+    try:
+        async for event in answer:
+            told = _plain(event)
+            yield b"event: %b\ndata: %b\n\n" % (told["type"].encode(), _json({**told, "sequence_number": number}))
+            number += 1
+    except Exception as error:  # noqa: BLE001 - as above
+        raise _said(error) from None
+
+
+def _whole_response(answer: Any) -> bytes:
+    told: dict[str, Any] = answer.model_dump(mode="json")
+    return _json(_named(told))
+
+
+def _plain(event: Any) -> dict[str, Any]:
+    told: dict[str, Any] = event.model_dump(mode="json", exclude_none=True)
+    if "response" in told:
+        told["response"] = _named(told["response"])
+    return told
+
+
+def _named(response: dict[str, Any]) -> dict[str, Any]:
+    """By the engine's own name, its id first: that is where splices look for it."""
+    name = str(response.get("model", "")).removeprefix("hosted_vllm/")
+    return {"id": response.get("id"), **response, "model": name}
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def _said(error: Exception) -> Exception:
+    """litellm's error as ours: the engine's own status and words, without litellm's before them.
+
+    litellm tells no connection and a 500 alike; only an engine's has a body that is an object.
+    """
+    words = str(getattr(error, "message", "") or error).rpartition("Exception - ")[2]
+    status = getattr(error, "status_code", None)
+    if not isinstance(status, int) or status < 400:
+        return Refused(
+            500, f"litellm failed on this request ({type(error).__name__}): {words[:300]}", "translation_failed"
+        )
+    if status >= 500 and not words.startswith("{"):
+        return Unreachable(words.partition(" ssl:")[0][:300])
+    return Refused(status, engine_words(words.encode()))

@@ -1,0 +1,267 @@
+"""/v1/messages and /v1/responses for engines that speak chat completions only; the translator and litellm are real."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+import pytest_asyncio
+
+from sparkdash.domain.lease import RequestState
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ASK = {"model": "m", "max_tokens": 12, "messages": [{"role": "user", "content": "hi"}]}
+TOOL = {"name": "weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
+FETCH = {"type": "web_search_20250305", "name": "web_search"}
+
+
+def events(text: str) -> list[dict[str, Any]]:
+    """The data of each frame."""
+    return [json.loads(line[5:]) for line in text.splitlines() if line.startswith("data:")]
+
+
+async def newest(box: Any) -> Any:
+    """The newest request of the gateway's table, once none is under way."""
+    bus = box.house.bus
+    seen = bus.subscribe()
+    try:
+        async for _ in seen:
+            if not bus.snapshot.requests:
+                return bus.snapshot.recent[0]
+    finally:
+        bus.unsubscribe(seen)
+
+
+async def test_an_engine_whose_404_says_so_gets_a_chat(box: Any) -> None:
+    """Nobody said what it speaks; its first answer did, and then the translator came."""
+    answer = await box.client.post("/v1/messages", json=ASK)
+    assert answer.status_code == 200, answer.text
+    told = answer.json()
+    shape = (told["type"], told["role"], told["model"], told["stop_reason"])
+    assert shape == ("message", "assistant", "m", "max_tokens")
+    assert [block["type"] for block in told["content"]] == ["thinking", "text"]
+    row = await newest(box)
+    assert (row.route, row.state, row.completion_tokens) == ("/v1/messages", RequestState.DONE, 12)
+    notices = [notice.code for notice in box.house.bus.snapshot.notices]
+    assert notices.count("translator_started") == 1
+
+
+async def test_a_stream_comes_piece_by_piece_and_its_counts_are_known(box: Any) -> None:
+    """Each delta leaves the engine only after the client has the one before it: nothing is held back on the way."""
+    had = asyncio.Event()
+
+    async def script(body: dict[str, Any], answer: Any) -> None:
+        assert body["stream"] is True
+        await answer.begin()
+        for word in ("one", "two"):
+            await answer.say({"role": "assistant", "content": word})
+            await had.wait()
+            had.clear()
+        await answer.say({}, "stop")
+        await answer.counts(21, 2)
+        await answer.end()
+
+    box.engine.script = script
+    text = ""
+    async with box.client.stream("POST", "/v1/messages", json=ASK | {"model": "scripted", "stream": True}) as answer:
+        async for piece in answer.aiter_text():
+            text += piece
+            if '"one"' in piece or '"two"' in piece:
+                had.set()
+    told = events(text)
+    assert [e["delta"]["text"] for e in told if e["type"] == "content_block_delta"] == ["one", "two"]
+    assert (told[0]["type"], told[-1]["type"]) == ("message_start", "message_stop")
+    row = await newest(box)
+    assert (row.prompt_tokens, row.completion_tokens, row.finish_reason) == (21, 2, "end_turn")
+
+
+async def test_a_tool_is_called_and_its_result_goes_back(box: Any) -> None:
+    """The round trip of an agent: a call in pieces, then its result as a message of the role `tool`."""
+
+    async def script(body: dict[str, Any], answer: Any) -> None:
+        await answer.begin()
+        if body["messages"][-1]["role"] == "tool":
+            await answer.say({"role": "assistant", "content": "Sunny."})
+            await answer.say({}, "stop")
+        else:
+            call = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "weather", "arguments": ""}}
+            await answer.say({"role": "assistant", "tool_calls": [call]})
+            for part in ('{"city": ', '"Paris"}'):
+                await answer.say({"tool_calls": [{"index": 0, "function": {"arguments": part}}]})
+            await answer.say({}, "tool_calls")
+        await answer.end()
+
+    box.engine.script = script
+    tools: Any = [TOOL, FETCH]
+    ask: Any = {"model": "scripted", "max_tokens": 50, "system": "Be brief.", "tools": tools}
+    async with anthropic.AsyncAnthropic(base_url=box.url, api_key="local", max_retries=0) as client:
+        turns: Any = [{"role": "user", "content": "Weather?"}]
+        async with client.messages.stream(messages=turns, **ask) as stream:
+            first = await stream.get_final_message()
+        use = first.content[0]
+        assert (use.type, use.id, use.name, use.input) == ("tool_use", "call_1", "weather", {"city": "Paris"})
+        assert first.stop_reason == "tool_use"
+
+        result = {"type": "tool_result", "tool_use_id": "call_1", "content": "18 degrees"}
+        turns += [{"role": "assistant", "content": first.content}, {"role": "user", "content": [result]}]
+        async with client.messages.stream(messages=turns, **ask) as stream:
+            assert await stream.get_final_text() == "Sunny."
+    asked = box.engine.asked[-1]
+    assert [tool["function"]["name"] for tool in asked["tools"]] == ["weather"]
+    assert asked["messages"][0] == {"role": "system", "content": "Be brief."}
+    assert (asked["messages"][-1]["role"], asked["messages"][-1]["tool_call_id"]) == ("tool", "call_1")
+
+
+async def test_what_the_profile_sets_reaches_the_engine_and_no_word_of_a_client_steers_litellm(box: Any) -> None:
+    """`min_p` is the profile's; `api_base` and `mock_response` would be litellm's own options."""
+
+    async def script(_body: dict[str, Any], answer: Any) -> None:
+        message = {"role": "assistant", "content": "ok"}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        await answer.whole(
+            200, {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+        )
+
+    box.engine.script = script
+    evil = {"api_base": "http://127.0.0.1:9", "mock_response": "mocked", "api_key": "k", "context_management": {}}
+    answer = await box.client.post("/v1/messages", json=ASK | {"model": "scripted", **evil})
+    assert answer.json()["content"][0]["text"] == "ok"
+    asked = box.engine.asked[-1]
+    assert asked["min_p"] == 0.5
+    assert asked["model"] == "scripted"
+    assert "context_management" not in asked
+    assert "authorization: bearer none" in box.engine.heads[-1].lower()
+
+
+async def test_an_engines_refusal_has_its_own_status_and_words(box: Any) -> None:
+    async def script(_body: dict[str, Any], answer: Any) -> None:
+        await answer.whole(422, {"error": {"message": "min_p must be in [0, 1]", "code": 422}})
+
+    box.engine.script = script
+    answer = await box.client.post("/v1/messages", json=ASK | {"model": "scripted", "stream": True})
+    assert answer.status_code == 422
+    told = answer.json()
+    assert (told["type"], told["error"]["message"], told["error"]["src"]) == (
+        "error",
+        "min_p must be in [0, 1]",
+        "engine",
+    )
+
+
+async def test_a_prompt_that_is_too_long_is_told_as_agents_know_it(box: Any) -> None:
+    """In OpenAI's words, on which they compact it, whatever TensorRT-LLM calls it."""
+
+    async def script(_body: dict[str, Any], answer: Any) -> None:
+        words = "The sum of prompt length (9000.0), query length (0) should not exceed max_num_tokens (8192)"
+        await answer.whole(400, {"object": "error", "message": words, "type": "BadRequestError", "code": 400})
+
+    box.engine.script = script
+    answer = await box.client.post("/v1/messages", json=ASK | {"model": "scripted"})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "context_length_exceeded"
+
+
+async def test_a_client_that_leaves_ends_the_work_at_the_engine(box: Any) -> None:
+    """Through two processes: gateway to translator, translator to engine."""
+
+    async def script(_body: dict[str, Any], answer: Any) -> None:
+        await answer.begin()
+        await answer.say({"role": "assistant", "content": "one"})
+        await answer.until_left()
+
+    box.engine.script = script
+    box.engine.left.clear()
+    async with box.client.stream("POST", "/v1/messages", json=ASK | {"model": "scripted", "stream": True}) as answer:
+        async for piece in answer.aiter_text():
+            if '"one"' in piece:
+                break
+    async with asyncio.timeout(20):
+        await box.engine.left.wait()
+    assert (await newest(box)).state is RequestState.GONE
+
+
+async def test_an_engine_that_dies_in_the_middle_is_told_in_the_streams_own_words(box: Any) -> None:
+    async def script(_body: dict[str, Any], answer: Any) -> None:
+        await answer.begin()
+        await answer.say({"role": "assistant", "content": "one"})
+        answer.abort()
+
+    box.engine.script = script
+    answer = await box.client.post("/v1/messages", json=ASK | {"model": "scripted", "stream": True})
+    last = events(answer.text)[-1]
+    assert (answer.status_code, last["type"], last["error"]["code"]) == (200, "error", "engine_died")
+    assert (await newest(box)).state is RequestState.FAILED
+
+
+FUNCTION = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def client(box: Any) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(base_url=f"{box.url}/v1", api_key="sk-local", max_retries=0) as made:
+        yield made
+
+
+async def test_a_response_streams_in_numbered_events(box: Any, client: openai.AsyncOpenAI) -> None:
+    """The lifecycle that the client's types know; litellm itself numbers a few of its events only."""
+    stream = await client.responses.create(model="m", input="hi", max_output_tokens=12, stream=True)
+    told = [event async for event in stream]
+    assert [event.sequence_number for event in told] == list(range(len(told)))
+    assert (told[0].type, told[-1].type) == ("response.created", "response.incomplete")
+    assert {event.type for event in told} >= {"response.output_text.delta", "response.output_text.done"}
+    assert told[-1].response.id == told[0].response.id
+    assert told[-1].response.usage.output_tokens == 12
+    assert told[-1].response.model == "m"
+
+
+async def test_the_official_clients_tool_round_trip(box: Any, client: openai.AsyncOpenAI) -> None:
+    async def script(body: dict[str, Any], answer: Any) -> None:
+        message: dict[str, Any] = {"role": "assistant", "content": "Sunny."}
+        if body["messages"][-1]["role"] != "tool":
+            call = {
+                "id": "call_1",
+                "type": "function",
+                "function": {"name": "weather", "arguments": '{"city": "Paris"}'},
+            }
+            message = {"role": "assistant", "content": None, "tool_calls": [call]}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
+        whole = {
+            "id": "c",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "m",
+            "choices": [choice],
+            "usage": usage,
+        }
+        await answer.whole(200, whole)
+
+    box.engine.script = script
+    tools: Any = [FUNCTION, {"type": "web_search"}]
+    first = await client.responses.create(model="scripted", input="Weather?", tools=tools)
+    call = next(item for item in first.output if item.type == "function_call")
+    assert (call.name, json.loads(call.arguments)) == ("weather", {"city": "Paris"})
+    turns: Any = [
+        {"role": "user", "content": "Weather?"},
+        {"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": call.arguments},
+        {"type": "function_call_output", "call_id": call.call_id, "output": "18 degrees"},
+    ]
+    second = await client.responses.create(model="scripted", input=turns, tools=tools, store=False)
+    assert second.output_text == "Sunny."
+    asked = box.engine.asked[-1]
+    assert [tool["function"]["name"] for tool in asked["tools"]] == ["weather"]
+    assert asked["messages"][-1]["role"] == "tool"
+    assert not asked.keys() & {"store", "web_search_options", "input"}
+
+
+async def test_an_earlier_response_is_not_known(client: openai.AsyncOpenAI) -> None:
+    """Nothing is kept: an agent that is told so sends the whole conversation."""
+    with pytest.raises(openai.NotFoundError) as caught:
+        await client.responses.create(model="scripted", input="hi", previous_response_id="resp_1")
+    assert caught.value.code == "previous_response_not_found"
