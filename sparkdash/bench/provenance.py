@@ -7,6 +7,7 @@ Rule: what is not told is None; nothing is taken from what was asked for when th
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 
 from sparkdash.bench.results import Provenance
 from sparkdash.bench.subject import Subject
@@ -23,8 +24,10 @@ from sparkdash.host import command
 DIGEST_S = 5.0
 
 
-async def provenance(profile: Profile, engine: Engine, world: Snapshot, subject: Subject) -> Provenance:
-    """Of a profile that the daemon has brought up."""
+async def provenance(
+    profile: Profile, engine: Engine, world: Snapshot, subject: Subject, log: Sequence[str]
+) -> Provenance:
+    """Of a profile that the daemon has brought up; `log` has the lines of this start."""
     here = world.daemon.host == platform.node()
     gpu = (world.sample.gpu if world.sample else None) or Gpu()
     memory = world.sample.memory if world.sample else None
@@ -42,7 +45,7 @@ async def provenance(profile: Profile, engine: Engine, world: Snapshot, subject:
         model=target.ref if target else None,
         model_revision=target.revision if target else None,
         tokenizer_sha256=await subject.tokenizer(),
-        kv_dtype=await subject.kv_dtype(),
+        kv_dtype=adapter(profile.engine).kv_dtype(log) or await subject.kv_dtype(),
         thinking=thinking if isinstance(thinking, bool) else None,
         temperature=0.0,
         speculation=adapter(profile.engine).speculation(profile),

@@ -28,6 +28,8 @@ FORMAT = 1
 DECODE_TOKENS = 16
 """Fewer tokens than this give no decode rate: the first and the last chunk would weigh too much."""
 
+WARMING = "the engine was still warming up"
+
 _NS = 1e9
 
 
@@ -305,6 +307,8 @@ class Cell(Frozen):
     late_p99_ms: float | None = None
     """The client's own cost: of the reads of samples that count, 99 % were made within so long of the bytes' arrival. None:
     the kernel does not tell (stopwatch.py)."""
+    warming: int = 0
+    """So many of its samples, the first ones, do not count: the engine was still warming up."""
     void: str | None = None
     """Why none of its samples counts, in words: `clock fell to 820 MHz`."""
 
@@ -399,12 +403,19 @@ def gather(run: Run, records: Iterable[Launch | Sample | Cell], damaged: Sequenc
         else:
             closed = pending.pop((record.launch, record.key), [])
             cells.append(record)
-            if record.void is not None:
-                closed = [one.model_copy(update={"void": one.void or record.void}) for one in closed]
-            samples += closed
+            samples += _judged(record, closed)
     return Results(
         run=run, launches=tuple(launches), cells=tuple(cells), samples=tuple(samples), damaged=tuple(damaged)
     )
+
+
+def _judged(cell: Cell, samples: Sequence[Sample]) -> list[Sample]:
+    """Its samples, with what the cell says of them."""
+    reasons = [cell.void or (WARMING if at < cell.warming else None) for at in range(len(samples))]
+    return [
+        one.model_copy(update={"void": reason}) if reason and one.void is None else one
+        for one, reason in zip(samples, reasons, strict=True)
+    ]
 
 
 def aggregate_tok_s(streams: Sequence[Sample]) -> float | None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,6 +28,8 @@ from sparkdash.engines import measuring
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import SparkdashError, UpstreamError
 
+LOG_LINES = 20_000
+"""More than any engine says until it is ready."""
 AGENT = "sparkdash-bench"
 """How its requests are told from others'."""
 Show = Callable[[Snapshot], None]
@@ -79,8 +82,16 @@ class Managed:
             engine_url=engine.url,
             defaults=profile.request,
         )
-        found = await provenance(profile, engine, world, subject)
+        found = await provenance(profile, engine, world, subject, await self._log(profile.name))
         return Raised(subject, found, _Eyes(self._client, profile.name).look)
+
+    async def _log(self, profile: str) -> Sequence[str]:
+        """Of the engine's start; empty when it cannot be had, as then what it would tell is not known."""
+        try:
+            async with aclosing(self._client.logs(profile, tail=LOG_LINES)) as chunks:
+                return "".join([chunk async for chunk in chunks]).splitlines()
+        except SparkdashError:
+            return ()
 
 
 class Foreign:

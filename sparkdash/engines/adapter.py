@@ -128,6 +128,10 @@ class EngineAdapter(Protocol):
         """What one line of the start-up log says about progress; None when it says nothing. `line` has no newline or carriage return."""
         ...
 
+    def kv_dtype(self, lines: Sequence[str]) -> str | None:
+        """The type of the KV cache's elements as the engine resolved it, by its start-up log; None when that does not tell."""
+        ...
+
     def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
         """Why a start failed, from the last log lines; code engine_crash when nothing known matches."""
         ...

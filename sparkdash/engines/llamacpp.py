@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -36,6 +37,10 @@ CAUSES = (
         "Lower `ctx-size` or `parallel` in the profile, or stop what else holds memory.",
     ),
 )
+
+
+# The target's cache is made before a drafter's.
+KV = re.compile(r"llama_kv_cache\w*: size = .*\bK \((\w+)\): .*\bV \((\w+)\):")
 
 
 class LlamaCpp:
@@ -99,6 +104,11 @@ class LlamaCpp:
     def read_log(self, line: str) -> LoadProgress | None:
         """See EngineAdapter."""
         return loading.read(line, PHRASES)
+
+    def kv_dtype(self, lines: Sequence[str]) -> str | None:
+        """See EngineAdapter; "q8_0/f16" where keys and values differ."""
+        hit = loading.first(lines, KV)
+        return hit and (hit[1] if hit[1] == hit[2] else f"{hit[1]}/{hit[2]}")
 
     def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
         """See EngineAdapter."""

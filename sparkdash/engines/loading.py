@@ -44,6 +44,11 @@ def read(line: str, phrases: Sequence[Phrase]) -> LoadProgress | None:
     return None
 
 
+def first(lines: Sequence[str], pattern: re.Pattern[str]) -> re.Match[str] | None:
+    """The first line in which the pattern is found; None when it is in none."""
+    return next((hit for line in lines if (hit := pattern.search(line))), None)
+
+
 def detail(line: str) -> str:
     """The line without its time stamp and origin, and not too long."""
     text = _PREFIX.sub("", line).strip()

@@ -47,6 +47,10 @@ class OpenAI:
         """None: there is no log."""
         return None
 
+    def kv_dtype(self, lines: Sequence[str]) -> str | None:  # noqa: ARG002 - see EngineAdapter
+        """See EngineAdapter; its log is not ours to read."""
+        return None
+
     def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
         """See EngineAdapter."""
         return failures.classify(lines, exit_code)

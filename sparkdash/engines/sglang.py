@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -26,13 +27,15 @@ PHRASES = (
         r" \| (?P<done>\d+)/(?P<total>\d+)",
     ),
     phrase("weights", r"Load weight end\.", 1.0),
-    phrase("kv", r"KV Cache is allocated\. #tokens: \d+|Memory pool end", 1.0),
+    phrase("kv", r"KV Cache is allocated\. (?:dtype: \S+ )?#tokens: \d+|Memory pool end", 1.0),
     phrase("graphs", r"Capturing batches \(bs=\d+[^)]*\)(?:: +(?P<pct>\d+)%)?"),
     phrase("graphs", r"Capture .*begin", 0.0),
     phrase("graphs", r"Capture .*end\b", 1.0),
     phrase("warmup", r"Application startup complete"),  # uvicorn is up, SGLang's own warm-up request runs
     phrase("ready", r"The server is fired up and ready to roll!", 1.0),
 )
+
+KV = re.compile(r"Using KV cache dtype: torch\.(\w+)|KV Cache is allocated\. dtype: torch\.(\w+)")
 
 CAUSES = (
     failures.cause(
@@ -111,6 +114,11 @@ class Sglang:
     def read_log(self, line: str) -> LoadProgress | None:
         """See EngineAdapter."""
         return loading.read(line, PHRASES)
+
+    def kv_dtype(self, lines: Sequence[str]) -> str | None:
+        """See EngineAdapter."""
+        hit = loading.first(lines, KV)
+        return hit and (hit[1] or hit[2])
 
     def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
         """See EngineAdapter."""

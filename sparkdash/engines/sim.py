@@ -49,6 +49,10 @@ class Sim:
         """See EngineAdapter."""
         return loading.read(line, vllm_surface.PHRASES)
 
+    def kv_dtype(self, lines: Sequence[str]) -> str | None:  # noqa: ARG002 - see EngineAdapter
+        """See EngineAdapter; it has no cache."""
+        return None
+
     def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
         """See EngineAdapter."""
         return failures.classify(lines, exit_code)

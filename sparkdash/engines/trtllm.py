@@ -93,6 +93,10 @@ class TrtLlm:
         """See EngineAdapter."""
         return loading.read(line, PHRASES)
 
+    def kv_dtype(self, lines: Sequence[str]) -> str | None:  # noqa: ARG002 - see EngineAdapter
+        """See EngineAdapter; no line of it names the type."""
+        return None
+
     def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
         """See EngineAdapter."""
         return failures.classify(lines, exit_code, CAUSES)

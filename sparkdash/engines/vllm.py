@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -16,6 +17,11 @@ DEFAULT_PROGRAM = ("vllm", "serve")
 
 # Without it the usage of an answer does not tell how many prompt tokens came from the prefix cache.
 DEFAULT_FLAGS = (("enable-prompt-tokens-details", True),)
+
+QUANTIZED_KV = re.compile(r"Using (\S+) data type to store kv cache")
+# `auto` is resolved out of the checkpoint's own settings before this line is written (engine/arg_utils.py, seen in 0.32);
+# what is left of it is the model's dtype.
+CONFIG = re.compile(r"Initializing a V\d LLM engine.*?\bdtype=torch\.(?P<model>\w+).*?\bkv_cache_dtype=(?P<kv>\w+)")
 
 CAUSES = (
     failures.cause(
@@ -69,6 +75,13 @@ class Vllm:
     def read_log(self, line: str) -> LoadProgress | None:
         """See EngineAdapter."""
         return loading.read(line, vllm_surface.PHRASES)
+
+    def kv_dtype(self, lines: Sequence[str]) -> str | None:
+        """See EngineAdapter."""
+        if hit := loading.first(lines, QUANTIZED_KV):
+            return hit[1]
+        hit = loading.first(lines, CONFIG)
+        return hit and (hit["model"] if hit["kv"] == "auto" else hit["kv"])
 
     def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
         """See EngineAdapter."""

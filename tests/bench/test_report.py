@@ -217,15 +217,25 @@ def test_what_would_lie_is_refused(rehearse: Rehearse, field: str, here: Any, th
     assert "+10" not in out
 
 
-def test_another_driver_is_told_and_compared(rehearse: Rehearse) -> None:
-    """It may be the very thing that is compared."""
+@pytest.mark.parametrize(
+    ("field", "values", "words"),
+    [
+        ("driver", ("580.1", "590.2"), "The driver differs: 590.2 in plain-eagle, 580.1 in plain."),
+        ("kv_dtype", ("bfloat16", "fp8"), "The KV cache's type differs: fp8 in plain-eagle, bfloat16 in plain."),
+        ("kv_dtype", ("bfloat16", None), "The KV cache's type of plain-eagle was not told, so it may differ"),
+    ],
+)
+def test_what_may_be_compared_itself_is_told(
+    rehearse: Rehearse, field: str, values: tuple[str, str | None], words: str
+) -> None:
+    """A driver, or the type of the KV cache."""
     results = rehearse(
         arms=[PLAIN, EAGLE],
         rates={"plain": GRID, "plain-eagle": faster(1.1)},
-        provenance={"plain": {"driver": "580.1"}, "plain-eagle": {"driver": "590.2"}},
+        provenance={arm: {field: value} for arm, value in zip(("plain", "plain-eagle"), values, strict=True)},
     )
     out = told(results)
-    assert "Mind (plain-eagle): The driver differs: 590.2 in plain-eagle, 580.1 in plain." in out
+    assert f"Mind (plain-eagle): {words}" in out
     assert "+10.0%" in out
 
 

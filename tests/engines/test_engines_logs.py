@@ -249,3 +249,30 @@ def test_no_secret_survives_in_a_failure() -> None:
     assert "letmein" not in text
     assert "hf_abc" not in text
     assert "bad token ***" in failure.message
+
+
+VLLM = "(EngineCore pid=1576) INFO 11-21 02:37:08 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: "
+VLLM += "model='/m', speculative_config=None, dtype=torch.bfloat16, max_seq_len=4096, kv_cache_dtype={}, seed=0"
+FP8 = (
+    "INFO 04-19 10:02:00 [cache.py:247] Using fp8_e4m3 data type to store kv cache. It reduces the GPU memory footprint"
+)
+LLAMA = "llama_kv_cache: size = 1024.00 MiB (  8192 cells,  32 layers,  4/1 seqs), K (q8_0):  512.00 MiB, V ({}):  512.00 MiB"
+
+
+@pytest.mark.parametrize(
+    ("kind", "lines", "found"),
+    [
+        ("vllm", [VLLM.format("auto")], "bfloat16"),
+        ("vllm", [VLLM.format("fp8_inc")], "fp8_inc"),
+        ("vllm", [FP8, VLLM.format("fp8_e4m3")], "fp8_e4m3"),
+        ("sglang", ["[2026-03-04 15:13:14 TP0] Using KV cache dtype: torch.float8_e4m3fn"], "float8_e4m3fn"),
+        ("sglang", ["[01:39:47] KV Cache is allocated. dtype: torch.bfloat16, #tokens: 1131687, K size: 60.44 GB"], "bfloat16"),
+        ("llamacpp", ["0.01.2.3 I srv x: y", LLAMA.format("q8_0"), LLAMA.format("f16")], "q8_0"),
+        ("llamacpp", [LLAMA.format("f16")], "q8_0/f16"),
+        ("trtllm", ["Allocated 3.1 GiB for max tokens in paged KV cache (1)"], None),
+        ("vllm", ["Using LBHNC KV cache layout."], None),
+    ],
+)  # fmt: skip
+def test_the_cache_s_type_as_it_was_resolved(kind: str, lines: list[str], found: str | None) -> None:
+    """Never what was asked for: `auto` is what the engine made of it."""
+    assert adapter(EngineKind(kind)).kv_dtype(lines) == found

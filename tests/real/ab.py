@@ -32,7 +32,8 @@ os.environ.setdefault("CONTAINERS_CONF", str(HERE.parent / "podman" / "container
 import tiny_profiles  # noqa: E402 - tests/ is no package
 from conftest import Daemon, HostFs  # noqa: E402
 
-ARMS = ("tiny", "tiny/ngram")
+ARMS = ("tiny-ab", "tiny-ab/ngram")
+"""Named apart from the tests' own, which may run beside it."""
 KILLED_IN = "launch 2/"
 """The line of `sparkdash ab` that tells of the second launch."""
 KILLED_AFTER = 3
@@ -49,7 +50,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="sparkdash-ab-") as name:
         root = Path(name)
         daemon = Daemon(root, runtime="podman", reserve_gib=1.0, stop_grace_s=20)
-        daemon.write("tiny", tiny_profiles.document(engine.resolve(), HostFs(root)))
+        daemon.write(ARMS[0], tiny_profiles.document(engine.resolve(), HostFs(root), ARMS[0]))
         daemon.start()
         try:
             return measured_twice(daemon, command(root, args))

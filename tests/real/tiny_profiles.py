@@ -9,11 +9,11 @@ from typing import Any
 from sparkdash.catalog import yaml_writer
 
 
-def document(engine: Path, hostfs: Any) -> str:
-    """YAML of `tiny` and its variant `ngram`; `engine` is what tests/real/setup.sh made, `hostfs` tests/conftest.py's image."""
+def document(engine: Path, hostfs: Any, name: str = "tiny") -> str:
+    """YAML of the profile `name` and its variant `ngram`; `engine` is what tests/real/setup.sh made, `hostfs` tests/conftest.py's image."""
     python = Path(os.path.realpath(engine / "venv/bin/python")).parents[1]
     profile: dict[str, Any] = {
-        "profile": "tiny",
+        "profile": name,
         "about": "a quarter of a million random parameters, for tests",
         "engine": "vllm",
         "engine_version": "0.32",
@@ -21,7 +21,7 @@ def document(engine: Path, hostfs: Any) -> str:
         "command": [str(engine / "venv/bin/vllm"), "serve"],
         "gpu": False,
         "models": {"target": {"path": str(engine / "tiny-qwen3")}},
-        "serves": ["tiny-plain"],
+        "serves": [f"{name}-plain"],
         "mounts": hostfs.mounts(engine, python),
         "tmpfs": ["/scratch"],
         "shm_size": "256m",

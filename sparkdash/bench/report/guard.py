@@ -28,12 +28,13 @@ WORK: tuple[tuple[str, Get], ...] = (
 
 BOX: tuple[tuple[str, Get], ...] = (("the driver", lambda one: one.driver), ("the kernel", lambda one: one.kernel))
 
+KV: tuple[tuple[str, Get], ...] = (("the KV cache's type", lambda one: one.kv_dtype),)
+
 BUILD: tuple[tuple[str, Get], ...] = (
     ("the image", lambda one: one.image_digest),
     ("the engine's version", lambda one: one.engine_version),
     ("the model's revision", lambda one: one.model_revision),
     ("the profile's fingerprint", lambda one: one.fingerprint),
-    ("the KV cache's type", lambda one: one.kv_dtype),
 )
 """Of one arm these may not change from launch to launch."""
 
@@ -98,7 +99,7 @@ def _pair(arm: ArmReport, other: ArmReport) -> Iterator[Flag]:
 
 def _against(arm: str, base: str, mine: Provenance, theirs: Provenance) -> Iterator[Flag]:
     yield from _told(True, arm, base, WORK, mine, theirs)
-    yield from _told(False, arm, base, BOX, mine, theirs)
+    yield from _told(False, arm, base, (*BOX, *KV), mine, theirs)
 
 
 def _told(
@@ -119,7 +120,7 @@ def _told(
 
 def _unsteady(arm: str, launches: Sequence[Launch]) -> Iterator[Flag]:
     """An arm that was not the same thing in all its launches."""
-    for name, get in (*WORK, *BOX, *BUILD):
+    for name, get in (*WORK, *BOX, *KV, *BUILD):
         seen = {get(one.provenance) for one in launches} - {None}
         if len(seen) > 1:
             words = ", ".join(sorted(_word(one) for one in seen))

@@ -154,4 +154,6 @@ def _launches(report: Report) -> Iterator[Block]:
     yield Heading(2, "Container Start-Befehle")
     for arm in known:
         yield Heading(3, arm.name)
+        if arm.provenance and arm.provenance.kv_dtype:
+            yield Text((f"KV cache: {arm.provenance.kv_dtype}, by the engine's own word",))
         yield Command((shlex.join(arm.provenance.argv if arm.provenance else ()),))
