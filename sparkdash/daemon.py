@@ -42,7 +42,9 @@ from sparkdash.host.box import BoxReader
 from sparkdash.host.guard import Guard
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
+from sparkdash.revision import Rereading
 from sparkdash.settings import Settings
+from sparkdash.settings import place as settings_file
 from sparkdash.store import Store
 from sparkdash.store.usage import day_of
 from sparkdash.supervisor import Supervisor
@@ -69,6 +71,8 @@ class Parts:
     load_catalog: Callable[[], Catalog]
     profile_folders: Callable[[], Sequence[Path]] = tuple
     """Watched for edits; the demo, whose profiles are no files, has none."""
+    load_settings: Callable[[], Settings] | None = None
+    """Reads the settings again, whose file is watched for edits too; the demo's come from no file."""
     guard: Guard | None = None
     """Watches the box's memory; the demo, whose memory is simulated, has none."""
     simulated: bool = False
@@ -95,22 +99,25 @@ class House:
     url: str
     """Root URL, without /v1."""
     watch: Watch
+    rereading: Rereading | None
+    """Of the settings; the demo's come from no file."""
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Two readings of the profile files never overtake each other."""
+    """Two readings of the files never overtake each other."""
     restarts: dict[str, int] = field(default_factory=dict)
 
 
-def run(settings: Settings) -> None:
+def run(load_settings: Callable[[], Settings]) -> None:
     """Serve until SIGTERM or SIGINT. Raises SparkdashError when it cannot begin, or when the supervisor crashed."""
     log.configure()
     faulthandler.enable()  # systemd's watchdog ends us with SIGABRT: the journal then says where the loop was stuck
-    notifier = notify.from_environment()
+    notifier, settings = notify.from_environment(), load_settings()
     parts = Parts(
         settings=settings,
         runtime=_runtime(settings),
         reader=BoxReader(),
         load_catalog=lambda: catalog.load(settings.profile_folders()),
         profile_folders=settings.profile_folders,
+        load_settings=load_settings,
         guard=Guard(settings),
         beside=(lambda house: _attended(house, notifier),),
     )
@@ -180,7 +187,8 @@ def _tls(settings: Settings) -> listen.Tls | None:
 
 
 async def _serve(parts: Parts, door: _Door, ready: Callable[[House], None] | None) -> None:
-    watch = await asyncio.to_thread(Watch, parts.profile_folders)
+    beside = [settings_file()] if parts.load_settings else []
+    watch = await asyncio.to_thread(Watch, parts.profile_folders, beside)
     profiles = await asyncio.to_thread(parts.load_catalog)
     bus = Bus(_first_snapshot(parts, door.url), time.time)
     async with (
@@ -239,7 +247,9 @@ def _build(
         runs=_runs,
         translator=translator,
     )
-    house = House(parts, bus, supervisor, listen.Server(gateway.build(deps), door.tls), door.url, watch)
+    rereading = Rereading(parts.load_settings, bus.publish) if parts.load_settings else None
+    server = listen.Server(gateway.build(deps), door.tls)
+    house = House(parts, bus, supervisor, server, door.url, watch, rereading)
     holder.append(house)
     return house
 
@@ -274,7 +284,7 @@ async def _live(
         pids=house.supervisor.pids,
         strangers=house.supervisor.strangers,
         publish=house.bus.publish,
-        settings=house.parts.settings,
+        settings=lambda: house.supervisor.settings,
         listeners=lambda: house.bus.listeners,
     )
     loop = asyncio.get_running_loop()
@@ -335,13 +345,15 @@ async def _reload(house: House) -> None:
 
 
 async def _refresh(house: House) -> None:
-    """Read the profiles again if a file was edited since the last look."""
+    """Read the profiles and the settings again if a file was edited since the last look."""
     async with house.reading:
         if await asyncio.to_thread(house.watch.changed):
             await _read(house)
 
 
 async def _read(house: House) -> None:
+    if house.rereading and (settings := await house.rereading.read(house.supervisor.settings)):
+        house.supervisor.replace_settings(settings)
     read = await asyncio.to_thread(house.parts.load_catalog)
     profiles = keeping(house.supervisor.catalog, read)
     house.supervisor.replace_catalog(profiles)
@@ -364,7 +376,7 @@ async def _examine(house: House, names: Sequence[str]) -> Diagnosis:
     from sparkdash import doctor  # rarely asked for
     from sparkdash.doctor.facts import DaemonSeen
 
-    world, settings = house.bus.snapshot, house.parts.settings
+    world, settings = house.bus.snapshot, house.supervisor.settings
     low_power = world.sample is not None and world.sample.low_power
     seen = DaemonSeen(house.url, __version__, os.getpid(), f"{house.url}/v1", house.parts.runtime.name, low_power)
     return Diagnosis(findings=await doctor.examine(doctor.Probe(settings=settings, daemon=seen), names))

@@ -152,7 +152,7 @@ def load(file: Path | None = None, **overrides: Any) -> Settings:
     Raises:
         ProfileError: the file cannot be read or holds a key or value that is not known; names each.
     """
-    path = file or paths.config_dir() / "config.toml"
+    path = file or place()
     values = _read(path)
     origin = dict.fromkeys(values, str(path))
     for key in ("host", "port", "runtime"):
@@ -179,6 +179,11 @@ def load(file: Path | None = None, **overrides: Any) -> Settings:
             hint="https needs both, tls_cert and tls_key.",
         )
     return settings
+
+
+def place() -> Path:
+    """Where the owner's file is, or would be."""
+    return paths.config_dir() / "config.toml"
 
 
 def _place(loc: tuple[int | str, ...]) -> str:

@@ -17,10 +17,11 @@ Stamp = tuple[int, int, int]
 
 
 class Watch:
-    """Remembers how the files looked. `folders` is asked each time: a folder may appear."""
+    """Remembers how the files looked. `folders` is asked each time: a folder may appear. `beside` are single files."""
 
-    def __init__(self, folders: Callable[[], Sequence[Path]]) -> None:
+    def __init__(self, folders: Callable[[], Sequence[Path]], beside: Sequence[Path] = ()) -> None:
         self._folders = folders
+        self._beside = tuple(beside)
         self._seen = self._look()
 
     def changed(self) -> bool:
@@ -29,7 +30,7 @@ class Watch:
         return self._seen != before
 
     def _look(self) -> dict[Path, Stamp]:
-        files = (path for folder in self._folders() for path in _listed(folder))
+        files = (*(path for folder in self._folders() for path in _listed(folder)), *self._beside)
         return {path: stamp for path in files if (stamp := _stamp(path)) is not None}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -27,12 +28,14 @@ def serve(
     """
     from sparkdash import settings
 
-    chosen = settings.load(
+    load = partial(
+        settings.load,
         host=host,
         port=port,
         runtime=runtime,
         profiles=tuple(folder.expanduser().resolve() for folder in profiles) if profiles else None,
     )
+    load()  # what is wrong with them is told before the daemon's half is imported
     from sparkdash.daemon import run
 
-    run(chosen)
+    run(load)

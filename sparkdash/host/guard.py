@@ -34,12 +34,13 @@ from sparkdash.units import KIB
 
 
 class Guard:
-    """One for the daemon's life. `watch` and `close` may be called from any thread."""
+    """One for the daemon's life. `watch`, `govern` and `close` may be called from any thread."""
 
     def __init__(self, settings: Settings, proc: Path = PROC) -> None:
         """Raises HostError when the kernel does not tell its memory. `proc` is given by tests only."""
         self.mode: Literal["off", "warn", "act"] = settings.guard
-        self.floors: Floors = guarding.floors(settings, memory.read(proc).total)
+        self._total = memory.read(proc).total
+        self.floors: Floors = guarding.floors(settings, self._total)
         self._judge = Judge(self.floors)
         self._victims: tuple[Victim, ...] = ()
         self._killed: list[Target] = []
@@ -68,6 +69,13 @@ class Guard:
             self._needed.set()
         else:
             self._needed.clear()
+
+    def govern(self, settings: Settings) -> None:
+        """Other floors, and `warn` or `act`: whether there is a guard at all stays as it began. Holds from the next look on."""
+        self.floors = guarding.floors(settings, self._total)
+        self._judge.floors = self.floors
+        if "off" not in (self.mode, settings.guard):
+            self.mode = settings.guard
 
     def close(self) -> None:
         """End the thread, and wait until it has."""

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 from sparkdash.domain.swap import SwapCause
+from sparkdash.supervisor.moves import Patience
 from sparkdash.supervisor.records import Records, Resident, Ticket
 
 PAUSE_S = 5.0
@@ -27,14 +27,6 @@ PAUSE_S = 5.0
 
 SERVED_FROM = 20
 """Requests of one profile that its service time is the mean of."""
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """What the owner decides, seconds."""
-
-    min_dwell_s: float = 0.0
-    max_wait_s: float = float("inf")
 
 
 class Pace:

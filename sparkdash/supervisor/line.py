@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from sparkdash.errors import SparkdashError
 from sparkdash.supervisor import fairness, fit, refusals
-from sparkdash.supervisor.fairness import Pace, Patience
-from sparkdash.supervisor.moves import Cut, Effect, Grant, Refuse, Wait
+from sparkdash.supervisor.fairness import Pace
+from sparkdash.supervisor.moves import Cut, Effect, Grant, Patience, Refuse, Wait
 from sparkdash.supervisor.records import USE, Held, Records, Ticket
 from sparkdash.supervisor.rooming import Rooming
 
@@ -28,6 +28,10 @@ class Line:
         self._limit = limit
         self._places: dict[str, int] = {}
         self._pace = Pace()
+
+    def govern(self, patience: Patience, limit: int) -> None:
+        """From now on these hold."""
+        self._patience, self._limit = patience, limit
 
     # Asked of one ticket.
 

@@ -30,6 +30,14 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
+class Patience:
+    """What the owner decides, seconds."""
+
+    min_dwell_s: float = 0.0
+    max_wait_s: float = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
 class Arrive:
     """A request wants an engine. `profile` None means `auto`: whatever runs, never a swap."""
 
@@ -85,6 +93,14 @@ class CatalogRead:
     """These are the profiles now."""
 
     profiles: Mapping[str, Known]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRead:
+    """The owner decided otherwise how long and how many may wait."""
+
+    patience: Patience
+    queue_limit: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +162,7 @@ class SwapCancelled:
 
 
 Move = (
-    Arrive | Leave | Use | Preload | Stop | Cancel | Release | CatalogRead | Adopted | EngineDied | Tick
+    Arrive | Leave | Use | Preload | Stop | Cancel | Release | CatalogRead | PolicyRead | Adopted | EngineDied | Tick
     | DrainOver | Evicted | WontStop | SwapDone | SwapFailed | SwapCancelled
 )  # fmt: skip
 

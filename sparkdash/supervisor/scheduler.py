@@ -18,7 +18,6 @@ from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import SparkdashError
 from sparkdash.supervisor import fairness, fit, refusals
 from sparkdash.supervisor.breaker import Breaker
-from sparkdash.supervisor.fairness import Patience
 from sparkdash.supervisor.line import Line
 from sparkdash.supervisor.moves import (
     Adopted,
@@ -36,6 +35,8 @@ from sparkdash.supervisor.moves import (
     Known,
     Leave,
     Move,
+    Patience,
+    PolicyRead,
     Preload,
     Refuse,
     Release,
@@ -113,6 +114,8 @@ class Scheduler:
                 self.breaker.release(profile)
             case CatalogRead(profiles=profiles):
                 return self._catalog(profiles)
+            case PolicyRead(patience=patience, queue_limit=limit):
+                self._line.govern(patience, limit)
             case Adopted(profile=profile, ready=False):
                 self._rooming.begun(profile, fit.Choice())
                 self.records.swap = Change(profile, fit.Choice(), SwapCause.ADOPT, move.fingerprint, Stage.GOING)

@@ -38,7 +38,6 @@ from sparkdash.supervisor.alarm import Alarm
 from sparkdash.supervisor.books import failure_of
 from sparkdash.supervisor.claim import Claim, Claims, Lease
 from sparkdash.supervisor.clock import Clock, SystemClock
-from sparkdash.supervisor.fairness import Patience
 from sparkdash.supervisor.fit import Choice
 from sparkdash.supervisor.footprint import Footprints
 from sparkdash.supervisor.moves import (
@@ -56,6 +55,8 @@ from sparkdash.supervisor.moves import (
     Grant,
     Leave,
     Move,
+    Patience,
+    PolicyRead,
     Preload,
     Refuse,
     Release,
@@ -126,7 +127,7 @@ class Supervisor:
             self._planner.known(catalog),
             queue_limit=settings.queue_limit,
             scales=self._planner,
-            patience=Patience(settings.min_dwell_s, settings.max_wait_s),
+            patience=_patience(settings),
         )
         self._parking = Parking(self._scheduler.breaker, self._tools.books, store)
         self._alarm = Alarm(clock, lambda: self._post(Tick()))
@@ -249,6 +250,19 @@ class Supervisor:
         self._post(CatalogRead(self._planner.known(catalog)))
         if self._group and not self._over:
             self._group.create_task(self._read_weights(), name="weights")
+
+    @property
+    def settings(self) -> Settings:
+        """Those that hold now."""
+        return self._tools.settings
+
+    def replace_settings(self, settings: Settings) -> None:
+        """The owner's file was edited. Holds from the next decision on; what is under way goes on by what it began with,
+        where that was read already."""
+        self._tools.settings = settings
+        self._tools.wards.govern(settings)
+        self._post(PolicyRead(_patience(settings), settings.queue_limit))
+        self.replace_catalog(self.catalog)  # policies are the profiles'
 
     async def pids(self, profile: str) -> set[int]:
         """Host process ids of this profile's engine; empty when it has none."""
@@ -471,6 +485,10 @@ class Supervisor:
         choice = self._scheduler.choice(profile.name, self._tools.clock.monotonic())
         plan = self._planner.plan(profile, choice, self._scheduler.records.residents, runs=runs)
         return profile, plan, None if runs else choice
+
+
+def _patience(settings: Settings) -> Patience:
+    return Patience(settings.min_dwell_s, settings.max_wait_s)
 
 
 def _shutting_down() -> DaemonError:

@@ -23,9 +23,9 @@ from sparkdash.supervisor.wards import Wards
 from sparkdash.upstream import Upstream
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Tools:
-    """One for the supervisor's life."""
+    """One for the supervisor's life. Nothing of it is replaced but `settings`, by the supervisor, when their file was edited."""
 
     runtime: Runtime
     upstream: Upstream

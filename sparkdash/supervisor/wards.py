@@ -103,6 +103,17 @@ class Wards:
         for container in list(self._wards):
             self._forget(container)
 
+    def govern(self, settings: Settings) -> None:
+        """The owner's file was edited: other floors, another mode, other policies."""
+        self._settings = settings
+        if self._guard is not None:
+            self._guard.govern(settings)
+            now = self._standing.model_copy(update={"mode": self._guard.mode, "floors": self._guard.floors})
+            if now != self._standing:
+                self._stand(now)
+        for ward in self._wards.values():
+            ward.victim = None  # weighed anew
+
     def add(self, profile: Profile, container: ContainerInfo) -> None:
         """This container runs now."""
         self._forget(container.name)

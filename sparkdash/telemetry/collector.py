@@ -63,7 +63,7 @@ class Collector:
         pids: Callable[[str], Awaitable[set[int]]],
         strangers: Callable[[], Awaitable[Mapping[Stranger, set[int]]]],
         publish: Callable[[Fact], Any],
-        settings: Settings,
+        settings: Callable[[], Settings],
         clock: Callable[[], float] = time.time,
         listeners: Callable[[], int] = lambda: 1,
         names: Callable[[EngineKind], MetricNames] = lambda kind: adapter(kind).metrics,
@@ -87,7 +87,7 @@ class Collector:
         self._power = LowPower()
         self._sources: dict[str, Source] = {}
         self._gpu: asyncio.Task[GpuReading] | None = None
-        self._cadence_before = settings.sample_s
+        self._cadence_before = settings().sample_s
         self._told: set[str] = set()
 
     async def run(self) -> None:
@@ -106,10 +106,10 @@ class Collector:
     async def _rest(self, began: float) -> None:
         """Until the next tick is due; looks up in between, so that a new listener need not wait for a slow one."""
         while (left := began + self._cadence() - self._monotonic()) > 0:
-            await self._sleep(min(left, self._settings.sample_s))
+            await self._sleep(min(left, self._settings().sample_s))
 
     def _cadence(self) -> float:
-        every = self._settings.sample_s
+        every = self._settings().sample_s
         if self._listeners() > 0:
             return every
         running = any(engine.state not in WITHOUT_PROCESSES for engine in self._engines().values())
@@ -174,7 +174,7 @@ class Collector:
     def _memory(self, reading: GpuReading) -> Memory:
         known = self._processes.known.items()
         held = {name: self._reader.engine_bytes(pids, reading) if pids else None for name, pids in known}
-        reserve = int(self._settings.reserve_gib * GIB)
+        reserve = int(self._settings().reserve_gib * GIB)
         facts = {"engines": held, "strangers": self._weighed(reading), "reserve": reserve}
         return self._reader.memory().model_copy(update=facts)
 

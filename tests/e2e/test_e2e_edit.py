@@ -17,7 +17,7 @@ memory: {{weights_gib: 0.1, kv_gib: 0, overhead_gib: 0, source: invented}}
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def edited(new_daemon: Callable[..., Any]) -> Iterator[Any]:
     """A daemon whose one simulated engine is ready."""
     daemon = new_daemon(runtime="process", reserve_gib=0)
@@ -51,6 +51,29 @@ def test_an_edit_is_seen_on_the_feed_and_leaves_the_engine_alone(edited: Any) ->
     now = mended["engines"]["rehearsal"]
     same = ("state", "container", "ready_at", "since", "fingerprint", "port")
     assert [now[key] for key in same] == [engine[key] for key in same]
+
+
+def test_an_edit_of_the_settings_holds_at_once_or_says_that_it_waits(edited: Any) -> None:
+    """The reserve and the floors of the guard from now on, the port after a restart; a slip of the keyboard changes nothing."""
+    file = edited.root / "config" / "config.toml"
+    before, engine = file.read_text(), edited.state()["engines"]["rehearsal"]
+    file.write_text(before.replace("reserve_gib = 0", "reserve_gib = 3\nguard_kill_gib = 0.25\nbody_s = 10"))
+    told = edited.until(lambda state: "restart_needed" in codes(state))
+    assert told["guard"]["floors"]["kill"] == 1 << 28
+    texts = {notice["code"]: notice["text"] for notice in told["notices"]}
+    assert texts["settings_read"].endswith("From now on holds what it says of reserve_gib, guard_kill_gib.")
+    assert texts["restart_needed"].endswith("body_s.")
+    edited.until(lambda state: state["sample"]["memory"]["reserve"] == 3 << 30)
+    file.write_text(before + "reserve_gip = 1\n")
+    assert "settings_invalid" in codes(edited.until(lambda state: "settings_invalid" in codes(state)))
+    assert edited.get("/api/plan/rehearsal")["reserve_bytes"] == 3 << 30
+    assert edited.state()["engines"]["rehearsal"] == engine
+    file.write_text(before)
+
+
+def codes(state: dict[str, Any]) -> list[str]:
+    """Of the notices, newest first."""
+    return [notice["code"] for notice in state["notices"]]
 
 
 def test_whoever_asks_is_told_the_file_as_it_is(edited: Any) -> None:

@@ -187,6 +187,21 @@ def test_a_guard_that_only_warns_kills_nobody(box: Box, guarded: Any, engine: An
     assert process.poll() is None
 
 
+def test_other_floors_hold_from_the_next_look_on(box: Box, guarded: Any, engine: Any) -> None:
+    """And whether it warns or acts; one that is on is not switched off, which takes another daemon."""
+    guard, reports = guarded(guard="warn")
+    process, container = engine()
+    box.write(7)
+    guard.watch((victim(container),))
+    assert reports.get(timeout=SOON).verdict.level is GuardLevel.HOLD
+    guard.govern(Settings(guard="off", guard_hold_gib=6, guard_kill_gib=4))
+    assert reports.get(timeout=SOON).verdict.level is GuardLevel.WARN
+    assert (guard.mode, process.poll()) == ("warn", None)
+    guard.govern(Settings(guard="act", guard_kill_gib=20))
+    assert reports.get(timeout=SOON).killed.profile == "a"
+    assert process.wait(SOON) == -9
+
+
 def test_a_guard_that_is_off_has_no_thread(guarded: Any) -> None:
     """Nothing watches."""
     guarded(guard="off")

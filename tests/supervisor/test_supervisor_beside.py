@@ -83,6 +83,23 @@ async def test_a_pinned_engine_leaves_only_for_a_person(house: Any, make_profile
     assert house.runtime.running() == ["b"]
 
 
+async def test_what_the_owner_edits_holds_from_the_next_decision_on(house: Any, make_profile: Any) -> None:
+    """Who is pinned, what is kept free, how many may wait; engines that run stay as they are."""
+    supervisor = await house.open(make_profile("a"), make_profile("b"), policy={"a": Policy(pinned=True)})
+    await house.leased("a")
+    supervisor.replace_settings(supervisor.settings.model_copy(update={"policy": {}, "reserve_gib": 50}))
+    await house.settled()
+    (error,) = await asyncio.gather(house.ask("b").granted(), return_exceptions=True)
+    assert (error.code, "50.0 GiB" in error.message) == ("does_not_fit", True)
+    assert house.state("a") is EngineState.READY
+    supervisor.replace_settings(supervisor.settings.model_copy(update={"reserve_gib": 10, "queue_limit": 1}))
+    waits = house.ask("b")
+    (error,) = await asyncio.gather(house.ask("b").granted(), return_exceptions=True)
+    assert error.code == "queue_full"
+    await house.clock.drive(waits.granted())
+    assert house.runtime.running() == ["b"]
+
+
 async def test_an_engine_that_nobody_uses_is_stopped_when_its_time_is_over(house: Any, make_profile: Any) -> None:
     """Not before, not while it is in use, and what is pinned or has no limit stays."""
     await house.open(

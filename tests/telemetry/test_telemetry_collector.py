@@ -78,7 +78,7 @@ async def collecting(watch: Watch, time: Any, box: Any, **settings: Any) -> Asyn
             pids=watch.pids_of,
             strangers=watch.strangers_there,
             publish=watch.facts.put_nowait,
-            settings=Settings(**settings),
+            settings=lambda: Settings(**settings),
             clock=time.unix,
             listeners=lambda: watch.listeners,
             monotonic=time.monotonic,

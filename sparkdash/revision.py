@@ -1,0 +1,77 @@
+"""Revision: `config.toml` is edited while the daemon runs.
+
+Owns: which of its keys hold at once, and what is told of the others. Must not know what the values do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sparkdash.domain.event import Level, Notice
+from sparkdash.errors import SparkdashError
+from sparkdash.settings import Settings
+
+LIVE = frozenset(
+    {
+        "reserve_gib", "guard", "guard_warn_gib", "guard_hold_gib", "guard_kill_gib", "drain_s", "stop_grace_s", "reclaim_s",
+        "drop_page_cache", "no_progress_s", "warm_s", "side_by_side", "idle_ttl_s", "policy", "min_dwell_s", "max_wait_s",
+        "queue_limit", "sample_s",
+    }
+)  # fmt: skip
+"""What a daemon that runs takes over when the file was edited. The rest decides how it was put together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """What an edit of the file means for a daemon that runs."""
+
+    settings: Settings
+    """Those that hold from now on."""
+    taken: tuple[str, ...]
+    """Keys that changed and hold."""
+    waiting: tuple[str, ...]
+    """Keys that changed and hold after a restart of the daemon."""
+
+
+def revised(now: Settings, read: Settings) -> Revision:
+    """From those that hold now, and those that were read again. Pure."""
+    changed = [key for key in Settings.model_fields if getattr(now, key) != getattr(read, key)]
+    # whether there is a guard at all is decided when the daemon begins
+    live = LIVE - {"guard"} if "off" in (now.guard, read.guard) else LIVE
+    taken = tuple(key for key in changed if key in live)
+    settings = now.model_copy(update={key: getattr(read, key) for key in taken})
+    return Revision(settings, taken, tuple(key for key in changed if key not in live))
+
+
+class Rereading:
+    """The file, read again and again; each state of it is told of once."""
+
+    def __init__(self, load: Callable[[], Settings], publish: Callable[[Notice], object]) -> None:
+        self._load = load
+        self._publish = publish
+        self._told: tuple[str, ...] = ()
+
+    async def read(self, now: Settings) -> Settings | None:
+        """What holds from now on; None when that is what held before. A file that is no good changes nothing, and is told."""
+        try:
+            found = revised(now, await asyncio.to_thread(self._load))
+        except SparkdashError as error:
+            self._tell(Level.WARNING, error.code, f"{error.text()} What held before holds on.")
+            return None
+        if found.waiting:
+            text = f"Edited in config.toml, and held after a restart of the daemon: {', '.join(found.waiting)}."
+            self._tell(Level.WARNING, "restart_needed", text)
+        else:
+            self._told = ()
+        if not found.taken:
+            return None
+        text = f"config.toml was read again. From now on holds what it says of {', '.join(found.taken)}."
+        self._publish(Notice(level=Level.INFO, code="settings_read", text=text))
+        return found.settings
+
+    def _tell(self, level: Level, code: str, text: str) -> None:
+        if self._told != (code, text):
+            self._told = (code, text)
+            self._publish(Notice(level=level, code=code, text=text))
