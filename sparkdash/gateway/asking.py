@@ -1,6 +1,6 @@
 """Asking: one request, put to whichever engine is granted, in words that this engine understands.
 
-Owns: the request's body until an answer has begun, where it is sent, and whether the translator carries it. Must not know
+Owns: where the request is sent, and whether the translator carries it. Must not know
 leases' coming and going, nor what becomes of the answer (reply does).
 """
 
@@ -16,6 +16,7 @@ from sparkdash.gateway.exchange import ClientStuck, Exchange
 from sparkdash.gateway.headers import to_engine
 from sparkdash.gateway.peek import Peeked
 from sparkdash.gateway.reply import Reply
+from sparkdash.gateway.room import Place
 from sparkdash.gateway.route import Route
 from sparkdash.gateway.translate import words
 from sparkdash.gateway.translate.needed import lacks
@@ -27,7 +28,7 @@ UNKNOWN_PATH = frozenset({404, 405, 501})
 
 
 class Asking:
-    """One request's. It can be asked again, elsewhere, until `forget`. `stuck`: see `Reply.take`."""
+    """One request's. It can be asked again, elsewhere, until the reply lets its body go. `stuck`: see `Reply.take`."""
 
     def __init__(
         self,
@@ -35,19 +36,15 @@ class Asking:
         exchange: Exchange,
         route: Route,
         asked: Peeked,
-        body: bytes,
+        place: Place,
         stuck: Callable[[ClientStuck], object],
     ) -> None:
         self._deps = deps
         self._exchange = exchange
         self._route = route
         self._asked = asked
-        self._body = body
+        self._place = place
         self._stuck = stuck
-
-    def forget(self) -> None:
-        """From here on the request cannot be sent again, and need not be kept."""
-        self._body = b""
 
     async def at(self, lease: Lease, reply: Reply) -> None:
         """Ask the engine of this lease, and hand its answer to `reply`.
@@ -84,7 +81,7 @@ class Asking:
 
     def _prepared(self, lease: Lease) -> care.Prepared:
         reader = care.Reader(lease.profile, lease.names, lease.engine.version)
-        return care.prepare(self._body, self._asked, self._route, reader)
+        return care.prepare(self._place.body, self._asked, self._route, reader)
 
     def _opened(self, lease: Lease, body: bytes) -> AbstractAsyncContextManager[Answer]:
         exchange, path = self._exchange, self._route.path

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from sparkdash.access.key import Key
+from sparkdash.domain.lease import Request
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway import problems
 from sparkdash.gateway.line import Line, Pump
@@ -69,8 +70,8 @@ class Exchange:
         }
         self.raw_path: str = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
         self.query: str = scope["query_string"].decode("latin-1")
-        self.request_id = ""
-        """Its row in the table of requests, once it has one."""
+        self.row: Callable[[], Request] | None = None
+        """Its row in the table of requests as it is now, once it has one."""
         self.started = False
         """Has the status line gone out?"""
         self.finished = False

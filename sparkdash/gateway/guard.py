@@ -11,6 +11,7 @@ import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from sparkdash.errors import AdmissionError
@@ -36,6 +37,7 @@ class Doors:
     """Further origins, `*` allowed: https://chat.example, chrome-extension://*."""
 
 
+@lru_cache(maxsize=64)
 def is_loopback(name: str) -> bool:
     """Is it this box's own loopback: an address of it, or its one name?"""
     if name in ("localhost", "localhost."):
@@ -134,6 +136,7 @@ def _check_json(content_type: str) -> None:
         )
 
 
+@lru_cache(maxsize=64)
 def _hostname(url: str) -> str:
     try:
         return urlsplit(url).hostname or ""

@@ -1,18 +1,23 @@
 """InFlight: the row that people see of one request, from arrival to end.
 
-Owns: when RequestChanged is published: arrival, each change of place, grant, first token, end; never per chunk.
-Must not know HTTP.
+Owns: when RequestChanged is published: its end at once, and what comes before it (arrival, each change of place, grant, first
+token) within TOGETHER_S, told once with what else happened by then; never per chunk. Must not know HTTP.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
+from functools import lru_cache
 from typing import Any
 
 from sparkdash.domain.event import RequestChanged
 from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.state import OPEN
 from sparkdash.gateway.deps import Deps
 
+TOGETHER_S = 0.02
+"""Nobody sees less, and most of a burst's first bytes are out by then; a short request is told only when it is over."""
 INTERNAL = "sparkdash-demo/"
 """How the User-Agent of requests begins that sparkdash itself makes (the demo's traffic)."""
 _CLIENTS = (
@@ -34,6 +39,7 @@ _WORD = re.compile(r"[A-Za-z][\w.+-]{0,31}")
 UNKNOWN_CLIENT = "unknown"
 
 
+@lru_cache(maxsize=256)
 def client_name(user_agent: str) -> str:
     """A short name for who asks: the User-Agent's product, never an address or a key."""
     user_agent = user_agent.removeprefix(INTERNAL)
@@ -45,53 +51,80 @@ def client_name(user_agent: str) -> str:
 
 
 class InFlight:
-    """One request's row. `request` is the latest published value."""
+    """One request's row. `id` and `profile` are at hand; `request` is the whole of it, as it is now."""
 
     def __init__(
         self, deps: Deps, *, user_agent: str, profile: str, route: str, stream: bool, key: str | None = None
     ) -> None:
         self._deps = deps
-        self.request = Request(
-            id=deps.new_id(),
-            client=client_name(user_agent.removeprefix(INTERNAL)),
-            key=key,
-            profile=profile,
-            route=route,
-            state=RequestState.WAITING,
-            started_at=deps.clock(),
-            stream=stream,
-            internal=user_agent.startswith(INTERNAL),
-        )
-        self._publish()
+        self.id = deps.new_id()
+        self.profile = profile
+        self._state = RequestState.WAITING
+        self._row: Request | None = None
+        self._news: dict[str, Any] = {
+            "id": self.id,
+            "client": client_name(user_agent),
+            "key": key,
+            "profile": profile,
+            "route": route,
+            "state": RequestState.WAITING,
+            "started_at": deps.clock(),
+            "stream": stream,
+            "internal": user_agent.startswith(INTERNAL),
+        }
+        """What `_row` does not have yet."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._later()
+
+    @property
+    def request(self) -> Request:
+        """The row as it is now."""
+        if self._row is None:
+            self._row = Request(**self._news)
+        elif self._news:
+            self._row = self._row.model_copy(update=self._news)
+        self._news = {}
+        return self._row
 
     def waits(self, position: int) -> None:
         """Its place in the queue changed; 1 is next. Late news of a wait that is over is passed by."""
-        if self.request.state is RequestState.WAITING:
-            self._change(position=position)
+        if self._state is RequestState.WAITING:
+            self._change(self._state, position=position)
 
     def requeued(self) -> None:
         """Its engine died before it answered; it waits once more."""
-        self._change(state=RequestState.WAITING, granted_at=None)
+        self._change(RequestState.WAITING, granted_at=None)
 
     def granted(self, profile: str) -> None:
         """An engine is there; the request goes to it now."""
-        self._change(state=RequestState.PREFILL, profile=profile, position=None, granted_at=self._deps.clock())
+        self.profile = profile
+        self._change(RequestState.PREFILL, profile=profile, position=None, granted_at=self._deps.clock())
 
     def streams(self, ttft_s: float) -> None:
         """The first text has come."""
-        self._change(state=RequestState.STREAMING, ttft_s=ttft_s)
+        self._change(RequestState.STREAMING, ttft_s=ttft_s)
 
     def ended(self, state: RequestState, **figures: Any) -> None:
         """It is over: done, failed or gone, with what was learned. Only the first call counts."""
-        if self.request.finished_at is not None:
+        if self._state not in OPEN:
             return
-        self._change(state=state, position=None, finished_at=self._deps.clock(), **figures)
+        self._change(state, position=None, finished_at=self._deps.clock(), **figures)
+        self._publish()
         if self._deps.record is not None:
             self._deps.record(self.request)
 
-    def _change(self, **update: Any) -> None:
-        self.request = self.request.model_copy(update=update)
-        self._publish()
+    def _change(self, state: RequestState, **news: Any) -> None:
+        self._state = state
+        self._news["state"] = state
+        self._news.update(news)
+        self._later()
+
+    def _later(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(TOGETHER_S, self._publish)
 
     def _publish(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self._deps.bus.publish(RequestChanged(request=self.request))

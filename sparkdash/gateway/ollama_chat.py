@@ -165,7 +165,7 @@ class Costume:
     def _durations(self) -> dict[str, int]:
         """What was measured: waiting for the engine, its first text, its text. An answer that is no stream has no times of its text."""
         found = {"total_duration": nanoseconds(self._deps.monotonic() - self._begun)}
-        row = self._deps.bus.snapshot.requests.get(self._inner.request_id) if self._inner else None
+        row = self._inner.row() if self._inner and self._inner.row else None
         if row is not None and row.granted_at is not None:
             found["load_duration"] = nanoseconds(row.granted_at - row.started_at)
         if row is not None and row.ttft_s is not None:

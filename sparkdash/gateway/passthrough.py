@@ -61,9 +61,8 @@ async def _wrong_method(exchange: Exchange, route: Route) -> None:
 
 
 class Want(NamedTuple):
-    """What a client wants: its body, what was read of it, what its word for the model stands for, and whether it can wait."""
+    """What a client wants: what was read of its body, what its word for the model stands for, and whether it can wait."""
 
-    body: bytes
     peeked: Peeked
     name: str
     batch: bool
@@ -78,14 +77,12 @@ async def _admit(deps: Deps, exchange: Exchange, route: Route) -> None:
         except SparkdashError as error:
             await exchange.refuse(error, route.dialect)
             return
-        relay = _Relay(deps, exchange, route, want, place)
-        del want  # the relay lets the body go before the answer is over
-        await relay.run()
+        await _Relay(deps, exchange, route, want, place).run()
 
 
 async def _read(deps: Deps, exchange: Exchange, route: Route, place: Place) -> Want:
     settings = deps.settings
-    body = await exchange.body(settings.body_limit_mib, place, settings.body_s)
+    body = place.body = await exchange.body(settings.body_limit_mib, place, settings.body_s)
     if deps.capture is not None and body:
         await asyncio.to_thread(deps.capture, exchange, body, deps.clock())
     asked = peek(body, exchange.headers.get("content-type", "")) if route.profile is None else Peeked()
@@ -98,7 +95,7 @@ async def _read(deps: Deps, exchange: Exchange, route: Route, place: Place) -> W
     name = permitted(exchange.key, name, deps.catalog(), deps.bus.snapshot)
     deps.exclusive.admit(exchange.headers.get(LEASE_HEADER))
     refuse_in_background(route, name, deps.catalog(), deps.bus.snapshot)
-    return Want(body, asked, name, batch)
+    return Want(asked, name, batch)
 
 
 def _no_model(route: Route) -> AdmissionError:
@@ -130,7 +127,7 @@ class _Relay:
         self._batch = want.batch
         self._client = Breakable()
         """Ended when the client leaves or takes nothing any more."""
-        self._asking = Asking(deps, exchange, route, want.peeked, want.body, self._client.off)
+        self._asking = Asking(deps, exchange, route, want.peeked, place, self._client.off)
         self._row = InFlight(
             deps,
             user_agent=exchange.headers.get("user-agent", ""),
@@ -139,10 +136,11 @@ class _Relay:
             stream=self._asked.stream,
             key=exchange.key.name if exchange.key else None,
         )
-        exchange.request_id = self._row.request.id
+        row = self._row
+        exchange.row = lambda: row.request  # holds no more than the row: what hangs together goes without the collector
         told = deps.settings.progress_as_reasoning or exchange.headers.get(PROGRESS_HEADER) == "reasoning"
-        self._waiting = frames.Waiting(route.dialect, self._row.request.id, self._name, deps.clock(), reasoning=told)
-        self._reply = Reply(deps, exchange, route, self._row, self._waiting, self._answered)
+        self._waiting = frames.Waiting(route.dialect, self._row.id, self._name, deps.clock(), reasoning=told)
+        self._reply = Reply(deps, exchange, route, self._row, self._waiting, place)
 
     async def run(self) -> None:
         """To its end, whatever that is. The row is ended in every case."""
@@ -160,13 +158,13 @@ class _Relay:
 
     async def _to_the_end(self) -> None:
         try:
-            with self._deps.running.until_cancelled(self._row.request.id):
+            with self._deps.running.until_cancelled(self._row.id):
                 await self._leased()
         except SparkdashError as error:
-            LOG.info("a request failed", id=self._row.request.id, profile=self._row.request.profile, code=error.code)
+            LOG.info("a request failed", id=self._row.id, profile=self._row.profile, code=error.code)
             await self._reply.fail(error)
         except Exception:  # whatever it was, the client gets an answer and the log a trace
-            LOG.exception("a request met a fault in sparkdash", id=self._row.request.id)
+            LOG.exception("a request met a fault in sparkdash", id=self._row.id)
             await self._reply.fail(
                 SparkdashError("sparkdash itself failed on this request.", hint="Its log says more.")
             )
@@ -184,7 +182,7 @@ class _Relay:
         alive = self._kept_alive() if self._asked.stream else None
         try:
             lease = self._deps.supervisor.lease(
-                self._name, request_id=self._row.request.id, on_wait=self._row.waits, batch=self._batch
+                self._name, request_id=self._row.id, on_wait=self._row.waits, batch=self._batch
             )
             async with lease as right:
                 if alive is not None:
@@ -201,13 +199,8 @@ class _Relay:
         return keepalive.KeepAlive(self._wait, delay, self._client.off)
 
     async def _wait(self) -> None:
-        swap, profile = self._deps.bus.snapshot.swap, self._row.request.profile
+        swap, profile = self._deps.bus.snapshot.swap, self._row.profile
         await self._reply.wait(waiting_text(swap, profile, self._deps.clock()))
-
-    def _answered(self) -> None:
-        """From here on the request cannot be sent again, and need not be kept."""
-        self._asking.forget()
-        self._place.give_back()
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from sparkdash.gateway.exchange import STREAM_HEADERS, ClientStuck, Exchange
 from sparkdash.gateway.headers import to_client
 from sparkdash.gateway.inflight import InFlight
 from sparkdash.gateway.overflow import overflow
+from sparkdash.gateway.room import Place
 from sparkdash.gateway.route import Dialect, Route
 from sparkdash.gateway.splices import MessageGoesOn, ResponseGoesOn, Splice, WithoutUsage
 from sparkdash.gateway.tap import Tap, error_code
@@ -29,7 +30,7 @@ ERROR_LIMIT = 64 * 1024
 
 
 class Reply:
-    """One request's. `on_begun` is called once no other engine can answer in its place any more."""
+    """One request's. `place`: its body, which is let go once no other engine can answer in its place any more."""
 
     def __init__(
         self,
@@ -38,14 +39,14 @@ class Reply:
         route: Route,
         row: InFlight,
         waiting: frames.Waiting,
-        on_begun: Callable[[], None],
+        place: Place,
     ) -> None:
         self._deps = deps
         self._exchange = exchange
         self._route = route
         self._row = row
         self._waiting = waiting
-        self._on_begun = on_begun
+        self._place = place
         self._tap = Tap(route.dialect)
         self._splice: Splice | None = None
         """What must differ in the answer's stream; None: nothing, as for nearly all."""
@@ -82,12 +83,13 @@ class Reply:
 
     def _begins(self) -> None:
         self.begun = True
-        self._on_begun()
+        self._place.give_back()
 
     async def _pass_on(self, answer: Answer, sent_at: float, stuck: Callable[[ClientStuck], object]) -> None:
         splice, exchange, now = self._splice, self._exchange, self._deps.monotonic
         stream = self._framed = answer.content_type == EVENT_STREAM
-        tap = self._tap = Tap(self._route.dialect, stream=stream, on_first=lambda: self._row.streams(now() - sent_at))
+        row = self._row
+        tap = self._tap = Tap(self._route.dialect, stream=stream, on_first=lambda: row.streams(now() - sent_at))
         first = await answer.piece()
         tap.feed(first, now())
         if not first:

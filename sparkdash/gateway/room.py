@@ -27,9 +27,10 @@ class Room:
 
 
 class Place:
-    """What one request's body takes, until it is left or given back."""
+    """What one request's body takes, until it is left or given back; and the `body` itself, which nobody else keeps."""
 
     def __init__(self, room: Room) -> None:
+        self.body = b""
         self._room = room
         self._taken = 0
 
@@ -52,6 +53,7 @@ class Place:
 
     def give_back(self) -> None:
         """The body is no longer kept. Idempotent."""
+        self.body = b""
         self._room.taken -= self._taken
         self._taken = 0
 

@@ -36,15 +36,19 @@ _TEXT = {
     Dialect.MESSAGES: re.compile(rb'"(?:text|thinking|partial_json)": ?"[^"]|"type": ?"tool_use"'),
     Dialect.OTHER: re.compile(rb'"(?:text|content|delta)": ?"[^"]'),
 }
-_USAGE = re.compile(rb'"usage": ?(?=\{)')
-_TIMINGS = re.compile(rb'"timings": ?(?=\{)')
-_ERROR = re.compile(rb'(?:^|\n)(?:data: ?\{"error"|event: ?(?:error|response\.failed))')
-_FINISH = re.compile(rb'"(?:finish_reason|stop_reason)": ?"(\w+)"')
+_USAGE = b'"usage":'
+_FIRST_USAGE = re.compile(_USAGE + rb" ?(\{)")
+_TIMINGS = b'"timings":'
+_ERROR = re.compile(rb'\n(?:data: ?\{"error"|event: ?(?:error|response\.failed))')
+_FINISH = (b'"finish_reason":', b'"stop_reason":')
+_OPENS = re.compile(rb" ?(\{)")
+_DECODER = json.JSONDecoder()
+_WORD = re.compile(rb' ?"(\w+)"')
 _LAST = {
     Dialect.CHAT: re.compile(rb"data: ?\[DONE\]\s*$"),
     Dialect.COMPLETIONS: re.compile(rb"data: ?\[DONE\]\s*$"),
-    Dialect.RESPONSES: re.compile(rb"(?:^|\n)event: ?response\.(?:completed|failed|incomplete)\r?\n"),
-    Dialect.MESSAGES: re.compile(rb"(?:^|\n)event: ?message_stop\r?\n"),
+    Dialect.RESPONSES: re.compile(rb"\nevent: ?response\.(?:completed|failed|incomplete)\r?\n"),
+    Dialect.MESSAGES: re.compile(rb"\nevent: ?message_stop\r?\n"),
 }
 """What ends a stream for its clients, who then need not wait for the connection to end."""
 _RESPONSE_ID = re.compile(rb'"id": ?"(resp_[^"]+)"')
@@ -123,16 +127,21 @@ class Tap:
 
     def tail(self) -> bytes:
         """At least the last 64 KiB, or all there was."""
-        if self._tail:
+        if len(self._tail) > 1:
             self._trim()
-        return b"".join(self._tail)
+            self._tail = deque((b"".join(self._tail),))
+        return self._tail[0] if self._tail else b""
+
+    def _lines(self) -> bytes:
+        """The tail, with what a line begins after before its first one, too."""
+        return b"\n" + self.tail()
 
     def usage(self) -> Usage:
         """The engine's final counts."""
         tail = self.tail()
         counts = _last_object(_USAGE, tail)
         if counts and self._dialect is Dialect.MESSAGES:
-            begun = _first_object(_USAGE, self._head)
+            begun = _first_object(_FIRST_USAGE, self._head)
             return _anthropic(begun | {key: value for key, value in counts.items() if value is not None})
         if counts:
             return _openai(counts)
@@ -148,7 +157,7 @@ class Tap:
     def complete(self) -> bool:
         """Has the event come that ends the stream for its client?"""
         last = _LAST.get(self._dialect)
-        return self._stream and last is not None and last.search(self.tail()) is not None
+        return self._stream and last is not None and last.search(self._lines()) is not None
 
     @property
     def lacks_its_end(self) -> bool:
@@ -159,13 +168,14 @@ class Tap:
     @property
     def failed(self) -> bool:
         """Did the engine tell of a failure inside a stream that began well?"""
-        return self._stream and _ERROR.search(self.tail()) is not None
+        return self._stream and _ERROR.search(self._lines()) is not None
 
     @property
     def finish_reason(self) -> str | None:
         """The engine's word for why it stopped."""
-        found = _FINISH.findall(self.tail())
-        return found[-1].decode() if found else None
+        tail = self.tail()
+        _, word = max(_last_match(key, _WORD, tail) for key in _FINISH)
+        return word.decode() or None
 
     @property
     def between_frames(self) -> bool:
@@ -199,25 +209,40 @@ def error_code(body: bytes) -> str | None:
 
 def _first_object(pattern: re.Pattern[bytes], data: bytes) -> dict[str, Any]:
     found = pattern.search(data)
-    return _object_at(data, found.end()) if found else {}
+    return _object_at(data, found.start(1)) if found else {}
 
 
-def _last_object(pattern: re.Pattern[bytes], data: bytes) -> dict[str, Any]:
-    ends = [found.end() for found in pattern.finditer(data)]
-    return _object_at(data, ends[-1]) if ends else {}
+def _last_object(key: bytes, data: bytes) -> dict[str, Any]:
+    at, _ = _last_match(key, _OPENS, data)
+    return _object_at(data, at) if at >= 0 else {}
+
+
+def _last_match(key: bytes, value: re.Pattern[bytes], data: bytes) -> tuple[int, bytes]:
+    """Where the first group of the value of the last `key` stands that has such a value, and the group; -1 without one.
+
+    From the end backwards, as a stream has the key with `null` in every chunk before.
+    """
+    at = data.rfind(key)
+    while at >= 0:
+        if found := value.match(data, at + len(key)):
+            return found.start(1), found[1]
+        at = data.rfind(key, 0, at)
+    return -1, b""
 
 
 def _object_at(data: bytes, start: int) -> dict[str, Any]:
     try:
-        value, _ = json.JSONDecoder().raw_decode(data[start : start + HEAD].decode("utf-8", "replace"))
+        value, _ = _DECODER.raw_decode(data[start : start + HEAD].decode("utf-8", "replace"))
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
 
 
 def _count(counts: dict[str, Any], *keys: str) -> int | None:
-    values = (counts.get(key) for key in keys)
-    return next((v for v in values if isinstance(v, int) and not isinstance(v, bool)), None)
+    for key in keys:
+        if type(value := counts.get(key)) is int:  # a bool is none
+            return value
+    return None
 
 
 def _openai(counts: dict[str, Any]) -> Usage:
@@ -232,8 +257,10 @@ def _openai(counts: dict[str, Any]) -> Usage:
 
 
 def _details(counts: dict[str, Any], *keys: str) -> dict[str, Any]:
-    values = (counts.get(key) for key in keys)
-    return next((value for value in values if isinstance(value, dict)), {})
+    for key in keys:
+        if isinstance(value := counts.get(key), dict):
+            return value
+    return {}
 
 
 def _anthropic(counts: dict[str, Any]) -> Usage:
