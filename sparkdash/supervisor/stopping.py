@@ -31,17 +31,20 @@ LET_GO_S = 5.0
 """Limit of letting go of cached weights: a swap does not wait longer for what the kernel would do by itself."""
 
 
-async def end(tools: Tools, engine: Engine) -> None:
-    """Stop and remove; its last words are kept, what it held is remembered, what outlived it is told.
+async def weigh(tools: Tools, engine: Engine) -> Held | None:
+    """From now on it is being stopped; what it holds, when anybody can tell."""
+    tools.books.move(engine.profile, EngineState.STOPPING)
+    return None if engine.container is None else await holds(tools, engine.container)
+
+
+async def end(tools: Tools, engine: Engine, held: Held | None) -> None:
+    """Stop and remove; its last words are kept, what it `held` is remembered, what outlived it is told.
 
     Raises:
         HostError: it would not stop; it is shown as failed.
     """
     name = engine.profile
-    tools.books.move(name, EngineState.STOPPING)
-    held = None
     if engine.container is not None:
-        held = await holds(tools, engine.container)
         await tools.logbook.close(name)
         try:
             left = await tools.runtime.stop(engine.container, tools.settings.stop_grace_s)

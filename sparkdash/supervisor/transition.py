@@ -27,6 +27,7 @@ from sparkdash.engines.adapter import Launch
 from sparkdash.errors import EngineError, HostError
 from sparkdash.supervisor import reclaim, stopping
 from sparkdash.supervisor.adopt import Found
+from sparkdash.supervisor.debts import Held
 from sparkdash.supervisor.footprint import Scale
 from sparkdash.supervisor.load import KILLED_S, Loading
 from sparkdash.supervisor.moves import DrainOver, Evicted, Move, WontStop
@@ -125,16 +126,27 @@ class Transition:
     async def _stop(self) -> None:
         books = self._tools.books
         left = [books.started[engine.profile] for engine in self._order.evict if engine.profile in books.started]
-        for engine in self._order.evict:
+        if self._order.evict:
             self._enter(SwapPhase.STOP)
-            await finish(self._end(engine))
+            await finish(self._end_all())
         if left and self._tools.settings.drop_page_cache:
             await stopping.let_go(self._tools, left, comes=self._order.target)
 
-    async def _end(self, engine: Engine) -> None:
-        self._order.unwatch(engine.profile)
+    async def _end_all(self) -> None:
+        """All at once: each stop waits for its engine, and most of that is grace. One that will not stop keeps no other from it."""
+        evict = self._order.evict
+        for engine in evict:
+            self._order.unwatch(engine.profile)
+        # weighed before the first of them gives anything back: what is available then is what the debts count from
+        held = await asyncio.gather(*(stopping.weigh(self._tools, engine) for engine in evict))
+        ends = [self._end(engine, its) for engine, its in zip(evict, held, strict=True)]
+        for ended in await asyncio.gather(*ends, return_exceptions=True):
+            if isinstance(ended, BaseException):
+                raise ended
+
+    async def _end(self, engine: Engine, held: Held | None) -> None:
         try:
-            await stopping.end(self._tools, engine)
+            await stopping.end(self._tools, engine, held)
         except HostError:
             self._order.tell(WontStop(engine.profile))
             raise

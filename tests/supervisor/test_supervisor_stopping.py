@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.container import ENV_MARK, Leftovers
+from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import MemoryNeed
 from sparkdash.domain.swap import SwapPhase
@@ -152,3 +153,40 @@ def test_what_is_missing(held: list[Held | None], available: int, missing: int |
     assert debts.missing(available) == missing
     debts.settle()
     assert debts.missing(0) == 0
+
+
+async def test_those_who_leave_are_stopped_at_the_same_time(
+    house: Any, make_profile: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each waits for its own grace. What one of them keeps is missing all the same: they were weighed before any was stopped."""
+    both, stop = asyncio.Barrier(2), house.runtime.stop
+
+    async def together(name: str, grace_s: float) -> Leftovers:
+        await both.wait()
+        left: Leftovers = await stop(name, grace_s)
+        return left
+
+    await house.open(make_profile("a", gib=40), make_profile("b", gib=40), make_profile("c", gib=100), reclaim_s=30)
+    await house.leased("a")
+    await house.leased("b")
+    house.reader.leaks["b"] = 20 * GIB
+    monkeypatch.setattr(house.runtime, "stop", together)
+    async with asyncio.timeout(10):
+        error = await refused(house, "c")
+    assert error.code == "memory_not_returned"
+    assert error.message.startswith(
+        ("20.0 GiB of 80.0 GiB not returned by a, b", "20.0 GiB of 80.0 GiB not returned by b, a")
+    )
+    assert house.runtime.running() == []
+
+
+async def test_one_that_will_not_stop_keeps_no_other_from_it(house: Any, make_profile: Any, behaviour: Any) -> None:
+    """It stays in the way, and is told."""
+    house.runtime.zoo["a"] = behaviour(wont_stop=True)
+    await house.open(make_profile("a", gib=40), make_profile("b", gib=40), make_profile("c", gib=100))
+    await house.leased("a")
+    await house.leased("b")
+    assert (await refused(house, "c")).code == "unkillable"
+    assert house.runtime.running()[0] == "a"
+    assert house.state("a") is EngineState.FAILED
+    assert [swap.failure.code for swap in house.swaps() if swap.target == "c"] == ["unkillable"]
