@@ -1,0 +1,50 @@
+"""`sparkdash serve` on a box of BUDGET_MIB, all of it for the engines: what they really take is what is missing of it.
+
+A machine that runs tests has memory of its own to give and take; here only the kernel's word on the engines' processes counts.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+
+import uvloop
+
+from sparkdash import catalog, daemon, log, paths, settings
+from sparkdash.domain.metric import Memory
+from sparkdash.host import leftovers
+from sparkdash.host.box import BoxReader
+from sparkdash.host.podman import Podman
+from sparkdash.host.proc import host_bytes
+from sparkdash.units import MIB
+
+
+class SmallBox(BoxReader):
+    """Has the budget and nobody else in it."""
+
+    def memory(self) -> Memory:
+        """What is left of the budget."""
+        total, engines = int(os.environ["BUDGET_MIB"]) * MIB, leftovers.of_owner(paths.owner())
+        taken = sum(host_bytes(pid) or 0 for births in engines.values() for pid in births)
+        figures = {"total": total, "available": total - taken, "free": total - taken, "page_cache": 0}
+        return super().memory().model_copy(update=figures)
+
+
+def main() -> None:
+    """The real daemon, put together as daemon.run does."""
+    log.configure()
+    load = partial(settings.load, port=0)
+    given = load()
+    parts = daemon.Parts(
+        settings=given,
+        runtime=Podman(),
+        reader=SmallBox(),
+        load_catalog=lambda: catalog.load(given.profile_folders()),
+        profile_folders=given.profile_folders,
+        load_settings=load,
+    )
+    uvloop.run(daemon.serve(parts))
+
+
+if __name__ == "__main__":
+    main()
