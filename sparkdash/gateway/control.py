@@ -165,7 +165,7 @@ _ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"
 _ANY_ERROR = {"description": "Any error", "content": _ERROR}
 """Said outright where an answer is no JSON: FastAPI would describe the error as being of the answer's type."""
 STREAM: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "Server-sent events"},
+    200: {"content": {"text/event-stream": {"schema": {}}}, "description": "Server-sent events"},
     "default": _ANY_ERROR,
 }
 TEXT: dict[int | str, dict[str, Any]] = {

@@ -35,6 +35,7 @@ KV_SHARE = 0.25
 SEATS = 16
 """Requests that run at once unless the profile's max-num-seqs says otherwise; what Spark owners set at most."""
 EMBEDDING_SIZE = 256
+LARGEST_EMBEDDING = 8192
 SALT = "Parameter 'cache_salt' must be at most 128 characters and must not contain '@', '/', '\\\\', or NUL."
 """vLLM 0.32's words."""
 _UNSALTED = re.compile(r"[@/\\\0]|^.{129}", re.DOTALL)
@@ -224,7 +225,9 @@ class App:
         texts = [text for text in given if isinstance(text, str)]
         if not texts or len(texts) < len(given):
             raise RefusedError("input: the simulated engine takes a string or a list of strings", param="input")
-        size = int(body.get("dimensions") or EMBEDDING_SIZE)
+        size = body.get("dimensions") or EMBEDDING_SIZE
+        if not isinstance(size, int) or not 0 < size <= LARGEST_EMBEDDING:
+            raise RefusedError(f"dimensions: a number from 1 to {LARGEST_EMBEDDING}", param="dimensions")
         plain = body.get("encoding_format") != "base64"
         data = [
             {"object": "embedding", "index": index, "embedding": _embedding(text, size, plain=plain)}

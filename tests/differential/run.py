@@ -15,7 +15,6 @@ minute for each SDK. Not part of the test suite, as it needs a package index.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import re
@@ -31,7 +30,11 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 from xml.etree import ElementTree
 
+sys.path.insert(0, str(Path(__file__).parent))
+import ground
+
 HERE = Path(__file__).parent
+REQUIREMENTS = HERE / "requirements.txt"
 EXPECTED = {
     r"test_models\.": "the model list is the gateway's own",
     r"chat\.test_completions\..*_list": "chats are not stored: GET is refused, as vLLM does too",
@@ -88,7 +91,7 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="every route that the SDKs know (ten times as many tests)")
     parser.add_argument("--keep", type=Path, help="leave pytest's reports and what the engine saw in this folder")
     args = parser.parse_args()
-    home = installed()
+    home = ground.environment(REQUIREMENTS, more=sources)
     unexpected = 0
     with tempfile.TemporaryDirectory() as scratch:
         out = args.keep or Path(scratch)
@@ -103,71 +106,29 @@ def main() -> int:
 # --- what it needs ----------------------------------------------------------------------------------------------
 
 
-def installed() -> Path:
-    """The folder with a virtual environment and the unpacked source distributions, made when it is not there."""
-    wanted = HERE / "requirements.txt"
-    key = hashlib.sha256(wanted.read_bytes()).hexdigest()[:12]
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    home = cache / "sparkdash-tests" / f"differential-{key}"
-    if (home / ".done").exists():
-        return home
-    print(f"Installing the SDKs and their tests into {home} …", file=sys.stderr)
-    subprocess.run([sys.executable, "-m", "venv", home / "venv"], check=True)
-    pip = [home / "venv/bin/python", "-m", "pip", "-q", "--disable-pip-version-check"]
-    subprocess.run([*pip, "install", "-r", wanted], check=True)
-    pinned = [line for line in wanted.read_text().split() if re.match(r"(openai|anthropic)\b", line)]
-    sources = [re.sub(r"\[.*\]", "", line) for line in pinned]
-    subprocess.run([*pip, "download", "--no-binary", ",".join(SDKS), "--no-deps", "-d", home, *sources], check=True)
+def sources(home: Path) -> None:
+    """The unpacked source distributions of the SDKs that are installed; the wheels are without the tests."""
+    pinned = [line for line in REQUIREMENTS.read_text().split() if re.match(r"(openai|anthropic)\b", line)]
+    plain = [re.sub(r"\[.*\]", "", line) for line in pinned]
+    pip = [home / "venv/bin/python", *ground.PIP]
+    subprocess.run([*pip, "download", "--no-binary", ",".join(SDKS), "--no-deps", "-d", home, *plain], check=True)
     for archive in home.glob("*.tar.gz"):
         with tarfile.open(archive) as packed:
             packed.extractall(home, filter="data")
-    (home / ".done").touch()
-    return home
-
-
-@contextmanager
-def started(argv: list[str | Path], says: str, **env: str) -> Iterator[str]:
-    """A program, and the address that it prints; ended at the end."""
-    process = subprocess.Popen([*map(str, argv)], stderr=subprocess.PIPE, text=True, env={**os.environ, **env})
-    assert process.stderr is not None
-    try:
-        seen = []
-        for line in process.stderr:
-            seen.append(line)
-            if found := re.search(says, line):
-                break
-        else:
-            raise SystemExit("".join(seen))
-        drain = subprocess.Popen(["cat"], stdin=process.stderr, stdout=subprocess.DEVNULL)
-        yield found[1]
-    finally:
-        process.terminate()
-        process.wait()
-    drain.wait()
 
 
 @contextmanager
 def engine(seen: Path) -> Iterator[str]:
     """The stand-in, which notes what it saw."""
-    with started([sys.executable, HERE / "engine.py", seen], r"serving (\S+)") as url:
+    with ground.started([sys.executable, HERE / "engine.py", seen], r"serving (\S+)") as url:
         yield url
 
 
 @contextmanager
 def gateway(root: Path, url: str) -> Iterator[str]:
     """A daemon in front of the engine; any model's name means that engine, which is up."""
-    folders = {}
-    for name in ("CONFIG", "STATE", "RUNTIME"):
-        (root / name.lower()).mkdir(parents=True)
-        folders[f"SPARKDASH_{name}_DIR"] = str(root / name.lower())
-    (root / "config/profiles").mkdir()
-    names = json.dumps(["model", "model_id"])
-    (root / "config/profiles/stand-in.yaml").write_text(PROFILE.format(url=url, names=names))
-    settings = 'shipped_profiles = false\nruntime = "process"\n[model_names]\n"*" = "stand-in"\n'
-    (root / "config/config.toml").write_text(settings)
-    with started(
-        [sys.executable, "-m", "sparkdash", "serve", "--port", "0"], r"serving.*url=(http://\S+)/v1", **folders
-    ) as address:
+    profile = PROFILE.format(url=url, names=json.dumps(["model", "model_id"]))
+    with ground.daemon(root, {"stand-in": profile}, model_names={"*": "stand-in"}) as address:
         asked = {"model": "stand-in", "messages": []}
         urlopen(Request(f"{address}/v1/chat/completions?{FIRST}", json.dumps(asked).encode())).close()
         yield address

@@ -228,6 +228,7 @@ async def test_small_routes_answer_as_vllm(http: httpx.AsyncClient) -> None:
         ("/v1/messages", chat(), 400, "max_tokens: Field required"),
         ("/detokenize", {"tokens": [3]}, 400, "no token id"),
         ("/v1/embeddings", {"input": [1, 2]}, 400, "string"),
+        ("/v1/embeddings", {"input": "x", "dimensions": -(10**20)}, 400, "a number from 1 to 8192"),
     ],
 )  # fmt: skip
 async def test_mistakes_get_the_engines_error_object(

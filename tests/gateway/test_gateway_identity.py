@@ -1,0 +1,110 @@
+"""Random streams, cut at random places, over real HTTP on both sides: every byte arrives, in order, and no other.
+
+SPARKDASH_STREAMS=10000 for the full count, which takes about a minute of CPU; the suite makes do with fewer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.lease import RequestState
+
+pytestmark = pytest.mark.timeout(600)
+STREAMS = int(os.environ.get("SPARKDASH_STREAMS", "300"))
+AT_ONCE = 8
+ROUTES = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/audio/speech")
+WORDS = (
+    '"choices":[],"usage":{',
+    "data: ",
+    "ünï😀",
+    "\\",
+    "[DONE]",
+    "}\r\n\r\n",
+    "x" * 300,
+    "event: error",
+    '"usage":{"a":1}',
+)
+DONE = b"data: [DONE]\n\n"
+
+
+def frame(dice: random.Random) -> bytes:
+    """Something that an engine might send, or anything at all."""
+    newline = dice.choice((b"\n", b"\n", b"\n", b"\r\n"))
+    delta = {"index": 0, "delta": {"content": dice.choice(WORDS) * dice.choice((1, 1, 1, 40))}}
+    body = json.dumps({"id": "c", "choices": [delta], "usage": None}, ensure_ascii=dice.random() < 0.5).encode()
+    lead = dice.choice((b"data: ", b"data:", b"event: x" + newline + b"data: ", b": ", b"id: 7" + newline, b""))
+    return dice.choice((lead + body, lead + body, lead + body, b"", dice.randbytes(dice.randrange(400)))) + newline * 2
+
+
+def stream(number: int, *, spliced: bool) -> tuple[bytes, bytes]:
+    """(what the engine sends, what the client is to get) of the stream of that number."""
+    dice = random.Random(number)
+    if not spliced:
+        sent = b"".join(frame(dice) for _ in range(dice.randrange(12))) + dice.choice((DONE, b"", b"data: [DO"))
+        return sent, sent
+    # a blank line of random bytes may end a frame anywhere, so these are left out where one frame is to go
+    frames = [made for made in (frame(dice) for _ in range(dice.randrange(12))) if b'"choices": [{' in made]
+    before = b"".join(frames).replace(b"\r\n", b"\n")
+    counts = b'data: {"id":"c","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}\n\n'
+    return before + counts + DONE, before + DONE
+
+
+def pieces(data: bytes, dice: random.Random) -> list[bytes]:
+    """The same bytes: as one, in chunks, or byte by byte here and there."""
+    edges = sorted({0, len(data), *(dice.randrange(len(data) + 1) for _ in range(dice.choice((0, 1, 5, 30))))})
+    return [data[start:end] for start, end in pairwise(edges)]
+
+
+async def engine(seen: Any, wire: Any) -> None:
+    """Streams what its request asks for, in pieces that reach the gateway together or apart."""
+    asked = json.loads(seen.body)
+    dice = random.Random(-asked["seed"])
+    sent, _ = stream(asked["seed"], spliced=asked["user"] == "spliced")
+    await wire.head()
+    for piece in pieces(sent, dice):
+        await wire.chunk(piece)
+        if dice.random() < 0.3:
+            await asyncio.sleep(0)
+    await wire.end()
+
+
+async def got(house: Any, number: int, *, spliced: bool) -> bytes:
+    """What a client gets of the stream of that number."""
+    path = ROUTES[0] if spliced else ROUTES[number % len(ROUTES)]
+    asks = {} if spliced else {"stream_options": {"include_usage": True}}
+    body = {"model": "alpha", "stream": True, "seed": number, "user": "spliced" if spliced else "", **asks}
+    headers = [(b"content-type", b"application/json")]
+    async with house.upstream.open("POST", house.base + path, headers, json.dumps(body).encode()) as answer:
+        assert answer.status == 200
+        return await answer.read()
+
+
+async def all_of_them(house: Any, *, spliced: bool) -> None:
+    house.engine.script = engine
+    numbers = iter(range(1, STREAMS + 1))
+
+    async def some() -> None:
+        for number in numbers:
+            assert await got(house, number, spliced=spliced) == stream(number, spliced=spliced)[1], number
+
+    await asyncio.gather(*(some() for _ in range(AT_ONCE)))
+    assert len(house.recorded) == STREAMS
+    assert {row.state for row in house.recorded} <= {RequestState.DONE, RequestState.FAILED}
+
+
+async def test_random_streams_arrive_unchanged(house: Any) -> None:
+    """On every route where nothing is to be changed; what the tap makes of nonsense changes no byte."""
+    await all_of_them(house, spliced=False)
+
+
+async def test_random_streams_lose_the_counts_that_nobody_asked_for_and_nothing_else(house: Any) -> None:
+    """The engine was asked on our behalf: its counts are in every row, and in no client's stream."""
+    await all_of_them(house, spliced=True)
+    assert {row.completion_tokens for row in house.recorded} == {2}
