@@ -9,9 +9,9 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-VERSION = 4
+VERSION = 5
 """Of the schema; kept in `PRAGMA user_version`. 1: swaps and requests. 2: each swap's steps, and the loads' memory. 3: what each access
-key used. 4: parked profiles."""
+key used. 4: parked profiles. 5: the requests' reasoning tokens."""
 
 REQUESTS_KEPT = 100_000
 """Older requests are dropped when the database is opened; about 20 MB."""
@@ -27,7 +27,8 @@ _TABLES = (
     """CREATE TABLE IF NOT EXISTS requests (
         id TEXT PRIMARY KEY, at REAL NOT NULL, profile TEXT NOT NULL, client TEXT NOT NULL, route TEXT NOT NULL,
         state TEXT NOT NULL, status INTEGER, finished_at REAL, ttft_s REAL, prompt_tokens INTEGER, cached_tokens INTEGER,
-        completion_tokens INTEGER, decode_tok_s REAL, finish_reason TEXT, error TEXT
+        completion_tokens INTEGER, decode_tok_s REAL, finish_reason TEXT, error TEXT,
+        reasoning_tokens INTEGER
     )""",
     "CREATE INDEX IF NOT EXISTS requests_by_time ON requests (at)",
     """CREATE TABLE IF NOT EXISTS loads (
@@ -48,7 +49,11 @@ _TABLES = (
         completion_tokens INTEGER NOT NULL, PRIMARY KEY (key, day)
     )""",
 )
-_FROM_1 = ("ALTER TABLE swaps ADD COLUMN kin TEXT", "ALTER TABLE swaps ADD COLUMN steps TEXT")
+_ADDED = {
+    2: ("ALTER TABLE swaps ADD COLUMN kin TEXT", "ALTER TABLE swaps ADD COLUMN steps TEXT"),
+    5: ("ALTER TABLE requests ADD COLUMN reasoning_tokens INTEGER",),
+}
+"""What a version added to tables that were there before it; columns are added at the end, so that rows keep their order."""
 
 _FORGET = (
     f"DELETE FROM requests WHERE id NOT IN (SELECT id FROM requests ORDER BY at DESC LIMIT {REQUESTS_KEPT})",  # noqa: S608 - a constant
@@ -81,7 +86,8 @@ def _bring_up_to_date(database: sqlite3.Connection) -> None:
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if version not in range(VERSION + 1):
         raise sqlite3.DatabaseError(f"its schema has version {version}, and this sparkdash knows {VERSION}")
-    for statement in (*(_FROM_1 if version == 1 else ()), *_TABLES, *_FORGET):
+    added = [statement for since, group in _ADDED.items() if 0 < version < since for statement in group]
+    for statement in (*added, *_TABLES, *_FORGET):
         database.execute(statement)
     database.execute(f"PRAGMA user_version = {VERSION}")
     database.execute("COMMIT")

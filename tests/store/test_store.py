@@ -34,6 +34,12 @@ INSERT INTO requests (id, at, profile, client, route, state) VALUES ('r', 1.0, '
 PRAGMA user_version = 1;
 """
 """What the first release wrote."""
+VERSION_3 = """
+ALTER TABLE swaps ADD COLUMN kin TEXT;
+ALTER TABLE swaps ADD COLUMN steps TEXT;
+PRAGMA user_version = 3;
+"""
+"""What the one before reasoning tokens made of it, as far as it concerns what is there."""
 
 
 def swap(id_: str, load_s: float, *, drain_s: float = 0.0, outcome: SwapOutcome = SwapOutcome.DONE) -> Swap:
@@ -161,20 +167,28 @@ async def test_the_steps_of_swaps_are_kept_by_launch_and_by_kin(tmp_path: Path) 
         assert store.steps("other") == ()
 
 
-async def test_a_file_of_the_first_version_keeps_its_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", ["", VERSION_3])
+async def test_a_file_of_an_older_version_keeps_its_rows(tmp_path: Path, more: str) -> None:
     """Brought up to date in place, once; what it learned counts on."""
     path = tmp_path / "sparkdash.db"
     database = sqlite3.connect(path)
-    database.executescript(VERSION_1)
+    database.executescript(VERSION_1 + more)
     database.close()
     for _ in range(2):
         async with Store.opened(path, lambda _: None) as store:
             assert store.expected_s("f") == 70
             assert store.steps("f") == ()
             store.record_load(load("1", 60), "a", "f")
-    assert rows(path, "PRAGMA user_version") == [(4,)]
+            store.record_request(
+                Request(
+                    id="s", client="c", profile="a", route="/v1", state=RequestState.DONE, started_at=2.0, error="e",
+                    reasoning_tokens=7,
+                )
+            )  # fmt: skip
+    assert rows(path, "PRAGMA user_version") == [(5,)]
     assert rows(path, "SELECT id, kin, steps FROM swaps") == [("1", None, None)]
-    assert rows(path, "SELECT id FROM requests") == [("r",)]
+    columns = "SELECT id, error, reasoning_tokens FROM requests ORDER BY id"
+    assert rows(path, columns) == [("r", None, None), ("s", "e", 7)]
     assert rows(path, "SELECT count(*) FROM loads") == [(1,)]
 
 

@@ -33,6 +33,7 @@ COLUMNS = (
     Column("prompt", 7, 2, lambda r: number(r.prompt_tokens)),
     Column("cached", 7, 3, lambda r: number(r.cached_tokens)),
     Column("out", 6, 1, lambda r: number(r.completion_tokens)),
+    Column("think", 6, 4, lambda r: number(r.reasoning_tokens)),
     Column("ttft", 7, 1, lambda r: number(r.ttft_s, 2)),
     Column("tok/s", 7, 0, lambda r: number(r.decode_tok_s, 1)),
 )
