@@ -81,7 +81,9 @@ class Connection(asyncio.Protocol):
         return self._framed
 
     def renew(self) -> None:
-        """Forget the last answer: the next question may come."""
+        """Forget the last answer, and what nobody took of it: the next question may come."""
+        self._pieces.clear()
+        self.resume()
         self._begin()
         self.reused = True
 
