@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes
 # podman as a small machine needs it (tests/podman/containers.conf says why)
 TEST_ENV := CONTAINERS_CONF=$(CURDIR)/tests/podman/containers.conf
-# What starts real programs weighs the box and its time, so it runs alone; the rest side by side, a file to each worker.
-ALONE := tests/real tests/e2e tests/faults tests/podman tests/bench
-JOBS ?= 2
-PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
+# What weighs the box's own memory runs alone; the rest side by side, as tests/conftest.py groups it: most of it waits.
+ALONE := tests/e2e/test_e2e_footprint.py
+JOBS ?= 4
+PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 # Compiled modules are kept, whatever the shell says: tests start programs by the hundred.
 export PYTHONDONTWRITEBYTECODE :=
 

@@ -66,6 +66,8 @@ class Bus:
         self._clock = clock
         self._journal: deque[Event] = deque(maxlen=JOURNAL)
         self._listeners: set[Subscription] = set()
+        self.watched = asyncio.Event()
+        """Set while somebody listens to telemetry; who rests while nobody does waits for it."""
 
     def publish(self, fact: Fact) -> Event:
         """Number the fact, move the snapshot on, and offer it to every listener."""
@@ -81,16 +83,24 @@ class Bus:
         `samples`: is it to hear of telemetry?"""
         subscription = Subscription(self, self._missed(since), samples=samples)
         self._listeners.add(subscription)
+        self._count()
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Idempotent."""
         self._listeners.discard(subscription)
+        self._count()
 
     @property
     def listeners(self) -> int:
         """How many listen to telemetry, which ticks slower when nobody does."""
         return sum(listener.samples for listener in self._listeners)
+
+    def _count(self) -> None:
+        if self.listeners:
+            self.watched.set()
+        else:
+            self.watched.clear()
 
     def _missed(self, since: int | None) -> list[Event] | None:
         if since is None or since > self.snapshot.seq:

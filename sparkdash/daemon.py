@@ -14,7 +14,7 @@ import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -362,7 +362,9 @@ async def _read(house: House) -> None:
 
 async def _watched(house: House) -> None:
     while True:
-        await asyncio.sleep(LOOK_S[0] if house.bus.listeners else LOOK_S[1])
+        with suppress(TimeoutError):
+            await asyncio.wait_for(house.bus.watched.wait(), LOOK_S[1])
+            await asyncio.sleep(LOOK_S[0])
         await _refresh(house)
 
 

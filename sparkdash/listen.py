@@ -114,7 +114,8 @@ def bind_tcp(host: str, port: int) -> socket.socket:
         HostError: code `port_in_use`, or `cannot_listen` with the system's reason.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sends small pieces at once only through a socket that says that it is TCP
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((host, port))

@@ -26,6 +26,11 @@ hypothesis.settings.register_profile("sparkdash", deadline=None)
 hypothesis.settings.load_profile("sparkdash")  # a busy box is no failure
 
 FOLDERS = ("CONFIG", "STATE", "RUNTIME")
+HERE = Path(__file__).parent
+SLOW = ("real", "e2e", "podman", "faults", "bench")
+"""Rooms whose tests wait for real programs."""
+APART = ("faults",)
+"""Rooms where each test makes all that it needs, so that any worker can take any of them."""
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +56,25 @@ def own_log() -> Iterator[None]:
     structlog.reset_defaults()
 
 
+def pytest_sessionstart() -> None:
+    """Programs that the tests start can be interrupted, also where the shell has told this one (`make test &`) to ignore it:
+    children inherit that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """For workers side by side: what takes longest begins first, and what shares something made once stays together."""
+    items.sort(key=lambda item: _folder(item) not in SLOW)  # stable: all else is as it was
+    for item in items:
+        if _folder(item) not in APART:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
+def _folder(item: pytest.Item) -> str:
+    return item.path.relative_to(HERE).parts[0]
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     """On CI a skipped test is a failed one: what was not run was not seen to work."""
@@ -62,9 +86,16 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def engine_ports() -> tuple[int, int]:
-    """A range for this worker's engines: others run their own beside it, and below 32768 no client's port is met."""
-    first = 20_000 + os.getpid() % 120 * 100
+    """A range of this worker's own, and most likely not another run's; below 32768 no client's port is met."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
+    first = 20_000 + (worker % 8 * 15 + os.getpid() % 15) * 100
     return first, first + 99
+
+
+@pytest.fixture(scope="session")
+def ports() -> tuple[int, int]:
+    """`engine_ports()`, for those who start no daemon."""
+    return engine_ports()
 
 
 class Daemon:

@@ -172,7 +172,8 @@ class _Stats:
 
 
 def _bind(port: int, *, pretend_taken: bool) -> socket.socket | None:
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    # asyncio sends small pieces at once only through a socket that says that it is TCP
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind(("127.0.0.1", port))

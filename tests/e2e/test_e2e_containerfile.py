@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +28,8 @@ def podman(*argv: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def image(hostfs: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """The built image, and the volumes that its empty base needs."""
+def image(hostfs: Any, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The image, and the volumes that its empty base needs. It stays, for its layers: the next run installs only what changed."""
     python = Path(os.path.realpath(sys.executable)).parent
     base = tmp_path_factory.mktemp("base")
     (base / "Containerfile").write_text(f"FROM {hostfs.image}\nENV PATH={python}:/usr/sbin:/usr/bin:/sbin:/bin\n")
@@ -40,12 +39,14 @@ def image(hostfs: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[lis
     places += [place for place in os.environ.get("PIP_FIND_LINKS", "").split() if Path(place).is_dir()]
     volumes = [flag for place in places for flag in ("--volume", f"{place}:{place}:ro")]
     settings = [f"--env={k}={v}" for k, v in os.environ.items() if k.startswith("PIP_")]
+    before = podman("images", "--quiet", IMAGE).strip()
     podman(
         "build", "--quiet", "--network", "host", "--build-arg", f"BASE={BASE}", *volumes, *settings,
         "--file", str(ROOT / "Containerfile"), "--tag", IMAGE, str(ROOT),
     )  # fmt: skip
-    yield volumes
-    podman("rmi", "--force", IMAGE, BASE)
+    if before and before != podman("images", "--quiet", IMAGE).strip():
+        podman("rmi", before)
+    return volumes
 
 
 def test_the_image_serves_the_demo_and_ends_cleanly(image: list[str]) -> None:

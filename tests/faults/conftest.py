@@ -212,15 +212,19 @@ def podman_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @asynccontextmanager
 async def opened(
-    folder: Path, owner: str, *profiles: Profile, reader: HostReader | None = None, no_progress_s: float = 20
+    folder: Path,
+    owner: str,
+    ports: tuple[int, int],
+    *profiles: Profile,
+    reader: HostReader | None = None,
+    no_progress_s: float = 20,
 ) -> AsyncIterator[Box]:
     """A supervisor that has adopted, behind a gateway on a real port, and somebody who asks for its health."""
     info = DaemonInfo(version="0", host="h", pid=1, started_at=0, runtime="podman", url="http://x/v1")
     bus = Bus(Snapshot(seq=0, at=0, daemon=info), time.time)
-    first = 20_000 + os.getpid() % 120 * 100  # as all tests do: a range for each worker
     settings = Settings(
         shipped_profiles=False, drain_s=5, stop_grace_s=1, reclaim_s=5, no_progress_s=no_progress_s, hold_headers_s=60,
-        engine_ports=(first, first + 99), cache_dir=folder / "cache", hf_home=folder / "hf",
+        engine_ports=ports, cache_dir=folder / "cache", hf_home=folder / "hf",
     )  # fmt: skip
     catalog = Catalog(profiles={p.name: p for p in profiles}, problems=())
 
@@ -258,10 +262,10 @@ Open = Callable[..., AbstractAsyncContextManager[Box]]
 
 
 @pytest.fixture
-async def open_box(podman_folder: Path) -> AsyncIterator[Open]:
+async def open_box(podman_folder: Path, ports: tuple[int, int]) -> AsyncIterator[Open]:
     """`async with open_box(*profiles) as box`; a second one of the same test is the next daemon of the same owner."""
     owner = uuid4().hex[:12]
-    yield partial(opened, podman_folder, owner)
+    yield partial(opened, podman_folder, owner, ports)
     await leftovers.end(
         leftovers.but(leftovers.of_owner(owner), ())
     )  # engines outlive their daemon, and not their test
@@ -274,10 +278,10 @@ def make_profile() -> Callable[..., Profile]:
 
 
 @pytest.fixture
-def open_real_box(tmp_path: Path) -> Open:
+def open_real_box(tmp_path: Path, ports: tuple[int, int]) -> Open:
     """As `open_box`, on the real podman and the real memory."""
     (tmp_path / "calls").touch()
-    return partial(opened, tmp_path, uuid4().hex[:12], reader=BoxReader(), no_progress_s=60)
+    return partial(opened, tmp_path, uuid4().hex[:12], ports, reader=BoxReader(), no_progress_s=60)
 
 
 @pytest.fixture
