@@ -19,6 +19,7 @@ from typing import Any
 import hypothesis
 import pytest
 import structlog
+from xdist.scheduler import LoadScopeScheduling
 
 from sparkdash import paths
 
@@ -26,11 +27,10 @@ hypothesis.settings.register_profile("sparkdash", deadline=None)
 hypothesis.settings.load_profile("sparkdash")  # a busy box is no failure
 
 FOLDERS = ("CONFIG", "STATE", "RUNTIME")
-HERE = Path(__file__).parent
-SLOW = ("real", "e2e", "podman", "faults", "bench")
+SLOW = ("tests/real/", "tests/e2e/", "tests/podman/", "tests/faults/", "tests/bench/")
 """Rooms whose tests wait for real programs."""
-APART = ("faults",)
-"""Rooms where each test makes all that it needs, so that any worker can take any of them."""
+APART = "tests/faults/"
+"""Each test there makes all that it needs."""
 
 
 @pytest.fixture(autouse=True)
@@ -62,17 +62,21 @@ def pytest_sessionstart() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For workers side by side: what takes longest begins first, and what shares something made once stays together."""
-    items.sort(key=lambda item: _folder(item) not in SLOW)  # stable: all else is as it was
-    for item in items:
-        if _folder(item) not in APART:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    """What waits longest begins first, beside all else."""
+    items.sort(key=lambda item: not item.nodeid.startswith(SLOW))
 
 
-def _folder(item: pytest.Item) -> str:
-    return item.path.relative_to(HERE).parts[0]
+class Groups(LoadScopeScheduling):
+    """A file's tests stay together, for what they share; where they share nothing any worker takes any of them."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid if nodeid.startswith(APART) else nodeid.partition("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups:
+    """Whatever --dist says."""
+    return Groups(config, log)
 
 
 @pytest.hookimpl(hookwrapper=True)
