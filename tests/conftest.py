@@ -29,8 +29,8 @@ hypothesis.settings.load_profile("sparkdash")  # a busy box is no failure
 FOLDERS = ("CONFIG", "STATE", "RUNTIME")
 SLOW = ("tests/real/", "tests/e2e/", "tests/podman/", "tests/faults/", "tests/bench/")
 """Rooms whose tests wait for real programs."""
-APART = "tests/faults/"
-"""Each test there makes all that it needs."""
+APART = ("tests/faults/test_faults_start.py", "tests/faults/test_faults_stop.py")
+"""Long ones, where each test makes all that it needs."""
 
 
 @pytest.fixture(autouse=True)
