@@ -12,10 +12,12 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 
 from sparkdash.domain.event import Event, Fact, SampleTaken
-from sparkdash.domain.state import Snapshot, apply
+from sparkdash.domain.state import Snapshot, replay
 
 JOURNAL = 1024
 """Events kept for readers that come back with `since`."""
+PENDING = 256
+"""Facts that may wait to be added up."""
 QUEUE = 512
 """Facts one listener may be behind."""
 
@@ -62,18 +64,36 @@ class Bus:
     """Owned by the daemon's loop; not thread-safe."""
 
     def __init__(self, snapshot: Snapshot, clock: Callable[[], float]) -> None:
-        self.snapshot = snapshot
+        self._known = snapshot
+        self._pending: list[Event] = []
+        """Not in `_known` yet."""
+        self._seq = snapshot.seq
         self._clock = clock
         self._journal: deque[Event] = deque(maxlen=JOURNAL)
         self._listeners: set[Subscription] = set()
         self.watched = asyncio.Event()
         """Set while somebody listens to telemetry; who rests while nobody does waits for it."""
 
+    @property
+    def snapshot(self) -> Snapshot:
+        """The world after all that was published. Facts are added up when it is asked for: a busy gateway publishes far more
+        often than anybody looks."""
+        if self._pending:
+            self._fold()
+        return self._known
+
+    def _fold(self) -> None:
+        self._known = replay(self._known, self._pending)
+        self._pending.clear()
+
     def publish(self, fact: Fact) -> Event:
-        """Number the fact, move the snapshot on, and offer it to every listener."""
-        event = Event(seq=self.snapshot.seq + 1, at=self._clock(), fact=fact)
-        self.snapshot = apply(self.snapshot, event)
+        """Number the fact, and offer it to every listener."""
+        self._seq += 1
+        event = Event(seq=self._seq, at=self._clock(), fact=fact)
         self._journal.append(event)
+        self._pending.append(event)
+        if len(self._pending) >= PENDING:
+            self._fold()
         for listener in self._listeners:
             listener.offer(event)
         return event
@@ -103,9 +123,9 @@ class Bus:
             self.watched.clear()
 
     def _missed(self, since: int | None) -> list[Event] | None:
-        if since is None or since > self.snapshot.seq:
+        if since is None or since > self._seq:
             return None
-        oldest = self._journal[0].seq if self._journal else self.snapshot.seq + 1
+        oldest = self._journal[0].seq if self._journal else self._seq + 1
         if since + 1 < oldest:
             return None
         return [event for event in self._journal if event.seq > since]

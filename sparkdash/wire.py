@@ -7,16 +7,18 @@ Must not know what is served.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from uvicorn._types import ASGI3Application
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 HEAD_LIMIT = 64 * 1024
 """Bytes of request line and headers, above the piece that ends them; the largest seen of a client is 2 KiB."""
 HEAD_S = 30.0
 """From a request's first byte to the end of its headers; a connection that says nothing at all has as long."""
+NO_BODY = frozenset({204, 304})
+"""Statuses that have neither a body nor a length of one (RFC 9110 section 15)."""
 Call = Callable[[], object]
 LINE = "sparkdash.line"
 """The ASGI extension that gives an application the connection itself: a Line."""
@@ -108,7 +110,7 @@ class Wire(HttpToolsProtocol):
 
 class Line:
     """One request's end of its connection, without a message or a task for each piece; the gateway's `Line` says what each
-    method is for. The answer is started and ended with ASGI's `send`.
+    method is for. It does what uvicorn's `send` does, and keeps uvicorn's books.
 
     `full` and `room`: what is called when the connection fills up and when it has room again.
     """
@@ -155,6 +157,27 @@ class Line:
         self._gone = self.full = self.room = None
         self._wire._line = None
 
+    def start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """See the gateway's. Raises ValueError: a header has a line break in it, and would be another."""
+        cycle = self._cycle
+        if cycle.disconnected:
+            return
+        lines = [STATUS_LINE[status]]
+        for name, value in headers:
+            if name == b"content-length":
+                cycle.expected_content_length, cycle.chunked_encoding = int(value), False
+            lines.append(b"%b: %b\r\n" % (name, value))
+        if not cycle.keep_alive:
+            lines.append(b"connection: close\r\n")
+        if cycle.chunked_encoding is None and status not in NO_BODY and cycle.scope["method"] != "HEAD":
+            cycle.chunked_encoding = True
+            lines.append(b"transfer-encoding: chunked\r\n")
+        head = b"".join(lines)
+        if head.count(b"\n") != len(lines):
+            raise ValueError("a header of the answer has a line break in it")
+        cycle.response_started, cycle.waiting_for_100_continue = True, False
+        cycle.transport.write(head + b"\r\n")
+
     def write(self, piece: bytes) -> None:
         """See the gateway's."""
         cycle = self._cycle
@@ -166,8 +189,27 @@ class Line:
             cycle.expected_content_length -= len(piece)
             cycle.transport.write(piece)
 
+    def finish(self, last: bytes) -> None:
+        """See the gateway's. Raises ValueError: the body was not as long as its header said."""
+        self.write(last)
+        cycle = self._cycle
+        if cycle.disconnected:
+            return
+        if cycle.chunked_encoding:
+            cycle.transport.write(b"0\r\n\r\n")
+        elif cycle.expected_content_length and cycle.scope["method"] != "HEAD":
+            raise ValueError(f"the answer's body ended {cycle.expected_content_length} bytes too soon")
+        cycle.response_complete = True
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            cycle.transport.close()
+        cycle.on_response()
+
     async def sent(self) -> None:
-        """It is: every write goes to the socket, or to what the loop writes next."""
+        """See the gateway's."""
+        cycle = self._cycle
+        if cycle.flow.write_paused and not (cycle.disconnected or cycle.response_complete):
+            await cycle.flow.drain()
 
     def cut(self) -> None:
         """See the gateway's."""

@@ -75,7 +75,7 @@ class Gateway:
             return
         if (origin := exchange.headers.get("origin")) is not None:
             send = _readable(send, origin)
-            exchange = Exchange(scope, receive, send, line(scope))
+            exchange = Exchange(scope, receive, send, line(scope), guard.granted(origin))
         if guard.is_preflight(exchange.headers, exchange.method):
             await exchange.answer(204, b"", guard.preflight(exchange.headers))
         elif path in ALIVE and exchange.method in READ:

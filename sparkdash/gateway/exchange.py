@@ -24,6 +24,7 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+Headers = Iterable[tuple[bytes, bytes]]
 
 STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -60,9 +61,12 @@ class Source(Protocol):
 
 
 class Exchange:
-    """One request. `line`: its client's connection, where whoever answers may write to it past `send`."""
+    """One request. `line`: its client's connection, where whoever answers may write to it past `send`; `more`: headers that
+    every answer gets."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, line: Line | None = None) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, line: Line | None = None, more: Headers = ()
+    ) -> None:
         self.scope = scope
         self.method: str = scope["method"]
         self.headers: dict[str, str] = {
@@ -76,7 +80,7 @@ class Exchange:
         """Has the status line gone out?"""
         self.finished = False
         self._receive = receive
-        self._send = send
+        self._more = tuple(more)
         self._line = line or Pump(receive, send)
         self._blocked = False
         """Does the client's connection take nothing just now?"""
@@ -146,15 +150,16 @@ class Exchange:
         if not self.finished:
             raise ClientGone
 
-    async def start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Send the status line and the headers."""
+    def start(self, status: int, headers: Headers) -> None:
+        """Send the status line and the headers, whose names are in lower case."""
         self.started = True
-        await self._send({"type": "http.response.start", "status": status, "headers": list(headers)})
+        self._line.start(status, (*headers, *self._more))
 
     async def send(self, chunk: bytes) -> None:
         """Send a piece of the body; waits while the client is slow."""
         self._full()
-        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+        self._line.write(chunk)
+        await self._line.sent()
         self._blocked = False
 
     def _full(self) -> None:
@@ -200,15 +205,16 @@ class Exchange:
                 timer.cancel()
 
     async def finish(self, last: bytes = b"") -> None:
-        """Send the last piece."""
+        """Send the last piece; waits while the client is slow."""
         self.finished = True
         self._full()
         await self._line.sent()
-        await self._send({"type": "http.response.body", "body": last, "more_body": False})
+        self._line.finish(last)
+        await self._line.sent()
 
-    async def answer(self, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    async def answer(self, status: int, body: bytes, headers: Headers) -> None:
         """A whole answer at once."""
-        await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
+        self.start(status, (*headers, (b"content-length", b"%d" % len(body))))
         await self.finish(b"" if self.method == "HEAD" else body)
 
     async def refuse(self, error: SparkdashError, dialect: Dialect = Dialect.OTHER) -> None:

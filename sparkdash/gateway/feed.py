@@ -60,7 +60,7 @@ async def serve(
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(exchange.client_gone(), name="client")
-            await exchange.start(200, STREAM_HEADERS)
+            exchange.start(200, STREAM_HEADERS)
             await exchange.send(COMMENT)
             group.create_task(_beat(exchange), name="heartbeat")
             async with aclosing(subscription.__aiter__()) as items:

@@ -1,4 +1,4 @@
-"""Line: what carries an answer's body to its client.
+"""Line: what carries an answer to its client.
 
 A connection of our own server is one (`sparkdash.wire`): bytes go to its socket in the call that brings them. Pump makes one of
 any other pair of ASGI functions, as when an answer is turned into another protocol on its way.
@@ -7,7 +7,8 @@ any other pair of ASGI functions, as when an answer is turned into another proto
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 PUMP_LIMIT = 64 * 1024
@@ -35,12 +36,20 @@ class Line(Protocol):
         """Nothing is called any more."""
         ...
 
+    def start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """The status line and the headers, whose names are in lower case."""
+        ...
+
     def write(self, piece: bytes) -> None:
-        """A piece of the body, after the answer was started. What a client that has gone is sent is lost."""
+        """A piece of the body. What a client that has gone is sent is lost."""
+        ...
+
+    def finish(self, last: bytes) -> None:
+        """The last piece, and the answer's end."""
         ...
 
     async def sent(self) -> None:
-        """Return when all that was written is on its way, so that the answer may be ended."""
+        """Return when the client has room for more."""
         ...
 
     def cut(self) -> None:
@@ -54,7 +63,7 @@ class Pump:
     def __init__(self, receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
         self._receive = receive
         self._send = send
-        self._pieces: list[bytes] = []
+        self._messages: deque[dict[str, Any]] = deque()
         self._size = 0
         self._full: Call | None = None
         self._room: Call | None = None
@@ -85,23 +94,33 @@ class Pump:
             if task is not None:
                 task.cancel()
 
+    def start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """See Line."""
+        self._put({"type": "http.response.start", "status": status, "headers": list(headers)})
+
     def write(self, piece: bytes) -> None:
         """See Line."""
-        self._pieces.append(piece)
-        self._size += len(piece)
+        self._put({"type": "http.response.body", "body": piece, "more_body": True})
+
+    def finish(self, last: bytes) -> None:
+        """See Line."""
+        self._put({"type": "http.response.body", "body": last, "more_body": False})
+
+    def _put(self, message: dict[str, Any]) -> None:
+        self._messages.append(message)
+        self._size += len(message.get("body", b""))
         if self._size > PUMP_LIMIT and self._full is not None:
             self._full()
         if self._sending is None or self._sending.done():
             self._sending = asyncio.create_task(self._run(), name="pump")
 
     async def _run(self) -> None:
-        while self._pieces:
-            piece = b"".join(self._pieces)
-            self._pieces.clear()
-            self._size = 0
-            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
-            if self._room is not None:
-                self._room()
+        while self._messages:
+            message = self._messages.popleft()
+            await self._send(message)
+            self._size -= len(message.get("body", b""))
+        if self._room is not None:
+            self._room()
 
     async def sent(self) -> None:
         """See Line. Raises what `send` raised."""

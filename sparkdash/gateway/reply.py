@@ -59,7 +59,7 @@ class Reply:
         """One keep-alive; the first opens the stream. `waits_for` is one line of words."""
         if not self._exchange.started:
             self._framed = True
-            await self._exchange.start(200, STREAM_HEADERS)
+            self._exchange.start(200, STREAM_HEADERS)
         await self._exchange.send(self._waiting.next(waits_for))
 
     async def take(
@@ -97,7 +97,7 @@ class Reply:
         self._begins()
         if not exchange.started:
             length_holds = splice is None
-            await exchange.start(answer.status, to_client(answer.headers, stream=stream, length=length_holds))
+            exchange.start(answer.status, to_client(answer.headers, stream=stream, length=length_holds))
         if len(first) == answer.length and splice is None:  # a whole answer in one piece needs no second look
             await exchange.finish(first)
             self._done(answer.status)

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkdash.bus import JOURNAL, QUEUE, Bus
-from sparkdash.domain.event import Event, Fact, Level, Notice, SampleTaken
+from sparkdash.domain.event import Event, Fact, Level, Notice, RequestChanged, SampleTaken
+from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.metric import Sample
 from sparkdash.domain.state import DaemonInfo, Snapshot, apply
 
@@ -166,3 +167,22 @@ async def _adds_up(steps: list[str]) -> None:
     while reader.world != bus.snapshot:
         await reader.read()
     assert reader.world == bus.snapshot
+
+
+def row(name: str, state: RequestState) -> Fact:
+    rate = 10.0 if state is RequestState.DONE else None
+    request = Request(
+        id=name, client="c", profile="p", route="/v1", state=state, started_at=1.0, finished_at=2.0, decode_tok_s=rate
+    )
+    return RequestChanged(request=request)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.none() | st.tuples(st.sampled_from("abc"), st.sampled_from(RequestState)), max_size=12))
+def test_facts_added_up_late_are_the_same_world(facts: list[tuple[str, RequestState] | None]) -> None:
+    """Looked at once, at the end, the snapshot is what looking after every fact would have shown."""
+    bus = new_bus()
+    world = bus.snapshot
+    for fact in facts:
+        world = apply(world, bus.publish(notice() if fact is None else row(*fact)))
+    assert bus.snapshot == world
