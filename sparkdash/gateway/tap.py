@@ -14,7 +14,7 @@ import json
 import re
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sparkdash.gateway.route import Dialect
@@ -142,7 +142,10 @@ class Tap:
         counts = _last_object(_USAGE, tail)
         if counts and self._dialect is Dialect.MESSAGES:
             begun = _first_object(_FIRST_USAGE, self._head)
-            return _anthropic(begun | {key: value for key, value in counts.items() if value is not None})
+            found = _anthropic(begun | {key: value for key, value in counts.items() if value is not None})
+            # the first event counts the answer too, at 0 or 1: no count of what has come since
+            left = self._stream and counts == begun and not self.complete
+            return replace(found, completion=None) if left else found
         if counts:
             return _openai(counts)
         return _llamacpp(_last_object(_TIMINGS, tail))

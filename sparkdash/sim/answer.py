@@ -47,6 +47,11 @@ class Answer:
         """Is what comes next reasoning?"""
         return self.completion < self._reasoning_tokens
 
+    @property
+    def reasoning(self) -> int:
+        """How many of the completion's tokens are reasoning."""
+        return min(self.completion, self._reasoning_tokens)
+
     async def whole(self) -> None:
         """Wait for all of it."""
         async for _ in self.pieces():

@@ -15,13 +15,17 @@ FINGERPRINT = "sparkdash-sim"
 
 
 def usage(answer: Answer, *, final: bool = True) -> dict[str, Any]:
-    """vLLM's usage; how much was cached is told at the end only."""
+    """vLLM's usage; how much was cached, and how much of it is reasoning, is told at the end only."""
     counts: dict[str, Any] = {
         "prompt_tokens": answer.prompt,
         "total_tokens": answer.prompt + answer.completion,
         "completion_tokens": answer.completion,
     }
-    return {**counts, "prompt_tokens_details": {"cached_tokens": answer.cached}} if final else counts
+    if not final:
+        return counts
+    if answer.reasoning:
+        counts["completion_tokens_details"] = {"reasoning_tokens": answer.reasoning}
+    return {**counts, "prompt_tokens_details": {"cached_tokens": answer.cached}}
 
 
 def chat_body(answer: Answer) -> bytes:

@@ -60,7 +60,7 @@ def _usage(answer: Answer) -> dict[str, Any]:
         "input_tokens": answer.prompt,
         "input_tokens_details": {"cached_tokens": answer.cached},
         "output_tokens": answer.completion,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": answer.reasoning},
         "total_tokens": answer.prompt + answer.completion,
     }
 

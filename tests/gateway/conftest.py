@@ -440,7 +440,7 @@ async def simulated_engine(house: House, spec: SimSpec | None = None) -> AsyncIt
     app = App(profile, NoWaiting())
     sock = socket.socket()
     sock.bind(("127.0.0.1", 0))
-    site = await http.listen(app.handle, sock)
+    site = await http.listen(lambda request: app.handle(request), sock)  # looked up anew: a test may stand in between
     running = asyncio.create_task(app.engine.run())
     house.supervisor.url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     try:

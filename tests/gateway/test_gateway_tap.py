@@ -175,3 +175,11 @@ def test_cached_tokens_of_messages_are_part_of_the_prompt() -> None:
 def test_error_code(body: bytes, code: str | None) -> None:
     """The engine's word, never its number and never a text."""
     assert error_code(body) == code
+
+
+def test_a_message_that_was_left_has_no_count_of_what_was_written(recorded_body: Any) -> None:
+    """Its first event says how long the prompt is, and of the answer what is true only before it begins."""
+    begun, _, _ = recorded_body("vllm-0.32.0-base-messages-stream").partition(b"event: message_delta")
+    tap = Tap(Dialect.MESSAGES)
+    tap.feed(begun, 1.0)
+    assert (tap.usage().prompt, tap.usage().completion) == (17, None)

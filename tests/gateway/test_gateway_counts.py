@@ -1,0 +1,113 @@
+"""Every request's row has the counts of the engine itself, under a mixed load: all protocols, streams and whole answers, asked
+for counts or not, speculation, reasoning, cached prompts, and clients that leave.
+
+SPARKDASH_REQUESTS=100000 for as much as a busy hour brings; the suite makes do with fewer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+from collections import Counter
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.lease import RequestState
+from sparkdash.domain.profile import SimSpec
+
+pytestmark = pytest.mark.timeout(3600)
+REQUESTS = int(os.environ.get("SPARKDASH_REQUESTS", "240"))
+AT_ONCE = 12
+SPEC = SimSpec(kv_tokens=60_000, acceptance=(0.8, 0.5), reasoning_tokens=9)
+PROMPTS = [
+    " ".join(random.Random(seed).choices(["many", "different", "words", "for", "prompts"], k=600)) for seed in range(6)
+]
+"""The first words of them are shared by several requests, so that some are found in the prefix cache, and some are evicted."""
+
+
+class Truth:
+    """The engine's own answers, by the name that each request's client goes by."""
+
+    def __init__(self, app: Any) -> None:
+        self.answers: dict[str, Any] = {}
+        self._asking: ContextVar[str] = ContextVar("asking")
+        self._handle, self._begin = app.handle, app._begin
+        app.handle, app._begin = self.handle, self.begin
+
+    async def handle(self, request: Any) -> Any:
+        self._asking.set(request.headers["user-agent"])
+        return await self._handle(request)
+
+    def begin(self, body: Any, ask: Any) -> Any:
+        answer = self.answers[self._asking.get()] = self._begin(body, ask)
+        return answer
+
+
+def asked(number: int) -> tuple[str, dict[str, Any], bool]:
+    """(path, body, does the client leave) of the request of that number."""
+    dice = random.Random(number)
+    text = " ".join(dice.choice(PROMPTS).split()[: dice.choice((5, 150, 600))]) + f" {number % 7}"
+    limit = dice.randrange(1, 40)
+    turns = [{"role": "user", "content": text}]
+    path, body = dice.choice(
+        [
+            ("/v1/chat/completions", {"messages": turns, "max_tokens": limit}),
+            ("/v1/completions", {"prompt": text, "max_tokens": limit}),
+            ("/v1/responses", {"input": text, "max_output_tokens": limit}),
+            ("/v1/messages", {"messages": turns, "max_tokens": limit}),
+        ]
+    )
+    body |= {"model": "alpha", "stream": dice.random() < 0.7}
+    if body["stream"] and "completions" in path and dice.random() < 0.5:
+        body["stream_options"] = {"include_usage": dice.random() < 0.8}
+    return path, body, body["stream"] and dice.random() < 0.15
+
+
+async def send(house: Any, number: int) -> None:
+    """The request of that number, by a client of that name."""
+    path, body, leaves = asked(number)
+    headers = [(b"content-type", b"application/json"), (b"user-agent", b"n%d" % number)]
+    async with house.upstream.open("POST", house.base + path, headers, json.dumps(body).encode()) as answer:
+        assert answer.status == 200
+        async for _ in answer.chunks():
+            if leaves:
+                break
+
+
+def told(row: Any) -> tuple[int | None, ...]:
+    return (row.prompt_tokens, row.cached_tokens, row.completion_tokens, row.reasoning_tokens)
+
+
+async def test_the_counts_of_every_request_are_the_engines(house: Any, tools: Any) -> None:
+    """Token by token. Of a client that left only what its stream had told by then is known, and nothing is made up."""
+    numbers = iter(range(REQUESTS))
+
+    async def some() -> None:
+        for number in numbers:
+            await send(house, number)
+
+    async with tools.simulated_engine(house, SPEC) as app:
+        truth = Truth(app)
+        await asyncio.gather(*(some() for _ in range(AT_ONCE)))
+        await house.until(lambda snapshot: not snapshot.requests)
+    assert len(house.recorded) == REQUESTS
+    seen = Counter()
+    for row in house.recorded:
+        answer = truth.answers[row.client]
+        reasoning = None if row.route == "/v1/messages" else answer.reasoning  # Anthropic's protocol does not tell it
+        counted = (answer.prompt, answer.cached, answer.completion, reasoning)
+        if row.state is RequestState.DONE:
+            assert told(row) == counted, (row.client, asked(int(row.client[1:])))
+        else:
+            assert row.state is RequestState.GONE, row
+            assert all(one is None or one == other for one, other in zip(told(row), counted, strict=True)), row
+        seen[row.state, row.route] += 1
+        seen["cached"] += answer.cached > 0
+        seen["reasoned"] += bool(row.reasoning_tokens)
+    assert len(seen) >= 4 + 2, seen
+    assert seen["cached"] > REQUESTS / 10
+    assert sum(app.engine.counters.accepted_at) > 0
