@@ -104,6 +104,8 @@ class House:
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Two readings of the files never overtake each other."""
     restarts: dict[str, int] = field(default_factory=dict)
+    errands: set[asyncio.Task[None]] = field(default_factory=set)
+    """What somebody asked for and the daemon does not wait for; ended with it."""
 
 
 def run(load_settings: Callable[[], Settings]) -> None:
@@ -245,6 +247,7 @@ def _build(
         capture=_capturing(parts.settings),
         examine=None if parts.simulated else lambda names: _examine(holder[0], names),
         runs=_runs,
+        resume=lambda run: _resume(holder[0], run),
         translator=translator,
     )
     rereading = Rereading(parts.load_settings, bus.publish) if parts.load_settings else None
@@ -303,7 +306,7 @@ async def _live(
             loop.call_soon(ready, house)
         LOG.info("serving", url=f"{house.url}/v1", runtime=house.parts.runtime.name)
         await house.server.serve(sockets=sockets)
-        for task in tasks:
+        for task in (*tasks, *house.errands):
             task.cancel()
 
 
@@ -372,6 +375,19 @@ async def _runs(run: str | None) -> bytes:
     from sparkdash.bench.asked import asked  # rarely asked for
 
     return await asked(run)
+
+
+def _resume(house: House, run: str) -> None:
+    async def going_on() -> None:
+        from sparkdash.bench.asked import resumed
+
+        if why := await resumed(run):
+            text = f"{run} did not go on. {why}"
+            house.bus.publish(Notice(level=Level.WARNING, code="bench_failed", text=text))
+
+    task = asyncio.create_task(going_on(), name=f"bench resume {run}")
+    house.errands.add(task)
+    task.add_done_callback(house.errands.discard)
 
 
 async def _examine(house: House, names: Sequence[str]) -> Diagnosis:

@@ -1,6 +1,6 @@
-"""What the runs say, for a daemon: asked of a process of its own.
+"""What the runs say, and that one of them goes on, for a daemon: each in a process of its own.
 
-Owns: that process. Rule: nothing is read or judged in the daemon's interpreter: while a run is measured, a thread that
+Owns: those processes. Rule: nothing is read or judged in the daemon's interpreter: while a run is measured, a thread that
 computes a report would be seen in its latencies.
 """
 
@@ -14,6 +14,8 @@ from sparkdash.errors import AdmissionError, HostError
 from sparkdash.host import command
 
 PATIENCE_S = 60.0
+INTERRUPTED = 130
+"""The exit code of a run that was stopped."""
 
 
 async def asked(run: str | None) -> bytes:
@@ -33,6 +35,19 @@ async def asked(run: str | None) -> bytes:
     if done.code == 0:
         return done.out.encode()
     raise _refusal(done)
+
+
+async def resumed(run: str) -> str | None:
+    """Measure what a run still lacks, to its end; None when it is whole or was stopped, else why it ended, in words.
+
+    The process is killed when this is cancelled; what is measured is kept.
+    """
+    try:
+        argv = [sys.executable, "-m", "sparkdash", "bench", "resume", "--yes", "--json", "--", run]
+        done = await command.call(argv, deadline_s=None)
+    except OSError as error:
+        return f"It could not be started: {error.strerror}."
+    return None if done.code in (0, INTERRUPTED) else str(_refusal(done))
 
 
 def _refusal(done: command.Done) -> AdmissionError | HostError:

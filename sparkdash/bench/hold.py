@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.lease import LEASE_HEADER
+from sparkdash.domain.measuring import Measuring
 from sparkdash.errors import SparkdashError
 
 BEATS = 3
@@ -19,9 +21,20 @@ LAPSE_S = 20.0
 """The daemon lets go of a holder that is silent for 15 s."""
 
 
+@dataclass(slots=True)
+class Pulse:
+    """What the holder says with each beat, and what it does when it is asked to let go."""
+
+    expected_s: Callable[[], float | None]
+    measuring: Callable[[], Measuring | None]
+    ends: Callable[[], None]
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set: the next beat comes at once."""
+
+
 @asynccontextmanager
 async def holding(
-    client: AsyncClient, holder: str, headers: MutableMapping[str, str], expected_s: Callable[[], float | None]
+    client: AsyncClient, holder: str, headers: MutableMapping[str, str], pulse: Pulse
 ) -> AsyncIterator[None]:
     """Hold it inside the block; `headers` carry the token meanwhile, also after it had to be taken anew.
 
@@ -30,19 +43,24 @@ async def holding(
     """
 
     async def beat() -> float:
-        granted = await client.hold(holder, expected_s())
+        pulse.news.clear()
+        granted = await client.hold(holder, pulse.expected_s(), pulse.measuring())
         headers[LEASE_HEADER] = granted.token
+        if granted.ends:
+            pulse.ends()
         return granted.ttl_s / BEATS
 
     async def keep(pause_s: float) -> None:
         while True:
-            await asyncio.sleep(pause_s)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(pulse.news.wait(), pause_s)
             try:
                 pause_s = await beat()
             except SparkdashError as error:
                 if error.code == "lease_lost":  # the daemon was started anew
                     with suppress(SparkdashError):
                         await client.let_go()
+                pulse.news.clear()
                 pause_s = 1.0
 
     heart = asyncio.create_task(keep(await _granted(beat)), name="bench lease")

@@ -45,6 +45,9 @@ class Step:
     arm: str
     cell: CellKey | None = None
     sample: Sample | None = None
+    done: int = 0
+    """Cells of launches that are measured, of `cells`."""
+    cells: int = 0
     share: float = 0.0
     """Of all work, by tokens, 0..1."""
     left_s: float | None = None
@@ -93,6 +96,8 @@ class Runner:
                 sum(plan.work(cell.key, cell.reps) for i, _ in enumerate(run.order) for cell in run.planned(i)),
                 plan.left(gaps),
             )
+            cells = sum(len(run.planned(index)) for index in range(len(run.order)))
+            self._step = replace(self._step, done=cells - len(gaps), cells=cells)
             known = {one.arm: one.provenance.fingerprint for one in results.launches}
             for index in plan.launches_left(results):
                 mine = [gap for gap in gaps if gap.launch == index]
@@ -143,6 +148,7 @@ class Runner:
                 journal.append(closed)
                 journal.sync()
                 self._pace.worked(plan.work(cell.key, len(reps)))
+                self._tell(done=self._step.done + (closed.void is None))
         self._fastest_mhz = ground.fastest_mhz
 
     async def _settle(self, raised: Raised) -> None:

@@ -5,7 +5,7 @@ Owns: those words. Must not know: how anything is measured, or when.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from sparkdash.bench import plan
 from sparkdash.bench.compare import Noise
@@ -13,6 +13,7 @@ from sparkdash.bench.results import CellKey, Kind, Results, Run
 from sparkdash.bench.runner import Step
 from sparkdash.bench.suites import Suite
 from sparkdash.cli.screen import LiveLine, tell
+from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.state import Snapshot
 from sparkdash.units import duration
 
@@ -76,6 +77,29 @@ class Bar:
     def clear(self) -> None:
         """Take it away."""
         self._line.clear()
+
+
+class Watch:
+    """What a run's steps come to for those who look from elsewhere; the bar has them too."""
+
+    def __init__(self, run: Run, bar: Bar) -> None:
+        self.measuring: Measuring | None = None
+        self.news: Callable[[], None] = lambda: None
+        """Called when another launch or cell began."""
+        self._run = run
+        self._bar = bar
+
+    def show(self, step: Step) -> None:
+        """One step."""
+        self._bar.show(step)
+        before = self.measuring
+        self.measuring = now = Measuring(
+            run=self._run.id, doing=step.doing, arm=step.arm, launch=step.launch + 1, launches=step.launches,
+            cell=cell_name(step.cell) if step.cell and step.doing == "measuring" else None,
+            done=step.done, cells=step.cells, share=step.share, left_s=step.left_s,
+        )  # fmt: skip
+        if before is None or (before.launch, before.doing, before.cell) != (now.launch, now.doing, now.cell):
+            self.news()
 
 
 def cell_name(key: CellKey) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,12 +52,20 @@ class Wish:
 
 def measure(wish: Wish) -> None:
     """Plan, ask, measure, print. Raises SparkdashError."""
-    uvloop.run(_measure(wish))
+    _run_to_end(_measure(wish))
 
 
 def go_on(name: str, *, share: bool, ask: bool, as_json: bool) -> None:
     """Fill the gaps of a run. Raises SparkdashError."""
-    uvloop.run(_go_on(folder.find(name), share=share, ask=ask, as_json=as_json))
+    _run_to_end(_go_on(folder.find(name), share=share, ask=ask, as_json=as_json))
+
+
+def _run_to_end(work: Coroutine[Any, Any, None]) -> None:
+    """One that was asked from elsewhere to stop ends as with Ctrl-C."""
+    try:
+        uvloop.run(work)
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
 
 
 async def _measure(wish: Wish) -> None:
@@ -212,11 +220,16 @@ async def _run(
         here: stand.Stand = stand.Foreign(wire, run.model)
         if client is not None:
             here = stand.Managed(client, wire, direct=run.target == "direct")
-        runner = Runner(place, here, bar.show, lag_limit_ms=suite.lag_limit_ms)
+        watch = bench_words.Watch(run, bar)
+        runner = Runner(place, here, watch.show, lag_limit_ms=suite.lag_limit_ms)
         if client is not None and not wish.share:
-            who = f"sparkdash bench ({run.suite})"
-            left = lambda: runner.left_s if runner.left_s is not None else expected_s  # noqa: E731 - read as it is now
-            await stack.enter_async_context(hold.holding(client, who, headers, left))
+            pulse = hold.Pulse(
+                expected_s=lambda: runner.left_s if runner.left_s is not None else expected_s,
+                measuring=lambda: watch.measuring,
+                ends=_ending(),
+            )
+            watch.news = pulse.news.set
+            await stack.enter_async_context(hold.holding(client, f"sparkdash bench ({run.suite})", headers, pulse))
         if client is not None and world is not None:
             stack.push_async_callback(_brought_back, client, world)
         try:
@@ -227,6 +240,17 @@ async def _run(
             raise
         finally:
             bar.clear()
+
+
+def _ending() -> Callable[[], None]:
+    """Ends this task as Ctrl-C would."""
+    main = asyncio.current_task()
+
+    def end() -> None:
+        if main is not None:
+            main.cancel()
+
+    return end
 
 
 async def _brought_back(client: AsyncClient, before: Snapshot) -> None:

@@ -22,6 +22,7 @@ from sparkdash.domain.container import PullProgress
 from sparkdash.domain.event import EVENT, Event
 from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.lease import LEASE_HEADER
+from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
@@ -122,12 +123,20 @@ class AsyncClient:
         """Bring a profile up. Returns at once; the feed tells how it goes."""
         return await self._ask(routes.use(name, cause))
 
-    async def hold(self, holder: str, expected_s: float | None = None) -> Hold:
+    async def hold(self, holder: str, expected_s: float | None = None, measuring: Measuring | None = None) -> Hold:
         """Have the gateway to oneself: take that right, or renew the one that this client has. All that it asks from
         then on carries the token."""
-        found = await self._ask(routes.hold(holder, self._http.headers.get(LEASE_HEADER), expected_s))
+        found = await self._ask(routes.hold(holder, self._http.headers.get(LEASE_HEADER), expected_s, measuring))
         self._http.headers[LEASE_HEADER] = found.token
         return found
+
+    async def end_measuring(self) -> None:
+        """Ask the run that is measured to stop; what is measured is kept."""
+        await self._ask(routes.end_measuring())
+
+    async def resume(self, run: str) -> None:
+        """Have a run go on, in a process beside the daemon."""
+        await self._ask(routes.resume(run))
 
     async def let_go(self) -> None:
         """Let others in again; nothing happens for one that holds nothing."""

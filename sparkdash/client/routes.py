@@ -14,6 +14,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict
 
 from sparkdash.domain.finding import Diagnosis
+from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
@@ -64,6 +65,8 @@ class Hold(_Answer):
 
     token: str
     ttl_s: float
+    ends: bool = False
+    """Somebody asked for its end."""
 
 
 def _nothing(_body: bytes) -> None:
@@ -111,9 +114,22 @@ def use(name: str, cause: Cause = "user") -> Ask[Plan]:
     return Ask("/api/use", Plan.model_validate_json, named if cause == "user" else {**named, "cause": cause})
 
 
-def hold(holder: str, token: str | None, expected_s: float | None) -> Ask[Hold]:
+def hold(holder: str, token: str | None, expected_s: float | None, measuring: Measuring | None) -> Ask[Hold]:
     """Take the gateway for oneself, or keep it."""
-    return Ask("/api/lease", Hold.model_validate_json, {"holder": holder, "token": token, "expected_s": expected_s})
+    body: dict[str, object] = {"holder": holder, "token": token, "expected_s": expected_s}
+    if measuring is not None:
+        body["measuring"] = measuring.model_dump(mode="json")
+    return Ask("/api/lease", Hold.model_validate_json, body)
+
+
+def end_measuring() -> Ask[None]:
+    """Ask the run that is measured to stop."""
+    return Ask("/api/bench/end", _nothing, {})
+
+
+def resume(run: str) -> Ask[None]:
+    """Have a run go on."""
+    return Ask(f"/api/bench/{quote(run, safe='')}/resume", _nothing, {})
 
 
 def let_go() -> Ask[None]:

@@ -14,6 +14,7 @@ from sparkdash.domain.base import Frozen
 from sparkdash.domain.engine import Engine, Parked
 from sparkdash.domain.guard import Guard
 from sparkdash.domain.lease import Request
+from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.metric import Sample
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.swap import Swap
@@ -92,6 +93,13 @@ class ParkedChanged(Frozen):
     parked: dict[str, Parked]
 
 
+class MeasuringChanged(Frozen):
+    """A run of the bench went on, or ended (None)."""
+
+    kind: Literal["measuring"] = "measuring"
+    measuring: Measuring | None
+
+
 class Notice(Frozen):
     """Something a person should know: a refused start, telemetry restarted, a foreign container."""
 
@@ -112,6 +120,7 @@ Fact = Annotated[
     | TrafficChanged
     | GuardChanged
     | ParkedChanged
+    | MeasuringChanged
     | Notice,
     Field(discriminator="kind"),
 ]

@@ -15,6 +15,7 @@ from sparkdash.domain.event import (
     EngineChanged,
     Event,
     GuardChanged,
+    MeasuringChanged,
     Notice,
     ParkedChanged,
     ProfilesChanged,
@@ -26,6 +27,7 @@ from sparkdash.domain.event import (
 )
 from sparkdash.domain.guard import Guard
 from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.metric import Metric, Sample
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.swap import Swap
@@ -109,6 +111,8 @@ class Snapshot(Frozen):
     """Is the demo's own traffic on? None when there is no such source."""
     guard: Guard | None = None
     """None before it began."""
+    measuring: Measuring | None = None
+    """The run of the bench that has the box to itself; it tells every few seconds, so one that is silent has died."""
     notices: tuple[Notice, ...] = ()
     """Newest first."""
 
@@ -157,6 +161,8 @@ def _changes(snapshot: Snapshot, event: Event) -> dict[str, object]:
             return {"guard": guard}
         case ParkedChanged(parked=parked):
             return {"parked": parked}
+        case MeasuringChanged(measuring=measuring):
+            return {"measuring": measuring}
         case Notice() as notice:
             return {"notices": (notice, *snapshot.notices)[:RECENT_NOTICES]}
 

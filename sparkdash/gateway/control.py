@@ -6,6 +6,7 @@ are (app.py renders them).
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
@@ -16,8 +17,9 @@ from starlette.background import BackgroundTask
 from starlette.types import Receive, Scope, Send
 
 from sparkdash.domain.container import PullProgress
-from sparkdash.domain.event import Level, Notice, ToggleChanged
+from sparkdash.domain.event import Level, MeasuringChanged, Notice, ToggleChanged
 from sparkdash.domain.finding import Diagnosis
+from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, SwapCause
@@ -54,6 +56,8 @@ class LeaseBody(_Body):
     token: str | None = None
     expected_s: float | None = Field(default=None, ge=0)
     """How long it will still take."""
+    measuring: Measuring | None = None
+    """Where it is, for the screens; without it they are left as they are."""
 
 
 class LeaseGranted(_Body):
@@ -62,6 +66,8 @@ class LeaseGranted(_Body):
     token: str
     ttl_s: float
     """It lapses unless it is renewed within so many seconds."""
+    ends: bool = False
+    """Somebody asked for its end: the holder stops, and lets go."""
 
 
 class StopBody(_Body):
@@ -302,11 +308,30 @@ def _leasing(api: APIRouter, deps: Deps) -> None:
             deps.bus.publish(Notice(level=Level.INFO, code="held", text=f"{held.holder} has the box to itself."))
         else:
             held = exclusive.renew(body.token, body.expected_s)
-        return LeaseGranted(token=held.token, ttl_s=TTL_S)
+        if body.measuring is not None:
+            seen = body.measuring.model_copy(update={"at": time.time(), "ends": held.ends})
+            deps.bus.publish(MeasuringChanged(measuring=seen))
+        return LeaseGranted(token=held.token, ttl_s=TTL_S, ends=held.ends)
 
     @api.delete("/lease", summary="Let others in again")
     async def let_go(x_sparkdash_lease: Token = None) -> Done:
-        deps.exclusive.release(x_sparkdash_lease or "")
+        if deps.exclusive.release(x_sparkdash_lease or "") and deps.bus.snapshot.measuring is not None:
+            deps.bus.publish(MeasuringChanged(measuring=None))
+        return Done()
+
+    @api.post("/bench/end", summary="Ask the run that is measured to stop; what is measured is kept")
+    async def end(_body: NoBody) -> Done:
+        deps.exclusive.end()
+        if (seen := deps.bus.snapshot.measuring) is not None:
+            deps.bus.publish(MeasuringChanged(measuring=seen.model_copy(update={"ends": True})))
+        return Done()
+
+    @api.post("/bench/{run}/resume", status_code=202, summary="Measure what a run still lacks, in a process of its own")
+    async def resume(run: str, _body: NoBody) -> Done:
+        deps.exclusive.admit(None)
+        if deps.resume is None:
+            raise AdmissionError("Nothing is measured here.", code="no_bench", status=404)
+        deps.resume(run)
         return Done()
 
 

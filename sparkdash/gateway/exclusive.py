@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparkdash.errors import AdmissionError
 
@@ -30,6 +30,8 @@ class Held:
     lapses_at: float
     free_at: float | None
     """When the holder expects to be done; None: it does not know."""
+    ends: bool = False
+    """It was asked to let go: it is told when it next renews."""
 
     def by(self, token: str) -> bool:
         """Is this the holder's token? As bytes: a header may hold any, and the comparison takes no other text."""
@@ -74,13 +76,26 @@ class Exclusive:
                 status=409,
                 hint="Take a new one.",
             )
-        self._held = self._right(token, held.holder, expected_s)
+        self._held = replace(self._right(token, held.holder, expected_s), ends=held.ends)
         return self._held
 
-    def release(self, token: str) -> None:
-        """Let go; nothing happens when it has lapsed."""
-        if self.held is not None and self.held.by(token):
-            self._held = None
+    def release(self, token: str) -> bool:
+        """Let go; False: it was not the holder's token, or the lease has lapsed."""
+        if self.held is None or not self.held.by(token):
+            return False
+        self._held = None
+        return True
+
+    def end(self) -> None:
+        """Ask the holder to let go.
+
+        Raises:
+            AdmissionError: code `not_held`.
+        """
+        held = self.held
+        if held is None:
+            raise AdmissionError("Nobody has this box to himself.", code="not_held", status=409)
+        self._held = replace(held, ends=True)
 
     def admit(self, token: str | None) -> None:
         """May a request with that token come in?
@@ -97,7 +112,7 @@ class Exclusive:
             code="held",
             status=503,
             retry_after=wait,
-            hint="Come back when it is done, or end it with Ctrl-C where it runs.",
+            hint="Come back when it is done, or end it: `e` on the dashboard's A/B page, or Ctrl-C where it runs.",
         )
 
     def _right(self, token: str, holder: str, expected_s: float | None) -> Held:

@@ -102,6 +102,14 @@ class Link(Protocol):
         """What one run says; takes seconds."""
         ...
 
+    async def end_measuring(self) -> None:
+        """Ask the run that is measured to stop."""
+        ...
+
+    async def resume(self, run: str) -> None:
+        """Have a run go on; returns once it was begun."""
+        ...
+
     def pull(self, profile: str) -> AsyncIterator[PullProgress]:
         """Fetch a profile's image; the last item has `done`."""
         ...
@@ -177,6 +185,14 @@ class DaemonLink:
     async def report(self, run: str) -> Report:
         """See Link."""
         return _understood(_REPORT, await self._client.report(run))
+
+    async def end_measuring(self) -> None:
+        """See Link."""
+        await self._client.end_measuring()
+
+    async def resume(self, run: str) -> None:
+        """See Link."""
+        await self._client.resume(run)
 
     async def pull(self, profile: str) -> AsyncIterator[PullProgress]:
         """See Link."""

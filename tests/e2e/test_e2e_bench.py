@@ -135,6 +135,29 @@ def test_ctrl_c_ends_it_cleanly_and_lets_others_in(box: Any) -> None:
     assert status == 200
 
 
+def test_it_is_ended_and_resumed_from_elsewhere(box: Any) -> None:
+    """As the dashboard does: how far it is stands in the snapshot, it ends as with Ctrl-C, and goes on beside the daemon."""
+    argv = [sys.executable, "-m", "sparkdash", "bench", "fast", "--suite", "long", "--yes"]
+    bench = subprocess.Popen(argv, env=box.env, stderr=subprocess.PIPE, text=True)
+    assert bench.stderr is not None
+    with bench.stderr as lines:
+        next(line for line in lines if "ctx" in line)
+        seen = box.until(lambda state: (state["measuring"] or {}).get("cell"))["measuring"]
+        assert (seen["run"], seen["arm"], seen["cells"]) == (newest(box), "fast", 2)
+        box.post("/api/bench/end", {})
+        said = lines.read()
+    assert bench.wait() == 130
+    assert "Stopped. What is measured is kept" in said
+    assert box.state()["measuring"] is None
+    box.post(f"/api/bench/{newest(box)}/resume", {})
+    box.until(lambda state: (state["measuring"] or {}).get("run") == newest(box))
+    box.post("/api/bench/end", {})
+    box.until(lambda state: state["measuring"] is None)
+    box.post("/api/bench/2001/resume", {})
+    told = box.until(lambda state: state["notices"] and state["notices"][0]["code"] == "bench_failed")["notices"][0]
+    assert "There is no run 2001." in told["text"]
+
+
 @pytest.mark.parametrize(
     ("argv", "code", "words"),
     [

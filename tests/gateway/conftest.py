@@ -391,6 +391,7 @@ async def living_house(
             reload=reload,
             shutdown=shutdown,
             record=recorded.append,
+            resume=lambda run: done.append(("resume", run)),
             translator=translator,
         )
         app = build(deps)

@@ -38,6 +38,8 @@ async def test_every_route_of_the_map_is_described(house: Any) -> None:
         "GET /api/doctor",
         "GET /api/bench",
         "GET /api/bench/{run}",
+        "POST /api/bench/end",
+        "POST /api/bench/{run}/resume",
         "POST /api/use",
         "POST /api/stop",
         "POST /api/cancel",

@@ -93,3 +93,32 @@ async def test_others_get_a_503_and_the_holder_an_answer(house: Any) -> None:
     assert (await house.client.post("/api/use", json={"profile": "coder", "cause": "bench"}, headers=mine)).is_success
     assert (await house.client.delete("/api/lease", headers=mine)).is_success
     assert (await house.client.post("/api/use", json={"profile": "coder"})).is_success
+
+
+STEP = {"run": "20261121-200000-seeds", "doing": "measuring", "arm": "eagle", "launch": 2, "launches": 4}
+STEP |= {"done": 15, "cells": 36, "share": 0.42}
+
+
+async def test_a_run_tells_how_far_it_is_and_is_asked_to_end(house: Any) -> None:
+    """It is told when it next renews; its progress is on every screen until it lets go."""
+    told = {"holder": "the bench", "measuring": STEP}
+    granted = (await house.client.post("/api/lease", json=told)).json()
+    assert granted["ends"] is False
+    assert (house.bus.snapshot.measuring.done, house.bus.snapshot.measuring.ends) == (15, False)
+    assert (await house.client.post("/api/bench/end", json={})).is_success
+    assert house.bus.snapshot.measuring.ends
+    renewed = (await house.client.post("/api/lease", json=told | {"token": granted["token"]})).json()
+    assert renewed["ends"] is True
+    assert (await house.client.delete("/api/lease", headers={LEASE_HEADER: granted["token"]})).is_success
+    assert house.bus.snapshot.measuring is None
+    refused = await house.client.post("/api/bench/end", json={})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "not_held")
+
+
+async def test_a_run_goes_on_unless_another_is_measured(house: Any) -> None:
+    """Begun, not waited for."""
+    assert (await house.client.post("/api/bench/a%2Fb/resume", json={})).status_code == 404
+    assert (await house.client.post("/api/bench/2026/resume", json={})).status_code == 202
+    assert house.done == [("resume", "2026")]
+    assert (await house.client.post("/api/lease", json={"holder": "the bench"})).is_success
+    assert (await house.client.post("/api/bench/2026/resume", json={})).json()["error"]["code"] == "held"

@@ -257,6 +257,12 @@ class ScriptedLink:
     async def runs(self) -> tuple[Run, ...]:
         return tuple(report.run for report in self.reports.values())
 
+    async def end_measuring(self) -> None:
+        await self._do("end measuring")
+
+    async def resume(self, run: str) -> None:
+        await self._do("resume", run)
+
     async def report(self, run: str) -> Report:
         await self._do("report", run)
         return self.reports[run]

@@ -13,9 +13,11 @@ import pytest
 from sparkdash.bench.report.assemble import report
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.results import Arm, CellKey
-from sparkdash.domain.event import SampleTaken
+from sparkdash.domain.event import MeasuringChanged, SampleTaken
+from sparkdash.domain.measuring import Measuring
 from sparkdash.errors import AdmissionError
 from sparkdash.tui.screens.compare import AGAIN_S
+from sparkdash.tui.widgets.measuring import SILENT_S
 from sparkdash.tui.widgets.runs import CellTable
 from sparkdash.tui.widgets.table import Row
 
@@ -137,3 +139,48 @@ async def test_a_run_that_cannot_be_read_says_why(stage: Any, box: Any) -> None:
         on.link.refuses = AdmissionError("It was written by a newer sparkdash.", code="run_unreadable")
         await on.press("4", "j")
         assert "It was written by a newer sparkdash." in on.text
+
+
+RUN = "20261121-200000-seeds"
+NOW = 1_760_104_020.0  # as conftest.py has it
+
+
+def under_way(**changes: Any) -> MeasuringChanged:
+    """A run in its second launch."""
+    given = {"run": RUN, "doing": "measuring", "arm": "eagle", "cell": "ctx 2K x 150", "launch": 2, "launches": 4}
+    return MeasuringChanged(
+        measuring=Measuring(**given | {"done": 15, "cells": 36, "share": 0.42, "left_s": 4320.0, "at": NOW} | changes)
+    )
+
+
+async def test_what_is_measured_now_is_seen_and_ended_and_goes_on(stage: Any, box: Any) -> None:
+    """How far, where, how long still; e asks it to stop, r has the run under the cursor go on."""
+    async with stage(box.snapshot()) as on:
+        on.link.reports = {RUN: measured()}
+        await on.press("4", "e")
+        assert "nothing is measured that could be ended" in on.text
+        await on.happen(under_way())
+        assert f"╭ measuring {RUN} ─" in on.text
+        assert any("42 % 15 of 36 cells about 1h12m left" in row for row in on.rows)
+        assert any("launch 2 of 4 · eagle · ctx 2K x 150" in row and "e ends it" in row for row in on.rows)
+        assert any(RUN in row and "measured" in row for row in on.rows)
+        await on.press("e")
+        assert on.link.asked[-1] == ("end measuring",)
+        await on.happen(under_way(ends=True))
+        assert "stops after this moment" in on.text
+        await on.happen(MeasuringChanged(measuring=None))
+        assert "15 of 36 cells" not in on.text
+        await on.press("r")
+        assert "no run is shown" in on.text
+        await on.press("j", "r")
+        assert on.link.asked[-1] == ("resume", RUN)
+        assert f"{RUN} goes on" in on.text
+
+
+async def test_a_run_that_fell_silent_is_not_shown(stage: Any, box: Any) -> None:
+    """Its process was killed: nobody says so, and nothing is measured."""
+    async with stage(box.snapshot()) as on:
+        await on.press("4")
+        await on.happen(under_way())
+        await on.later(SILENT_S + 1)
+        assert "15 of 36 cells" not in on.text

@@ -1,4 +1,5 @@
-"""The A/B page: the runs, and what the one under the cursor says; first of all what was seen in passing.
+"""The A/B page: the runs, how far the one is that is measured, and what the one under the cursor says; first of all what
+was seen in passing.
 
 Owns: when runs and reports are asked for. Must not know: how they are drawn or measured.
 Rule: an idle box is not asked: a report is read when its row is reached, and again only while its run has gaps, this
@@ -8,7 +9,7 @@ page is seen and the daemon has news.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from pathlib import Path
 from typing import ClassVar
 
@@ -24,6 +25,7 @@ from sparkdash.tui.messages import RowMoved
 from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.widgets.compare import ComparePanel
+from sparkdash.tui.widgets.measuring import MeasuringPanel, under_way
 from sparkdash.tui.widgets.runs import SEEN, CellTable, RunTable
 
 AGAIN_S = 30.0
@@ -37,17 +39,22 @@ class ComparePage(Page):
         Binding("n", "turn", "next arm", show=False),
         Binding("m", "markdown", "copy as Markdown", show=False),
         Binding("h", "html", "write the HTML page", show=False),
+        Binding("e", "end", "end the measurement", show=False),
+        Binding("r", "resume", "go on with the run", show=False),
     ]
 
     title_key = "compare"
-    keys = "tab cells  n arm  m copy  h html  t flip  ? help"
+    keys = "tab cells  n arm  m copy  h html  r go on  e end  t flip  ? help"
     AUTO_FOCUS = "RunTable"
     _read: tuple[float, object] = (0.0, None)
     """When a report was asked for, and the daemon's number then."""
+    _measured: str | None = None
+    """The run that is measured, as far as the list of runs knows."""
 
     def body(self) -> Iterable[Widget]:
         """See Page."""
         yield RunTable()
+        yield MeasuringPanel()
         yield ComparePanel()
         yield CellTable()
 
@@ -63,6 +70,10 @@ class ComparePage(Page):
     def show(self, view: View) -> None:
         """See Page."""
         super().show(view)
+        now = under_way(view)
+        if self.is_current and self._measured != (running := now.run if now else None):
+            self._measured = running  # one began or ended: the list of runs is another
+            self._runs()
         at, seq = self._read
         report = self.query_one(CellTable).report
         if report is None or report.run.ended_at is not None or not self.is_current:
@@ -85,6 +96,32 @@ class ComparePage(Page):
     def action_turn(self) -> None:
         """Set the next arm beside the baseline."""
         self.query_one(CellTable).turn()
+
+    def action_end(self) -> None:
+        """Stop what is measured; it may go on later."""
+        if (now := under_way(self.desk.view)) is None:
+            self.desk.say("nothing is measured that could be ended")
+        else:
+            self._order(self.desk.link.end_measuring(), f"{now.run} stops; r goes on with it")
+
+    def action_resume(self) -> None:
+        """Measure what the run under the cursor still lacks."""
+        run = self.query_one(RunTable).chosen
+        if run is None:
+            self.desk.say("no run is shown: j and k walk to one")
+        elif run.ended_at is not None:
+            self.desk.say(f"{run.id} is whole: nothing of it is missing")
+        else:
+            self._order(self.desk.link.resume(run.id), f"{run.id} goes on")
+
+    @work(group="measuring", exclusive=True)
+    async def _order(self, order: Awaitable[None], done: str) -> None:
+        try:
+            await order
+        except SparkdashError as error:
+            self.desk.say(error.text(), bad=True)
+        else:
+            self.desk.say(done)
 
     def action_markdown(self) -> None:
         """Copy the report as Markdown."""

@@ -23,6 +23,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("/  esc", "find in the page; show all again"),
     ("space n N", "on a log: hold or follow; next and earlier place found; tab: next engine"),
     ("tab n m h", "on A/B: from the runs to the cells; next arm; copy as Markdown, write the HTML page"),
+    ("e  r", "on A/B: end what is measured; go on with the run under the cursor"),
     ("y", "copy the row (through the terminal, also over ssh)"),
     (": ctrl+p", "every command by its name"),
     ("ctrl+s", "save the screen as an SVG"),

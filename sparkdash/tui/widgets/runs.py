@@ -17,6 +17,7 @@ from sparkdash.bench.results import CellKey, Run
 from sparkdash.bench.verdict import Claim
 from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, frame, join, pad, right, say, wrap
 from sparkdash.tui.mirror import View
+from sparkdash.tui.widgets.measuring import under_way
 from sparkdash.tui.widgets.table import Row, Table
 from sparkdash.units import DASH, duration
 
@@ -41,6 +42,11 @@ class RunTable(Table):
         super().__init__(**rest)
         self.runs: tuple[Run, ...] = ()
 
+    @property
+    def chosen(self) -> Run | None:
+        """The run under the cursor."""
+        return next((run for run in self.runs if run.id == self.cursor), None)
+
     def head(self, width: int) -> Line:
         """See Table."""
         return say(f" {'run':<{_name(width)}} {'mode':<9} {'state':<9} arms", Ink.DIM)
@@ -52,15 +58,21 @@ class RunTable(Table):
         seen = say(f" {'seen in passing':<{_name(width)}} {DASH:<9} {DASH:<9} ") + say(
             " | ".join(pair) or "A | B", Ink.DIM
         )
-        return [Row(SEEN, clip(seen, width)), *(Row(run.id, _run(run, width), run.id) for run in self.runs)]
+        now = under_way(view)
+        rows = (
+            Row(run.id, _run(run, width, measured=now is not None and now.run == run.id), run.id) for run in self.runs
+        )
+        return [Row(SEEN, clip(seen, width)), *rows]
 
 
 def _name(width: int) -> int:
     return 34 if width >= ROOMY else 26
 
 
-def _run(run: Run, width: int) -> Line:
+def _run(run: Run, width: int, *, measured: bool) -> Line:
     state, ink = ("whole", Ink.PLAIN) if run.ended_at else ("has gaps", Ink.WARN)
+    if measured:
+        state, ink = "measured", Ink.GOOD
     arms = ", ".join(arm.name for arm in run.arms)
     line = (
         say(" ") + pad(say(run.id, Ink.STRONG), _name(width)) + say(f" {run.mode.value:<9} ") + pad(say(state, ink), 10)

@@ -1,0 +1,32 @@
+"""Measuring: where a run of the bench is, as its process tells the daemon while it has the box to itself."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from sparkdash.domain.base import Frozen
+
+
+class Measuring(Frozen):
+    """One moment of a run."""
+
+    run: str
+    """Its id."""
+    doing: str
+    """launching, settling, measuring."""
+    arm: str
+    cell: str | None = None
+    """In words: `ctx 2K x 150`; None while no cell is measured."""
+    launch: int = Field(ge=0)
+    """Counted from 1."""
+    launches: int = Field(ge=0)
+    done: int = Field(ge=0)
+    """Cells of launches that are measured, of `cells`."""
+    cells: int = Field(ge=0)
+    share: float = Field(ge=0, le=1)
+    """Of all work, by tokens."""
+    left_s: float | None = Field(default=None, ge=0)
+    at: float = 0.0
+    """When the daemon was told, Unix seconds."""
+    ends: bool = False
+    """It was asked to stop, and will when it next asks."""

@@ -1,0 +1,49 @@
+"""A run of the bench while it has the box to itself: how far it is, what it measures now, how long it still takes.
+
+Owns: those rows. Rule: a run that has not told for SILENT_S is not shown: its process has died, and the box is free.
+"""
+
+from __future__ import annotations
+
+from sparkdash.domain.measuring import Measuring
+from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, ends, frame, say
+from sparkdash.tui.mirror import View
+from sparkdash.tui.widgets.panel import Panel
+from sparkdash.tui.widgets.spark import meter
+from sparkdash.units import duration
+
+SILENT_S = 20.0
+"""It tells every five seconds, and its right lapses after fifteen."""
+METER = 30
+
+
+def under_way(view: View) -> Measuring | None:
+    """The run that is measured now, as far as was told."""
+    found = view.snapshot.measuring if view.snapshot else None
+    return found if found is not None and view.now - found.at < SILENT_S else None
+
+
+class MeasuringPanel(Panel):
+    """Two rows in a frame; nothing while nothing is measured."""
+
+    def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - as tall as needed
+        """See Panel."""
+        now = under_way(view)
+        if now is None:
+            return []
+        title = Ends(say("measuring ", Ink.PLAIN) + say(now.run, Ink.STRONG))
+        return frame([clip(row, width - 4) for row in (_bar(now), _where(now, width - 4))], width, title)
+
+
+def _bar(now: Measuring) -> Line:
+    done, rest = meter(now.share, METER)
+    left = f"   about {duration(now.left_s)} left" if now.left_s is not None else "   no estimate yet"
+    bar = say(done, Ink.GOOD) + say(rest, Ink.FAINT) + say(f" {now.share * 100:3.0f} %", Ink.STRONG)
+    return bar + say(f"   {now.done} of {now.cells} cells") + say(left, Ink.DIM)
+
+
+def _where(now: Measuring, width: int) -> Line:
+    what = say(f" · {now.cell or now.doing}", Ink.PLAIN)
+    where = say(f"launch {now.launch} of {now.launches} · ", Ink.DIM) + say(now.arm, Ink.STRONG) + what
+    key = say("stops after this moment", Ink.WARN) if now.ends else say("e", Ink.STRONG) + say(" ends it", Ink.DIM)
+    return ends(where, key, width) if width else EMPTY
