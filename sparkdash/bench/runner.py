@@ -148,7 +148,7 @@ class Runner:
                 journal.append(closed)
                 journal.sync()
                 self._pace.worked(plan.work(cell.key, len(reps)))
-                self._tell(done=self._step.done + (closed.void is None))
+                self._tell(done=self._step.done + (closed.void is None), sample=None)
         self._fastest_mhz = ground.fastest_mhz
 
     async def _settle(self, raised: Raised) -> None:
