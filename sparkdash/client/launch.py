@@ -49,7 +49,8 @@ def wait_ended(client: Client, *, deadline_s: float = 300.0) -> None:
     """Return once the daemon does not answer any more and, on this box, the next one can start (its lock is free).
 
     Raises:
-        DaemonError: it has not ended within the deadline; draining and stopping engines may take minutes.
+        DaemonError: it has not ended within the deadline (draining and stopping engines may take minutes), or its lock
+            cannot be read.
     """
     limit = time.monotonic() + deadline_s
     lock = paths.runtime_dir() / LOCK_NAME
@@ -71,6 +72,12 @@ def _locked(path: Path) -> bool:
         return False
     except BlockingIOError:
         return True
+    except OSError as error:
+        raise DaemonError(
+            f"Whether a daemon still runs cannot be seen: {path} cannot be read ({error.strerror}).",
+            code="folder_unusable",
+            hint="Has another user, root perhaps, started it? Then it is theirs to end, and the file to remove.",
+        ) from None
     return False
 
 

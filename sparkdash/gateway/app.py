@@ -89,6 +89,9 @@ class Gateway:
             caller = self._access.caller(exchange.headers, unix=unix)
             self._access.admit(caller, side, counts=exchange.method not in READ)
         except AdmissionError as error:
+            if exchange.scope["path"].rstrip("/") in OLLAMA:
+                await ollama.refuse(exchange, error)
+                return
             route = understand(exchange.raw_path)
             await exchange.refuse(error, route.dialect if route else Dialect.OTHER)
             return

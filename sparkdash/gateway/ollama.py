@@ -1,6 +1,6 @@
 """Ollama: its API for clients that only speak it (VS Code's and JetBrains' Ollama, Home Assistant, Codex --oss).
 
-Owns: /api/version, tags, ps, show, chat, generate. A chat is a chat of ours in other words: it goes through `passthrough`, which sees an
+Owns: /api/version, tags, ps, show, chat, generate, embed. A chat is a chat of ours in other words: it goes through `passthrough`, which sees an
 ordinary request and sends an ordinary answer; ollama_wire has the words. Must not know leases, but to bring a model up.
 """
 
@@ -16,7 +16,7 @@ from sparkdash.domain.profile import AUTO, EngineKind, Profile, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.engines import argv
 from sparkdash.errors import AdmissionError, SparkdashError
-from sparkdash.gateway import models, ollama_wire, problems
+from sparkdash.gateway import models, ollama_embed, ollama_wire, problems
 from sparkdash.gateway.access import permitted
 from sparkdash.gateway.deps import Catalog, Deps
 from sparkdash.gateway.exchange import ClientGone, Exchange, Receive, Send
@@ -36,7 +36,7 @@ async def serve(deps: Deps, exchange: Exchange, receive: Receive, send: Send) ->
     except ClientGone:
         return
     except SparkdashError as error:
-        await _refuse(exchange, error)
+        await refuse(exchange, error)
 
 
 async def _answer(deps: Deps, exchange: Exchange, receive: Receive, send: Send) -> None:
@@ -53,6 +53,10 @@ async def _answer(deps: Deps, exchange: Exchange, receive: Receive, send: Send) 
     if word == "show":
         await deps.refresh()
         await _tell(exchange, _show(deps, body))
+        return
+    if word in ollama_embed.WORDS:
+        name = _name(ollama_wire.model_of(body), deps.catalog())
+        await ollama_embed.relay(deps, exchange, body, name, receive, send, older=word == "embeddings")
         return
     ask = ollama_wire.read(body, generate=word == "generate")
     name = _name(ask.model, deps.catalog())
@@ -88,7 +92,8 @@ async def _tell(exchange: Exchange, body: Mapping[str, Any]) -> None:
     await exchange.answer(200, problems.encode(dict(body)), HEADERS)
 
 
-async def _refuse(exchange: Exchange, error: SparkdashError) -> None:
+async def refuse(exchange: Exchange, error: SparkdashError) -> None:
+    """An error, as Ollama's clients read it."""
     more = [pair for pair in problems.headers(error) if pair[0] != b"content-type"]
     await exchange.answer(error.status, problems.encode({"error": error.text()}), [*HEADERS, *more])
 

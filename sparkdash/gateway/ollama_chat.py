@@ -6,17 +6,40 @@ Owns: the request that passthrough sees in the client's place, and how its answe
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sparkdash.gateway import passthrough, problems
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.exchange import Exchange, Message, Receive, Send
+from sparkdash.gateway.exchange import Exchange, Message, Receive, Scope, Send
 from sparkdash.gateway.ollama_wire import Ask, Heard, line, nanoseconds, rfc3339, shaped
 
 HEADERS = [(b"content-type", b"application/json; charset=utf-8")]
 _LINES = [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
 _BAD_CALL = "The model wrote a tool call whose arguments are not JSON."
+
+
+def clothed(scope: Scope, path: str) -> Scope:
+    """The same client's request to another path, with a JSON body."""
+    told = (b"content-length", b"content-type")
+    headers = [(name, value) for name, value in scope["headers"] if name.lower() not in told]
+    return {
+        **scope,
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [*headers, (b"content-type", b"application/json")],
+    }
+
+
+def given(body: bytes, receive: Receive) -> Receive:
+    """The translated body, and then what the client does."""
+    ours: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def received() -> Message:
+        return ours.pop() if ours else await receive()
+
+    return received
 
 
 class Costume:
@@ -43,29 +66,8 @@ class Costume:
     async def relay(self, name: str) -> None:
         """To its end."""
         body = problems.encode({"model": name, **self._ask.body})
-        self._inner = Exchange(self._scope(), self._given(body), self._take)
+        self._inner = Exchange(clothed(self._outer.scope, self._ask.path), given(body, self._receive), self._take)
         await passthrough.relay(self._deps, self._inner)
-
-    def _scope(self) -> dict[str, Any]:
-        told = (b"content-length", b"content-type")
-        headers = [(name, value) for name, value in self._outer.scope["headers"] if name.lower() not in told]
-        path = self._ask.path
-        return {
-            **self._outer.scope,
-            "path": path,
-            "raw_path": path.encode(),
-            "query_string": b"",
-            "headers": [*headers, (b"content-type", b"application/json")],
-        }
-
-    def _given(self, body: bytes) -> Callable[[], Awaitable[Message]]:
-        """The translated body, and then what the client does."""
-        ours: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def receive() -> Message:
-            return ours.pop() if ours else await self._receive()
-
-        return receive
 
     async def _take(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -101,7 +103,7 @@ class Costume:
         except ValueError:
             reply = {"error": {"message": raw[:500].decode("utf-8", "replace")}}
         if self._status >= 400 or not isinstance(reply, dict):
-            return problems.encode({"error": _words(reply)})
+            return problems.encode({"error": words(reply)})
         said = next(self._heard.take(reply), {"content": ""})
         try:
             calls = self._heard.tool_calls()
@@ -128,7 +130,7 @@ class Costume:
         except ValueError:
             return b""
         if not isinstance(chunk, dict) or "error" in chunk:
-            return self._failed(_words(chunk))
+            return self._failed(words(chunk))
         return b"".join(self._part(message) for message in self._heard.take(chunk))
 
     def _part(self, message: dict[str, Any]) -> bytes:
@@ -175,7 +177,7 @@ class Costume:
         return found
 
 
-def _words(reply: Any) -> str:
+def words(reply: Any) -> str:
     """An error's words, whoever's it is."""
     error = reply.get("error", reply) if isinstance(reply, dict) else reply
     message = error.get("message") if isinstance(error, dict) else error

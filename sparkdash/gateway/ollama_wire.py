@@ -54,9 +54,7 @@ def read(body: Mapping[str, Any], *, generate: bool) -> Ask:
     Raises:
         AdmissionError: something has the wrong type, or cannot be done here.
     """
-    model = body.get("model") or body.get("name")
-    if not isinstance(model, str) or not model:
-        raise AdmissionError("The request names no model.", code="model_missing", hint="GET /api/tags lists them.")
+    model = model_of(body)
     stream = body.get("stream") is not False
     path, asked = _prompted(body) if generate else _talked(body)
     empty = not (asked.get("messages") or asked.get("prompt"))
@@ -67,6 +65,14 @@ def read(body: Mapping[str, Any], *, generate: bool) -> Ask:
     if stream:
         asked["stream_options"] = {"include_usage": True}
     return Ask(model, path, asked, stream, generate, empty, unload=empty and body.get("keep_alive") in (0, "0"))
+
+
+def model_of(body: Mapping[str, Any]) -> str:
+    """The model that a request names. Raises AdmissionError: it names none."""
+    model = body.get("model") or body.get("name")
+    if not isinstance(model, str) or not model:
+        raise AdmissionError("The request names no model.", code="model_missing", hint="GET /api/tags lists them.")
+    return model
 
 
 def _talked(body: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -80,7 +80,9 @@ _OWNERS = (
 """How the paths begin with which engines (vLLM 0.33, SGLang 0.5.23, llama.cpp) are put to sleep, emptied, reloaded or ended,
 some of them with a GET; and those that print the command line, keys included. None of them is for clients."""
 _UPSTREAM = "/upstream/"
-OLLAMA = frozenset({"/api/version", "/api/tags", "/api/ps", "/api/show", "/api/chat", "/api/generate"})
+OLLAMA = frozenset(
+    f"/api/{word}" for word in ("version", "tags", "ps", "show", "chat", "generate", "embed", "embeddings")
+)
 """Ollama's paths, for clients that only speak it. The other paths under /api are our own control API."""
 _MODEL_ACTIONS = frozenset({"/models/load", "/models/unload"})
 _FORGIVEN = frozenset(path.removeprefix("/v1") for path in (*_GENERATE, *_MODEL)) - _AT_ROOT.keys()

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import httpx
 import pytest
@@ -135,3 +136,10 @@ def test_another_program_on_the_port_does_not_hold_it_up(
     with socket.create_server(("127.0.0.1", port)), pytest.raises(launch.DaemonStartError) as caught:
         launch.ensure()
     assert "port_in_use" in caught.value.log_tail[0] or "cannot listen" in caught.value.log_tail[0]
+
+
+def test_a_lock_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    """With its place and the reason, instead of a traceback; here it is a folder, as root may read every file."""
+    with pytest.raises(DaemonError, match=rf"{tmp_path} cannot be read \(Is a directory\)") as caught:
+        launch._locked(tmp_path)
+    assert caught.value.code == "folder_unusable"

@@ -98,6 +98,8 @@ async def test_without_a_known_key_nothing_is_told(locked: Locked, headers: dict
         assert SECRET not in reply.text
     reply = await locked.house.client.post("/v1/messages", json={"model": "alpha"}, headers=headers)
     assert reply.json()["error"]["type"] == "authentication_error"
+    reply = await locked.house.client.get("/api/tags", headers=headers)
+    assert (reply.status_code, type(reply.json()["error"])) == (401, str)
     assert (await locked.house.client.get("/health", headers=headers)).status_code == 200
     assert locked.house.supervisor.leases == []
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import httpx
+import ollama
 import pytest
 
 from sparkdash.domain.engine import EngineState
@@ -246,3 +248,32 @@ async def test_ollamas_other_paths_are_not_ours(house: Any) -> None:
     """/api/pull is sparkdash's own and wants a profile; nothing is deleted."""
     assert (await house.client.post("/api/pull", json={"model": "x"})).status_code == 400
     assert (await house.client.request("DELETE", "/api/delete", json={"model": "x"})).status_code == 404
+
+
+async def test_ollamas_own_client_gets_embeddings(house: Any, tools: Any) -> None:
+    """One text and several, in the shape of today and in that of before; the engine's own vectors and counts."""
+    async with tools.simulated_engine(house), httpx.AsyncClient() as plain:
+        asked = {"model": "alpha", "input": ["one", "two"], "encoding_format": "float"}
+        theirs = (await plain.post(f"{house.supervisor.url}/v1/embeddings", json=asked)).json()
+        client = ollama.AsyncClient(host=house.base)
+        several = await client.embed("alpha:latest", ["one", "two"])
+        one = await client.embed("alpha", "two", dimensions=8)
+        before = await client.embeddings("alpha", "one")
+        with pytest.raises(ollama.ResponseError, match="input is a text") as refused:
+            await client._request_raw("POST", "/api/embed", json={"model": "alpha", "input": [5]})
+        await client._client.aclose()
+    assert [list(vector) for vector in several.embeddings] == [item["embedding"] for item in theirs["data"]]
+    assert (several.prompt_eval_count, len(one.embeddings[0])) == (theirs["usage"]["prompt_tokens"], 8)
+    assert several.total_duration > 0
+    assert list(before.embedding) == list(several.embeddings[0])
+    assert refused.value.status_code == 400
+
+
+async def test_an_engine_without_embeddings_is_told_in_its_words(house: Any) -> None:
+    """As an error of Ollama's shape, also where the answer makes no sense."""
+    house.engine.script = answering(b'{"error":{"message":"no embeddings here"}}', 404)
+    reply = await house.client.post("/api/embed", json={"model": "alpha", "input": "x"})
+    assert (reply.status_code, reply.json()) == (404, {"error": "no embeddings here"})
+    house.engine.script = answering(b'{"data":[{}]}')
+    reply = await house.client.post("/api/embed", json={"model": "alpha", "input": "x"})
+    assert reply.status_code == 502
