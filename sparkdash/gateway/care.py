@@ -77,7 +77,7 @@ def _edits(asked: Peeked, route: Route, profile: Profile, name: str | None, *, a
 
 def _spelled(values: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
     """One word for all protocols: `reasoning_effort`."""
-    if _EFFORT not in values or dialect not in _EFFORT_IN:
+    if not values or _EFFORT not in values or dialect not in _EFFORT_IN:
         return dict(values)
     key = _EFFORT_IN[dialect]
     given = values.get(key)

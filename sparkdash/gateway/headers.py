@@ -41,10 +41,12 @@ _NOT_FOR_ENGINES = _HOP | {
 
 def to_engine(headers: Raw, own: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     """The client's headers for the engine, with the lease's `own` ones in place of the client's."""
-    kept = list(headers)
+    passed = _without(headers, _NOT_FOR_ENGINES)
+    if not own:
+        return passed
     ours = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in own.items()]
-    dropped = _NOT_FOR_ENGINES | _named(kept) | {name.lower() for name, _ in ours}
-    return [*(pair for pair in kept if pair[0].lower() not in dropped), *ours]
+    names = {name.lower() for name, _ in ours}
+    return [*(pair for pair in passed if pair[0].lower() not in names), *ours]
 
 
 def to_client(headers: Raw, *, stream: bool, length: bool = True) -> list[tuple[bytes, bytes]]:
@@ -52,9 +54,9 @@ def to_client(headers: Raw, *, stream: bool, length: bool = True) -> list[tuple[
 
     `length`: does the engine's Content-Length hold for what the client gets?
     """
-    kept = [(name.lower(), value) for name, value in headers]
-    dropped = _HOP | _named(kept) | (frozenset() if length else {b"content-length"})
-    passed = [(k, v) for k, v in kept if k not in dropped and not k.startswith(b"access-control-")]
+    dropped = _HOP if length else _HOP | {b"content-length"}
+    kept = _without([(name.lower(), value) for name, value in headers], dropped)
+    passed = [pair for pair in kept if not pair[0].startswith(b"access-control-")]
     if not stream:
         return passed
     present = {name for name, _ in passed}
@@ -62,7 +64,16 @@ def to_client(headers: Raw, *, stream: bool, length: bool = True) -> list[tuple[
     return [*passed, *(pair for pair in wanted if pair[0] not in present)]
 
 
-def _named(headers: Raw) -> frozenset[bytes]:
-    """What the Connection header itself names as hop-by-hop."""
-    values = (value for name, value in headers if name.lower() == b"connection")
-    return frozenset(word.strip().lower() for value in values for word in value.split(b","))
+def _without(headers: Raw, dropped: frozenset[bytes]) -> list[tuple[bytes, bytes]]:
+    """All but those `dropped`, and those that the Connection header itself names as hop-by-hop."""
+    kept, named = [], b""
+    for pair in headers:
+        name = pair[0].lower()
+        if name == b"connection":
+            named += b"," + pair[1]
+        elif name not in dropped:
+            kept.append(pair)
+    if not named:
+        return kept
+    words = {word.strip().lower() for word in named.split(b",")}
+    return [pair for pair in kept if pair[0].lower() not in words]

@@ -8,12 +8,14 @@ a body that needs nothing is returned as the same object.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 _DECODER = json.JSONDecoder()
+_PLAIN = re.compile(r"[a-z0-9_]+", re.IGNORECASE | re.ASCII)
 _SPACE = " \t\n\r"
 
 
@@ -45,6 +47,8 @@ def rewrite(body: bytes, edits: Edits) -> bytes:
     """The body, which is a JSON object, with these edits. New members are put at its end."""
     if not edits:
         return body
+    if (appended := _appended(body, edits)) is not None:
+        return appended
     text = body.decode("utf-8-sig")
     members = list(_members(text))
     given = {member.key for member in members}
@@ -60,6 +64,22 @@ def rewrite(body: bytes, edits: Edits) -> bytes:
 def rename(form: bytes, span: tuple[int, int], name: str) -> bytes:
     """A multipart body with another name in the place that `peek` found."""
     return form[: span[0]] + name.encode() + form[span[1] :]
+
+
+def _appended(body: bytes, edits: Edits) -> bytes | None:
+    """The body with new members at its end, where none of the keys can be in it already: then it need not be taken apart.
+    None: it must be."""
+    keys = (*edits.put, *edits.fill, *edits.drop)
+    if body[:1] != b"{" or b"\\u" in body or not all(map(_PLAIN.fullmatch, keys)):
+        return None  # a key may be spelled in other ways
+    if any(b'"%b"' % key.encode() in body for key in keys):
+        return None
+    end = body.rindex(b"}")
+    before = body[:end].rstrip()
+    if before == b"{":
+        return None
+    added = {**edits.fill, **edits.put}
+    return b"%b,%b%b" % (before, _json(added)[1:-1].encode(), body[len(before) :]) if added else body
 
 
 def _pieces(

@@ -79,6 +79,13 @@ _OWNERS = (
 )  # fmt: skip
 """How the paths begin with which engines (vLLM 0.33, SGLang 0.5.23, llama.cpp) are put to sleep, emptied, reloaded or ended,
 some of them with a GET; and those that print the command line, keys included. None of them is for clients."""
+_PLAIN = {
+    **{
+        path: Route(path, dialect, needs_model=True, methods=_POST, generates=True)
+        for path, dialect in _GENERATE.items()
+    },
+    **{path: Route(path, dialect, needs_model=True, methods=_POST) for path, dialect in _MODEL.items()},
+}
 _UPSTREAM = "/upstream/"
 OLLAMA = frozenset(
     f"/api/{word}" for word in ("version", "tags", "ps", "show", "chat", "generate", "embed", "embeddings")
@@ -91,16 +98,16 @@ _FORGIVEN = frozenset(path.removeprefix("/v1") for path in (*_GENERATE, *_MODEL)
 
 def understand(raw_path: str) -> Route | None:
     """The route of a percent-encoded path; None when there is none."""
+    if route := _PLAIN.get(raw_path):
+        return route
     path = unquote(raw_path)
     if _escapes(path):
         return None
     raw_path = _tidy(raw_path)
     if raw_path in _FORGIVEN:
         raw_path = "/v1" + raw_path
-    if dialect := _GENERATE.get(raw_path):
-        return Route(raw_path, dialect, needs_model=True, methods=_POST, generates=True)
-    if dialect := _MODEL.get(raw_path):
-        return Route(raw_path, dialect, needs_model=True, methods=_POST)
+    if route := _PLAIN.get(raw_path):
+        return route
     if methods := _AT_ROOT.get(raw_path):
         return Route(raw_path, methods=methods)
     return Route(raw_path) if raw_path.startswith("/v1/") and not is_for_owners(path) else None
