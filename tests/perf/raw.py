@@ -1,7 +1,7 @@
 """An engine and a load that cost as little as Python can, so that on a small box the relay is what is measured.
 
 Both are plain asyncio protocols that write bytes made beforehand and read no more of HTTP than they need. A body that
-says `"stream":true` gets a paced stream of chat frames; any other a small JSON at once.
+says `"stream":true` gets a paced stream of chat frames, with `"silent":true` one frame and no end; any other a small JSON at once.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ class Engine(asyncio.Protocol):
         if not blank or len(rest) < size:
             return
         self.buffer = rest[size:]
-        if b'"stream":true' in rest.replace(b": ", b":"):
+        if b'"silent":true' in rest.replace(b": ", b":"):
+            self.transport.write(STREAM_HEAD + chunked(FRAME))
+        elif b'"stream":true' in rest.replace(b": ", b":"):
             self.transport.write(STREAM_HEAD + chunked(FRAME))
             self.tick(1, (asyncio.get_running_loop().time() // self.gap + 1) * self.gap)
         else:
@@ -86,6 +88,7 @@ class Client(asyncio.Protocol):
 
     def __init__(self, request: bytes) -> None:
         self.request = request
+        self.begun_at: asyncio.Future[float] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's is none by its class
@@ -102,6 +105,12 @@ class Client(asyncio.Protocol):
         self.transport.write(self.request)
         return self.over
 
+    def begins(self) -> asyncio.Future[float]:
+        """Send the request; done at the first byte of the body."""
+        self.begun_at = asyncio.get_running_loop().create_future()
+        self.ask()
+        return self.begun_at
+
     def data_received(self, data: bytes) -> None:
         if not self.first:
             self.head += data
@@ -112,6 +121,8 @@ class Client(asyncio.Protocol):
             if b" 200 " not in head[:16]:
                 self.over.set_exception(RuntimeError(self.head.decode("latin-1")[:300]))
                 return
+            if self.begun_at is not None:
+                self.begun_at.set_result(self.first)
             length = head.lower().partition(b"content-length:")[2].split(b"\r\n")[0]
             self.left = int(length) if length else -1
         self.tail = (self.tail + data)[-len(LAST) :]
@@ -121,19 +132,22 @@ class Client(asyncio.Protocol):
             self.over.set_result(self.first)
 
 
-def request(port: int, *, stream: bool) -> bytes:
+def request(port: int, *, stream: bool, silent: bool = False) -> bytes:
     """What every client sends."""
-    body = json.dumps({"model": "alpha", "stream": stream, "messages": MESSAGES}, separators=(",", ":")).encode()
+    asked = {"model": "alpha", "stream": stream, "messages": MESSAGES} | ({"silent": True} if silent else {})
+    body = json.dumps(asked, separators=(",", ":")).encode()
     return (
         b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Type: application/json\r\n"
         b"Authorization: Bearer sk-local\r\nUser-Agent: perf/1\r\nContent-Length: %d\r\n\r\n" % (port, len(body))
     ) + body
 
 
-async def connect(port: int, *, stream: bool) -> Client:
+async def connect(port: int, *, stream: bool, silent: bool = False) -> Client:
     """A client that has not asked yet."""
     loop = asyncio.get_running_loop()
-    _, client = await loop.create_connection(lambda: Client(request(port, stream=stream)), "127.0.0.1", port)
+    _, client = await loop.create_connection(
+        lambda: Client(request(port, stream=stream, silent=silent)), "127.0.0.1", port
+    )
     return client
 
 

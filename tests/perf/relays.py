@@ -1,0 +1,236 @@
+"""The relays that are measured, each in a process of its own: a bare one, sparkdash's gateway alone and as a whole daemon, nginx,
+litellm's proxy; and the engine behind them. What is not installed is left out, and named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing as mp
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from contextlib import asynccontextmanager, suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+import aiohttp
+import raw
+import uvloop
+from aiohttp import web
+
+
+class Relay(Protocol):
+    """Something that serves on a port and whose CPU time can be read."""
+
+    port: int
+    share: float
+    """Of the unary requests that it gets."""
+
+    def pid(self) -> int: ...
+    def end(self) -> None: ...
+
+
+class Child:
+    """A Python process of this file that serves on a port."""
+
+    share = 1.0
+
+    def __init__(self, target: Any, *args: Any) -> None:
+        pipe, theirs = mp.Pipe()
+        self._process = mp.Process(target=target, args=(theirs, *args), daemon=True)
+        self._process.start()
+        self.port: int = pipe.recv()
+
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def end(self) -> None:
+        self._process.terminate()
+        self._process.join()
+
+
+class Program:
+    """Another program that serves on `port`; ready when that answers."""
+
+    def __init__(self, argv: list[str], port: int, *, share: float = 1.0, **env: str) -> None:
+        self.port, self.share = port, share
+        quiet = subprocess.DEVNULL
+        self._process = subprocess.Popen(argv, stdin=quiet, stdout=quiet, stderr=quiet, env={**os.environ, **env})
+        for _ in range(1200):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.2):
+                return
+            if self._process.poll() is not None:
+                break
+            time.sleep(0.1)
+        self.end()
+        raise SystemExit(f"{argv[0]} does not serve on port {port}.")
+
+    def pid(self) -> int:
+        return self._process.pid
+
+    def end(self) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+
+def add_others(found: dict[str, Relay], args: Namespace, port: int, folder: Path) -> None:
+    """All relays that can be had here; those that cannot are named."""
+    found["bare aiohttp"] = Child(serve_bare, port)
+    found["sparkdash"] = Child(serve_gateway, port)
+    found["sparkdash, whole"] = daemon(port, folder)
+    for name, start, program in (("nginx", nginx, args.nginx), ("litellm", litellm, args.litellm)):
+        if shutil.which(program):
+            found[name] = start(program, port, folder)
+        else:
+            sys.stderr.write(f"{name} is left out: {program} is not here.\n")
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def nginx(program: str, engine_port: int, folder: Path) -> Relay:
+    """As one would set it up for this: no buffering, connections to the engine kept."""
+    port, file = free_port(), folder / "nginx.conf"
+    file.write_text(
+        f"""daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/nginx.log;
+        events {{ worker_connections 8192; }}
+        http {{
+          access_log off; client_body_temp_path {folder}/b; proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f;
+          uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s; keepalive_requests 1000000;
+          upstream engine {{ server 127.0.0.1:{engine_port}; keepalive 256; keepalive_requests 1000000; }}
+          server {{
+            listen 127.0.0.1:{port};
+            location / {{
+              proxy_pass http://engine; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_buffering off;
+            }}
+          }}
+        }}"""
+    )
+    return Program([program, "-c", str(file), "-p", str(folder)], port)
+
+
+def litellm(program: str, engine_port: int, folder: Path) -> Relay:
+    """One worker, no database, no telemetry."""
+    port, file = free_port(), folder / "litellm.yaml"
+    file.write_text(
+        "model_list: [{model_name: alpha, litellm_params: {model: hosted_vllm/alpha, "
+        f"api_base: 'http://127.0.0.1:{engine_port}/v1', api_key: x}}}}]\n"
+        "litellm_settings: {telemetry: false}\n"
+    )
+    argv = [program, "--config", str(file), "--host", "127.0.0.1", "--port", str(port), "--num_workers", "1"]
+    quiet = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR", "NO_DOCS": "True"}
+    open_to_all = {"LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"}  # like the others here
+    return Program(argv, port, share=0.1, **quiet, **open_to_all)
+
+
+def daemon(engine_port: int, folder: Path) -> Relay:
+    """`sparkdash serve` with its supervisor, books and telemetry, before a server that it did not start."""
+    port, profiles = free_port(), folder / "profiles"
+    profiles.mkdir()
+    (profiles / "alpha.yaml").write_text(
+        f"profile: alpha\nabout: the benchmark's engine\nengine: openai\nurl: http://127.0.0.1:{engine_port}\n"
+    )
+    homes = {f"SPARKDASH_{name}_DIR": str(folder / name.lower()) for name in ("CONFIG", "STATE", "RUNTIME")}
+    argv = [sys.executable, "-m", "sparkdash", "serve", "--port", str(port), "--profiles", str(profiles)]
+    return Program([*argv, "--runtime", "process"], port, **homes)
+
+
+async def serve(pipe: Connection, port: int) -> None:
+    """Tell the port; then the work is the loop's."""
+    pipe.send(port)
+    await asyncio.Event().wait()
+
+
+def serve_engine(pipe: Connection, chunks: int, rate: float) -> None:
+    """The raw one."""
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: raw.Engine(chunks, rate), "127.0.0.1", 0, backlog=512)
+        await serve(pipe, server.sockets[0].getsockname()[1])
+
+    uvloop.run(run())
+
+
+def serve_bare(pipe: Connection, engine_port: int) -> None:
+    """The least that a relay over aiohttp can do."""
+
+    async def run() -> None:
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as session:
+
+            async def chat(request: web.Request) -> web.StreamResponse:
+                body, url = await request.read(), f"http://127.0.0.1:{engine_port}{request.path}"
+                async with session.post(url, data=body, headers={"Content-Type": "application/json"}) as answer:
+                    if "Content-Length" in answer.headers:
+                        return web.Response(body=await answer.read(), content_type=answer.content_type)
+                    reply = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+                    await reply.prepare(request)
+                    async for chunk in answer.content.iter_any():
+                        await reply.write(chunk)
+                    return reply
+
+            app = web.Application()
+            app.router.add_post("/v1/chat/completions", chat)
+            runner = web.AppRunner(app, access_log=None)
+            await runner.setup()
+            await web.TCPSite(runner, "127.0.0.1", 0, backlog=512).start()
+            await serve(pipe, int(runner.addresses[0][1]))
+
+    uvloop.run(run())
+
+
+def serve_gateway(pipe: Connection, engine_port: int) -> None:
+    """The real gateway on the real server, with a supervisor that grants at once."""
+    from sparkdash import listen as doors
+    from sparkdash.bus import Bus
+    from sparkdash.domain.engine import Engine, EngineState
+    from sparkdash.domain.profile import EngineKind, Profile
+    from sparkdash.domain.state import DaemonInfo, Snapshot
+    from sparkdash.gateway.app import Deps, build
+    from sparkdash.settings import Settings
+    from sparkdash.upstream import Upstream
+
+    profile = Profile(name="alpha", engine=EngineKind.VLLM)
+    engine = Engine(profile="alpha", kind=EngineKind.VLLM, state=EngineState.READY, since=0, fingerprint="f")
+
+    @asynccontextmanager
+    async def lease(_name: str, **_: Any) -> Any:
+        yield SimpleNamespace(
+            profile=profile,
+            engine=engine,
+            url=f"http://127.0.0.1:{engine_port}",
+            headers={},
+            names=("alpha",),
+            lost=asyncio.get_running_loop().create_future(),
+        )
+
+    async def run() -> None:
+        info = DaemonInfo(version="0", host="h", pid=1, started_at=0, runtime="none", url="u")
+        async with Upstream() as upstream:
+            parts: Any = {
+                "supervisor": SimpleNamespace(lease=lease),
+                "bus": Bus(Snapshot(seq=0, at=0, daemon=info), time.time),
+                "upstream": upstream,
+                "catalog": lambda: SimpleNamespace(find=lambda _name: profile),
+                "settings": Settings(),
+                "reload": None,
+                "shutdown": None,
+            }
+            server = doors.Server(build(Deps(**parts)))
+            sock = doors.bind_tcp("127.0.0.1", 0)
+            serving = asyncio.create_task(server.serve(sockets=[sock]))
+            await serve(pipe, sock.getsockname()[1])
+            await serving
+
+    uvloop.run(run())
