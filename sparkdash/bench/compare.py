@@ -206,11 +206,14 @@ def _effects(logs: Values) -> tuple[dict[int, float], dict[str, float]]:
     for place, ones in logs.items():
         for prompt, one in ones.items():
             by_prompt.setdefault(prompt, []).append((place, one))
+    whole = all(len(ones) == len(logs) for ones in by_prompt.values())
     prompts = dict.fromkeys(by_prompt, 0.0)
     launches: dict[int, float] = {}
-    for _ in range(_SWEEPS):
-        launches = {place: fmean(one - prompts[prompt] for prompt, one in ones.items()) for place, ones in logs.items()}
-        swept = {prompt: fmean(one - launches[place] for place, one in ones) for prompt, ones in by_prompt.items()}
+    for _ in range(1 if whole else _SWEEPS):
+        launches = {
+            place: fmean([one - prompts[prompt] for prompt, one in ones.items()]) for place, ones in logs.items()
+        }
+        swept = {prompt: fmean([one - launches[place] for place, one in ones]) for prompt, ones in by_prompt.items()}
         moved = max((abs(swept[prompt] - prompts[prompt]) for prompt in swept), default=0.0)
         prompts = swept
         if moved < 1e-12:
@@ -235,26 +238,22 @@ def _noise(
 
 def _trend(launches: Mapping[str, Mapping[int, float]]) -> tuple[float | None, dict[str, float], int]:
     """Slope over places, each arm's sum of squares around it, and their degrees of freedom: least squares within arms."""
+    around = {arm: _around_their_means(values) for arm, values in launches.items()}
     spread = _spread_of_places(launches)
     df = sum(len(values) - 1 for values in launches.values())
     slope = None
     if df - 1 >= TREND_DF and spread:
-        joint = sum(
-            (place - fmean(values)) * (value - fmean(values.values()))
-            for values in launches.values()
-            for place, value in values.items()
-        )
-        slope, df = joint / spread, df - 1
-    squares = {
-        arm: sum(
-            (value - fmean(values.values()) - (slope or 0.0) * (place - fmean(values))) ** 2
-            for place, value in values.items()
-        )
-        for arm, values in launches.items()
-    }
+        slope, df = sum(at * one for pairs in around.values() for at, one in pairs) / spread, df - 1
+    squares = {arm: sum((one - (slope or 0.0) * at) ** 2 for at, one in pairs) for arm, pairs in around.items()}
     return slope, squares, df
+
+
+def _around_their_means(values: Mapping[int, float]) -> list[tuple[float, float]]:
+    """(place, value), each less its mean."""
+    place, value = fmean(values), fmean(values.values())
+    return [(at - place, one - value) for at, one in values.items()]
 
 
 def _spread_of_places(launches: Mapping[str, Mapping[int, float]]) -> float:
     """Sum of squares of the places around their arm's mean."""
-    return sum((place - fmean(values)) ** 2 for values in launches.values() for place in values)
+    return sum(at * at for values in launches.values() for at, _ in _around_their_means(values))

@@ -31,16 +31,21 @@ def t_cdf(value: float, df: float) -> float:
 
 @lru_cache(maxsize=1024)
 def t_quantile(share: float, df: float) -> float:
-    """The value that Student's t stays below with probability `share`, 0 < share < 1; by bisection of t_cdf."""
+    """The value that Student's t stays below with probability `share`, 0 < share < 1.
+
+    By Newton's steps from 0, which come from below and never pass it, as t_cdf is concave above 0.
+    """
     if share < 0.5:
         return -t_quantile(1 - share, df)
-    low, high = 0.0, 1.0
-    while t_cdf(high, df) < share:
-        low, high = high, high * 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if t_cdf(middle, df) < share else (low, middle)
-    return (low + high) / 2
+    peak = math.lgamma((df + 1) / 2) - math.lgamma(df / 2) - math.log(df * math.pi) / 2
+    value = 0.0
+    for _ in range(200):
+        density = math.exp(peak - (df + 1) / 2 * math.log1p(value * value / df))
+        step = (share - t_cdf(value, df)) / density
+        value += step
+        if step <= 1e-13 * value:
+            break
+    return value
 
 
 def p_two_sided(value: float, df: float) -> float:
