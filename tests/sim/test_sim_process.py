@@ -156,7 +156,7 @@ async def test_wont_stop(start: Start, make_profile: MakeProfile) -> None:
     await child.until(READY)
     child.process.terminate()
     await child.until("signal ignored")
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=False) as http:
         assert (await http.get(f"{child.url}/health")).status_code == 200
     child.process.kill()
     assert await child.rest() == -signal.SIGKILL
