@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import fmean
 
-from sparkdash.bench import drift, maths, prompts, voids
+from sparkdash.bench import captured, drift, maths, prompts, voids
 from sparkdash.bench.answer import Answer
 from sparkdash.bench.prompts import Place, Prompt
 from sparkdash.bench.results import WARMING, Cell, CellKey, Kind, Sample
@@ -47,6 +47,8 @@ class Ground:
     lag_limit_ms: float
     head: str = ""
     """Of an engine that was not started anew: what its prompts begin with differs from pass to pass."""
+    chats: Sequence[captured.Chat] = ()
+    """Of a suite of captured requests."""
     fastest_mhz: float | None = None
     """The fastest clock seen under load so far in this run."""
 
@@ -55,6 +57,8 @@ class Ground:
         if key.kind is Kind.MATH:
             asked = maths.question(self.seed, WARM_UP_QUESTION if place.rep == WARM_UP else place.rep)
             return Prompt(asked.id, asked.prompt)
+        if key.text == captured.TEXT:
+            return prompts.of_chat(self.chats, place, f"{self.seed}|{key.output}|{self.head or self.salt}")
         return await prompts.build(self.seed, key, place, self.counter, self.head)
 
     async def send(self, key: CellKey, batch: Sequence[Prompt], tokens: int | None = None) -> list[Answer]:

@@ -8,11 +8,13 @@ Rule: a prompt begins with what no other prompt of the launch begins with, so th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 from sparkdash.bench import prose
+from sparkdash.bench.captured import Chat, digest
 from sparkdash.bench.results import CellKey, Kind
 from sparkdash.bench.suites import CLASSES
 
@@ -40,11 +42,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What is sent as the user's message."""
+    """What is sent: a user's message, or a chat's own keys (messages, tools)."""
 
     id: str
     """Equal in all arms and launches for the same text."""
-    content: str
+    content: str | Mapping[str, Any]
     tokens: int | None = None
     """Of the whole prompt, as it was counted; None: not counted."""
 
@@ -80,6 +82,20 @@ async def build(seed: int, key: CellKey, place: Place, count: Count, head: str =
         return f"[{nonce}]\n{''.join(words[:pieces]).strip()}{fill}\n\n{ask}"
 
     return await _cut(prompt, content, key.context, count)
+
+
+def of_chat(chats: Sequence[Chat], place: Place, salt: str) -> Prompt:
+    """One of the captured chats, in turn, with a mark at its head that no prefix cache knows. `salt` tells one launch from
+    another; behind the mark the text is equal in all arms."""
+    chat = chats[(place.rep + place.stream) % len(chats)]
+    mark = _hash(f"nonce|{salt}|{place.rep}|{place.stream}|{place.attempt}")[:12]
+    first, *rest = chat["messages"]
+    said = first.get("content") or ""
+    marked = f"[{mark}] {said}" if isinstance(said, str) else [{"type": "text", "text": f"[{mark}]"}, *said]
+    return Prompt(
+        id=f"captured {digest([chat])[:12]}.{place.stream}",
+        content={**chat, "messages": [{**first, "content": marked}, *rest]},
+    )
 
 
 async def _cut(prompt: Prompt, content: Callable[[int, str], str], target: int, count: Count) -> Prompt:

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sparkdash.bench import folder, plan
+from sparkdash.bench.captured import Chat
 from sparkdash.bench.cell import Ground, measure
 from sparkdash.bench.order import cell_order
 from sparkdash.bench.results import Arm, CellKey, Gap, Launch, Results, Run, Sample
@@ -64,12 +65,14 @@ class Runner:
         show: Callable[[Step], None],
         *,
         lag_limit_ms: float = 5.0,
+        chats: Sequence[Chat] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._place = place
         self._stand = stand
         self._show = show
         self._lag_limit_ms = lag_limit_ms
+        self._chats = chats
         self._clock = clock
         self._fastest_mhz: float | None = None
         self._cool_c: float | None = None
@@ -138,6 +141,7 @@ class Runner:
             head="" if raised.anew else salt,
             look=raised.look,
             lag_limit_ms=self._lag_limit_ms,
+            chats=self._chats,
             fastest_mhz=self._fastest_mhz,
         )
         missing = {gap.cell: gap.reps for gap in mine}

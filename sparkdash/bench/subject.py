@@ -26,6 +26,8 @@ from sparkdash.telemetry.reading import Reading, read, wanted
 PROBE_WORDS = 400
 """Of the one request that shows how the engine counts; some 500 tokens."""
 METRICS_S = 5.0
+Content = str | Mapping[str, Any]
+"""A user's message, or a chat's own keys."""
 
 
 @dataclass(slots=True)
@@ -39,13 +41,14 @@ class Subject:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """What the profile adds to every request; the bench's own keys go before it."""
 
-    def body(self, content: str, tokens: int, *, salt: str, forced: bool = True) -> dict[str, Any]:
-        """A greedy chat of one message; `tokens` exactly where `forced`, at most otherwise."""
+    def body(self, content: Content, tokens: int, *, salt: str, forced: bool = True) -> dict[str, Any]:
+        """A greedy chat of one message, or of a chat's own; `tokens` exactly where `forced`, at most otherwise."""
+        said = {"messages": [{"role": "user", "content": content}]} if isinstance(content, str) else content
         length = measuring.forced(self.kind, tokens) if forced else {"max_tokens": tokens}
         return {
             **self.defaults,
+            **said,
             "model": self.model,
-            "messages": [{"role": "user", "content": content}],
             "temperature": 0.0,
             "seed": 0,
             **length,
@@ -53,11 +56,13 @@ class Subject:
             **measuring.counted(self.kind),
         }
 
-    async def ask(self, content: str, tokens: int, *, salt: str, forced: bool = True) -> Answer:
+    async def ask(self, content: Content, tokens: int, *, salt: str, forced: bool = True) -> Answer:
         """Send it and time it."""
         return (await self.ask_all([content], tokens, salt=salt, forced=forced))[0]
 
-    async def ask_all(self, contents: Sequence[str], tokens: int, *, salt: str, forced: bool = True) -> list[Answer]:
+    async def ask_all(
+        self, contents: Sequence[Content], tokens: int, *, salt: str, forced: bool = True
+    ) -> list[Answer]:
         """The same of several at once."""
         return await self.wire.chats([self.body(one, tokens, salt=salt, forced=forced) for one in contents])
 

@@ -10,11 +10,12 @@ import hashlib
 import json
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from pydantic import ConfigDict, Field, ValidationError, field_validator
+from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from sparkdash import paths
+from sparkdash.bench import captured
 from sparkdash.bench.results import CellKey, Kind, Mode, PlannedCell
 from sparkdash.catalog.catalog import Problem, nearest
 from sparkdash.catalog.document import Document, parse
@@ -66,7 +67,7 @@ class Group(_Given):
     @classmethod
     def _known_text(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for one in value:
-            if one and one not in CLASSES:
+            if one and one not in (*CLASSES, captured.TEXT):
                 raise ValueError(f"{one!r} is no class of text; they are {', '.join(CLASSES)}")
         return value
 
@@ -88,6 +89,26 @@ class Suite(_Given):
     cells: tuple[Group, ...] = Field(min_length=1)
     lag_limit_ms: float = Field(default=5.0, gt=0)
     """A request during which the client's own loop was later than this does not count."""
+    prompts: str | None = None
+    """Where cells of captured requests find them: a file beside this one, a chat a line (`sparkdash bench captured`)."""
+    prompts_sha256: str | None = None
+    """Of what that file holds, so that the suite's hash tells its prompts."""
+    _chats: tuple[captured.Chat, ...] = PrivateAttr(())
+
+    @property
+    def chats(self) -> tuple[captured.Chat, ...]:
+        """The captured requests, once the suite was read from its file."""
+        return self._chats
+
+    @model_validator(mode="after")
+    def _has_prompts(self) -> Self:
+        if (self.prompts is None) != (self.prompts_sha256 is None):
+            raise ValueError("prompts and prompts_sha256 come together")
+        if self.prompts is None and any(captured.TEXT in group.text for group in self.cells):
+            raise ValueError(
+                "cells of captured requests want `prompts`; `sparkdash bench captured NAME` writes such a suite"
+            )
+        return self
 
     @field_validator("version", mode="before")
     @classmethod
@@ -97,7 +118,8 @@ class Suite(_Given):
     @property
     def hash(self) -> str:
         """SHA-256 over what is measured; the description is left out."""
-        text = json.dumps(self.model_dump(mode="json", exclude={"about"}), sort_keys=True, separators=(",", ":"))
+        own = {"about"} if self.prompts is not None else {"about", "prompts", "prompts_sha256"}
+        text = json.dumps(self.model_dump(mode="json", exclude=own), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
     def planned(self, mode: Mode, reps: int | None = None) -> tuple[PlannedCell, ...]:
@@ -160,7 +182,21 @@ def read(file: Path) -> Suite:
     twice = _twice(suite)
     if twice is not None:
         raise _invalid([document.problem(("cells",), f"the cell {twice} is listed twice")])
+    if suite.prompts is not None:
+        suite._chats = _chats(suite, file, document)
     return suite
+
+
+def _chats(suite: Suite, file: Path, document: Document) -> tuple[captured.Chat, ...]:
+    place = file.parent / (suite.prompts or "")
+    try:
+        found = tuple(json.loads(line) for line in place.read_text(encoding="utf-8").splitlines())
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not a JSON object a line"
+        raise _invalid([document.problem(("prompts",), f"{place.name} cannot be read: {why}")]) from None
+    if not found or captured.digest(found) != suite.prompts_sha256:
+        raise _invalid([document.problem(("prompts_sha256",), f"{place.name} is not what this suite was made of")])
+    return found
 
 
 def _twice(suite: Suite) -> str | None:

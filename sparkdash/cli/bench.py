@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from sparkdash.cli import bench_reports
+from sparkdash.cli import bench_captured, bench_reports
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
 from sparkdash.cli.screen import RIGHT, emit, table
 
@@ -46,7 +46,7 @@ app = typer.Typer(
 )
 
 
-for _command in (bench_reports.show, bench_reports.diff, bench_reports.export):
+for _command in (bench_reports.show, bench_reports.diff, bench_reports.export, bench_captured.captured):
     app.command()(_command)
 
 

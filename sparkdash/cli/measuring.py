@@ -221,7 +221,7 @@ async def _run(
         if client is not None:
             here = stand.Managed(client, wire, direct=run.target == "direct")
         watch = bench_words.Watch(run, bar)
-        runner = Runner(place, here, watch.show, lag_limit_ms=suite.lag_limit_ms)
+        runner = Runner(place, here, watch.show, lag_limit_ms=suite.lag_limit_ms, chats=suite.chats)
         if client is not None and not wish.share:
             pulse = hold.Pulse(
                 expected_s=lambda: runner.left_s if runner.left_s is not None else expected_s,

@@ -1,0 +1,120 @@
+"""The owner's own requests as a suite: local, hashed, and no word of them in a report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from sparkdash import paths
+from sparkdash.bench import captured, folder, suites
+from sparkdash.bench.answer import Answer
+from sparkdash.bench.plan import new_run
+from sparkdash.bench.prompts import Place, of_chat
+from sparkdash.bench.report.assemble import report
+from sparkdash.bench.results import Arm, Mode
+from sparkdash.bench.runner import Runner
+from sparkdash.bench.stand import Foreign
+from sparkdash.bench.wire import Wire
+from sparkdash.cli.main import app
+from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
+from sparkdash.errors import ProfileError
+from sparkdash.sim.process import serving
+
+MARK = "the client's secret garden"
+
+
+def line(text: str, path: str = captured.ROUTE, **more: Any) -> str:
+    """As the gateway keeps it."""
+    body = {"model": "a", "max_tokens": 9, "messages": [{"role": "user", "content": text}], **more}
+    return json.dumps({"at": 1.0, "method": "POST", "path": path, "body": body})
+
+
+def test_the_last_different_chats_are_taken() -> None:
+    """Without model, length and temperature; what is said again counts as the later one."""
+    lines = [
+        line("a"),
+        line("b", tools=[{"type": "function"}]),
+        line("a", model="x"),
+        "torn",
+        line("c", path="/v1/embeddings"),
+    ]
+    chats, others = captured.taken([*lines, json.dumps({"path": captured.ROUTE, "body": None})], 5)
+    assert [chat["messages"][0]["content"] for chat in chats] == ["b", "a"]
+    assert (sorted(chats[0]), others) == (["messages", "tools"], 3)
+    assert len(captured.taken(lines, 1)[0]) == 1
+
+
+def test_a_prompt_begins_with_a_mark_and_is_named_by_its_text() -> None:
+    """Equal in all arms but for the mark; pictures stay, and the chats are not changed."""
+    parts = [{"type": "image_url", "image_url": {"url": "data:,"}}]
+    chats = (
+        {"messages": [{"role": "user", "content": "hi"}, {"role": "user", "content": "x"}]},
+        {"messages": [{"content": parts}]},
+    )
+    one, other = of_chat(chats, Place(0), "A"), of_chat(chats, Place(2), "B")
+    assert one.id == other.id
+    assert one.content != other.content
+    assert one.content["messages"][0]["content"].endswith("] hi")
+    assert one.content["messages"][1] == chats[0]["messages"][1]
+    assert of_chat(chats, Place(1), "A").content["messages"][0]["content"][1:] == parts
+    assert chats[0]["messages"][0]["content"] == "hi"
+
+
+def test_a_suite_is_made_read_and_refused_when_its_prompts_changed() -> None:
+    """Its hash tells the prompts; their file is the owner's alone."""
+    runner = CliRunner()
+    assert "nothing_captured" in str(getattr(runner.invoke(app, ["bench", "captured", "mine"]).exception, "code", ""))
+    (paths.state_dir() / "captured.jsonl").write_text(f"{line(MARK)}\n{line('b')}\n")
+    assert runner.invoke(app, ["bench", "captured", "mine", "--output", "32"]).exit_code == 0
+    suite = suites.load("mine")
+    assert [chat["messages"][0]["content"] for chat in suite.chats] == [MARK, "b"]
+    assert [(cell.key.output, cell.key.text, cell.reps) for cell in suite.cells and suite.planned(Mode.SCREEN)] == [
+        (32, "captured", 2)
+    ]
+    place = paths.config_dir() / "suites" / "mine.prompts"
+    assert place.stat().st_mode & 0o777 == 0o600
+    (paths.state_dir() / "captured.jsonl").write_text(f"{line('b')}\n")
+    assert runner.invoke(app, ["bench", "captured", "mine", "--output", "32"]).exit_code == 0
+    assert suites.load("mine").hash != suite.hash
+    place.write_text("{}\n")
+    with pytest.raises(ProfileError, match="is not what this suite was made of"):
+        suites.load("mine")
+
+
+def test_cells_of_captured_requests_want_prompts(tmp_path: Path) -> None:
+    """Told where the suite is read."""
+    file = tmp_path / "x.yaml"
+    file.write_text("suite: x\nversion: 1\nabout: x\ncells: [{output: 32, text: captured}]\n")
+    with pytest.raises(ProfileError, match="sparkdash bench captured NAME"):
+        suites.load(str(file))
+
+
+async def test_a_run_keeps_digests_and_never_words(tmp_path: Path) -> None:
+    """Neither its records nor its report has the text; the engine got all of it."""
+    chats, _ = captured.taken([line(MARK), line("b")], 5)
+    cells = (suites.Group(output=(20,), text=(captured.TEXT,), reps=2),)
+    suite = suites.Suite(suite="mine", version="1", about="", cells=cells, prompts="x", prompts_sha256="y")
+    speed = SimSpeed(context=0, decode_tok_s=40, prefill_tok_s=4000)
+    profile = Profile(name="sim", engine=EngineKind.SIM, context=4096, sim=SimSpec(speeds=(speed,), time_scale=50))
+    async with serving(profile) as (_, url), Wire(url) as wire:
+        run = new_run(suite, (Arm(name="A", profile=url),), Mode.SCREEN, target="url")
+        place = folder.create(run, tmp_path)
+        heard: list[str] = []
+        chat = wire.chats
+
+        async def listening(bodies: Sequence[Mapping[str, Any]]) -> list[Answer]:
+            heard.extend(json.dumps(body) for body in bodies)
+            return await chat(bodies)
+
+        wire.chats = listening  # type: ignore[method-assign]
+        results = await Runner(place, Foreign(wire), lambda _: None, lag_limit_ms=1e9, chats=chats).run()
+    assert results.gaps() == ()
+    assert any(MARK in body for body in heard)
+    assert {one.prompt_id.partition(" ")[0] for one in results.samples} == {"captured"}
+    assert MARK not in (place / "records.jsonl").read_text() + (place / "run.json").read_text()
+    assert MARK not in report(results).model_dump_json()
