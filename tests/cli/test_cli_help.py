@@ -23,7 +23,7 @@ COMMANDS = [
     ("profiles",), ("profiles", "list"), ("profiles", "show"), ("profiles", "check"), ("profiles", "import"), ("profiles", "export"),
     ("profiles", "new"), ("profiles", "rules"), ("profiles", "schema"),
     ("ab",), ("bench",), ("bench", "run"), ("bench", "resume"), ("bench", "list"), ("bench", "suites"), ("bench", "calibrate"),
-    ("bench", "show"), ("bench", "diff"), ("bench", "export"),
+    ("bench", "show"), ("bench", "diff"), ("bench", "export"), ("bench", "captured"),
     ("keys",), ("keys", "add"), ("keys", "list"), ("keys", "revoke"),
     ("service",), ("service", "install"), ("service", "uninstall"), ("service", "status"),
 ]  # fmt: skip
