@@ -42,6 +42,7 @@ demo: $(VENV)/.base ## the whole product on a simulated box, in this terminal
 test: $(VENV)/.dev ## all tests, real podman and a real vLLM included
 	@sh tests/podman/setup.sh
 	@sh tests/real/setup.sh $(PYTHON)
+	@$(BIN)/python tests/clients/run.py --install --only llm,langchain
 	@$(TEST_ENV) $(BIN)/python -m pytest -q $(ALONE)
 	@$(TEST_ENV) $(PYTEST) $(ALONE:%=--ignore=%)
 

@@ -56,23 +56,35 @@ def started(argv: list[str | Path], says: str, env: Mapping[str, str] | None = N
         drain.wait()
 
 
+def folders(root: Path) -> dict[str, str]:
+    """What tells sparkdash to live under `root` alone."""
+    return {f"SPARKDASH_{name}_DIR": str(root / name.lower()) for name in ("CONFIG", "STATE", "RUNTIME")}
+
+
 @contextmanager
 def daemon(root: Path, profiles: Mapping[str, str], **settings: Any) -> Iterator[str]:
     """The address, without /v1, of a daemon in folders of its own under `root`, which serves these profiles (name: YAML)."""
-    folders = {f"SPARKDASH_{name}_DIR": str(root / name.lower()) for name in ("CONFIG", "STATE", "RUNTIME")}
+    env = folders(root)
     shelf = root / "config" / "profiles"
     shelf.mkdir(parents=True)
     for name, text in profiles.items():
         (shelf / f"{name}.yaml").write_text(text)
-    given = {"shipped_profiles": False, "runtime": "process", "reserve_gib": 0, "cache_dir": str(root / "cache")}
+    first = 20_000 + os.getpid() % 120 * 100  # others may run beside; below 32768 no client's port is met
+    given: dict[str, Any] = {
+        "shipped_profiles": False,
+        "runtime": "process",
+        "reserve_gib": 0,
+        "cache_dir": str(root / "cache"),
+    }
+    given |= {"engine_ports": [first, first + 99]}
     names = settings.pop("model_names", {})
     lines = [f"{key} = {json.dumps(value)}" for key, value in (given | settings).items()]
     lines += ["[model_names]", *(f"{json.dumps(word)} = {json.dumps(name)}" for word, name in names.items())]
     (root / "config" / "config.toml").write_text("\n".join(lines) + "\n")
     serve = [sys.executable, "-m", "sparkdash", "serve", "--port", "0"]
-    with started(serve, r"serving.*url=(http://\S+)/v1", folders) as address:
+    with started(serve, r"serving.*url=(http://\S+)/v1", env) as address:
         try:
             yield address
         finally:
             stop = [sys.executable, "-m", "sparkdash", "stop", "--all"]
-            subprocess.run(stop, env={**os.environ, **folders}, capture_output=True, check=False)
+            subprocess.run(stop, env={**os.environ, **env}, capture_output=True, check=False)

@@ -1,0 +1,18 @@
+"""Clients that are installed within seconds, before a daemon of their own; run.py has the others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.timeout(600)
+def test_they_are_answered_while_their_model_loads() -> None:
+    """Configured by `sparkdash connect` and asked at the same time; every request ends well in the books."""
+    argv = [sys.executable, Path(__file__).with_name("run.py"), "--only", "llm,langchain"]
+    done = subprocess.run([*map(str, argv)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("| passed |") == 2
