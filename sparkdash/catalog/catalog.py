@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Protocol
 
 from sparkdash.domain.profile import Profile
@@ -82,11 +83,13 @@ class Catalog:
         return tuple(self.profiles) + tuple(alias for p in self.profiles.values() for alias in p.serves)
 
     def _named(self, name: str) -> Profile | None:
-        candidates = (name, name.rsplit("/", 1)[-1])
-        return next((found for word in candidates if (found := self.profiles.get(word) or self._alias(word))), None)
+        return self._by_name.get(name) or self._by_name.get(name.rsplit("/", 1)[-1])
 
-    def _alias(self, name: str) -> Profile | None:
-        return next((profile for profile in self.profiles.values() if name in profile.serves), None)
+    @cached_property
+    def _by_name(self) -> dict[str, Profile]:
+        """Profiles by name and alias; a name wins over an alias, and of two aliases the first."""
+        aliases = [(alias, profile) for profile in self.profiles.values() for alias in profile.serves]
+        return {**dict(reversed(aliases)), **self.profiles}
 
     def _nearest(self, name: str) -> str:
         close = nearest(name, self.names()) or nearest(name.rsplit("/", 1)[-1], self.names())

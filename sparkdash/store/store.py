@@ -40,6 +40,9 @@ class Store:
         self._publish = publish
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite")
         self._database: sqlite3.Connection | None = None
+        self._unwritten: deque[tuple[str, rows.Row]] = deque()
+        self._writing = False
+        """Is the thread at it? Then what comes meanwhile is handed over when it is done: under load, many rows at once."""
         self._took: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
         self._steps: defaultdict[str, deque[Steps]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
         """By fingerprint, and by kin."""
@@ -142,15 +145,26 @@ class Store:
     def _write(self, statement: str, row: rows.Row) -> None:
         if self._database is None:
             return
-        writing = self._thread.submit(_execute, self._database, statement, row)
+        self._unwritten.append((statement, row))
+        if not self._writing:
+            self._hand_over(self._database)
+
+    def _hand_over(self, database: sqlite3.Connection) -> None:
+        self._writing = True
+        work = self._thread.submit(_write_all, database, self._unwritten)
         loop = asyncio.get_running_loop()
-        writing.add_done_callback(lambda done: loop.call_soon_threadsafe(self._written, done.exception()))
+        work.add_done_callback(lambda done: loop.call_soon_threadsafe(self._written, done.exception()))
 
     def _written(self, error: BaseException | None) -> None:
-        if isinstance(error, sqlite3.Error) and self._database is not None:
+        self._writing = False
+        if self._database is None:
+            return
+        if isinstance(error, sqlite3.Error):
             self._thread.submit(self._database.close)
             self._database = None
             self._give_up(f"The database could not be written ({error}).")
+        elif self._unwritten:
+            self._hand_over(self._database)
 
     def _give_up(self, what: str) -> None:
         text = f"{what} sparkdash serves on, and does not record swaps, loads and requests. Move the file away to begin anew."
@@ -160,7 +174,10 @@ class Store:
         loop = asyncio.get_running_loop()
         if self._database is not None:
             # behind all writes in the thread, and its callback behind theirs on the loop
-            await loop.run_in_executor(self._thread, _execute, self._database, "SELECT 1", ())
+            try:
+                await loop.run_in_executor(self._thread, _write_all, self._database, self._unwritten)
+            except sqlite3.Error as error:
+                self._written(error)
         if self._database is not None:
             self._thread.submit(self._database.close)
         await asyncio.to_thread(self._thread.shutdown)
@@ -190,5 +207,7 @@ def _read(path: Path) -> tuple[sqlite3.Connection, _Kept]:
         raise
 
 
-def _execute(database: sqlite3.Connection, statement: str, row: rows.Row) -> None:
-    database.execute(statement, row)
+def _write_all(database: sqlite3.Connection, unwritten: deque[tuple[str, rows.Row]]) -> None:
+    """In the thread; what is added meanwhile is written, too."""
+    while unwritten:
+        database.execute(*unwritten.popleft())

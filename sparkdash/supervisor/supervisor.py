@@ -155,6 +155,9 @@ class Supervisor:
                 while True:
                     self._rest()
                     self._handle(*await self._inbox.get())
+                    while not self._inbox.empty():  # figures are told once for all that has come
+                        self._handle(*self._inbox.get_nowait())
+                    self._refresh()
         finally:
             self._end()
             self._tools.wards.close()
@@ -329,6 +332,7 @@ class Supervisor:
     async def _adopt(self) -> None:
         try:
             self._take_over(await look(self._tools, self.catalog))
+            self._refresh()
         except SparkdashError as error:
             text = f"Engines that may run already are not known yet: {error.text()}"
             self._tools.books.notice(Level.ERROR, error.code, text)
@@ -389,8 +393,6 @@ class Supervisor:
         self._note(move)
         for effect in self._scheduler.handle(move, self._tools.clock.monotonic()):
             self._carry_out(effect)
-        self._refresh()
-        self._alarm.set(self._running(), self._scheduler.due)
 
     def _note(self, move: Move) -> None:
         """What people see of a move, before its effects."""
@@ -408,7 +410,11 @@ class Supervisor:
                     if name in (None, engine.profile) and engine.profile not in self._scheduler.records.residents:
                         self._forget_failed(engine)
             case CatalogRead():
-                self._profiles = dict(self.catalog.profiles)
+                known = self._profiles
+                self._profiles = {
+                    name: known[name] if known.get(name) == read else read
+                    for name, read in self.catalog.profiles.items()
+                }  # the same objects, so that a lease tells at a glance that nothing was edited
 
     def _swap_over(self, move: SwapDone | SwapFailed | SwapCancelled) -> None:
         if runs := self._swaps.end(move):
@@ -441,7 +447,7 @@ class Supervisor:
         now = self._profiles.get(name, started)
         return Lease(
             # request defaults may be newer than the engine; what it was started with may not
-            profile=now if now.fingerprint == started.fingerprint else started,
+            profile=now if now is started or now.fingerprint == started.fingerprint else started,
             engine=engine,
             url=engine.url or "",
             names=tuple(self._tools.adapter(engine.kind).served_names(started)),
@@ -456,7 +462,8 @@ class Supervisor:
         return self._group
 
     def _refresh(self) -> None:
-        """Figures that follow from the scheduler's books, and those who wait for its rest."""
+        """What follows from the scheduler's books: figures, the next alarm, those who wait for its rest."""
+        self._alarm.set(self._running(), self._scheduler.due)
         books, records = self._tools.books, self._scheduler.records
         books.waiting(records.waiting_for(records.swap.target) if records.swap else 0)
         for name in list(books.engines):
