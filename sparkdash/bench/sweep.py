@@ -1,6 +1,6 @@
-"""Sweep: one profile with one parameter of its engine at several values, and which value to choose. Pure.
+"""Sweep: one profile with one parameter of its engine at several values. Pure.
 
-Owns: the profiles of a sweep as a document, and the advice. Must not know: files, the daemon.
+Owns: the profiles of a sweep as a document. Must not know: files, the daemon; which value to choose (report/advice.py).
 Rule: only the parameter differs between the arms; the first value is the baseline.
 """
 
@@ -9,9 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from sparkdash.bench.judgement import rows
-from sparkdash.bench.metrics import Metric
-from sparkdash.bench.results import Arm, Results
+from sparkdash.bench.results import Arm
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.profile import ArgValue, Profile
 from sparkdash.errors import AdmissionError
@@ -85,17 +83,3 @@ def _over(args: dict[str, ArgValue], name: str, value: str) -> dict[str, Any]:
 
 def _word(text: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-")
-
-
-def advice(results: Results) -> list[str]:
-    """Per cell the value with the highest decode rate, and what can be claimed of it against the first value."""
-    lines = []
-    for row in rows(results, Metric.DECODE):
-        known = [figure for figure in row.figures if figure.median is not None]
-        if len(known) < 2:
-            continue
-        best = max(known, key=lambda figure: figure.median or 0.0)
-        what = f"{row.key.text or 'all texts'}, ctx {row.key.context} x {row.key.output}"
-        why = "" if best.arm == results.run.baseline else f", {best.verdict.text} against {results.run.baseline}"
-        lines.append(f"{what}: {best.arm} ({best.median:.1f} tok/s{why})")
-    return lines

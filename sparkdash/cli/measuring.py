@@ -186,8 +186,6 @@ async def _work(
     bench_reports.show(place.name)
     if wish.calibrates:
         typer.echo(bench_words.noise_of(noise))
-    if any(arm.parameters for arm in run.arms):
-        typer.echo("\n".join(["", "The fastest, by decode:", *sweep.advice(results)]))
     if missing := results.gaps():
         tell(f"{len(missing)} cell(s) are missing; the same command measures them. See `sparkdash bench list`.")
     tell(f"Kept in {place}")

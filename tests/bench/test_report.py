@@ -351,3 +351,28 @@ def test_answers_are_told_by_stratum_and_against_the_baseline(rehearse: Rehearse
     (plain, _) = report(results).scores
     assert sum(one.n for one in plain.strata.values()) == 50
     assert plain.verdict is None
+
+
+def test_a_sweep_recommends_a_value_for_each_class_of_text(rehearse: Rehearse) -> None:
+    """The known best for each class, with its evidence; the baseline stays where nothing is shown to be faster."""
+    code, prose, chat = (key(512, 256, text=text) for text in ("code", "prose", "chat"))
+    rates = {0: (40.0, 40.0, 40.0), 1: (60.0, 50.0, 39.9), 2: (70.0, 48.0, 40.1), 3: (66.0, 30.0, 39.0)}
+    found = report(
+        rehearse(
+            arms=[Arm(name=f"k={k}", profile=f"sweep/{k}", parameters={"k": str(k)}) for k in rates],
+            rates={f"k={k}": dict(zip((code, prose, chat), values, strict=True)) for k, values in rates.items()},
+            drafts={f"k={k}": (80, 40, 10)[:k] for k in rates},
+            wobble=0.004,
+        )
+    )
+    told_of = {one.key.text: one for one in found.advice}
+    assert {text: one.arm for text, one in told_of.items()} == {"code": "k=2", "prose": "k=1", "chat": "k=0"}
+    assert told_of["code"].figure.verdict.claim is Claim.FASTER
+    assert told_of["code"].acceptance_length == pytest.approx(2.2)
+    assert told_of["code"].runner_up is not None
+    assert told_of["code"].runner_up.arm == "k=3"
+    out = render(page(found))
+    assert "## Recommended" in out
+    assert "nothing is shown to be faster" in out
+    plain = report(rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": faster(1.1)}))
+    assert plain.advice == ()

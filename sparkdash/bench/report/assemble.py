@@ -8,6 +8,7 @@ from __future__ import annotations
 from sparkdash.bench.judgement import Decomposition, Figure, decompose, overall, rows
 from sparkdash.bench.metrics import Metric
 from sparkdash.bench.quality import Quality, equalities, qualities
+from sparkdash.bench.report.advice import advice
 from sparkdash.bench.report.filling import filling
 from sparkdash.bench.report.guard import between, paired, refused, within
 from sparkdash.bench.report.report import ArmReport, Hits, Report, Speculation, Table
@@ -23,16 +24,20 @@ def report(results: Results) -> Report:
     apart = refused(flags)
     results_of_speed = _speed(results)
     judged = _without(results_of_speed, apart)
+    tables = tuple(_table(results_of_speed, judged, apart, metric, speed) for metric in Metric) if speed else ()
+    decode = next((table.rows for table in tables if table.metric is Metric.DECODE), ())
+    speculated = _speculation(results)
     return Report(
         run=run,
         simulated=run.simulated,
         arms=tuple(_arm(results, arm) for arm in run.arms),
-        tables=tuple(_table(results_of_speed, judged, apart, metric, speed) for metric in Metric) if speed else (),
+        tables=tables,
         overall=overall(judged),
         decompositions=_decompositions(judged, speed),
-        speculation=_speculation(results),
+        speculation=speculated,
         hits=_hits(results),
         scores=_scores(results, apart),
+        advice=advice(run, decode, speculated),
         equalities=tuple(one for one in equalities(results) if one.arm not in apart),
         filling=filling(results),
         flags=flags,

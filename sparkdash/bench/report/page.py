@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sparkdash.bench.metrics import Metric
-from sparkdash.bench.report import charts, comparison, matrix, published, roofs
+from sparkdash.bench.report import advice, charts, comparison, matrix, published, roofs
 from sparkdash.bench.report.blocks import DASH, Block, Command, Heading, Page, Rule, Text, Tone
 from sparkdash.bench.report.layout import Build, Group, Layout, derived
 from sparkdash.bench.report.matrix import Source
@@ -64,6 +64,7 @@ def _blocks(source: Source, layout: Layout, shelf: Shelf) -> Iterator[Block]:
         yield from comparison.deltas(source, layout)
         if layout.recipe:
             yield from comparison.recipe(source, layout)
+    yield from advice.table(source)
     yield from comparison.evidence(source)
     yield from comparison.speculation(source)
     yield from roofs.table(source, roofs.roofs(source, shelf.weights))

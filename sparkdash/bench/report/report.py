@@ -68,6 +68,19 @@ class Flag(Frozen):
     text: str
 
 
+class Advice(Frozen):
+    """Which value of a swept parameter to take for one cell, and so for its class of text."""
+
+    key: CellKey
+    arm: str
+    """The fastest of those that are shown to be faster than the baseline; the baseline where none is."""
+    figure: Figure
+    """Its decode rate, with the verdict against the baseline."""
+    acceptance_length: float | None = None
+    runner_up: Figure | None = None
+    """The next fastest, whatever can be claimed of it."""
+
+
 class Table(Frozen):
     """One metric in every cell of every arm."""
 
@@ -91,6 +104,8 @@ class Report(Frozen):
     hits: tuple[Hits, ...] = ()
     scores: tuple[Quality, ...] = ()
     """Of the arms that were asked arithmetic."""
+    advice: tuple[Advice, ...] = ()
+    """Of a sweep, one for each cell that has figures."""
     equalities: tuple[Equality, ...] = ()
     """Of greedy outputs with the baseline's."""
     filling: tuple[Filling, ...] = ()
