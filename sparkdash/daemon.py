@@ -260,7 +260,7 @@ def _build(
         translator=translator,
     )
     rereading = Rereading(parts.load_settings, bus.publish) if parts.load_settings else None
-    server = listen.Server(gateway.build(deps), door.tls)
+    server = listen.Server(gateway.build(deps).ready(), door.tls)
     house = House(parts, bus, supervisor, server, door.url, watch, rereading)
     holder.append(house)
     return house

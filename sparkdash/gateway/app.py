@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from functools import cached_property
 from urllib.parse import unquote
 
 from fastapi import FastAPI
@@ -42,7 +43,7 @@ def build(deps: Deps) -> Gateway:
 
 
 class Gateway:
-    """An ASGI application. `control` is the FastAPI side, with the OpenAPI description."""
+    """An ASGI application."""
 
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
@@ -54,7 +55,16 @@ class Gateway:
             clock=deps.clock,
             monotonic=deps.monotonic,
         )
-        self.control = _control(deps)
+
+    @cached_property
+    def control(self) -> FastAPI:
+        """The FastAPI side, with the OpenAPI description. It takes 50 ms to build, when it is first asked for: see `ready`."""
+        return _control(self._deps)
+
+    def ready(self) -> Gateway:
+        """Itself, with nothing left to be built while somebody waits."""
+        _ = self.control
+        return self
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection's scope; uvicorn calls it."""
