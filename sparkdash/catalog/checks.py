@@ -109,12 +109,18 @@ def _engine_needs(section: Section, profile: Profile) -> Iterator[Problem]:
     kind = profile.engine
     if profile.cannot_run:
         return  # it is shown, never started: what no source tells may be left open
+    if kind is EngineKind.REMOTE:
+        yield from _base_url(section, profile)
+        return
+    for key in ("key_env", "model_id"):
+        if getattr(profile, key) is not None:
+            yield section.problem((key,), "is only for engine 'remote'", "Remove it.")
     if kind is EngineKind.OPENAI:
         yield from _url(section, profile)
         return
     if profile.url is not None:
         yield section.problem(
-            ("url",), "is only for engine 'openai'", f"{kind} is started by sparkdash, at a free port."
+            ("url",), "is only for engines 'openai' and 'remote'", f"{kind} is started by sparkdash, at a free port."
         )
     if kind is EngineKind.SIM:
         return
@@ -137,6 +143,19 @@ def _url(section: Section, profile: Profile) -> Iterator[Problem]:
         yield section.problem(
             ("url",), "must be the server's root", f"Write {profile.url.rstrip('/')[:-3]}, without /v1."
         )
+
+
+def _base_url(section: Section, profile: Profile) -> Iterator[Problem]:
+    url = profile.url
+    if url is None:
+        hint = "Add `url: https://host/v1`, as the service's own documents have it."
+        yield section.problem(("url",), "is missing: engine 'remote' is a service at a URL", hint, code="missing")
+    elif not _URL.fullmatch(url):
+        yield section.problem(("url",), f"{url!r} is no http URL", "Write it as https://host/v1.")
+    elif "@" in url.split("/")[2]:
+        yield section.problem(("url",), "has a secret in it", "Take it out, and name its variable with `key_env`.")
+    elif url.rstrip("/").count("/") == 2:
+        yield section.problem(("url",), "has no path", f"Write the base URL, mostly {url.rstrip('/')}/v1.")
 
 
 def _aliases(section: Section, profile: Profile) -> Iterator[Problem]:

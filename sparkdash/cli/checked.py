@@ -6,6 +6,7 @@ programs. Must not know: any rule, any engine.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from sparkdash import settings
 from sparkdash.catalog import Catalog, Problem
 from sparkdash.cli.local import spec
 from sparkdash.engines.registry import adapter
-from sparkdash.errors import ProfileError
+from sparkdash.errors import AdmissionError, ProfileError
 from sparkdash.rules import RULES, Finding, Level, findings
 
 
@@ -26,6 +27,7 @@ def checked(found: Catalog) -> list[Finding]:
         *(Finding(problem.code, Level.ERROR, problem, ()) for problem in found.problems),
         *errors,
         *_unstartable(found, blamed),
+        *_beyond_the_file(found),
         *(one for one in told if one.level is Level.WARNING),
     ]
 
@@ -69,3 +71,29 @@ def _unstartable(found: Catalog, blamed: Collection[str]) -> Iterator[Finding]:
             code = error.code.replace("_", "-")
             problem = Problem(file, int(start), "", error.message.rstrip("."), error.hint, code=code)
             yield Finding(code, Level.ERROR, problem, (profile.name,))
+
+
+def _beyond_the_file(found: Catalog) -> Iterator[Finding]:
+    """What cannot be told from a profile alone: keys in the environment, and the other profiles."""
+    told: dict[tuple[str, Problem], list[str]] = {}
+    for name, profile in found.profiles.items():
+        place = found.places[name]
+        if profile.key_env and not os.environ.get(profile.key_env):
+            hint = f"The daemon's own environment must have {profile.key_env}; requests are refused until it does."
+            problem = place.problem(("key_env",), f"there is no {profile.key_env} in this environment", hint)
+            told.setdefault(("key-missing", problem), []).append(name)
+        for index, other in enumerate(profile.fallbacks):
+            if not _is_known(found, other):
+                hint = "It is passed over. Name a profile or an alias."
+                problem = place.problem(("fallbacks", index), f"no profile is called {other!r}", hint)
+                told.setdefault(("unknown-fallback", problem), []).append(name)
+    for (code, problem), names in told.items():
+        yield Finding(code, Level.WARNING, problem, tuple(names))
+
+
+def _is_known(found: Catalog, name: str) -> bool:
+    try:
+        found.find(name)
+    except AdmissionError:
+        return False
+    return True

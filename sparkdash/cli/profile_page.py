@@ -11,7 +11,7 @@ from textwrap import wrap
 
 from sparkdash.cli.screen import table
 from sparkdash.domain.need import Need
-from sparkdash.domain.profile import Profile, Published
+from sparkdash.domain.profile import EngineKind, Profile, Published
 from sparkdash.engines.registry import adapter
 from sparkdash.units import DASH, gib, number, percent, tokens
 
@@ -80,11 +80,18 @@ def published(rows: tuple[Published, ...], columns: int) -> Iterator[str]:
 def _facts(profile: Profile) -> Iterator[tuple[str, str]]:
     dialect = adapter(profile.engine)
     yield "engine", f"{profile.engine.value} {profile.engine_version or DASH}"
-    yield "image", profile.image or profile.url or DASH
+    yield ("url", profile.url) if profile.url else ("image", profile.image or DASH)
     yield "aliases", ", ".join(profile.serves) or DASH
     yield "context", tokens(dialect.context(profile))
     yield "speculation", dialect.speculation(profile) or DASH
     yield "memory", _memory(profile)
+    if profile.engine is EngineKind.REMOTE:
+        yield "model there", profile.model_id or profile.name
+        yield "key", f"in {profile.key_env}" if profile.key_env else DASH
+    if profile.protocols is not None:
+        yield "protocols", ", ".join(profile.protocols)
+    if profile.fallbacks:
+        yield "fallbacks", ", ".join(profile.fallbacks)
     yield "fingerprint", profile.fingerprint
     yield "source", profile.source or DASH
     yield from ((f"model {role}", model.ref) for role, model in profile.models.items())

@@ -232,8 +232,12 @@ def _row(summary: ProfileSummary, world: Snapshot | None, here: Stock | None) ->
 
 
 def _state(summary: ProfileSummary, world: Snapshot | None) -> str:
+    from sparkdash.domain.profile import EngineKind
+
     if summary.cannot_run:
         return "cannot run"
+    if summary.engine is EngineKind.REMOTE:
+        return "elsewhere"
     if world is None:
         return DASH
     if parked := world.parked.get(summary.name):

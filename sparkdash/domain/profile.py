@@ -42,6 +42,8 @@ class EngineKind(StrEnum):
     TRTLLM = "trtllm"
     OPENAI = "openai"
     """Anything that already listens at `url`; sparkdash neither starts nor stops it."""
+    REMOTE = "remote"
+    """A service elsewhere that speaks OpenAI's API at `url`: a cloud, another box. It is never started, stopped or looked after."""
     SIM = "sim"
     """The simulated engine. Every figure it gives is labelled simulated."""
 
@@ -170,7 +172,11 @@ class Profile(Frozen):
     """False: no device is handed to the container (a CPU engine)."""
     shm_size: str | None = None
     url: str | None = None
-    """Root URL of an engine of kind `openai`, without /v1."""
+    """Root URL of an engine of kind `openai`, without /v1; of a `remote` its base URL as its provider writes it, mostly with /v1."""
+    model_id: str | None = None
+    """What a `remote` calls the model; the profile's own name, if not given."""
+    key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
+    """Name of the variable in the daemon's environment that holds the key of a `remote`. The key itself is never written down."""
     context: int | None = Field(default=None, gt=0)
     """Context length in tokens, when it is not among the engine's arguments."""
     memory: MemoryNeed = MemoryNeed()
@@ -187,6 +193,8 @@ class Profile(Frozen):
     """Mends of requests (docs/requests.md) that this profile's engine does not need."""
     protocols: tuple[ApiProtocol, ...] | None = None
     """What its engine speaks; the rest is translated. Not given: what is known of the engine and its version."""
+    fallbacks: tuple[str, ...] = ()
+    """Profiles that answer in its place, tried in this order, when it cannot."""
     published: tuple[Published, ...] = ()
     cannot_run: str | None = None
     """Why this system cannot run as published; it stays visible and is never started."""
@@ -232,6 +240,8 @@ class Profile(Frozen):
         """Why no image and no weights are fetched for it; None when they are."""
         if self.engine is EngineKind.SIM:
             return "it is simulated"
+        if self.engine is EngineKind.REMOTE:
+            return f"it is a service elsewhere, at {self.url}"
         return f"its engine is not ours, and listens at {self.url}" if self.engine is EngineKind.OPENAI else None
 
     @property
@@ -246,6 +256,8 @@ class Profile(Frozen):
         )  # fmt: skip
         if self.env_from:  # only then: what ran before there were such names keeps its fingerprint
             launch["env_from"] = self.env_from
+        if self.engine is EngineKind.REMOTE:
+            launch |= {"model_id": self.model_id, "key_env": self.key_env}
         text = json.dumps(launch, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 

@@ -34,7 +34,7 @@ def estimate(profile: Profile, facts: Mapping[str, WeightFacts | Unread], box_by
     model needs, utilization + overhead. No peak: what a load takes for a moment has to be measured.
     """
     declared = _declared(profile)
-    if profile.engine is EngineKind.OPENAI:
+    if profile.engine in (EngineKind.OPENAI, EngineKind.REMOTE):
         source = f"runs at {profile.url} by its own means; sparkdash starts nothing"
         return Need(basis=Basis.DECLARED, terms=(Term(name="steady", bytes=0, source=source),))
     if profile.engine is EngineKind.SIM and profile.memory.total_bytes is None:

@@ -6,6 +6,7 @@ from sparkdash.domain.profile import EngineKind
 from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.engines.llamacpp import LlamaCpp
 from sparkdash.engines.openai import OpenAI
+from sparkdash.engines.remote import Remote
 from sparkdash.engines.sglang import Sglang
 from sparkdash.engines.sim import Sim
 from sparkdash.engines.trtllm import TrtLlm
@@ -17,6 +18,7 @@ _ADAPTERS: dict[EngineKind, EngineAdapter] = {
     EngineKind.LLAMACPP: LlamaCpp(),
     EngineKind.TRTLLM: TrtLlm(),
     EngineKind.OPENAI: OpenAI(),
+    EngineKind.REMOTE: Remote(),
     EngineKind.SIM: Sim(),
 }
 

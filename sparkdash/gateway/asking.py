@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from sparkdash.errors import UpstreamError
-from sparkdash.gateway import care
+from sparkdash.gateway import care, far
 from sparkdash.gateway.deps import Deps, Lease
 from sparkdash.gateway.exchange import ClientStuck, Exchange
 from sparkdash.gateway.headers import to_engine
@@ -25,6 +25,9 @@ from sparkdash.upstream import Answer
 
 UNKNOWN_PATH = frozenset({404, 405, 501})
 """How an engine answers to a protocol that it does not speak. Its model is asked for by its own name, so that is not it."""
+
+WORDS_LIMIT = 64 * 1024
+"""Of a refusal more is not read."""
 
 
 class Asking:
@@ -46,52 +49,63 @@ class Asking:
         self._place = place
         self._stuck = stuck
 
-    async def at(self, lease: Lease, reply: Reply) -> None:
-        """Ask the engine of this lease, and hand its answer to `reply`.
+    async def at(self, lease: Lease, reply: Reply, *, others: bool = False) -> None:
+        """Ask the engine of this lease, and hand its answer to `reply`. `others`: there are fallbacks.
 
         Raises:
             UpstreamError: it did not answer, or broke off.
-            HostError: it needs the translator, and there is none.
+            HostError: it needs the translator, and there is none; or a service elsewhere refused.
         """
         sent_at, translator = self._deps.monotonic(), self._deps.translator
-        if translator is None:
-            await self._straight(lease, reply, sent_at)
-            return
-        needed = lacks(lease.profile, lease.engine.version, self._route)
-        if needed is None:
-            needed = self._learned(lease) in translator.learned
-            tries = not needed and translator.installed
-        else:
-            tries = False
-        if needed or not await self._straight(lease, reply, sent_at, tries=tries):
-            translator.learned.add(self._learned(lease))
-            async with self._translated(lease, translator) as answer:
-                await reply.take(answer, sent_at, self._stuck, adds_usage=False)
+        needed = False if translator is None else self._needs(lease, translator)
+        if needed is not True:
+            prepared = self._prepared(lease)
+            async with self._opened(lease, prepared.body) as answer:
+                if needed is False or answer.status not in UNKNOWN_PATH:
+                    adds_usage = prepared.adds_usage
+                    del prepared  # nothing here keeps the body, which is let go once an answer comes
+                    await self._taken(lease, answer, others=others)
+                    await reply.take(answer, sent_at, self._stuck, adds_usage=adds_usage)
+                    return
+        assert translator is not None  # noqa: S101 - without one nothing is needed of it
+        translator.learned.add(self._incarnation(lease))
+        async with self._translated(lease, translator) as answer:
+            await self._taken(lease, answer, others=others)
+            await reply.take(answer, sent_at, self._stuck, adds_usage=False)
 
-    async def _straight(self, lease: Lease, reply: Reply, sent_at: float, *, tries: bool = False) -> bool:
-        """False: with `tries`, the engine does not know the path, and nothing is answered yet."""
-        prepared = self._prepared(lease)
-        async with self._opened(lease, prepared.body) as answer:
-            if tries and answer.status in UNKNOWN_PATH:
-                return False
-            adds_usage = prepared.adds_usage
-            del prepared  # nothing here keeps the body, which is let go once an answer comes
-            await reply.take(answer, sent_at, self._stuck, adds_usage=adds_usage)
-        return True
+    def _needs(self, lease: Lease, translator: Translator) -> bool | None:
+        """Must it be translated? None: the engine will say so by a 404."""
+        needed = lacks(lease.profile, lease.engine.version, self._route)
+        if needed is None and self._incarnation(lease) in translator.learned:
+            return True
+        return needed if needed is not None or translator.installed else False
+
+    async def _taken(self, lease: Lease, answer: Answer, *, others: bool) -> None:
+        """Raises HostError: a service elsewhere answered what its client is told in our words, or by another profile."""
+        profile = lease.profile
+        if far.is_far(profile) and far.is_refusal(answer.status, others=others):
+            again = next(
+                (value.decode("latin-1") for name, value in answer.headers if name.lower() == b"retry-after"), None
+            )
+            raise far.refusal(profile, answer.status, await answer.read(WORDS_LIMIT), lease.headers, again)
 
     def _prepared(self, lease: Lease) -> care.Prepared:
         reader = care.Reader(lease.profile, lease.names, lease.engine.version)
         return care.prepare(self._place.body, self._asked, self._route, reader)
 
     def _opened(self, lease: Lease, body: bytes) -> AbstractAsyncContextManager[Answer]:
-        exchange, path = self._exchange, self._route.path
-        url = lease.url.rstrip("/") + path + (f"?{exchange.query}" if exchange.query else "")
-        headers = to_engine(exchange.scope["headers"], dict(lease.headers))
+        exchange, given = self._exchange, self._exchange.scope["headers"]
+        url = far.address(lease.profile, lease.url, self._route.path) + (f"?{exchange.query}" if exchange.query else "")
+        headers = (far.headers if far.is_far(lease.profile) else to_engine)(given, lease.headers)
         return self._deps.upstream.open(exchange.method, url, headers, body)
 
     @asynccontextmanager
     async def _translated(self, lease: Lease, translator: Translator) -> AsyncIterator[Answer]:
-        headers = {words.ENGINE: f"{lease.url.rstrip('/')}/v1", "content-type": "application/json", **lease.headers}
+        headers = {
+            words.ENGINE: far.address(lease.profile, lease.url, "/v1"),
+            "content-type": "application/json",
+            **lease.headers,
+        }
         async with translator.open(self._route.path, to_engine((), headers), self._prepared(lease).body) as answer:
             if not any(name.lower() == words.FAULT for name, _ in answer.headers):
                 yield answer
@@ -99,6 +113,6 @@ class Asking:
             why = (await answer.read()).decode("utf-8", "replace")
         raise UpstreamError(f"{lease.profile.name} does not answer: {why}.", code="engine_unreachable")
 
-    def _learned(self, lease: Lease) -> tuple[str, float | None, str]:
+    def _incarnation(self, lease: Lease) -> tuple[str, float | None, str]:
         """What a 404 tells holds for this incarnation of the engine."""
         return lease.url, lease.engine.ready_at, self._route.path

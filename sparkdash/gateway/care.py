@@ -17,7 +17,7 @@ from sparkdash.gateway.peek import Peeked
 from sparkdash.gateway.rewrite import Edits, rename, rewrite
 from sparkdash.gateway.route import Dialect, Route
 
-TOLD_WHEN_ASKED = frozenset({EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TRTLLM, EngineKind.SIM})
+TOLD_WHEN_ASKED = frozenset({EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TRTLLM, EngineKind.REMOTE, EngineKind.SIM})
 """Engines that count a stream's tokens only if `stream_options.include_usage` is sent, and are known to take it.
 Not llama.cpp, whose last chunk has `timings` in any case: asking would move them into the chunk that is taken out."""
 _STREAM_OPTIONS = "stream_options"

@@ -168,6 +168,8 @@ class Deps:
     """Measures what that run still lacks; how it ended is told as a Notice."""
     translator: Translator | None = None
     """Carries what an engine does not understand; None: engines get every request as it is."""
+    fallen: dict[tuple[str, str, str], float] = field(default_factory=dict)
+    """Which profile answered for which other one and why, and when that was last told."""
     exclusive: Exclusive = field(default_factory=Exclusive)
     """Who has the gateway to itself."""
     running: Running = field(default_factory=Running)

@@ -76,6 +76,8 @@ class Exchange:
         self.query: str = scope["query_string"].decode("latin-1")
         self.row: Callable[[], Request] | None = None
         """Its row in the table of requests as it is now, once it has one."""
+        self.also: Headers = ()
+        """Headers that the answer gets besides, as far as is known yet."""
         self.started = False
         """Has the status line gone out?"""
         self.finished = False
@@ -153,7 +155,7 @@ class Exchange:
     def start(self, status: int, headers: Headers) -> None:
         """Send the status line and the headers, whose names are in lower case."""
         self.started = True
-        self._line.start(status, (*headers, *self._more))
+        self._line.start(status, (*headers, *self._more, *self.also))
 
     async def send(self, chunk: bytes) -> None:
         """Send a piece of the body; waits while the client is slow."""

@@ -15,7 +15,7 @@ from sparkdash.bus import Bus
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged, Event, ProfilesChanged, SwapChanged
 from sparkdash.domain.lease import LEASE_HEADER
-from sparkdash.domain.profile import AUTO, EngineKind, Profile
+from sparkdash.domain.profile import AUTO, EngineKind, Profile, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, SparkdashError
@@ -62,7 +62,7 @@ class Told:
 
     def _news(self, snapshot: Snapshot) -> Iterator[bytes]:
         for profile in models.runnable(snapshot):
-            status = _data(snapshot, profile.name)
+            status = _data(snapshot, profile)
             last = self._last.get(profile.name)
             if status != last:
                 self._last[profile.name] = status
@@ -71,11 +71,11 @@ class Told:
                 yield b"data: " + problems.encode(body) + b"\n\n"
 
 
-def _data(snapshot: Snapshot, profile: str) -> dict[str, Any]:
-    status = models.status(snapshot.engines.get(profile))
+def _data(snapshot: Snapshot, profile: ProfileSummary) -> dict[str, Any]:
+    status = models.state(snapshot, profile)
     value = status.pop("value")
     swap = snapshot.swap
-    if swap is None or swap.target != profile or swap.ended_at is not None or value == "loaded":
+    if swap is None or swap.target != profile.name or swap.ended_at is not None or value == "loaded":
         return {"status": value, **status}
     progress: dict[str, Any] = {"stages": [STAGE], "current": STAGE}
     if swap.fraction is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from sparkdash.domain.engine import Engine, EngineState
-from sparkdash.domain.profile import AUTO, ProfileSummary
+from sparkdash.domain.profile import AUTO, EngineKind, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.gateway.ollama_wire import rfc3339
 
@@ -56,7 +56,7 @@ def item(snapshot: Snapshot, profile: ProfileSummary, name: str) -> dict[str, An
         "root": profile.name,
         **_context(profile.context),
         "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
-        "status": status(engine),
+        "status": state(snapshot, profile),
     }
 
 
@@ -95,6 +95,11 @@ def _context(context: int | None) -> dict[str, Any]:
     if context is None:
         return {}
     return {"max_model_len": context, "context_length": context, "meta": {"n_ctx": context}}
+
+
+def state(snapshot: Snapshot, profile: ProfileSummary) -> dict[str, Any]:
+    """A service elsewhere answers at once, which is what clients take "loaded" for."""
+    return {"value": "loaded"} if profile.engine is EngineKind.REMOTE else status(snapshot.engines.get(profile.name))
 
 
 def status(engine: Engine | None) -> dict[str, Any]:

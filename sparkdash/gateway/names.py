@@ -13,6 +13,7 @@ from sparkdash.domain.profile import AUTO
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway.deps import Catalog
+from sparkdash.gateway.far import is_far
 from sparkdash.gateway.route import Route
 
 COUNT_TOKENS = "/v1/messages/count_tokens"
@@ -44,7 +45,10 @@ def refuse_in_background(route: Route, name: str, catalog: Catalog, snapshot: Sn
     """
     if route.path != COUNT_TOKENS or name == AUTO:
         return
-    profile = catalog.find(name).name
+    found = catalog.find(name)
+    if is_far(found):
+        return  # nothing is loaded for it, and it says itself whether it can count
+    profile = found.name
     engine = snapshot.engines.get(profile)
     if engine is None or engine.state is not EngineState.READY:
         raise AdmissionError(

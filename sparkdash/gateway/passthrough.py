@@ -20,7 +20,7 @@ from sparkdash.domain.lease import LEASE_HEADER, RequestState
 from sparkdash.domain.profile import AUTO
 from sparkdash.domain.progress import waiting_text
 from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
-from sparkdash.gateway import frames, keepalive
+from sparkdash.gateway import fallbacks, frames, keepalive
 from sparkdash.gateway.access import permitted
 from sparkdash.gateway.asking import Asking
 from sparkdash.gateway.breakable import Breakable
@@ -38,6 +38,8 @@ LOG = structlog.get_logger("sparkdash.gateway")
 PROGRESS_HEADER = "x-sparkdash-progress"
 """`reasoning`: this chat wants to be told how far its engine is."""
 NAME_SHOWN = 64
+REMOTE_FAILED = frozenset({"remote_unreachable", "remote_died"})
+"""A service elsewhere that did not answer is not asked a second time while another profile can answer."""
 
 
 async def relay(deps: Deps, exchange: Exchange, route: Route | None = None) -> None:
@@ -170,29 +172,55 @@ class _Relay:
             )
 
     async def _leased(self) -> None:
+        """By the profile that was asked for, else by one of its fallbacks."""
+        deps, asked = self._deps, self._name
+        others = fallbacks.others(self._route, asked, self._exchange.key, deps.catalog(), deps.bus.snapshot)
+        failed: list[tuple[str, SparkdashError]] = []
+        for name in (asked, *others):
+            try:
+                await self._served(name, failed[0][1] if failed else None, others=bool(others))
+            except SparkdashError as error:
+                if self._reply.begun or not fallbacks.stands_in(error):
+                    raise
+                failed.append((name, error))
+            else:
+                return
+        raise fallbacks.in_vain(failed)
+
+    async def _served(self, name: str, instead: SparkdashError | None, *, others: bool) -> None:
         try:
-            await self._attempt()
-        except UpstreamError:
-            if self._reply.begun:
+            await self._attempt(name, instead, others=others)
+        except UpstreamError as error:
+            if self._reply.begun or (others and error.code in REMOTE_FAILED):
                 raise
             self._row.requeued()
-            await self._attempt()
+            await self._attempt(name, instead, others=others)
 
-    async def _attempt(self) -> None:
+    async def _attempt(self, name: str, instead: SparkdashError | None, *, others: bool) -> None:
+        """`instead`: why the profile that was asked for cannot. `others`: it has fallbacks."""
         alive = self._kept_alive() if self._asked.stream else None
         try:
             lease = self._deps.supervisor.lease(
-                self._name, request_id=self._row.id, on_wait=self._row.waits, batch=self._batch
+                name, request_id=self._row.id, on_wait=self._row.waits, batch=self._batch
             )
             async with lease as right:
                 if alive is not None:
                     await alive.end()
+                if instead is not None:
+                    await self._stands_in(right.profile.name, instead)
                 self._row.granted(right.profile.name)
                 with _unless_lost(right):
-                    await self._asking.at(right, self._reply)
+                    await self._asking.at(right, self._reply, others=others)
         finally:
             if alive is not None:
                 await alive.end()
+
+    async def _stands_in(self, other: str, error: SparkdashError) -> None:
+        asked = _shown(self._deps, self._name)
+        fallbacks.tell(self._deps, asked, error, other)
+        self._exchange.also = fallbacks.headers(asked, error, other)
+        if self._exchange.started:  # too late for headers
+            await self._reply.wait(f"{other} answers in the place of {asked} ({error.code})")
 
     def _kept_alive(self) -> keepalive.KeepAlive:
         delay = keepalive.KEEP_ALIVE_S if self._exchange.started else self._deps.settings.hold_headers_s

@@ -11,6 +11,7 @@ from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway import passthrough, problems
 from sparkdash.gateway.deps import Catalog, Deps
 from sparkdash.gateway.exchange import Exchange
+from sparkdash.gateway.far import is_far
 from sparkdash.gateway.route import Route, raw
 
 
@@ -32,7 +33,10 @@ def _route(deps: Deps, exchange: Exchange) -> Route:
         raise problems.of_status(404, f"{shown} is no engine's path that is open to clients (/upstream/PROFILE/PATH)")
     if exchange.method == "POST":
         return route
-    profile = catalog.find(route.profile).name
+    found = catalog.find(route.profile)
+    if is_far(found):
+        return route
+    profile = found.name
     engine = deps.bus.snapshot.engines.get(profile)
     if engine is None or engine.state is not EngineState.READY:
         raise AdmissionError(

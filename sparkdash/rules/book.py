@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sparkdash.rules import containers, flags, memory, speculation
+from sparkdash.rules import containers, flags, memory, remote, speculation
 from sparkdash.rules.rule import Rule
 
 RULES: dict[str, Rule] = {
-    rule.name: rule for rule in (*flags.RULES, *memory.RULES, *speculation.RULES, *containers.RULES)
+    rule.name: rule for rule in (*flags.RULES, *memory.RULES, *speculation.RULES, *containers.RULES, *remote.RULES)
 }
 """In the order in which `sparkdash profiles rules` lists them."""

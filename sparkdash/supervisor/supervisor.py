@@ -70,6 +70,7 @@ from sparkdash.supervisor.moves import (
 )
 from sparkdash.supervisor.parking import Parking
 from sparkdash.supervisor.planner import Planner
+from sparkdash.supervisor.remotes import Remotes, not_started
 from sparkdash.supervisor.scheduler import Scheduler
 from sparkdash.supervisor.swaps import Swaps
 from sparkdash.supervisor.tools import furnish
@@ -130,6 +131,7 @@ class Supervisor:
             patience=_patience(settings),
         )
         self._parking = Parking(self._scheduler.breaker, self._tools.books, store)
+        self._remotes = Remotes(settings, clock.now)
         self._alarm = Alarm(clock, lambda: self._post(Tick()))
         self._group: asyncio.TaskGroup | None = None
         self._waiters = Waiters()
@@ -176,7 +178,7 @@ class Supervisor:
     ) -> AsyncIterator[Lease]:
         """Wait for the engine that serves `name`, and hold it while the context lasts.
 
-        `name` is what the client wrote: a profile, an alias, or `auto`. `on_wait(position)` is called whenever the
+        `name` is what the client wrote: a profile, an alias, or `auto`; a remote one is granted at once. `on_wait(position)` is called whenever the
         place in the queue changes. `batch`: it lets requests that somebody waits for go first. An UpstreamError that
         leaves the context has the engine looked at before it goes on, so that a second try finds a living one.
 
@@ -186,11 +188,18 @@ class Supervisor:
             EngineError: it did not come up.
             HostError: the box lacks something that it needs.
         """
-        profile = None if name == AUTO else self.catalog.find(name).name
+        profile = None if name == AUTO else self.catalog.find(name)
         if self._over:
             raise _shutting_down()
         claim = self._claims.new(request_id, on_wait)
-        self._post(Arrive(claim.ticket, profile, batch))
+        if profile is not None and profile.engine is EngineKind.REMOTE:
+            try:
+                with self._remotes.lease(profile, claim.lost) as lease:
+                    yield lease
+            finally:
+                self._claims.leave(claim)
+            return
+        self._post(Arrive(claim.ticket, profile.name if profile else None, batch))
         try:
             lease = await claim.granted
             try:
@@ -227,7 +236,9 @@ class Supervisor:
             AdmissionError: unknown profile.
             HostError: it would not stop.
         """
-        profile = name if name is None or name in self._tools.books.engines else self.catalog.find(name).name
+        profile = name
+        if name is not None and name not in self._tools.books.engines:
+            profile = self._here(name).name
         await self._ask(Stop(profile))
 
     async def cancel(self) -> None:
@@ -376,7 +387,7 @@ class Supervisor:
     def _preloads(self) -> Iterator[str]:
         for name in self._tools.settings.preload:
             try:
-                yield self.catalog.find(name).name
+                yield self._here(name).name
             except SparkdashError as error:
                 self._tools.books.notice(Level.WARNING, error.code, f"`preload` in config.toml: {error.text()}")
 
@@ -483,8 +494,15 @@ class Supervisor:
                 self._waiters.add(move, waiter)
         self._waiters.end(_shutting_down())
 
-    async def _planned(self, name: str) -> tuple[Profile, Plan, Choice | None]:
+    def _here(self, name: str) -> Profile:
+        """Raises AdmissionError: unknown, or a service elsewhere."""
         profile = self.catalog.find(name)
+        if profile.engine is EngineKind.REMOTE:
+            raise not_started(profile)
+        return profile
+
+    async def _planned(self, name: str) -> tuple[Profile, Plan, Choice | None]:
+        profile = self._here(name)
         if error := refusals.of(profile.name, self._planner.card(profile)):
             raise error
         await self._tools.needs.read([profile])  # the weights may have come since

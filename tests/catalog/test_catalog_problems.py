@@ -18,7 +18,7 @@ Write = Callable[..., Path]
     [
         ("image:", "imgae:", "4: imgae: unknown key. Did you mean 'image'?"),
         ("{path:", "{pth:", "6: models.target.pth: unknown key. Did you mean 'path'?"),
-        ("engine: vllm", "engine: vlm", "3: engine: must be one of vllm, sglang, llamacpp, trtllm, openai, sim, not 'vlm'. Did you mean 'vllm'?"),
+        ("engine: vllm", "engine: vlm", "3: engine: must be one of vllm, sglang, llamacpp, trtllm, openai, remote, sim, not 'vlm'. Did you mean 'vllm'?"),
         ("engine: vllm\n", "", "1: 'engine' is missing."),
         ("about: a small one", "engine_version: 0.16", "2: engine_version: must be text, not 0.16. Write it in quotes: \"0.16\"."),
         ("args:", "env: {A: 1}\nargs:", "8: env.A: must be text, not 1. Write it in quotes: \"1\"."),
@@ -56,7 +56,7 @@ Write = Callable[..., Path]
         ("max-model-len", "served_model_name", "8: args.served_model_name: is set by sparkdash."),
         ("4096", '"{draftr}"', "8: args.max-model-len: names the model {draftr}, which is not under `models`. Add `draftr:`"),
         ("{max-model-len: 4096}", "{s: {model: '{taget}'}}", "8: args.s.model: names the model {taget}, which is not under `models`. Did you mean {target}?"),
-        ("args:", "url: http://x\nargs:", "8: url: is only for engine 'openai'."),
+        ("args:", "url: http://x\nargs:", "8: url: is only for engines 'openai' and 'remote'."),
         ("args:", "nearest: tinny\nargs:", "8: nearest: there is no profile 'tinny'. Did you mean tiny?"),
         ("args:", "variants: [a]\nargs:", "8: variants: must map names to what they change."),
         ("args:", "variants: {'a b': {}}\nargs:", "8: variants.a b: 'a b' is no name for a variant."),
@@ -87,6 +87,26 @@ def test_a_server_needs_its_root_url(url: str, problem: str, told: Told) -> None
     """Kind openai needs neither image nor model, but the URL."""
     (found,) = told(f"profile: there\nengine: openai\n{url}\n")
     assert found.split(": ", 1)[1] == problem
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("engine: remote", "url: is missing: engine 'remote' is a service at a URL"),
+        ("engine: remote\nurl: far.example/v1", "url: 'far.example/v1' is no http URL"),
+        (
+            "engine: remote\nurl: https://far.example",
+            "url: has no path. Write the base URL, mostly https://far.example/v1.",
+        ),
+        ("engine: remote\nurl: https://me:pw@far.example/v1", "url: has a secret in it"),
+        ("engine: remote\nurl: https://far.example/v1\nkey_env: sk-123", "key_env: "),
+        ("engine: openai\nurl: http://near\nkey_env: KEY", "key_env: is only for engine 'remote'"),
+    ],
+)
+def test_a_service_elsewhere_needs_its_base_url(text: str, problem: str, told: Told) -> None:
+    """As its provider writes it, without a secret in it."""
+    (found,) = told(f"profile: there\n{text}\n")
+    assert found.split(": ", 1)[1].startswith(problem)
 
 
 def test_all_problems_are_told_at_once_and_only_once(good: str, told: Told) -> None:

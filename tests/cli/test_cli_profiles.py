@@ -162,6 +162,21 @@ def test_check_is_content_with_good_files(sparkdash: Run, shelf: Path) -> None:
     }  # fmt: skip
 
 
+def test_check_tells_what_lies_beyond_the_file(sparkdash: Run, shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys that this environment lacks, and profiles that nobody has; warnings, as the daemon's environment is another."""
+    monkeypatch.delenv("TEST_NO_KEY", raising=False)
+    far = shelf / "far.yaml"
+    far.write_text(
+        "profile: far\nengine: remote\nurl: http://far.example/v1\nkey_env: TEST_NO_KEY\nfallbacks: [small, nobody]\n"
+    )
+    done = sparkdash("profiles", "check", "--json").json()
+    told = {(one["code"], one["key"]) for one in done["findings"] if one["file"] == str(far)}
+    assert told == {("key-missing", "key_env"), ("unknown-fallback", "fallbacks.1"), ("remote-in-clear", "url")}
+    shown = sparkdash("profiles", "show", "far").out
+    assert "in TEST_NO_KEY" in shown
+    assert "small, nobody" in shown
+
+
 def test_check_names_every_problem_with_its_line(sparkdash: Run, shelf: Path) -> None:
     """Exit code 2; the good file beside it is not blamed."""
     bad = shelf / "bad.yaml"
@@ -176,7 +191,7 @@ def test_check_names_every_problem_with_its_line(sparkdash: Run, shelf: Path) ->
     assert error["findings"] == [
         {
             "code": "wrong-value", "level": "error", "file": str(bad), "line": 2, "column": 1, "key": "engine",
-            "message": "must be one of vllm, sglang, llamacpp, trtllm, openai, sim, not 'vlm'",
+            "message": "must be one of vllm, sglang, llamacpp, trtllm, openai, remote, sim, not 'vlm'",
             "hint": "Did you mean 'vllm'?", "profiles": [],
         },
         {

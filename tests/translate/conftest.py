@@ -23,6 +23,7 @@ from sparkdash.host.process import Process
 from sparkdash.settings import Settings
 from sparkdash.sim.process import serving
 
+KEY = "sk-far-0123456789abcdef"
 FAST = (SimSpeed(context=0, decode_tok_s=2000, prefill_tok_s=200_000),)
 
 
@@ -129,6 +130,7 @@ async def box(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Any]:
         for name in ("CONFIG", "STATE", "RUNTIME"):
             (root / name.lower()).mkdir()
             patch.setenv(f"SPARKDASH_{name}_DIR", str(root / name.lower()))
+        patch.setenv("TEST_FAR_KEY", KEY)
         async with AsyncExitStack() as stack:
             yield await _built(root, stack)
 
@@ -140,9 +142,18 @@ async def _built(root: Path, stack: AsyncExitStack) -> Any:
     engine.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     sim = Profile(name="m", engine=EngineKind.SIM, sim=SimSpec(fault="only-chat", reasoning_tokens=4, speeds=FAST))
     _, sim_url = await stack.enter_async_context(serving(sim))
+    far = Profile(
+        name="far", engine=EngineKind.REMOTE, url=f"{engine.url}/v1", model_id="org/model", key_env="TEST_FAR_KEY"
+    )
     profiles = [
         Profile(name="scripted", engine=EngineKind.OPENAI, url=engine.url, protocols=("chat",), request={"min_p": 0.5}),
         Profile(name="m", engine=EngineKind.OPENAI, url=sim_url),
+        far,
+        far.model_copy(update={"name": "far/safe", "fallbacks": ("far/unset", "nobody", "m")}),
+        far.model_copy(update={"name": "far/unset", "key_env": "TEST_NO_KEY"}),
+        far.model_copy(update={"name": "far/nowhere", "url": "http://127.0.0.1:1/v1", "fallbacks": ("m",)}),
+        far.model_copy(update={"name": "far/vain", "url": "http://127.0.0.1:1/v1", "fallbacks": ("far/unset",)}),
+        Profile(name="down", engine=EngineKind.OPENAI, url="http://127.0.0.1:1", fallbacks=("far/safe", "far")),
     ]
     parts = daemon.Parts(
         settings=Settings(port=0, hold_headers_s=0.5),
@@ -161,4 +172,4 @@ async def _built(root: Path, stack: AsyncExitStack) -> Any:
 
     stack.push_async_callback(stop)
     client = await stack.enter_async_context(httpx.AsyncClient(base_url=house.url, timeout=60))
-    return SimpleNamespace(house=house, client=client, engine=engine, url=house.url)
+    return SimpleNamespace(house=house, client=client, engine=engine, url=house.url, key=KEY)

@@ -139,6 +139,14 @@ async def test_what_the_profile_sets_reaches_the_engine_and_no_word_of_a_client_
     assert "authorization: bearer none" in box.engine.heads[-1].lower()
 
 
+async def test_a_service_elsewhere_gets_its_key_through_the_translator(box: Any) -> None:
+    """And its model by the name that it has there."""
+    answer = await box.client.post("/v1/messages", json=ASK | {"model": "far"})
+    assert answer.json()["content"][0]["text"] == "ok"
+    assert f"authorization: bearer {box.key}" in box.engine.heads[-1].lower()
+    assert box.engine.asked[-1]["model"] == "org/model"
+
+
 async def test_an_engines_refusal_has_its_own_status_and_words(box: Any) -> None:
     async def script(_body: dict[str, Any], answer: Any) -> None:
         await answer.whole(422, {"error": {"message": "min_p must be in [0, 1]", "code": 422}})

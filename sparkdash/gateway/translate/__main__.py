@@ -120,6 +120,7 @@ def main() -> None:
     parser.add_argument("--fd", type=int, required=True, help="a listening socket")
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # a stream that broke off is told by its end
     asyncio.run(_serve(parser.parse_args().fd))
+    os._exit(0)  # taking litellm's modules down in order takes a second, and the daemon's end waits for ours
 
 
 if __name__ == "__main__":

@@ -115,8 +115,8 @@ def _options(path: str, body: Mapping[str, Any], engine: str, authorization: str
         **given,
         "model": f"hosted_vllm/{body.get('model') or 'default'}",
         "api_base": engine,
-        "api_key": "none",
-        "extra_headers": {"Authorization": authorization} if authorization else {},
+        "api_key": (authorization or "").removeprefix("Bearer ")
+        or "none",  # it wants one; a header of ours it overwrites
         "extra_body": extra,
         "timeout": LIMIT_S,
         "max_retries": 0,

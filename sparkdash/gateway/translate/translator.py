@@ -25,7 +25,7 @@ from sparkdash import listen
 from sparkdash.domain.event import Fact, Level, Notice
 from sparkdash.errors import HostError, UpstreamError
 from sparkdash.gateway.translate.words import READY
-from sparkdash.units import gib
+from sparkdash.units import duration, gib
 from sparkdash.upstream import Answer, Upstream
 
 LOG = structlog.get_logger("sparkdash.translator")
@@ -130,7 +130,7 @@ class Translator:
         if not self.installed:
             raise _missing()
         running = await _Running.begun(self._argv, self._path)
-        size = f"It takes {gib(running.rss)} of the memory, until nobody has used it for {self._idle_s / 60:g} min."
+        size = f"It takes {gib(running.rss)} of the memory, until nobody has used it for {duration(self._idle_s)}."
         LOG.info("the translator runs", pid=running.process.pid, rss=running.rss)
         text = f"The translator runs, since an engine lacks a protocol that its client speaks. {size}"
         self._publish(Notice(level=Level.INFO, code="translator_started", text=text))

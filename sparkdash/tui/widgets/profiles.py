@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.profile import ProfileSummary
+from sparkdash.domain.profile import EngineKind, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
 from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, frame, join, pad, right, say, wrap
@@ -100,6 +100,8 @@ def _figure(figure: str, cells: int) -> Line:
 
 
 def _state(snapshot: Snapshot, profile: ProfileSummary) -> Line:
+    if profile.engine is EngineKind.REMOTE:
+        return say("elsewhere", Ink.DIM)
     if profile.name in snapshot.parked:
         return say("✗ parked", Ink.BAD)
     engine = snapshot.engines.get(profile.name)

@@ -22,6 +22,7 @@ KINDS: dict[EngineKind, str] = {
     EngineKind.LLAMACPP: "llama.cpp",
     EngineKind.TRTLLM: "TensorRT-LLM",
     EngineKind.OPENAI: "OpenAI API",
+    EngineKind.REMOTE: "remote",
     EngineKind.SIM: "sim",
 }
 

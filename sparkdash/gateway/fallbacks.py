@@ -1,0 +1,84 @@
+"""Fallbacks: who answers when the profile that was asked for cannot.
+
+Owns: which profiles those are, for which failures they stand in, and how it is told. Must not know leases.
+Rule 1: only before the first byte, and only for text that is generated: embeddings of another model would be no answer.
+Rule 2: only the asked profile's own list, in its order; those of a fallback are not followed.
+Rule 3: what a person decided (stop, cancel) and what the request itself did wrong is no reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+
+from sparkdash.access.key import Key
+from sparkdash.domain.event import Level, Notice
+from sparkdash.domain.profile import AUTO
+from sparkdash.domain.state import Snapshot
+from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError, UpstreamError
+from sparkdash.gateway.access import permitted
+from sparkdash.gateway.deps import Catalog, Deps
+from sparkdash.gateway.route import Route
+
+ANSWERED = b"x-sparkdash-profile"
+"""Header: the profile that answered in another's place."""
+INSTEAD = b"x-sparkdash-fallback"
+"""Header: the one that was asked for, and the code of why it could not."""
+AGAIN_S = 600.0
+"""The same is told again after this long."""
+_CANNOT = frozenset({"cannot_run", "does_not_fit", "pinned"})
+
+
+def others(route: Route, name: str, key: Key | None, catalog: Catalog, snapshot: Snapshot) -> list[str]:
+    """Names of the profiles that may answer in the place of `name`; those that there are, and that this key may use."""
+    if not route.generates or route.profile is not None or name == AUTO:
+        return []
+    try:
+        asked = catalog.find(name)
+    except SparkdashError:
+        return []
+    found: list[str] = []
+    for word in asked.fallbacks:
+        try:
+            other = catalog.find(permitted(key, word, catalog, snapshot))
+        except SparkdashError:
+            continue
+        if other.name != asked.name and not other.cannot_run:
+            found.append(other.name)
+    return list(dict.fromkeys(found))
+
+
+def stands_in(error: SparkdashError) -> bool:
+    """Is this a failure in which another profile may answer?"""
+    match error:
+        case EngineError():
+            return error.code != "cut"
+        case HostError() | UpstreamError():
+            return True
+        case AdmissionError():
+            return error.code in _CANNOT
+    return False
+
+
+def in_vain(failed: Sequence[tuple[str, SparkdashError]]) -> SparkdashError:
+    """The first failure, with those of the fallbacks in its words."""
+    (_, first), *rest = failed
+    if not rest:
+        return first
+    told = copy(first)
+    told.message = " ".join([first.message, *(f"Nor can {name}: {error.message}" for name, error in rest)])
+    return told
+
+
+def headers(asked: str, error: SparkdashError, other: str) -> list[tuple[bytes, bytes]]:
+    """What tells programs."""
+    return [(ANSWERED, other.encode("latin-1")), (INSTEAD, f"{asked}; {error.code}".encode("latin-1"))]
+
+
+def tell(deps: Deps, asked: str, error: SparkdashError, other: str) -> None:
+    """What tells people; the same at most every ten minutes."""
+    now, what = deps.monotonic(), (asked, other, error.code)
+    if now - deps.fallen.get(what, -AGAIN_S) >= AGAIN_S:
+        deps.fallen[what] = now
+        text = f"{other} answers in the place of {asked}: {error.message}"
+        deps.bus.publish(Notice(level=Level.WARNING, code="fallback", text=text, profile=asked))

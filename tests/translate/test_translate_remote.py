@@ -1,0 +1,185 @@
+"""Services elsewhere, and who answers when a profile cannot."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sparkdash.access.key import Key
+from sparkdash.catalog import Catalog
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError, UpstreamError
+from sparkdash.gateway import fallbacks
+from sparkdash.gateway.route import understand
+from sparkdash.settings import Policy, Settings
+from sparkdash.supervisor.remotes import Remotes
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CHAT = "/v1/chat/completions"
+TURNS = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
+
+
+def answering(status: int, body: dict[str, Any]) -> Any:
+    """A script that answers so."""
+
+    async def script(_body: dict[str, Any], answer: Any) -> None:
+        await answer.whole(status, body)
+
+    return script
+
+
+async def test_it_is_asked_with_its_own_key_and_name_and_nothing_of_the_client(box: Any) -> None:
+    """At once, without an engine, a swap or a look at whether it is there."""
+    box.engine.script = answering(200, {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}})
+    headers = {"authorization": "Bearer mine", "x-project": "secret-plans", "user-agent": "my-editor"}
+    answer = await box.client.post(CHAT, json=TURNS | {"model": "far"}, headers=headers)
+    assert answer.status_code == 200
+    assert "x-sparkdash-fallback" not in answer.headers
+    head = box.engine.heads[-1].lower()
+    assert f"authorization: bearer {box.key}" in head
+    assert not any(word in head for word in ("mine", "secret-plans", "my-editor"))
+    assert box.engine.asked[-1]["model"] == "org/model"
+    world = box.house.bus.snapshot
+    assert "far" not in world.engines
+    assert (world.recent[0].profile, world.recent[0].prompt_tokens) == ("far", 3)
+
+
+async def test_a_wrong_key_is_told_as_the_owners_and_is_never_repeated(box: Any) -> None:
+    """A 401 passed on would send people to look at the key that they have for us."""
+    box.engine.script = answering(401, {"error": {"message": f"Incorrect API key provided: {box.key}"}})
+    answer = await box.client.post(CHAT, json=TURNS | {"model": "far"})
+    assert answer.status_code == 502
+    told = answer.json()["error"]
+    assert told["code"] == "remote_refused_key"
+    assert "TEST_FAR_KEY" in told["message"]
+    assert box.key not in answer.text
+    assert box.key not in box.house.bus.snapshot.model_dump_json()
+
+
+async def test_a_key_that_the_daemon_lacks_is_named(box: Any) -> None:
+    answer = await box.client.post(CHAT, json=TURNS | {"model": "far/unset"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "key_missing")
+    assert "TEST_NO_KEY" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("status", [402, 404, 429, 500, 503])
+async def test_without_a_fallback_its_answer_is_passed_on(box: Any, status: int) -> None:
+    body = {"error": {"message": "no"}}
+    box.engine.script = answering(status, body)
+    answer = await box.client.post(CHAT, json=TURNS | {"model": "far"})
+    assert (answer.status_code, answer.json()) == (status, body)
+
+
+@pytest.mark.parametrize("status", [401, 402, 404, 429, 500])
+async def test_with_one_another_profile_answers_and_says_so(box: Any, status: int) -> None:
+    """`far/unset` has no key and `nobody` is no profile: both are passed over."""
+    box.engine.script = answering(status, {"error": {"message": "no"}})
+    answer = await box.client.post(CHAT, json=TURNS | {"model": "far/safe"})
+    assert answer.status_code == 200, answer.text
+    code = "remote_refused_key" if status == 401 else "remote_refused"
+    told = (answer.headers["x-sparkdash-profile"], answer.headers["x-sparkdash-fallback"])
+    assert told == ("m", f"far/safe; {code}")
+    assert box.house.bus.snapshot.recent[0].profile == "m"
+
+
+async def test_what_the_request_did_wrong_is_no_reason(box: Any) -> None:
+    box.engine.script = answering(400, {"error": {"message": "bad temperature"}})
+    answer = await box.client.post(CHAT, json=TURNS | {"model": "far/safe"})
+    assert (answer.status_code, answer.json()["error"]["message"]) == (400, "bad temperature")
+
+
+async def test_a_fallback_is_told_once_and_not_with_each_request(box: Any) -> None:
+    for _ in range(3):
+        answer = await box.client.post(CHAT, json=TURNS | {"model": "far/nowhere"})
+        assert answer.headers["x-sparkdash-profile"] == "m"
+    notices = box.house.bus.snapshot.notices
+    assert [one.code for one in notices if one.profile == "far/nowhere"] == ["fallback"]
+
+
+async def test_an_engine_that_does_not_come_up_has_them_too(box: Any) -> None:
+    """Its own list in its order; those of a fallback (`far/safe` has `m`) are not followed."""
+    box.engine.script = answering(500, {"error": {"message": "no"}})
+    answer = await box.client.post(CHAT, json=TURNS | {"model": "down"})
+    told = answer.json()["error"]
+    assert answer.status_code == 503
+    assert told["code"] == "engine_unreachable"
+    assert "Nor can far/safe: " in told["message"]
+
+
+async def test_an_answer_that_has_begun_is_nobody_elses(box: Any) -> None:
+    async def script(_body: dict[str, Any], answer: Any) -> None:
+        await answer.begin()
+        await answer.say({"content": "one"})
+        answer.abort()
+
+    box.engine.script = script
+    answer = await box.client.post(CHAT, json=TURNS | {"model": "far/safe", "stream": True})
+    assert "remote_died" in answer.text
+    assert "simulated" not in answer.text
+    assert "x-sparkdash-fallback" not in answer.headers
+
+
+async def test_all_in_vain_says_why_each(box: Any) -> None:
+    answer = await box.client.post(CHAT, json=TURNS | {"model": "far/vain"})
+    told = answer.json()["error"]
+    assert (answer.status_code, told["code"]) == (502, "remote_unreachable")
+    assert "Nor can far/unset: " in told["message"]
+
+
+async def test_numbers_of_another_model_are_no_answer(box: Any) -> None:
+    """Embeddings have no fallback."""
+    answer = await box.client.post("/v1/embeddings", json={"model": "far/nowhere", "input": "hi"})
+    assert answer.json()["error"]["code"] == "remote_unreachable"
+
+
+async def test_nobody_starts_or_stops_it(box: Any) -> None:
+    """And lists say that it answers at once."""
+    for route in ("use", "stop"):
+        answer = await box.client.post(f"/api/{route}", json={"profile": "far"})
+        assert answer.json()["error"]["code"] == "not_managed", route
+    models = (await box.client.get("/v1/models")).json()["data"]
+    assert next(one for one in models if one["id"] == "far")["status"] == {"value": "loaded"}
+
+
+async def test_the_owners_limit_holds() -> None:
+    remotes = Remotes(Settings(policy={"far": Policy(max_concurrency=1)}), lambda: 0.0, {})
+    far = Profile(name="far", engine=EngineKind.REMOTE, url="https://far.example/v1")
+    lost: asyncio.Future[SparkdashError] = asyncio.get_running_loop().create_future()
+    with remotes.lease(far, lost) as first:
+        assert (first.headers, first.names) == ({}, ("far",))
+        with pytest.raises(AdmissionError, match="far") as caught, remotes.lease(far, lost):
+            pass
+        assert caught.value.code == "too_many_requests"
+    with remotes.lease(far, lost):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (EngineError("x", code="out_of_memory"), True),
+        (EngineError("x", code="cut"), False),
+        (HostError("x", code="image_missing"), True),
+        (UpstreamError("x"), True),
+        (AdmissionError("x", code="does_not_fit"), True),
+        (AdmissionError("x", code="stopped"), False),
+        (AdmissionError("x", code="cancelled"), False),
+        (AdmissionError("x", code="request_cancelled"), False),
+        (AdmissionError("x", code="too_many_requests"), False),
+    ],
+)
+async def test_for_which_failures_another_stands_in(error: SparkdashError, expected: bool) -> None:
+    assert fallbacks.stands_in(error) is expected
+
+
+async def test_a_key_never_gets_a_fallback_that_it_may_not_use(box: Any) -> None:
+    a = Profile(name="a", engine=EngineKind.VLLM, fallbacks=("b", "c", "a", "c"))
+    catalog = Catalog({name: a.model_copy(update={"name": name}) for name in "abc"})
+    key = Key(name="k", sha256="0" * 64, created_at=0.0, models=("a", "c"))
+    route, world = understand(CHAT), box.house.bus.snapshot
+    assert route is not None
+    assert fallbacks.others(route, "a", key, catalog, world) == ["c"]
+    assert fallbacks.others(route, "a", None, catalog, world) == ["b", "c"]
