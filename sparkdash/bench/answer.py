@@ -33,6 +33,8 @@ class Answer:
     k1: int = 1
     visible: int | None = None
     chunks: int = 0
+    first_chunks: int = 0
+    """Events with tokens that have the first token's moment; of more than one it is the last's."""
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     finish_reason: str | None = None
@@ -43,7 +45,7 @@ class Answer:
     model: str | None = None
     error: str | None = None
     lag_ms: float = 0.0
-    """The most that the client's own loop was late meanwhile."""
+    """The most that its timestamps may be late."""
     late_ns: tuple[int, ...] = ()
     """How long after its arrival each read was made; empty where the kernel does not tell."""
 
@@ -79,7 +81,7 @@ class _Reader:
         """Of them, those that came with reasoning."""
         self._told = False
         """Do chunks tell the count?"""
-        self._chunks = 0
+        self._chunks = self._first_chunks = 0
         self._usage: Mapping[str, Any] = {}
         self._finish: str | None = None
         self._text: list[str] = []
@@ -122,6 +124,7 @@ class _Reader:
         if self._first is None:
             self._first = at
         if at == self._first:
+            self._first_chunks += 1
             self._k1 = max(1, self._count) if self._told else self._chunks
         if thought:
             self._thoughts += self._count - before
@@ -143,6 +146,7 @@ class _Reader:
             k1=self._k1,
             visible=self._seen(n),
             chunks=self._chunks,
+            first_chunks=self._first_chunks,
             prompt_tokens=self._usage.get("prompt_tokens"),
             cached_tokens=_details(self._usage, "prompt_tokens_details").get("cached_tokens"),
             finish_reason=self._finish,

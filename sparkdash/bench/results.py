@@ -235,7 +235,7 @@ class Sample(Frozen):
     cached_tokens: int | None = None
     finish_reason: str | None = None
     lag_ms: float | None = None
-    """The most that the client's own loop was late while this request ran."""
+    """The most that its timestamps may be late: by the client's own loop, where the kernel did not note each arrival."""
     text: str | None = None
     """What was answered; kept where it is judged (math, identical)."""
     output_sha256: str | None = None

@@ -104,7 +104,7 @@ class Wire:
             timed = await asyncio.gather(*(self._timed(one) for one in data))
         finally:
             lag = self.lag.end(mark)
-        return [replace(_read(one), lag_ms=lag) for one in timed]
+        return [_doubted(_read(one), lag) for one in timed]
 
     async def _timed(self, data: bytes) -> Timed | str:
         """What came, or why nothing did."""
@@ -149,6 +149,16 @@ def _read(timed: Timed | str) -> Answer:
     if timed.status != 200:
         return Answer(timed.t0_ns, error=f"HTTP {timed.status}: {words(timed.body)}")
     return replace(read_stream(timed.t0_ns, timed.pieces), late_ns=tuple(timed.late_ns))
+
+
+def _doubted(answer: Answer, lag_ms: float) -> Answer:
+    """With the most that its timestamps may be late, when the loop was late by `lag_ms`.
+
+    Where the kernel noted the arrivals, what waited together has the moment of the last. That is right for the last token,
+    and for the rate, which counts the tokens of the first moment; the first token may be late when others came with it.
+    """
+    noted = bool(answer.late_ns) and answer.first_chunks <= 1
+    return answer if noted else replace(answer, lag_ms=lag_ms)
 
 
 def _session(connector: aiohttp.BaseConnector) -> aiohttp.ClientSession:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import time
 from typing import Any
 
 import pytest
@@ -138,7 +140,7 @@ def test_what_comes_in_one_piece_was_there_at_the_first_moment() -> None:
     """Tokens that share the first timestamp are not decoded after it."""
     first = delta(usage=1, content="a") + delta(usage=2, content="b")
     answer = read_stream(0, [(10, first), (20, delta(usage=3, content="c"))])
-    assert (answer.token_ns, answer.k1) == (10, 2)
+    assert (answer.token_ns, answer.k1, answer.first_chunks) == (10, 2, 2)
 
 
 def test_cut_frames_and_reasoning_by_its_older_name() -> None:
@@ -183,6 +185,26 @@ async def test_a_request_over_the_wire() -> None:
         refused = await subject.ask("x", 100_000, salt="s")
         assert refused.error is not None
         assert "HTTP 400" in refused.error
+
+
+@pytest.mark.parametrize(("pieces", "doubt"), [((b"a",), False), ((b"a", b"b"), True)])
+async def test_a_late_client_doubts_only_what_came_together(pieces: tuple[bytes, ...], doubt: bool) -> None:
+    """Its loop stands still while an answer comes: one token is noted by the kernel, of several the first may be late."""
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        async with Wire(f"http://127.0.0.1:{server.getsockname()[1]}") as wire:
+            asking = asyncio.create_task(wire.chat({"model": "x"}))
+            engine, _ = await loop.sock_accept(server)
+            while not (await loop.sock_recv(engine, 65536)).endswith(b"}"):
+                pass
+            engine.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+            engine.sendall(b"".join(delta(content=piece.decode()) for piece in pieces))
+            time.sleep(0.05)  # noqa: ASYNC251 - the stall that is the point
+            engine.close()
+            answer = await asking
+    assert answer.text == "".join(piece.decode() for piece in pieces)
+    assert (answer.lag_ms > 0) is doubt
 
 
 async def test_nobody_listens(unused_tcp_port: int) -> None:
