@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 FRAME_LIMIT = 64 * 1024
 """Of a frame longer than this nothing is held back: what is spliced is short."""
-_COUNTS_ONLY = re.compile(rb'"choices": ?\[ ?\]')
+_COUNTS_ONLY = re.compile(rb'"choices": ?\[\]')
 _COUNTS = re.compile(rb'"usage": ?\{')
 _RESPONSE_ID = re.compile(rb'"response": ?\{"id": ?"([^"]+)"')
 _OPENS_RESPONSE = re.compile(rb"(?:^|\n)event: ?response\.(?:created|queued|in_progress)\r?\n")
@@ -76,7 +76,7 @@ class WithoutUsage(Frames):
     """Takes the chunk out that `stream_options.include_usage` brings: no choices, only counts."""
 
     def _matters(self, frames: bytes) -> bool:
-        return (b"[]" in frames or b"[ ]" in frames) and _COUNTS_ONLY.search(frames) is not None
+        return b"[]" in frames and _COUNTS_ONLY.search(frames) is not None
 
     def _frame(self, frame: bytes) -> bytes:
         begins = frame.lstrip(b"\r\n")

@@ -25,6 +25,8 @@ HEAD = 8 * 1024
 """Kept of the beginning: /v1/messages tells the prompt's tokens in its first event."""
 CARRY = 64
 """Longer than any pattern below: what is carried over when a chunk ends in the middle of a line."""
+EMPTY = (b'"', b"")
+"""What follows a key's opening quote when there is no text, or not yet."""
 NEVER = b"\0"
 """Occurs in no event stream."""
 
@@ -40,7 +42,11 @@ _USAGE = b'"usage":'
 _FIRST_USAGE = re.compile(_USAGE + rb" ?(\{)")
 _TIMINGS = b'"timings":'
 _ERROR = re.compile(rb'\n(?:data: ?\{"error"|event: ?(?:error|response\.failed))')
-_FINISH = (b'"finish_reason":', b'"stop_reason":')
+_FINISH = b'"finish_reason":'
+_STOP = b'"stop_reason":'
+"""The same in /v1/messages; in a chat vLLM has both, and there it is the word that was met."""
+NEAR = 4 * 1024
+"""Of the end: holds the reason of nearly every stream, so that the rest need not be searched."""
 _OPENS = re.compile(rb" ?(\{)")
 _DECODER = json.JSONDecoder()
 _WORD = re.compile(rb' ?"(\w+)"')
@@ -92,25 +98,25 @@ class Tap:
 
     def feed(self, chunk: bytes, now: float) -> None:
         """Take note of a chunk that came at `now`."""
-        if self.size < HEAD:
-            self._head += chunk[: HEAD - self.size]
-        self.size += len(chunk)
+        size = self.size
+        if size < HEAD:
+            self._head += chunk[: HEAD - size]
+        self.size = size = size + len(chunk)
         self._tail.append(chunk)
-        if self.size - self._dropped > 4 * TAIL:
+        if size - self._dropped > 4 * TAIL:
             self._trim()
-        if self._stream:
-            text = self._carry + chunk if self._carry else chunk
-            self._carry = b"" if chunk.endswith(b"\n") else text[-CARRY:]
-            if self._bears(text):
-                self.last = now
-                if self.first is None:
-                    self._begins(now)
+        if not self._stream:
+            return
+        text = self._carry + chunk if self._carry else chunk
+        self._carry = b"" if chunk.endswith(b"\n") else text[-CARRY:]
+        # what bore text last time is looked for first: that is seven times as quick as the pattern
+        at = text.find(self._likely)
+        if (at >= 0 and text[at + len(self._likely) : at + len(self._likely) + 1] not in EMPTY) or self._bears(text):
+            self.last = now
+            if self.first is None:
+                self._begins(now)
 
     def _bears(self, text: bytes) -> bool:
-        """Is there text in it? What bore some last time is looked for first: that is seven times as quick as the pattern."""
-        at = text.find(self._likely) + len(self._likely)
-        if at >= len(self._likely) and text[at : at + 1] not in (b'"', b""):
-            return True
         found = self._bears_text(text)
         if found is not None and found[0][-2:-1] == b'"':
             self._likely = found[0][:-1]
@@ -171,13 +177,18 @@ class Tap:
     @property
     def failed(self) -> bool:
         """Did the engine tell of a failure inside a stream that began well?"""
-        return self._stream and _ERROR.search(self._lines()) is not None
+        tail = self.tail()
+        if not self._stream or (b'{"error"' not in tail and b"event:" not in tail):
+            return False
+        return _ERROR.search(self._lines()) is not None
 
     @property
     def finish_reason(self) -> str | None:
         """The engine's word for why it stopped."""
-        tail = self.tail()
-        _, word = max(_last_match(key, _WORD, tail) for key in _FINISH)
+        key, tail = _STOP if self._dialect is Dialect.MESSAGES else _FINISH, self.tail()
+        at, word = _last_match(key, _WORD, tail[-NEAR:])
+        if at < 0 and len(tail) > NEAR:
+            _, word = _last_match(key, _WORD, tail)
         return word.decode() or None
 
     @property
