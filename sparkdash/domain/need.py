@@ -48,8 +48,12 @@ class Need(Frozen):
     @property
     def total_bytes(self) -> int | None:
         """The sum of the terms: what it takes while it serves. None while any is unknown, or none is named."""
-        known = [term.bytes for term in self.terms if term.bytes is not None]
-        return sum(known) if known and len(known) == len(self.terms) else None
+        total = 0
+        for term in self.terms:  # a loop: every decision asks for it, several times
+            if term.bytes is None:
+                return None
+            total += term.bytes
+        return total if self.terms else None
 
     @property
     def room_bytes(self) -> int | None:
