@@ -40,7 +40,7 @@ from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -87,9 +87,9 @@ def main() -> int:
             gateway.end()
             engine.end()
     others = (
-        ("llama-benchy through the gateway", through, direct),
-        ("sparkdash bench", ours, direct),
-        ("sparkdash bench through the gateway", ours_through, ours),
+        Other("llama-benchy through the gateway", through, "itself, directly", direct),
+        Other("sparkdash bench", ours, "llama-benchy", direct),
+        Other("sparkdash bench through the gateway", ours_through, "itself, directly", ours),
     )
     return show(args, direct, others, ours, ours_through, load)
 
@@ -219,8 +219,13 @@ def serve_sim(pipe: Connection, decode: float, prefill: float, tokens_per_step: 
 # --- what is printed --------------------------------------------------------------------------------------------
 
 
-Other = tuple[str, Figures, Figures]
-"""A client's name, its figures, and those that they are held against."""
+class Other(NamedTuple):
+    """A client's figures, and those that they are held against."""
+
+    name: str
+    figures: Figures
+    held: str
+    against: Figures
 
 
 def show(
@@ -236,39 +241,40 @@ def show(
     out(f"A simulated engine: decode {args.decode:g}, prefill {args.prefill:g} tok/s, {args.tokens_per_step} a step; ")
     out(f"{args.runs} requests a cell, {os.cpu_count()} cores ({platform.machine()}), ")
     out(f"load average {load:.1f} before, {os.getloadavg()[0]:.1f} after\n\n")
-    out("| tok/s | llama-benchy |" + "".join(f" {name} | |" for name, _, _ in others) + "\n")
+    out("| tok/s | llama-benchy |" + "".join(f" {other.name} | |" for other in others) + "\n")
     out("|---|---:|" + "---:|---:|" * len(others) + "\n")
     for cell, base in sorted(direct.items()):
         row, pp, tg = cell
         out(f"| {row} at {pp} x {tg} | {base:.1f} |")
-        for _, figures, against in others:
-            value = figures.get(cell)
-            out(f" {'-' if value is None else f'{value:.1f}'} | {percent(apart(cell, figures, against))} |")
+        for other in others:
+            value = other.figures.get(cell)
+            out(f" {'-' if value is None else f'{value:.1f}'} | {percent(apart(cell, other))} |")
         out("\n")
     for name, figures in (("directly", ours), ("through the gateway", ours_through)):
         fitted = [f"{value:.1f} at {pp} x {tg}" for (row, pp, tg), value in sorted(figures.items()) if row == "prefill"]
         out(f"\nsparkdash's own prefill {name}, its fixed time taken off: {', '.join(fitted) or '-'}\n")
     out("\n")
-    good = [verdict(direct, *other) for other in others]
+    good = [verdict(direct, other) for other in others]
     return 0 if all(good) else 1
 
 
-def verdict(cells: Iterable[tuple[str, int, int]], name: str, figures: Figures, against: Figures) -> bool:
+def verdict(cells: Iterable[tuple[str, int, int]], other: Other) -> bool:
     """One line: is this client within the goal of what it is held against?"""
-    found = {cell: apart(cell, figures, against) for cell in cells}
+    found = {cell: apart(cell, other) for cell in cells}
     missing = [cell for cell, delta in found.items() if delta is None]
     (row, pp, tg), worst = max(found.items(), key=lambda one: abs(one[1] or 0.0))
     good = not missing and abs(worst or 0.0) <= GOAL
-    held = "llama-benchy, directly" if "bench through" not in name or "llama" in name else "itself, directly"
     word = "WITHIN" if good else "OVER"
     lacks = f"; {len(missing)} figure(s) missing" if missing else ""
-    sys.stdout.write(f"{word} {GOAL:.0%}: {name} against {held}; worst {row} at {pp} x {tg}, {percent(worst)}{lacks}\n")
+    sys.stdout.write(
+        f"{word} {GOAL:.0%}: {other.name} against {other.held}; worst {row} at {pp} x {tg}, {percent(worst)}{lacks}\n"
+    )
     return good
 
 
-def apart(cell: tuple[str, int, int], figures: Figures, against: Figures) -> float | None:
+def apart(cell: tuple[str, int, int], other: Other) -> float | None:
     """The relative difference; None while one is missing."""
-    value, base = figures.get(cell), against.get(cell)
+    value, base = other.figures.get(cell), other.against.get(cell)
     return None if value is None or base is None else value / base - 1
 
 
