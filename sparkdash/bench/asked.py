@@ -19,7 +19,7 @@ INTERRUPTED = 130
 
 
 async def asked(run: str | None) -> bytes:
-    """JSON: all runs (a list of bench.results.Run), or the report of one (bench.report.report.Report).
+    """JSON: all runs (a list of bench.run.Run), or the report of one (bench.report.report.Report).
 
     Raises:
         AdmissionError: there is no such run, or it cannot be read.

@@ -18,7 +18,9 @@ from statistics import fmean
 from sparkdash.bench import captured, drift, maths, prompts, voids
 from sparkdash.bench.answer import Answer
 from sparkdash.bench.prompts import Place, Prompt
-from sparkdash.bench.results import WARMING, Cell, CellKey, Kind, Sample
+from sparkdash.bench.records import Cell, Sample
+from sparkdash.bench.results import WARMING
+from sparkdash.bench.run import CellKey, Kind
 from sparkdash.bench.subject import Counter, Subject
 from sparkdash.bench.voids import Look
 from sparkdash.telemetry.reading import Reading

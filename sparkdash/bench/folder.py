@@ -18,7 +18,9 @@ from typing import IO, Self
 from pydantic import ValidationError
 
 from sparkdash.bench.compare import Noise
-from sparkdash.bench.results import FORMAT, RECORD, Cell, Launch, Results, Run, Sample, gather
+from sparkdash.bench.records import RECORD, Cell, Launch, Sample
+from sparkdash.bench.results import Results, gather
+from sparkdash.bench.run import FORMAT, Run
 from sparkdash.domain.base import Frozen
 from sparkdash.errors import AdmissionError, HostError
 from sparkdash.paths import state_dir

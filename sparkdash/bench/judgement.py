@@ -13,7 +13,8 @@ from statistics import fmean
 
 from sparkdash.bench.compare import Fit, Noise, Values, calibrate, fit
 from sparkdash.bench.metrics import Metric, acceptance_lengths, by_launch, decode_rates
-from sparkdash.bench.results import CellKey, Kind, Mode, Results, Run
+from sparkdash.bench.results import Results
+from sparkdash.bench.run import CellKey, Kind, Mode, Run
 from sparkdash.bench.stats import geomean, summary
 from sparkdash.bench.verdict import BASELINE, FLOOR, Claim, Verdict, judge, screen
 from sparkdash.domain.base import Frozen

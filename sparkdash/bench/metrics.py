@@ -11,7 +11,9 @@ from collections import defaultdict
 from enum import StrEnum
 from statistics import linear_regression, median
 
-from sparkdash.bench.results import CellKey, Results, Sample, aggregate_tok_s
+from sparkdash.bench.records import Sample, aggregate_tok_s
+from sparkdash.bench.results import Results
+from sparkdash.bench.run import CellKey
 from sparkdash.bench.stats import geomean, token_rate
 
 PREFILL_TOKENS = 256

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from sparkdash.bench.results import Mode, PlannedCell, Slot
+from sparkdash.bench.run import Mode, PlannedCell, Slot
 
 HOT_SHARE = 4
 """One cell in four counts as hot and is kept apart from the other hot ones."""

@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 from sparkdash import __version__
 from sparkdash.bench.compare import Noise
 from sparkdash.bench.order import launch_order
-from sparkdash.bench.results import Arm, CellKey, Gap, Host, Mode, Results, Run
+from sparkdash.bench.results import Gap, Results
+from sparkdash.bench.run import Arm, CellKey, Host, Mode, Run
 from sparkdash.bench.suites import Suite
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.profile import ProfileSummary

@@ -15,7 +15,7 @@ from typing import Any
 
 from sparkdash.bench import prose
 from sparkdash.bench.captured import Chat, digest
-from sparkdash.bench.results import CellKey, Kind
+from sparkdash.bench.run import CellKey, Kind
 from sparkdash.bench.suites import CLASSES
 
 Count = Callable[[str], Awaitable[int]]

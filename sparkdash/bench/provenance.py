@@ -9,7 +9,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 
-from sparkdash.bench.results import Provenance
+from sparkdash.bench.records import Provenance
 from sparkdash.bench.subject import Subject
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.metric import Gpu

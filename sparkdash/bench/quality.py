@@ -10,7 +10,9 @@ from collections.abc import Iterator
 
 from sparkdash.bench.accuracy import AccuracyVerdict, Identity, compare_accuracy, compare_outputs
 from sparkdash.bench.maths import GENERATOR, SCORER, Outcome, Stratum, Tally, number_of, question, score, tally
-from sparkdash.bench.results import Kind, Results, Sample
+from sparkdash.bench.records import Sample
+from sparkdash.bench.results import Results
+from sparkdash.bench.run import Kind
 from sparkdash.domain.base import Frozen
 
 

@@ -19,7 +19,9 @@ from sparkdash.bench import folder, plan
 from sparkdash.bench.captured import Chat
 from sparkdash.bench.cell import Ground, measure
 from sparkdash.bench.order import cell_order
-from sparkdash.bench.results import Arm, CellKey, Gap, Launch, Results, Run, Sample
+from sparkdash.bench.records import Launch, Sample
+from sparkdash.bench.results import Gap, Results
+from sparkdash.bench.run import Arm, CellKey, Run
 from sparkdash.bench.stand import Raised, Stand
 from sparkdash.bench.voids import Look
 from sparkdash.domain.state import Snapshot

@@ -15,7 +15,8 @@ from typing import Protocol
 
 from sparkdash import __version__
 from sparkdash.bench.provenance import foreign, provenance
-from sparkdash.bench.results import Arm, Provenance
+from sparkdash.bench.records import Provenance
+from sparkdash.bench.run import Arm
 from sparkdash.bench.subject import Subject
 from sparkdash.bench.voids import Look
 from sparkdash.bench.wire import Wire

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, field_vali
 
 from sparkdash import paths
 from sparkdash.bench import captured
-from sparkdash.bench.results import CellKey, Kind, Mode, PlannedCell
+from sparkdash.bench.run import CellKey, Kind, Mode, PlannedCell
 from sparkdash.catalog.catalog import Problem, nearest
 from sparkdash.catalog.document import Document, parse
 from sparkdash.domain.base import Frozen

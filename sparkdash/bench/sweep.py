@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from sparkdash.bench.results import Arm
+from sparkdash.bench.run import Arm
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.profile import ArgValue, Profile
 from sparkdash.errors import AdmissionError

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparkdash.bench.answer import Answer
-from sparkdash.bench.results import CellKey, Kind
+from sparkdash.bench.run import CellKey, Kind
 
 CACHED_TOKENS = 16
 """In a cold cell: one block of the prefix cache, which the chat template's beginning may fill."""

@@ -53,7 +53,7 @@ def ab(
       sparkdash ab gpt-oss-120b gpt-oss-120b --mode screen
       sparkdash ab NAME --sweep num_speculative_tokens=0..4 -s classes
     """
-    from sparkdash.bench.results import Mode
+    from sparkdash.bench.run import Mode
     from sparkdash.cli.measuring import Wish, measure
 
     if sweep and len(profiles) > 1:

@@ -110,7 +110,7 @@ def run(
       sparkdash bench run qwen3-coder-30b-nvfp4 --suite seeds --yes
       sparkdash bench --url http://127.0.0.1:8000 --suite localmaxxing
     """
-    from sparkdash.bench.results import Mode
+    from sparkdash.bench.run import Mode
     from sparkdash.cli.measuring import Wish, measure
 
     if (profile is None) == (url is None):
@@ -165,7 +165,7 @@ def suites(as_json: AsJson = False) -> None:
       sparkdash bench suites
     """
     from sparkdash.bench import suites as known
-    from sparkdash.bench.results import Mode
+    from sparkdash.bench.run import Mode
 
     found = [known.load(name) for name in sorted(known.names())]
     if as_json:
@@ -192,7 +192,7 @@ def calibrate(
     Examples:
       sparkdash bench calibrate gpt-oss-120b
     """
-    from sparkdash.bench.results import Mode
+    from sparkdash.bench.run import Mode
     from sparkdash.cli.measuring import Wish, measure
 
     measure(

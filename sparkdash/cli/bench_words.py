@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 
 from sparkdash.bench import plan
 from sparkdash.bench.compare import Noise
-from sparkdash.bench.results import CellKey, Kind, Results, Run
+from sparkdash.bench.results import Results
+from sparkdash.bench.run import CellKey, Kind, Run
 from sparkdash.bench.runner import Step
 from sparkdash.bench.suites import Suite
 from sparkdash.cli.screen import LiveLine, tell

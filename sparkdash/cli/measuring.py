@@ -20,7 +20,8 @@ import uvloop
 from sparkdash import paths
 from sparkdash.bench import folder, hold, judgement, plan, stand, suites, sweep
 from sparkdash.bench.metrics import Metric
-from sparkdash.bench.results import Arm, Host, Mode, Results, Run
+from sparkdash.bench.results import Results
+from sparkdash.bench.run import Arm, Host, Mode, Run
 from sparkdash.bench.runner import Runner
 from sparkdash.bench.wire import Wire
 from sparkdash.cli import bench_reports, bench_words

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from sparkdash.bench.report.report import Report
-from sparkdash.bench.results import Run
+from sparkdash.bench.run import Run
 from sparkdash.client.client import AsyncClient
 from sparkdash.client.feed import feed
 from sparkdash.domain.container import PullProgress

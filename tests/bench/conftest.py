@@ -12,22 +12,9 @@ import pytest
 
 from sparkdash.bench import folder
 from sparkdash.bench.maths import question
-from sparkdash.bench.results import (
-    Arm,
-    Cell,
-    CellKey,
-    Host,
-    Kind,
-    Launch,
-    Mode,
-    PlannedCell,
-    Provenance,
-    Results,
-    Run,
-    Sample,
-    Slot,
-    gather,
-)
+from sparkdash.bench.records import Cell, Launch, Provenance, Sample
+from sparkdash.bench.results import Results, gather
+from sparkdash.bench.run import Arm, CellKey, Host, Kind, Mode, PlannedCell, Run, Slot
 
 AT = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)
 MATH = CellKey(suite="seeds", context=0, output=512, kind=Kind.MATH)

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from sparkdash.bench.asked import asked
 from sparkdash.bench.folder import bench_dir
 from sparkdash.bench.report.report import Report
-from sparkdash.bench.results import Arm, CellKey, Run
+from sparkdash.bench.run import Arm, CellKey, Run
 from sparkdash.errors import AdmissionError
 
 ID = "20261121-200000-seeds"

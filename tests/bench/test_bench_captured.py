@@ -16,7 +16,7 @@ from sparkdash.bench.answer import Answer
 from sparkdash.bench.plan import new_run
 from sparkdash.bench.prompts import Place, of_chat
 from sparkdash.bench.report.assemble import report
-from sparkdash.bench.results import Arm, Mode
+from sparkdash.bench.run import Arm, Mode
 from sparkdash.bench.runner import Runner
 from sparkdash.bench.stand import Foreign
 from sparkdash.bench.wire import Wire

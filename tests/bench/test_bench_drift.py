@@ -14,7 +14,9 @@ from sparkdash.bench.answer import Answer
 from sparkdash.bench.cell import Ground, measure
 from sparkdash.bench.drift import warming
 from sparkdash.bench.plan import new_run
-from sparkdash.bench.results import WARMING, Arm, Cell, CellKey, Mode, Sample, gather
+from sparkdash.bench.records import Cell, Sample
+from sparkdash.bench.results import WARMING, gather
+from sparkdash.bench.run import Arm, CellKey, Mode
 from sparkdash.bench.suites import Group, Suite
 from sparkdash.bench.voids import Look
 

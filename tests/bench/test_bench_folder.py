@@ -13,7 +13,8 @@ import pytest
 from sparkdash.bench import folder
 from sparkdash.bench.compare import Noise
 from sparkdash.bench.folder import Journal
-from sparkdash.bench.results import Arm, Cell, CellKey, Launch, Mode, PlannedCell, Run, Sample, Slot
+from sparkdash.bench.records import Cell, Launch, Sample
+from sparkdash.bench.run import Arm, CellKey, Mode, PlannedCell, Run, Slot
 from sparkdash.errors import AdmissionError, HostError
 
 AT = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)

@@ -12,20 +12,9 @@ from sparkdash.bench.compare import Noise
 from sparkdash.bench.judgement import calibration, decompose, overall, rows
 from sparkdash.bench.metrics import Metric, by_launch, fixed_time_s
 from sparkdash.bench.order import launch_order
-from sparkdash.bench.results import (
-    Arm,
-    Cell,
-    CellKey,
-    Kind,
-    Launch,
-    Mode,
-    PlannedCell,
-    Provenance,
-    Results,
-    Run,
-    Sample,
-    gather,
-)
+from sparkdash.bench.records import Cell, Launch, Provenance, Sample
+from sparkdash.bench.results import Results, gather
+from sparkdash.bench.run import Arm, CellKey, Kind, Mode, PlannedCell, Run
 from sparkdash.bench.verdict import Claim
 
 AT = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)

@@ -8,7 +8,7 @@ from statistics import fmean
 import pytest
 
 from sparkdash.bench.order import cell_order, launch_order
-from sparkdash.bench.results import CellKey, Mode, PlannedCell
+from sparkdash.bench.run import CellKey, Mode, PlannedCell
 
 GOLDEN = [(2048, 150), (512, 150), (0, 150), (8192, 400)]
 CELLS = [

@@ -10,7 +10,7 @@ import pytest
 
 from sparkdash.bench import prompts, prose
 from sparkdash.bench.prompts import Place
-from sparkdash.bench.results import CellKey, Kind
+from sparkdash.bench.run import CellKey, Kind
 from sparkdash.sim.tokens import tokenize
 
 GOLDEN = {"prose": "2296df97fbdc", "code": "e5081cb5ae52", "json": "1c6db707e3fd", "chat": "7370c27efb83"}

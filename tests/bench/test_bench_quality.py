@@ -9,19 +9,9 @@ from sparkdash.bench.accuracy import Gate
 from sparkdash.bench.maths import SCORER, Stratum, question
 from sparkdash.bench.order import launch_order
 from sparkdash.bench.quality import equalities, qualities
-from sparkdash.bench.results import (
-    Arm,
-    Cell,
-    CellKey,
-    Kind,
-    Launch,
-    Mode,
-    PlannedCell,
-    Results,
-    Run,
-    Sample,
-    gather,
-)
+from sparkdash.bench.records import Cell, Launch, Sample
+from sparkdash.bench.results import Results, gather
+from sparkdash.bench.run import Arm, CellKey, Kind, Mode, PlannedCell, Run
 
 AT = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)
 MATH = CellKey(suite="math", context=0, output=512, kind=Kind.MATH)

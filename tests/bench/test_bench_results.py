@@ -7,19 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from sparkdash.bench.results import (
-    Arm,
-    Cell,
-    CellKey,
-    Launch,
-    Mode,
-    PlannedCell,
-    Run,
-    Sample,
-    Slot,
-    aggregate_tok_s,
-    gather,
-)
+from sparkdash.bench.records import Cell, Launch, Sample, aggregate_tok_s
+from sparkdash.bench.results import gather
+from sparkdash.bench.run import Arm, CellKey, Mode, PlannedCell, Run, Slot
 
 AT = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)
 LONG = CellKey(suite="seeds", context=2048, output=400)

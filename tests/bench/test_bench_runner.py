@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from sparkdash.bench import folder, plan, stand, suites
-from sparkdash.bench.results import Arm, Kind, Mode, Provenance, Results
+from sparkdash.bench.records import Provenance
+from sparkdash.bench.results import Results
+from sparkdash.bench.run import Arm, Kind, Mode
 from sparkdash.bench.runner import Runner, Step, settled
 from sparkdash.bench.stand import Raised
 from sparkdash.bench.subject import Subject

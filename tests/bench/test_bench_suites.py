@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparkdash.bench import suites
-from sparkdash.bench.results import Kind, Mode
+from sparkdash.bench.run import Kind, Mode
 from sparkdash.errors import AdmissionError, ProfileError
 
 GOOD = """\

@@ -13,7 +13,7 @@ import pytest
 
 from sparkdash.bench.compare import Contrast, calibrate, fit
 from sparkdash.bench.order import launch_order
-from sparkdash.bench.results import Mode
+from sparkdash.bench.run import Mode
 from sparkdash.bench.verdict import Claim, Verdict, judge, screen
 
 RUNS = 200

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from sparkdash.bench.answer import Answer, read_stream
-from sparkdash.bench.results import CellKey, Sample
+from sparkdash.bench.records import Sample
+from sparkdash.bench.run import CellKey
 from sparkdash.bench.subject import Subject
 from sparkdash.bench.wire import Wire
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed

@@ -23,7 +23,8 @@ from sparkdash.bench.report.markdown import render
 from sparkdash.bench.report.page import Shelf, page
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.report.terminal import show
-from sparkdash.bench.results import Arm, CellKey, Host, Mode, Results
+from sparkdash.bench.results import Results
+from sparkdash.bench.run import Arm, CellKey, Host, Mode
 from sparkdash.bench.verdict import Claim
 from sparkdash.domain.profile import Published
 from sparkdash.errors import AdmissionError

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sparkdash.bench.folder import bench_dir
-from sparkdash.bench.results import Arm, CellKey
+from sparkdash.bench.run import Arm, CellKey
 from sparkdash.cli.main import app
 from sparkdash.errors import AdmissionError
 

@@ -16,7 +16,8 @@ from sparkdash.bench.report.charts import BETTER, NEITHER
 from sparkdash.bench.report.layout import Layout, derived
 from sparkdash.bench.report.page import SIMULATED, Shelf, drawn, page
 from sparkdash.bench.report.report import Report
-from sparkdash.bench.results import Arm, CellKey, Results
+from sparkdash.bench.results import Results
+from sparkdash.bench.run import Arm, CellKey
 from sparkdash.domain.profile import Published
 from sparkdash.domain.weights import Attention, KvLayers, WeightBytes, WeightFacts
 

@@ -12,7 +12,8 @@ from sparkdash.bench.report.assemble import report
 from sparkdash.bench.report.layouts import load
 from sparkdash.bench.report.markdown import render
 from sparkdash.bench.report.page import SIMULATED, page
-from sparkdash.bench.results import Arm, CellKey, Results
+from sparkdash.bench.results import Results
+from sparkdash.bench.run import Arm, CellKey
 
 PUBLISHED = (Path(__file__).parent / "published" / "qwen3-coder.md").read_text().splitlines()
 WHY = "Qwen3-Coder-30B-A3B has no MTP head; vLLM refuses method mtp for it"

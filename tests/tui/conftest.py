@@ -12,7 +12,7 @@ import pytest
 from textual.pilot import Pilot
 
 from sparkdash.bench.report.report import Report
-from sparkdash.bench.results import Run
+from sparkdash.bench.run import Run
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import Engine, EngineState, Failure, LoadProgress
 from sparkdash.domain.event import Event, Fact, SampleTaken

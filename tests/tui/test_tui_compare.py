@@ -12,7 +12,7 @@ import pytest
 
 from sparkdash.bench.report.assemble import report
 from sparkdash.bench.report.report import Report
-from sparkdash.bench.results import Arm, CellKey
+from sparkdash.bench.run import Arm, CellKey
 from sparkdash.domain.event import MeasuringChanged, SampleTaken
 from sparkdash.domain.measuring import Measuring
 from sparkdash.errors import AdmissionError

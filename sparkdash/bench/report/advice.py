@@ -14,7 +14,7 @@ from sparkdash.bench.report import names
 from sparkdash.bench.report.blocks import DASH, Block, Cell, Grid, Heading, Text, Tone, spread, value
 from sparkdash.bench.report.matrix import Source
 from sparkdash.bench.report.report import Advice, Speculation
-from sparkdash.bench.results import Run
+from sparkdash.bench.run import Run
 from sparkdash.bench.verdict import Claim
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 from sparkdash.bench.judgement import Decomposition, Figure, decompose, overall, rows
 from sparkdash.bench.metrics import Metric
 from sparkdash.bench.quality import Quality, equalities, qualities
+from sparkdash.bench.records import Cell
 from sparkdash.bench.report.advice import advice
 from sparkdash.bench.report.filling import filling
 from sparkdash.bench.report.guard import between, paired, refused, within
 from sparkdash.bench.report.report import ArmReport, Hits, Report, Speculation, Table
-from sparkdash.bench.results import Arm, Cell, CellKey, Kind, Results
+from sparkdash.bench.results import Results
+from sparkdash.bench.run import Arm, CellKey, Kind
 from sparkdash.bench.verdict import Claim, Verdict
 
 

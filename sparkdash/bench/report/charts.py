@@ -15,7 +15,7 @@ from sparkdash.bench.report import names
 from sparkdash.bench.report.matrix import Source
 from sparkdash.bench.report.published import RATES, cell_of
 from sparkdash.bench.report.roofs import Roof
-from sparkdash.bench.results import CellKey
+from sparkdash.bench.run import CellKey
 from sparkdash.bench.verdict import Claim
 from sparkdash.domain.profile import Published
 

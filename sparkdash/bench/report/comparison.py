@@ -29,7 +29,7 @@ from sparkdash.bench.report.blocks import (
 )
 from sparkdash.bench.report.layout import Build, Layout
 from sparkdash.bench.report.matrix import Source
-from sparkdash.bench.results import CellKey
+from sparkdash.bench.run import CellKey
 from sparkdash.bench.verdict import Claim, Verdict
 
 TONES = {Claim.FASTER: Tone.BETTER, Claim.SLOWER: Tone.WORSE}

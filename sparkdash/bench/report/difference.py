@@ -13,7 +13,7 @@ from sparkdash.bench.report.blocks import DASH, Block, Cell, Grid, Heading, Page
 from sparkdash.bench.report.guard import between, paired
 from sparkdash.bench.report.page import SIMULATED
 from sparkdash.bench.report.report import Flag, Report
-from sparkdash.bench.results import CellKey
+from sparkdash.bench.run import CellKey
 from sparkdash.domain.base import Frozen
 
 

@@ -9,7 +9,8 @@ from collections import defaultdict
 from statistics import median
 
 from sparkdash.bench.report.report import Filling
-from sparkdash.bench.results import CellKey, Gap, Results
+from sparkdash.bench.results import Gap, Results
+from sparkdash.bench.run import CellKey
 
 
 def filling(results: Results) -> tuple[Filling, ...]:

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from sparkdash.bench.records import Launch, Provenance
 from sparkdash.bench.report.report import ArmReport, Flag, Report
-from sparkdash.bench.results import Launch, Provenance, Results, Run
+from sparkdash.bench.results import Results
+from sparkdash.bench.run import Run
 
 Get = Callable[[Provenance], object]
 

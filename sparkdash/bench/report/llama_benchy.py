@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean, pstdev
 
 from sparkdash.bench.metrics import Metric, by_launch, fixed_time_s, of_request
-from sparkdash.bench.results import CellKey, Kind, Results, Sample
+from sparkdash.bench.records import Sample
+from sparkdash.bench.results import Results
+from sparkdash.bench.run import CellKey, Kind
 
 MEASURES = ("t_s", "t_s_req", "peak_ts", "peak_ts_req", "ttfr", "est_ppt", "e2e_ttft")
 COLUMNS = ("model", "test_name", *(f"{one}_{part}" for one in MEASURES for part in ("mean", "std")))

@@ -10,9 +10,10 @@ from typing import Any
 
 from sparkdash.bench.judgement import Figure
 from sparkdash.bench.metrics import Metric
+from sparkdash.bench.records import Provenance
 from sparkdash.bench.report import names
 from sparkdash.bench.report.report import Report
-from sparkdash.bench.results import CellKey, Provenance
+from sparkdash.bench.run import CellKey
 from sparkdash.errors import AdmissionError
 
 SPARK = {

@@ -13,7 +13,7 @@ from sparkdash.bench.report import names
 from sparkdash.bench.report.blocks import DASH, Block, Cell, Grid, Notes, Text, Tone, digits, percent, spread, value
 from sparkdash.bench.report.layout import Build, Mode
 from sparkdash.bench.report.report import Filling, Report
-from sparkdash.bench.results import CellKey, Kind
+from sparkdash.bench.run import CellKey, Kind
 from sparkdash.bench.verdict import Claim
 from sparkdash.units import duration
 

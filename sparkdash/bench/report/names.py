@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from sparkdash.bench.results import CellKey
+from sparkdash.bench.run import CellKey
 
 LENGTHS = ("short", "medium", "long")
 """What the published matrix calls its three lengths of output."""

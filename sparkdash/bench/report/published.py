@@ -14,7 +14,7 @@ from sparkdash.bench.metrics import Metric
 from sparkdash.bench.report import names
 from sparkdash.bench.report.blocks import Block, Cell, Grid, Heading, Text, Tone, change, value
 from sparkdash.bench.report.matrix import Source
-from sparkdash.bench.results import CellKey
+from sparkdash.bench.run import CellKey
 from sparkdash.domain.profile import Published
 
 _CONTEXT = re.compile(r"ctx (\d+)(K?), (short|medium|long)")

@@ -9,7 +9,8 @@ from __future__ import annotations
 from sparkdash.bench.judgement import Decomposition, Figure, Overall, Row
 from sparkdash.bench.metrics import Metric
 from sparkdash.bench.quality import Equality, Quality
-from sparkdash.bench.results import CellKey, Kind, Provenance, Run
+from sparkdash.bench.records import Provenance
+from sparkdash.bench.run import CellKey, Kind, Run
 from sparkdash.domain.base import Frozen
 
 FORMAT = 1

@@ -14,8 +14,8 @@ from sparkdash.bench.report import names
 from sparkdash.bench.report.blocks import Block, Cell, Grid, Heading, Text, Tone, percent, value
 from sparkdash.bench.report.matrix import Source
 from sparkdash.bench.report.report import ArmReport
-from sparkdash.bench.results import CellKey
 from sparkdash.bench.roofline import Roofline, kv_bits, model_draft_bytes, mtp_draft_bytes, roofline, step
+from sparkdash.bench.run import CellKey
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.weights import WeightFacts
 

@@ -13,7 +13,7 @@ from sparkdash.bench.metrics import Metric
 from sparkdash.bench.report import names
 from sparkdash.bench.report.blocks import spread, value
 from sparkdash.bench.report.report import Report
-from sparkdash.bench.results import CellKey, Run
+from sparkdash.bench.run import CellKey, Run
 from sparkdash.bench.verdict import Claim
 from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, frame, join, pad, right, say, wrap
 from sparkdash.tui.mirror import View

@@ -1,0 +1,212 @@
+"""What was measured, as the runner writes it: a line each for launches, requests and closed cells. Pure.
+
+Owns: the definitions of each figure of one request. Must not know: files (folder.py), HTTP, which samples count (results.py),
+statistics over several samples.
+Rule 1: a sample keeps its raw timestamps; every rate is computed from them here and nowhere else.
+Rule 2: None was not measured or cannot be told; zero is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from sparkdash.bench.run import CellKey
+from sparkdash.domain.base import Frozen
+
+DECODE_TOKENS = 16
+"""Fewer tokens than this give no decode rate: the first and the last chunk would weigh too much."""
+
+_NS = 1e9
+
+
+class Provenance(Frozen):
+    """What really ran in a launch."""
+
+    profile: str | None = None
+    fingerprint: str | None = None
+    argv: tuple[str, ...] = ()
+    """The whole command, secrets masked."""
+    image: str | None = None
+    image_digest: str | None = None
+    engine: str | None = None
+    """Its kind: vllm, sglang, llamacpp, trtllm, sim."""
+    engine_version: str | None = None
+    model: str | None = None
+    model_revision: str | None = None
+    tokenizer_sha256: str | None = None
+    """Of the ids that it gives a fixed text."""
+    kv_dtype: str | None = None
+    """As the engine resolved it, from its log; never what was asked for."""
+    thinking: bool | None = None
+    temperature: float | None = None
+    speculation: str | None = None
+    """Method and number of speculated tokens, as in `eagle3 x 1`."""
+    driver: str | None = None
+    kernel: str | None = None
+    clock_mhz: float | None = None
+    temperature_c: float | None = None
+    available_bytes: int | None = None
+    startup_s: float | None = None
+
+
+class Launch(Frozen):
+    """One start of an engine: the experimental unit. A launch that was broken off has several, the last one goes on."""
+
+    record: Literal["launch"] = "launch"
+    arm: str
+    index: int = Field(ge=0)
+    block: int = Field(ge=0)
+    started_at: datetime
+    provenance: Provenance = Provenance()
+
+
+class Sample(Frozen):
+    """One request. Timestamps in nanoseconds of one monotonic clock of the client; tokens as the engine counted them."""
+
+    record: Literal["sample"] = "sample"
+    cell: CellKey
+    arm: str
+    launch: int = Field(ge=0)
+    rep: int = Field(ge=0)
+    stream: int = Field(default=0, ge=0)
+    """Which of the cell's concurrent requests."""
+    prompt_id: str
+    """Equal in all arms for the same text: what is paired."""
+    t0_ns: int
+    """The request is written."""
+    response_ns: int | None = None
+    """First event with choices, a role-only one included."""
+    token_ns: int | None = None
+    """First event that carries content, reasoning, or a tool call."""
+    visible_ns: int | None = None
+    """First event that carries content that a reader sees."""
+    last_ns: int | None = None
+    """Last event that carries a token; neither the usage event nor [DONE]."""
+    n: int | None = None
+    """Completion tokens from `usage`, reasoning included."""
+    k1: int = Field(default=1, ge=1)
+    """Tokens in the first event that carries any."""
+    visible: int | None = None
+    """Tokens outside the reasoning."""
+    chunks: int | None = None
+    """Events that carry tokens."""
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    finish_reason: str | None = None
+    lag_ms: float | None = None
+    """The most that its timestamps may be late: by the client's own loop, where the kernel did not note each arrival."""
+    text: str | None = None
+    """What was answered; kept where it is judged (math, identical)."""
+    output_sha256: str | None = None
+    void: str | None = None
+    """Why it does not count, in words."""
+
+    @property
+    def ttfr_s(self) -> float | None:
+        """Time to the first response event."""
+        return _span(self.t0_ns, self.response_ns)
+
+    @property
+    def ttft_s(self) -> float | None:
+        """Time to the first token, reasoning included."""
+        return _span(self.t0_ns, self.token_ns)
+
+    @property
+    def ttfv_s(self) -> float | None:
+        """Time to the first visible token."""
+        return _span(self.t0_ns, self.visible_ns)
+
+    @property
+    def e2e_s(self) -> float | None:
+        """Time to the last token."""
+        return _span(self.t0_ns, self.last_ns)
+
+    @property
+    def decode_tok_s(self) -> float | None:
+        """(n - k1) / (last - first token): pure decoding. None when fewer than 15 tokens came after the first moment."""
+        span = _span(self.token_ns, self.last_ns)
+        known = span and self.n is not None and self.n - self.k1 >= DECODE_TOKENS - 1
+        return (self.n - self.k1) / span if known else None  # type: ignore[operator]
+
+    @property
+    def e2e_tok_s(self) -> float | None:
+        """n / e2e, prefill included: the rate of tables made with a blocking client."""
+        return self.n / self.e2e_s if self.n is not None and self.e2e_s else None
+
+    @property
+    def visible_tok_s(self) -> float | None:
+        """Visible tokens / e2e: the rate with the reasoning as overhead."""
+        return self.visible / self.e2e_s if self.visible is not None and self.e2e_s else None
+
+
+class Cell(Frozen):
+    """A cell of a launch is measured: it closes the samples of that launch and key which came before it."""
+
+    record: Literal["cell"] = "cell"
+    key: CellKey
+    arm: str
+    launch: int = Field(ge=0)
+    started_at: datetime
+    ended_at: datetime
+    drafts: int | None = None
+    """Verify steps with speculated tokens, by the engine's counters, between start and end."""
+    draft_tokens: int | None = None
+    accepted_tokens: int | None = None
+    accepted_at: tuple[int, ...] = ()
+    """Accepted tokens by speculated position, first to last."""
+    prefix_hits: int | None = None
+    """Prompt tokens found in the prefix cache, by the engine's counters."""
+    prefix_queries: int | None = None
+    clock_mhz: float | None = None
+    """The lowest SM clock under load."""
+    temperature_c: float | None = None
+    """The highest."""
+    power_w: float | None = None
+    """The mean."""
+    late_p99_ms: float | None = None
+    """The client's own cost: of the reads of samples that count, 99 % were made within so long of the bytes' arrival. None:
+    the kernel does not tell (stopwatch.py)."""
+    warming: int = 0
+    """So many of its samples, the first ones, do not count: the engine was still warming up."""
+    void: str | None = None
+    """Why none of its samples counts, in words: `clock fell to 820 MHz`."""
+
+    @property
+    def acceptance_length(self) -> float | None:
+        """Mean tokens per verify step: 1 + accepted / drafts."""
+        return 1 + self.accepted_tokens / self.drafts if self.drafts and self.accepted_tokens is not None else None
+
+    @property
+    def acceptance(self) -> float | None:
+        """Accepted / drafted tokens, 0..1."""
+        known = self.draft_tokens and self.accepted_tokens is not None
+        return self.accepted_tokens / self.draft_tokens if known else None  # type: ignore[operator]
+
+    @property
+    def prefix_hit_rate(self) -> float | None:
+        """Hits / queries of prompt tokens, 0..1."""
+        known = self.prefix_queries and self.prefix_hits is not None
+        return self.prefix_hits / self.prefix_queries if known else None  # type: ignore[operator]
+
+
+Record = Annotated[Launch | Sample | Cell, Field(discriminator="record")]
+RECORD: TypeAdapter[Launch | Sample | Cell] = TypeAdapter(Record)
+
+
+def aggregate_tok_s(streams: Sequence[Sample]) -> float | None:
+    """Of the concurrent requests of one repetition: sum of n / (last end - first start). None while one lacks a figure."""
+    tokens = [one.n for one in streams if one.n is not None]
+    ends = [one.last_ns for one in streams if one.last_ns is not None]
+    if not streams or len(tokens) < len(streams) or len(ends) < len(streams):
+        return None
+    span = _span(min(one.t0_ns for one in streams), max(ends))
+    return sum(tokens) / span if span else None
+
+
+def _span(start_ns: int | None, end_ns: int | None) -> float | None:
+    """Seconds between two timestamps; None unless both were taken."""
+    return None if start_ns is None or end_ns is None else (end_ns - start_ns) / _NS
