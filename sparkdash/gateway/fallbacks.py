@@ -14,10 +14,9 @@ from copy import copy
 from sparkdash.access.key import Key
 from sparkdash.domain.event import Level, Notice
 from sparkdash.domain.profile import AUTO
-from sparkdash.domain.state import Snapshot
 from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError, UpstreamError
 from sparkdash.gateway.access import permitted
-from sparkdash.gateway.deps import Catalog, Deps
+from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.route import Route
 
 ANSWERED = b"x-sparkdash-profile"
@@ -29,10 +28,11 @@ AGAIN_S = 600.0
 _CANNOT = frozenset({"cannot_run", "does_not_fit", "pinned"})
 
 
-def others(route: Route, name: str, key: Key | None, catalog: Catalog, snapshot: Snapshot) -> list[str]:
+def others(deps: Deps, route: Route, name: str, key: Key | None) -> list[str]:
     """Names of the profiles that may answer in the place of `name`; those that there are, and that this key may use."""
     if not route.generates or route.profile is not None or name == AUTO:
         return []
+    catalog = deps.catalog()
     try:
         asked = catalog.find(name)
     except SparkdashError:
@@ -40,7 +40,7 @@ def others(route: Route, name: str, key: Key | None, catalog: Catalog, snapshot:
     found: list[str] = []
     for word in asked.fallbacks:
         try:
-            other = catalog.find(permitted(key, word, catalog, snapshot))
+            other = catalog.find(permitted(key, word, catalog, deps.bus.snapshot))
         except SparkdashError:
             continue
         if other.name != asked.name and not other.cannot_run:

@@ -34,8 +34,13 @@ def _is_known(name: str, catalog: Catalog) -> bool:
     return True
 
 
-def refuse_in_background(route: Route, name: str, catalog: Catalog, snapshot: Snapshot) -> None:
-    """Counting tokens is never worth a swap: agents count in the background, 25 at once.
+def is_background(route: Route) -> bool:
+    """Is it a call that is never worth a swap? Counting tokens is one: agents count in the background, 25 at once."""
+    return route.path == COUNT_TOKENS
+
+
+def refuse_in_background(name: str, catalog: Catalog, snapshot: Snapshot) -> None:
+    """A call in the background goes to an engine that runs, or to none.
 
     An estimate would pass for a count, so there is none: Claude Code makes its own when it gets a 404. What is read
     here may be old by the time the lease is asked for; then one swap more is made, and nothing is wrong.
@@ -43,7 +48,7 @@ def refuse_in_background(route: Route, name: str, catalog: Catalog, snapshot: Sn
     Raises:
         AdmissionError: code `not_loaded`, status 404: its engine does not run.
     """
-    if route.path != COUNT_TOKENS or name == AUTO:
+    if name == AUTO:
         return
     found = catalog.find(name)
     if is_far(found):

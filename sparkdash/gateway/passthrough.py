@@ -27,7 +27,7 @@ from sparkdash.gateway.breakable import Breakable
 from sparkdash.gateway.deps import Deps, Lease
 from sparkdash.gateway.exchange import ClientGone, ClientStuck, Exchange
 from sparkdash.gateway.inflight import InFlight
-from sparkdash.gateway.names import meant, refuse_in_background
+from sparkdash.gateway.names import is_background, meant, refuse_in_background
 from sparkdash.gateway.peek import PRIORITY, Peeked, is_batch, is_for_responses, peek
 from sparkdash.gateway.problems import of_status
 from sparkdash.gateway.reply import Reply
@@ -94,9 +94,11 @@ async def _read(deps: Deps, exchange: Exchange, route: Route, place: Place) -> W
     if route.dialect is Dialect.CHAT and is_for_responses(body):
         raise _wrong_protocol(route)
     name = meant(route.profile or asked.model or AUTO, deps.catalog(), settings.model_names)
-    name = permitted(exchange.key, name, deps.catalog(), deps.bus.snapshot)
+    if exchange.key is not None:
+        name = permitted(exchange.key, name, deps.catalog(), deps.bus.snapshot)
     deps.exclusive.admit(exchange.headers.get(LEASE_HEADER))
-    refuse_in_background(route, name, deps.catalog(), deps.bus.snapshot)
+    if is_background(route):
+        refuse_in_background(name, deps.catalog(), deps.bus.snapshot)
     return Want(asked, name, batch)
 
 
@@ -174,7 +176,7 @@ class _Relay:
     async def _leased(self) -> None:
         """By the profile that was asked for, else by one of its fallbacks."""
         deps, asked = self._deps, self._name
-        others = fallbacks.others(self._route, asked, self._exchange.key, deps.catalog(), deps.bus.snapshot)
+        others = fallbacks.others(deps, self._route, asked, self._exchange.key)
         failed: list[tuple[str, SparkdashError]] = []
         for name in (asked, *others):
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -179,7 +180,8 @@ async def test_a_key_never_gets_a_fallback_that_it_may_not_use(box: Any) -> None
     a = Profile(name="a", engine=EngineKind.VLLM, fallbacks=("b", "c", "a", "c"))
     catalog = Catalog({name: a.model_copy(update={"name": name}) for name in "abc"})
     key = Key(name="k", sha256="0" * 64, created_at=0.0, models=("a", "c"))
-    route, world = understand(CHAT), box.house.bus.snapshot
+    deps: Any = SimpleNamespace(catalog=lambda: catalog, bus=box.house.bus)
+    route = understand(CHAT)
     assert route is not None
-    assert fallbacks.others(route, "a", key, catalog, world) == ["c"]
-    assert fallbacks.others(route, "a", None, catalog, world) == ["b", "c"]
+    assert fallbacks.others(deps, route, "a", key) == ["c"]
+    assert fallbacks.others(deps, route, "a", None) == ["b", "c"]
