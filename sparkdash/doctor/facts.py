@@ -63,6 +63,10 @@ class ProfilesSeen:
     problems: int
     errors: int
     warnings: int
+    translated: tuple[str, ...] = ()
+    """Profiles whose engines are known to lack a protocol that clients speak."""
+    translator: bool = True
+    """Is what translates installed?"""
 
 
 @dataclass(frozen=True, slots=True)

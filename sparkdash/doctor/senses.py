@@ -6,6 +6,7 @@ Owns: each of these reads. Must not know why somebody asks. A test hands Probe o
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,8 @@ from pathlib import Path
 from sparkdash import catalog
 from sparkdash.doctor.facts import Disk, Listener, ProfilesSeen
 from sparkdash.domain.metric import Gpu
+from sparkdash.domain.profile import ApiProtocol, Profile
+from sparkdash.engines.protocols import lacks
 from sparkdash.host.command import Done, call
 from sparkdash.host.nvml import Nvml
 from sparkdash.rules import Level, findings
@@ -77,5 +80,14 @@ def profiles(settings: Settings) -> ProfilesSeen:
     found = catalog.load(settings.profile_folders())
     levels = [one.level for one in findings(found)]
     return ProfilesSeen(
-        len(found.profiles), len(found.problems), levels.count(Level.ERROR), levels.count(Level.WARNING)
+        len(found.profiles),
+        len(found.problems),
+        levels.count(Level.ERROR),
+        levels.count(Level.WARNING),
+        tuple(name for name, profile in found.profiles.items() if not profile.cannot_run and _lacks_one(profile)),
+        importlib.util.find_spec("litellm") is not None,
     )
+
+
+def _lacks_one(profile: Profile) -> bool:
+    return any(lacks(profile, None, protocol) for protocol in ApiProtocol)

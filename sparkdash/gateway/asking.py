@@ -7,9 +7,10 @@ leases' coming and going, nor what becomes of the answer (reply does).
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
-from sparkdash.errors import UpstreamError
+from sparkdash.domain.profile import AUTO
+from sparkdash.errors import SparkdashError, UpstreamError
 from sparkdash.gateway import care, far
 from sparkdash.gateway.deps import Deps, Lease
 from sparkdash.gateway.exchange import ClientStuck, Exchange
@@ -19,7 +20,7 @@ from sparkdash.gateway.reply import Reply
 from sparkdash.gateway.room import Place
 from sparkdash.gateway.route import Route
 from sparkdash.gateway.translate import words
-from sparkdash.gateway.translate.needed import lacks
+from sparkdash.gateway.translate.needed import TRANSLATED, lacks
 from sparkdash.gateway.translate.translator import Translator
 from sparkdash.upstream import Answer
 
@@ -48,6 +49,14 @@ class Asking:
         self._asked = asked
         self._place = place
         self._stuck = stuck
+
+    def foresee(self, name: str) -> None:
+        """It will be asked of `name`: what takes time and does not need the engine may begin."""
+        translator = self._deps.translator
+        if translator is not None and self._route.path in TRANSLATED and name != AUTO:
+            with suppress(SparkdashError):
+                if lacks(self._deps.catalog().find(name), None, self._route):
+                    translator.foresee()
 
     async def at(self, lease: Lease, reply: Reply, *, others: bool = False) -> None:
         """Ask the engine of this lease, and hand its answer to `reply`. `others`: there are fallbacks.

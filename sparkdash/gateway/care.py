@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.gateway.mends import Target, concerning, mended, version_of
+from sparkdash.engines.protocols import version_of
+from sparkdash.gateway.mends import Target, concerning, mended
 from sparkdash.gateway.peek import Peeked
 from sparkdash.gateway.rewrite import Edits, rename, rewrite
 from sparkdash.gateway.route import Dialect, Route

@@ -9,7 +9,6 @@ Rule 3: an engine whose version is not known gets what the newest takes.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -75,12 +74,6 @@ def mended(body: bytes, rules: Iterable[Mend], target: Target) -> bytes:
         now = {key: value for key, value in (now | made).items() if value is not GONE}
     put = {key: value for key, value in changes.items() if value is not GONE}
     return rewrite(body, Edits(put, drop=frozenset(changes.keys() - put.keys())))
-
-
-def version_of(text: str | None) -> tuple[int, ...] | None:
-    """The leading numbers of a version; None when it does not begin with two ("b6123", a commit)."""
-    found = re.match(r"v?(\d+(?:\.\d+)+)", text or "")
-    return tuple(map(int, found[1].split("."))) if found else None
 
 
 def _always(_target: Target) -> bool:

@@ -201,6 +201,7 @@ class _Relay:
     async def _attempt(self, name: str, instead: SparkdashError | None, *, others: bool) -> None:
         """`instead`: why the profile that was asked for cannot. `others`: it has fallbacks."""
         alive = self._kept_alive() if self._asked.stream else None
+        self._asking.foresee(name)
         try:
             lease = self._deps.supervisor.lease(
                 name, request_id=self._row.id, on_wait=self._row.waits, batch=self._batch

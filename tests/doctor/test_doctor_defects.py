@@ -108,6 +108,7 @@ DEFECTS = {
     "settings that are not valid": Defect(lambda s: s.changes.update(settings_problem="config.toml: prot: Extra inputs are not permitted."), "settings", Status.FAIL, "prot"),
     "a daemon of yesterday": Defect(lambda s: s.changes.update(daemon=DaemonSeen("x", "0.0.1", 77, "http://127.0.0.1:8484/v1", "podman")), "daemon", Status.WARN, "is 0.0.1", "stop --daemon"),
     "a daemon with other settings": Defect(lambda s: s.changes.update(daemon=DaemonSeen("x", box.__version__, 77, "http://127.0.0.1:8484/v1", "docker")), "daemon", Status.WARN, "uses docker", "stop --daemon"),
+    "no translator": Defect(lambda s: setattr(s, "seen", ProfilesSeen(9, 0, 0, 0, ("a", "b", "c", "d"), translator=False)), "translator", Status.NOTE, "a, b, c and 1 more", "sparkdash[translate]"),
     "a token that all may read": Defect(lambda s: s.write(TOKEN, "x", mode=0o644), "hf-token", Status.WARN, "(mode 644)", "chmod 600"),
     "no token": Defect(lambda s: s.remove(TOKEN), "hf-token", Status.NOTE, "None", "hf auth login"),
     "another processor": Defect(lambda s: s.changes.update(machine="x86_64"), "architecture", Status.NOTE, "x86_64"),

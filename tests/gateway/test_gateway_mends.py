@@ -11,8 +11,9 @@ import pytest
 
 from sparkdash.domain.mend import MendName
 from sparkdash.domain.profile import EngineKind, ModelRef, Profile
+from sparkdash.engines.protocols import version_of
 from sparkdash.gateway.care import Reader, prepare
-from sparkdash.gateway.mends import MENDS, Target, concerning, mended, version_of
+from sparkdash.gateway.mends import MENDS, Target, concerning, mended
 from sparkdash.gateway.peek import peek
 from sparkdash.gateway.route import Dialect, understand
 

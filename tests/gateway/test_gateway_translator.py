@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -148,6 +149,22 @@ async def test_without_litellm_the_error_says_what_to_install(
     assert "pip install 'sparkdash[translate]'" in told["error"]["message"]
     assert answer.headers["x-should-retry"] == "false"
     assert engine.seen == []
+
+
+async def test_it_starts_while_the_engine_still_loads(engine: Any, settings: Any, tools: Any, make: Make) -> None:
+    """Whoever waits for the one does not wait for the other after it."""
+    told: asyncio.Queue[Fact] = asyncio.Queue()
+    translator = make(told=SimpleNamespace(append=told.put_nowait))
+    async with tools.living_house(engine, settings, translator) as house:
+        house.catalog.profiles["alpha"] = house.catalog.profiles["alpha"].model_copy(update={"protocols": ("chat",)})
+        house.supervisor.gate.clear()
+        body = {"model": "alpha", "max_tokens": 1, "messages": []}
+        asked = asyncio.create_task(house.client.post("/v1/messages", json=body))
+        await told.get()
+        pid = translator.pid
+        house.supervisor.gate.set()
+        assert (await asked).status_code == 200
+        assert translator.pid == pid
 
 
 @pytest.mark.parametrize(

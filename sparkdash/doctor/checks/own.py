@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from sparkdash import __version__
 from sparkdash.doctor.check import Said, check, fail, note, ok, unknown, warn
@@ -12,6 +12,8 @@ from sparkdash.settings import Settings
 TOKEN = "{hf_home}/token"  # noqa: S105 - where it would be
 VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 OTHERS = 0o077
+SHOWN = 3
+"""Profiles that are named."""
 AGAIN = "sparkdash stop --daemon, then start it again"
 
 
@@ -39,6 +41,27 @@ def profiles(facts: Facts) -> Iterator[Said]:
         yield warn(f"{about}: those are left out, or will fail.", "sparkdash profiles check")
     else:
         yield ok(f"{about}.")
+
+
+@check(
+    "translator", "What translates for engines that lack a client's protocol is installed, if one does.", profiles=True
+)
+def translator(facts: Facts) -> Iterator[Said]:
+    """Only what is known without asking an engine."""
+    seen = told(facts.profiles)
+    if seen is None:
+        yield unknown("The profiles were not read.")
+    elif not seen.translated:
+        yield ok("No profile is known to need it.")
+    elif seen.translator:
+        yield ok(f"It is installed; {_some(seen.translated)} may need it.")
+    else:
+        lack = f"{_some(seen.translated)}: their engines are not known to speak messages and responses both"
+        yield note(f"{lack}, and litellm is not installed.", "pip install 'sparkdash[translate]'")
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 @check("daemon", "The daemon answers, is of this version, and uses these settings.")

@@ -58,15 +58,19 @@ class Translator:
         self._starting = asyncio.Lock()
         self._users = 0
         self._idle: asyncio.TimerHandle | None = None
-        self._ends: set[asyncio.Task[None]] = set()
+        self._early: asyncio.Task[None] | None = None
+        """A start before its first request."""
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        if self._early:
+            self._early.cancel()
         self._let_go()
-        if self._ends:
-            await asyncio.wait(self._ends)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
     @property
     def installed(self) -> bool:
@@ -77,6 +81,16 @@ class Translator:
     def pid(self) -> int | None:
         """Its process; None while there is none."""
         return self._running.process.pid if self._running and self._running.lives else None
+
+    def foresee(self) -> None:
+        """Somebody waits for an engine and will need it: have it start meanwhile."""
+        if self._running is None and not self._starting.locked() and self.installed:
+            self._early = asyncio.ensure_future(self._foreseen())
+            self._keep(self._early)
+
+    async def _foreseen(self) -> None:
+        with suppress(HostError), self._in_use():  # whoever needs it then is told why it does not start
+            await self._started()
 
     @asynccontextmanager
     async def open(self, path: str, headers: list[tuple[bytes, bytes]], body: bytes) -> AsyncIterator[Answer]:
@@ -114,9 +128,11 @@ class Translator:
             self._idle.cancel()
         if running := self._running:
             self._running = None
-            task = asyncio.ensure_future(running.end())
-            self._ends.add(task)
-            task.add_done_callback(self._ends.discard)
+            self._keep(asyncio.ensure_future(running.end()))
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _started(self) -> _Running:
         async with self._starting:
