@@ -8,7 +8,7 @@ import pytest
 
 from sparkdash.domain.engine import Failure, Parked
 from sparkdash.domain.finding import Diagnosis, Finding, Status
-from sparkdash.domain.profile import ModelRef
+from sparkdash.domain.profile import EngineKind, ModelRef
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import AdmissionError, EngineError, ProfileError
 from sparkdash.units import GIB
@@ -75,6 +75,18 @@ async def test_a_system_that_cannot_run_says_why(stage: Any, box: Any) -> None:
         assert "qwen3-coder-30b-nvfp4/eagle3" in on.text
         await on.press("enter", "enter")
         assert on.link.asked == []
+
+
+async def test_a_service_elsewhere_is_neither_off_nor_started(stage: Any, box: Any) -> None:
+    """A list that said `off` would have people look for its switch."""
+    world = box.snapshot()
+    far = world.profiles[-1].model_copy(update={"name": "zz-far", "engine": EngineKind.REMOTE, "needs_bytes": 0})
+    async with stage(world.model_copy(update={"profiles": (*world.profiles, far)})) as on:
+        await on.press("2", "G")
+        row = next(line for line in on.lines if "zz-far" in line)
+        assert "remote" in row
+        assert "elsewhere" in row
+        assert "a service elsewhere: nothing to start" in on.text
 
 
 async def test_a_parked_profile_is_marked_and_released(stage: Any, box: Any) -> None:
