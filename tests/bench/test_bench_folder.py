@@ -61,7 +61,7 @@ def test_records_outlive_a_killed_writer(tmp_path: Path) -> None:
     place = folder.create(RUN, tmp_path)
     code = (
         "import os, sys; from pathlib import Path; from sparkdash.bench.folder import Journal;"
-        "from sparkdash.bench.results import RECORD; journal = Journal(Path(sys.argv[1])).__enter__();"
+        "from sparkdash.bench.records import RECORD; journal = Journal(Path(sys.argv[1])).__enter__();"
         "[journal.append(RECORD.validate_json(line)) for line in sys.stdin]; os.kill(os.getpid(), 9)"
     )
     lines = "".join(one.model_dump_json() + "\n" for one in (LAUNCH, sample(0), sample(1), CLOSED))
