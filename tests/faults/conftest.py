@@ -329,9 +329,14 @@ def make_profile() -> Callable[..., Profile]:
 
 @pytest.fixture
 def open_real_box(tmp_path: Path, ports: tuple[int, int]) -> Open:
-    """As `open_box`, on the real podman and the real memory."""
+    """As `open_box`, on the real podman and the real memory; `owner` makes it another daemon's."""
     (tmp_path / "calls").touch()
-    return partial(opened, tmp_path, uuid4().hex[:12], ports, reader=BoxReader(), no_progress_s=60)
+    mine = uuid4().hex[:12]
+
+    def open_one(*profiles: Profile, owner: str = mine) -> AbstractAsyncContextManager[Box]:
+        return opened(tmp_path, owner, ports, *profiles, reader=BoxReader(), no_progress_s=60)
+
+    return open_one
 
 
 @pytest.fixture

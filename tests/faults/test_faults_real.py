@@ -112,10 +112,7 @@ async def test_containers_of_others_are_never_touched(
     """One that has the very name we need, and one of another daemon: both run on, and the start says whose the name is."""
     async with open_real_box(make_real_profile("faults-a")) as theirs:
         assert await theirs.chat("faults-a") == (200, {})
-        ours = open_real_box.func(
-            *open_real_box.args[:1], "another", make_real_profile("faults-a"), **open_real_box.keywords
-        )
-        async with ours as box:
+        async with open_real_box(make_real_profile("faults-a"), owner="another") as box:
             status, error = await box.chat("faults-a")
             assert (status, error["code"]) == (503, "name_taken")
             assert "this sparkdash did not start it" in error["message"]

@@ -56,7 +56,8 @@ async def test_an_engine_that_is_up_soon_is_not_kept_waiting(
     house.runtime.zoo["a"] = behaviour(load_s=load_s)
     await house.open(make_profile("a"), no_progress_s=60)
     await house.leased("a")
-    assert house.swaps()[-1].stage_s[SwapPhase.LOAD] == pytest.approx(seen_s)
+    took = house.swaps()[-1].stage_s[SwapPhase.LOAD]
+    assert load_s <= took <= seen_s + 0.001  # sooner, when time passed while a question was on its way
 
 
 async def test_twenty_clients_of_two_profiles_need_two_swaps_and_finish_in_a_fair_order(
