@@ -1,16 +1,16 @@
 """Real clients, headless, before the gateway: each installed from its registry, configured by `sparkdash connect` where there
 is a recipe for it, and asked once, all at the same time, while their model loads.
 
-    .venv/bin/python tests/clients/run.py [--only llm,codex] [--load-s 1] [--url URL --model NAME] [--install]
+    .venv/bin/python tests/clients/run.py [--only llm,codex] [--load-s 1] [--profile FILE --runtime podman] [--install]
 
     --load-s 400     a model that takes so long to come up, in real time; every client has to wait for it
-    --url, --model   a daemon that runs already (without keys), instead of one of our own before the simulated engine
+    --profile FILE   a profile of a real engine, instead of the simulated one; --runtime is what it is started with
 
 What counts as passed: the client ends with status 0, and each of its requests has ended well in the gateway's own books, with
 an answer that the engine counted. Printed is a Markdown table, and what a client that failed said last.
 
 The first run installs the clients into folders of their own in the user's cache (1.5 GB, a few minutes; those from npm need Node
-20 or newer). The test suite has the two that are installed within seconds.
+20 or newer; guidellm, which is left out unless it is named, 6 GB). The test suite has the two that are installed within seconds.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,12 +38,14 @@ import ground
 
 HERE = Path(__file__).parent
 
+SPEED = 20
+"""Of the simulated engine, its load included."""
 PROFILE = """\
 profile: tiny
 about: simulated
 engine: sim
 context: 32768
-sim: {{load_s: {load_s}, time_scale: 20, memory_gib: 0.1}}
+sim: {{load_s: {load_s}, time_scale: {SPEED}, memory_gib: 0.1}}
 memory: {{weights_gib: 0.1, kv_gib: 0, overhead_gib: 0, source: invented}}
 """
 ASK = "Say something short."
@@ -81,6 +82,8 @@ class Client:
     argv: Argv
     npm: bool = False
     recipe: bool = False
+    large: bool = False
+    """Is it asked only by name? It takes gigabytes."""
     package: str = ""
     """What it is called in its registry, if not by its name."""
 
@@ -145,6 +148,16 @@ CLIENTS = (
         ],
     ),
     Client(
+        "guidellm",
+        lambda at: [
+            f"{at.bin}/guidellm", "run", "--backend", f"kind=openai_http,target={at.url},model={at.model},api_key={at.key}",
+            "--profile", "kind=synchronous", "--constraint", "kind=max_requests,count=3", "--disable-progress",
+            "--tokenizer", f"kind=huggingface_auto,model={at.shared}",
+            "--data", "kind=synthetic_text,prompt_tokens=64,output_tokens=16",
+        ],
+        large=True,
+    ),
+    Client(
         "openai", lambda at: ["node", "-e", NODE, f"{at.url}/v1", at.model, ASK], npm=True
     ),
     Client("opencode", lambda at: [f"{at.bin}/opencode", "run", ASK], npm=True, recipe=True, package="opencode-ai"),
@@ -203,9 +216,9 @@ class Outcome:
 class Books:
     """A daemon's command line, for keys, configurations and the books."""
 
-    def __init__(self, root: Path, url: str, model: str, *, own: bool) -> None:
-        self._env = {**os.environ, **(ground.folders(root) if own else {}), "NO_COLOR": "1"}
-        self._url, self._model, self._own = url, model, own
+    def __init__(self, root: Path, url: str, model: str) -> None:
+        self._env = {**os.environ, **ground.folders(root), "NO_COLOR": "1"}
+        self._url, self._model = url, model
 
     def _sparkdash(self, *words: str, **env: str) -> str:
         argv = [sys.executable, "-m", "sparkdash", *words]
@@ -215,8 +228,8 @@ class Books:
         return done.stdout
 
     def key(self, name: str) -> str:
-        """A key of that name; one that nobody asks for where the daemon is not ours."""
-        return self._sparkdash("keys", "add", name).strip() if self._own else "unused"
+        """A key of that name."""
+        return self._sparkdash("keys", "add", name).strip()
 
     def configure(self, client: Client, home: Path, key: str) -> None:
         """What `sparkdash connect` writes."""
@@ -261,10 +274,10 @@ async def asked(client: Client, place: Place, limit_s: float) -> Outcome:
 def main() -> int:
     """All of them at once, and the table; 1 if one failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join(client.name for client in CLIENTS))
+    parser.add_argument("--only", default=",".join(client.name for client in CLIENTS if not client.large))
     parser.add_argument("--load-s", type=float, default=1.0)
-    parser.add_argument("--url")
-    parser.add_argument("--model", default="tiny")
+    parser.add_argument("--profile", type=Path)
+    parser.add_argument("--runtime", default="process")
     parser.add_argument("--install", action="store_true", help="and nothing more")
     args = parser.parse_args()
     wanted = [client for client in CLIENTS if client.name in args.only.split(",")]
@@ -275,27 +288,25 @@ def main() -> int:
         root = Path(scratch)
         (root / "shared").mkdir()
         benchy.write_book(root / "shared")
-        with benchy.book_shop(root / "shared") as shop, served(root, args) as url:
-            books = Books(root, url, args.model, own=args.url is None)
+        (root / "shared" / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+        text = args.profile.read_text() if args.profile else PROFILE.format(load_s=args.load_s * SPEED, SPEED=SPEED)
+        (model,) = re.findall(r"^profile: *(\S+)", text, re.MULTILINE)
+        settings = {"runtime": args.runtime, "reserve_gib": 0}
+        with benchy.book_shop(root / "shared") as shop, ground.daemon(root, {model: text}, **settings) as url:
+            books = Books(root, url, model)
             places = {}
             for client in wanted:
                 key, home = books.key(client.name), root / client.name
                 books.configure(client, home, key)
                 shared, by_http = root / "shared", f"http://127.0.0.1:{shop}"
-                places[client] = Place(url, args.model, home, programs[client][0], shared, by_http, key)
+                places[client] = Place(url, model, home, programs[client][0], shared, by_http, key)
             outcomes = asyncio.run(all_of(places, args.load_s + PATIENCE_S))
-            rows = books.requests() if args.url is None else None
-    return told(wanted, programs, outcomes, rows, args)
-
-
-@contextmanager
-def served(root: Path, args: argparse.Namespace) -> Iterator[str]:
-    """The gateway's address."""
-    if args.url is not None:
-        yield args.url.rstrip("/").removesuffix("/v1")
-        return
-    with ground.daemon(root, {args.model: PROFILE.format(load_s=args.load_s)}) as url:
-        yield url
+            rows = books.requests()
+    behind = (
+        f"{args.profile.stem} ({args.runtime})" if args.profile else f"the simulated engine, {args.load_s:g} s to load"
+    )
+    print(f"{datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}, before {behind}\n")
+    return told(wanted, programs, outcomes, rows)
 
 
 async def all_of(places: dict[Client, Place], limit_s: float) -> dict[Client, Outcome]:
@@ -308,24 +319,20 @@ def told(
     clients: list[Client],
     programs: dict[Client, tuple[Path, str]],
     outcomes: dict[Client, Outcome],
-    rows: list[dict[str, object]] | None,
-    args: argparse.Namespace,
+    rows: list[dict[str, object]],
 ) -> int:
     """The table, and what those that failed said."""
-    behind = "the simulated engine" if args.url is None else args.model
-    print(f"{datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}, before {behind}, {args.load_s:g} s to load\n")
     print("| client | version | requests | answered | took | |\n|---|---|---:|---:|---:|---|")
     failed = []
     for client in clients:
         outcome = outcomes[client]
-        own = None if rows is None else [row for row in rows if row["key"] == client.name]
-        good = None if own is None else [row for row in own if row["state"] == "done" and row["completion_tokens"]]
-        passed = outcome.status == 0 and bool(outcome.output.strip()) and (own is None or (own and own == good))
+        own = [row for row in rows if row["key"] == client.name]
+        good = [row for row in own if row["state"] == "done" and row["completion_tokens"]]
+        passed = outcome.status == 0 and bool(outcome.output.strip()) and bool(own) and own == good
         failed += [] if passed else [client]
-        figures = ("-", "-") if own is None or good is None else (len(own), len(good))
         verdict = "passed" if passed else f"failed, status {outcome.status}"
-        counts = " | ".join(map(str, figures))
-        print(f"| {client.name} | {programs[client][1]} | {counts} | {outcome.took_s:.0f} s | {verdict} |")
+        version = programs[client][1]
+        print(f"| {client.name} | {version} | {len(own)} | {len(good)} | {outcome.took_s:.0f} s | {verdict} |")
     for client in failed:
         print(f"\n{client.name} said last:\n{outcomes[client].output[-2000:]}")
     return 1 if failed else 0
