@@ -7,8 +7,7 @@ Must not know engines or leases.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Protocol
 
 from sparkdash.access.key import Key
@@ -84,9 +83,9 @@ class Exchange:
         self._receive = receive
         self._more = tuple(more)
         self._line = line or Pump(receive, send)
-        self._blocked = False
+        self.blocked = False
         """Does the client's connection take nothing just now?"""
-        self._stops = 0
+        self.stops = 0
         """How often it came to that."""
 
     @property
@@ -159,57 +158,24 @@ class Exchange:
 
     async def send(self, chunk: bytes) -> None:
         """Send a piece of the body; waits while the client is slow."""
-        self._full()
+        self.block()
         self._line.write(chunk)
         await self._line.sent()
-        self._blocked = False
+        self.blocked = False
 
-    def _full(self) -> None:
-        self._blocked = True
-        self._stops += 1
+    def block(self) -> None:
+        """The client takes nothing just now."""
+        self.blocked = True
+        self.stops += 1
 
-    @contextmanager
-    def flow(
-        self, source: Source, limit_s: float, stuck: Callable[[ClientStuck], object]
-    ) -> Iterator[Callable[[bytes], None]]:
-        """Gives what sends a piece of the body at once, for what `source` brings, which is paused while the client takes nothing.
-        A client that takes nothing for `limit_s` (and at most twice that; 0: never) is cut, and `stuck` called.
-
-        Nothing of this costs anything per piece; it is looked after every `limit_s`.
-        """
-        loop, seen = asyncio.get_running_loop(), -1
-        timer: asyncio.TimerHandle | None = None
-
-        def full() -> None:
-            self._full()
-            source.pause()
-
-        def room() -> None:
-            self._blocked = False
-            source.resume()
-
-        def look() -> None:
-            nonlocal seen, timer
-            if self._blocked and self._stops == seen:
-                self._line.cut()
-                stuck(ClientStuck())
-            else:
-                seen = self._stops
-                timer = loop.call_later(limit_s, look)
-
-        if limit_s:
-            timer = loop.call_later(limit_s, look)
-        self._line.flow(full, room)
-        try:
-            yield self._line.write
-        finally:
-            if timer is not None:
-                timer.cancel()
+    def flow(self, source: Source, limit_s: float, stuck: Callable[[ClientStuck], object]) -> Flow:
+        """Joins `source` to the client's connection: see Flow."""
+        return Flow(self, self._line, source, limit_s, stuck)
 
     async def finish(self, last: bytes = b"") -> None:
         """Send the last piece; waits while the client is slow."""
         self.finished = True
-        self._full()
+        self.block()
         await self._line.sent()
         self._line.finish(last)
         await self._line.sent()
@@ -223,6 +189,56 @@ class Exchange:
         """An error with its true status."""
         body = problems.encode(problems.envelope(error, dialect))
         await self.answer(error.status, body, problems.headers(error))
+
+
+class Flow:
+    """Between where an answer comes from and its client; a context manager that gives what sends a piece of the body at once.
+
+    The source is paused while the client takes nothing. A client that takes nothing for `limit_s` (and at most twice that;
+    0: never) is cut, and `stuck` called. Nothing of this costs anything per piece; it is looked after every `limit_s`.
+    """
+
+    __slots__ = ("_exchange", "_limit_s", "_line", "_seen", "_source", "_stuck", "_timer")
+
+    def __init__(
+        self, exchange: Exchange, line: Line, source: Source, limit_s: float, stuck: Callable[[ClientStuck], object]
+    ) -> None:
+        self._exchange = exchange
+        self._line = line
+        self._source = source
+        self._limit_s = limit_s
+        self._stuck = stuck
+        self._seen = -1
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> Callable[[bytes], None]:
+        self._watch()
+        self._line.flow(self._full, self._room)
+        return self._line.write
+
+    def __exit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _full(self) -> None:
+        self._exchange.block()
+        self._source.pause()
+
+    def _room(self) -> None:
+        self._exchange.blocked = False
+        self._source.resume()
+
+    def _watch(self) -> None:
+        if self._limit_s:
+            self._timer = asyncio.get_running_loop().call_later(self._limit_s, self._look)
+
+    def _look(self) -> None:
+        if self._exchange.blocked and self._exchange.stops == self._seen:
+            self._line.cut()
+            self._stuck(ClientStuck())
+        else:
+            self._seen = self._exchange.stops
+            self._watch()
 
 
 def _placed(body: bytes, limit_mib: int, place: Place) -> bytes:
