@@ -5,6 +5,7 @@ litellm's proxy; and the engine behind them. What is not installed is left out, 
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing as mp
 import os
 import shutil
@@ -230,6 +231,8 @@ def serve_gateway(pipe: Connection, engine_port: int) -> None:
             server = doors.Server(build(Deps(**parts)))
             sock = doors.bind_tcp("127.0.0.1", 0)
             serving = asyncio.create_task(server.serve(sockets=[sock]))
+            gc.collect()
+            gc.freeze()  # as the daemon does
             await serve(pipe, sock.getsockname()[1])
             await serving
 
