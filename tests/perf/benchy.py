@@ -15,8 +15,8 @@ response - request sent), llama-benchy's --latency-mode none; for ours the first
 with the first response. Our own prefill column takes a fixed time off, fitted over the prompts' lengths, and is told below the
 table. llama-benchy's mode `generation` is not used: it takes off a whole request of a few tokens, whose prefill so counts as
 latency. A request of ours that does not count (docs/bench.md) is sent again.
-Prints a Markdown table and a line for each comparison that says on which side of 1 % it is; ends with 1 when one is over it. Not part of the test suite; docs/bench.md has what
-was measured.
+Prints a Markdown table and a line for each comparison that says on which side of 1 % it is; ends with 1 when one is over it.
+Not part of the test suite; docs/bench.md has what was measured.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parent))
 import relays
 
+from sparkdash.bench import folder as runs
 from sparkdash.bench import prose
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
 from sparkdash.sim.process import serving
@@ -139,12 +140,18 @@ def own(args: argparse.Namespace, folder: Path, port: int, how: str) -> Figures:
     argv = [sys.executable, "-m", "sparkdash", "bench", "run", "--url", f"http://127.0.0.1:{port}"]
     told = json.loads(call(f"sparkdash bench {how}", [*argv, "--suite", str(suite), "--yes", "--json"], folder))
     sys.stderr.write(f"{told['void']} of its requests did not count, {len(told['missing'])} cell(s) are missing.\n")
+    results = runs.read(Path(told["folder"]))
     found: dict[tuple[str, int, int], float] = {}
-    for name, metric in (("tg", "decode"), ("pp", "ttft"), ("prefill", "prefill")):
+    for name, metric in (("tg", "decode"), ("prefill", "prefill")):
         for row in told["rows"][metric]:
-            pp, tg, value = row["key"]["context"], row["key"]["output"], row["figures"][0]["median"]
-            if value is not None:
-                found[name, pp, tg] = pp / value if metric == "ttft" else value
+            if (value := row["figures"][0]["median"]) is not None:
+                found[name, row["key"]["context"], row["key"]["output"]] = value
+    for (
+        cell
+    ) in results.run.cells:  # by each prompt's own count: through the gateway, which has no /tokenize, it is estimated
+        good = results.good(results.run.baseline, cell.key)
+        if rates := [one.prompt_tokens / one.ttft_s for one in good if one.prompt_tokens and one.ttft_s]:
+            found["pp", cell.key.context, cell.key.output] = median(rates)
     return found
 
 
