@@ -1,0 +1,120 @@
+"""Between a request and its client: who hears that the client left, and how a request is ended from outside."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.lease import RequestState
+from sparkdash.gateway.breakable import Breakable
+from sparkdash.gateway.line import PUMP_LIMIT, Pump
+
+BODY = b'{"model":"alpha","stream":true}'
+REQUEST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
+
+
+async def test_the_first_of_two_requests_at_once_hears_that_its_client_left(house: Any) -> None:
+    """The second waits behind it on the same connection, and is the only one that the server's own books have."""
+    left = asyncio.Event()
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        await wire.chunk(b"data: 1\n\n")
+        await wire.client_left()
+        left.set()
+
+    house.engine.script = script
+    host, port = house.base.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(REQUEST + REQUEST)
+    await reader.readuntil(b"data: 1\n\n")
+    writer.transport.abort()
+    await asyncio.wait_for(left.wait(), 10)
+    row = await house.ended()
+    assert (row.state, row.error, len(house.engine.seen)) == (RequestState.GONE, "client_gone", 1)
+
+
+async def test_two_requests_at_once_are_answered_in_order(house: Any) -> None:
+    """Each whole, the second after the first."""
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        await wire.chunk(b"data: %d\n\n" % len(house.engine.seen))
+        await wire.end()
+
+    house.engine.script = script
+    host, port = house.base.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(REQUEST + REQUEST)
+    told = [(await reader.readuntil(b"0\r\n\r\n")).partition(b"\r\n\r\n")[2] for _ in range(2)]
+    writer.transport.abort()
+    assert told == [b"9\r\ndata: %d\n\n\r\n0\r\n\r\n" % number for number in (1, 2)]
+
+
+async def test_a_stretch_ends_with_its_own_reason() -> None:
+    """Of two inside one another each raises its own, where it is left; one that is over is not ended any more."""
+    outer, inner, loop, seen = Breakable(), Breakable(), asyncio.get_running_loop(), []
+
+    async def nested() -> None:
+        with outer:
+            try:
+                with inner:
+                    loop.call_soon(inner.off, ValueError("inner"))
+                    await asyncio.Event().wait()
+            except ValueError as error:
+                seen.append(str(error))
+            inner.off(ValueError("late"))
+            await asyncio.sleep(0)
+            loop.call_soon(outer.off, ValueError("outer"))
+            await asyncio.Event().wait()
+
+    with pytest.raises(ValueError, match="outer"):
+        await nested()
+    assert seen == ["inner"]
+
+
+async def test_a_task_that_is_cancelled_besides_stays_cancelled() -> None:
+    """The daemon ends at the moment at which a client leaves."""
+    stretch, begun = Breakable(), asyncio.Event()
+
+    async def work() -> None:
+        with stretch:
+            begun.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(work())
+    await begun.wait()
+    stretch.off(ValueError("gone"))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_pump_keeps_the_order_and_tells_when_it_is_full() -> None:
+    """Over plain ASGI, too, whoever writes is told to wait, and what the client's leaving means."""
+    sent: list[Any] = []
+    told: list[str] = []
+    go_on = asyncio.Event()
+
+    async def send(message: Any) -> None:
+        await go_on.wait()
+        sent.append(message.get("body", message.get("status")))
+
+    async def receive() -> Any:
+        return {"type": "http.disconnect"}
+
+    pump = Pump(receive, send)
+    pump.hear(lambda: told.append("gone"))
+    pump.flow(lambda: told.append("full"), lambda: told.append("room"))
+    pump.start(200, [])
+    pump.write(b"x" * (PUMP_LIMIT + 1))
+    assert told == ["full"]
+    go_on.set()
+    await pump.sent()
+    pump.finish(b"end")
+    await pump.sent()
+    assert sent == [200, b"x" * (PUMP_LIMIT + 1), b"end"]
+    assert told == ["full", "gone", "room", "room"]
+    pump.deaf()
