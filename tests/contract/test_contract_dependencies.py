@@ -10,7 +10,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PARTS = {"multidict": "aiohttp", "yarl": "aiohttp", "pydantic-core": "pydantic"}
+PARTS = {"pydantic-core": "pydantic"}
 """Distributions whose types are part of another one's interface, and come with it."""
 
 
