@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import Callable
@@ -20,6 +21,8 @@ from sparkdash.units import MIB
 
 pytestmark = pytest.mark.podman
 KEPT = 64 * MIB
+A, B, BAD = (f"faults-{name}-{os.getpid()}" for name in ("a", "b", "bad"))
+"""The box has one name space of containers, and somebody else may run these tests on it."""
 
 
 def held(pid: int) -> int:
@@ -46,8 +49,8 @@ async def test_a_container_that_does_not_come_up(
     open_real_box: Any, make_real_profile: Callable[..., Any], animal: str, code: str, words: str
 ) -> None:
     """The client gets the reason, and neither container nor process stays."""
-    async with open_real_box(make_real_profile("faults-bad", animal)) as box:
-        status, error = await box.chat("faults-bad")
+    async with open_real_box(make_real_profile(BAD, animal)) as box:
+        status, error = await box.chat(BAD)
         assert (status, error["code"]) == (503, code)
         assert words in error["message"]
         assert await left(box) == set()
@@ -59,10 +62,10 @@ async def test_a_container_that_serves_is_gone_for_the_next(
     open_real_box: Any, make_real_profile: Callable[..., Any], animal: str
 ) -> None:
     """One that ignores SIGTERM, and one whose worker opened a session of its own: the next engine runs alone."""
-    async with open_real_box(make_real_profile("faults-a", animal), make_real_profile("faults-b")) as box:
-        assert await box.chat("faults-a") == (200, {})
-        assert await box.chat("faults-b") == (200, {})
-        assert await left(box) == {"sparkdash-faults-b"}
+    async with open_real_box(make_real_profile(A, animal), make_real_profile(B)) as box:
+        assert await box.chat(A) == (200, {})
+        assert await box.chat(B) == (200, {})
+        assert await left(box) == {f"sparkdash-{B}"}
         await box.supervisor.stop(None)
         assert await left(box) == set()
     assert box.pulse.longest < 2.0
@@ -70,11 +73,11 @@ async def test_a_container_that_serves_is_gone_for_the_next(
 
 async def test_a_container_that_dies_while_it_serves(open_real_box: Any, make_real_profile: Callable[..., Any]) -> None:
     """Told with its last words, and removed."""
-    async with open_real_box(make_real_profile("faults-a", "dies-at-first-request")) as box:
-        await box.use("faults-a")
+    async with open_real_box(make_real_profile(A, "dies-at-first-request")) as box:
+        await box.use(A)
         async with asyncio.timeout(30):
-            await box.until(lambda: box.states() == {"faults-a": "failed"})
-        failure = box.bus.snapshot.engines["faults-a"].failure
+            await box.until(lambda: box.states() == {A: "failed"})
+        failure = box.bus.snapshot.engines[A].failure
         assert (failure.code, "KeyError" in failure.message) == ("engine_crash", True)
         assert await left(box) == set()
 
@@ -84,9 +87,9 @@ async def test_a_container_that_leaks_memory(open_real_box: Any, make_real_profi
 
     The first goes with the container, the second is ended and named: the next engine finds the memory of neither taken.
     """
-    async with open_real_box(make_real_profile("faults-a", "leaks-memory")) as box:
-        await box.use("faults-a")
-        engine = mark(box.owner, container_name("faults-a"))
+    async with open_real_box(make_real_profile(A, "leaks-memory")) as box:
+        await box.use(A)
+        engine = mark(box.owner, container_name(A))
         inside = leftovers.belonging(engine)
         assert sorted(held(pid) >= KEPT for pid in inside) == [False, True]
         words = f"import signal, time; signal.signal(15, signal.SIG_IGN); kept = b'w' * {KEPT}; print(flush=True); time.sleep(600)"
@@ -99,7 +102,7 @@ async def test_a_container_that_leaks_memory(open_real_box: Any, make_real_profi
         await box.supervisor.stop(None)
         assert await orphan.wait() == -SIGKILL
         (notice,) = (one for one in box.bus.snapshot.notices if one.code == "orphan_ended")
-        assert notice.profile == "faults-a"
+        assert notice.profile == A
         assert f"orphan pid {orphan.pid} behind; ended now" in notice.text
         assert await left(box) == set()
         assert leftovers.births(inside) == {}
@@ -110,14 +113,14 @@ async def test_containers_of_others_are_never_touched(
     open_real_box: Any, make_real_profile: Callable[..., Any]
 ) -> None:
     """One that has the very name we need, and one of another daemon: both run on, and the start says whose the name is."""
-    async with open_real_box(make_real_profile("faults-a")) as theirs:
-        assert await theirs.chat("faults-a") == (200, {})
-        async with open_real_box(make_real_profile("faults-a"), owner="another") as box:
-            status, error = await box.chat("faults-a")
+    async with open_real_box(make_real_profile(A)) as theirs:
+        assert await theirs.chat(A) == (200, {})
+        async with open_real_box(make_real_profile(A), owner="another") as box:
+            status, error = await box.chat(A)
             assert (status, error["code"]) == (503, "name_taken")
             assert "this sparkdash did not start it" in error["message"]
-            assert box.states() == {"faults-a": "failed"}
-        assert theirs.running() == ["faults-a"]
-        assert await theirs.chat("faults-a") == (200, {})
+            assert box.states() == {A: "failed"}
+        assert theirs.running() == [A]
+        assert await theirs.chat(A) == (200, {})
         await theirs.supervisor.stop(None)
         assert await left(theirs) == set()
