@@ -18,10 +18,15 @@ from sparkdash.supervisor.tools import Tools
 
 async def look(tools: Tools) -> dict[Stranger, set[int]]:
     """Those that run now, with their host process ids. Raises HostError when the runtime does not tell."""
-    here = await tools.runtime.containers({})
-    found = {each.id: one for each in here if (one := stranger(each, tools.owner, tools.settings))}
+    found = await _here(tools)
     pids = await asyncio.to_thread(leftovers.of_containers, found.keys()) if found else {}
     return {one: pids[id_] for id_, one in found.items()}
+
+
+async def _here(tools: Tools) -> dict[str, Stranger]:
+    """By container id."""
+    here = await tools.runtime.containers({})
+    return {each.id: one for each in here if (one := stranger(each, tools.owner, tools.settings))}
 
 
 def stranger(container: ContainerInfo, owner: str, settings: Settings) -> Stranger | None:
@@ -38,6 +43,6 @@ def stranger(container: ContainerInfo, owner: str, settings: Settings) -> Strang
 async def tell(tools: Tools) -> None:
     """Once, as a notice; a runtime that does not tell them is complained of elsewhere."""
     with suppress(SparkdashError):
-        if found := [f"{each.name} ({each.image or 'no image'})" for each in await look(tools)]:
+        if found := [f"{each.name} ({each.image or 'no image'})" for each in (await _here(tools)).values()]:
             text = f"Not ours, and left alone: {', '.join(found)}. What they hold of the memory is not there for our engines."
             tools.books.notice(Level.INFO, "foreign_container", text)
