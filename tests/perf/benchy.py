@@ -11,11 +11,11 @@ whole prompt of so many tokens for both. Nothing is fetched: the book that llama
 tokenizer, are made here. Figures are medians over the requests, of what llama-benchy keeps of each run, too.
 
 What is divided: tg is the tokens after the first chunk's / (last token - first token). pp is the prompt's tokens / (first
-response - request sent), llama-benchy's --latency-mode none; for ours the first token counts, which this engine sends together
-with the first response. Our own prefill column takes a fixed time off, fitted over the prompts' lengths, and is told below the
-table. llama-benchy's mode `generation` is not used: it takes off a whole request of a few tokens, whose prefill so counts as
-latency. A request of ours that does not count (docs/bench.md) is sent again.
-Prints a Markdown table and a line for each comparison that says on which side of 1 % it is; ends with 1 when one is over it.
+response - request sent), of which llama-benchy takes off what a list of the models took (its mode `api`, the default); for ours
+the first token counts, which this engine sends together with the first response, and nothing is taken off. Our own prefill
+column takes a fixed time off, fitted over the prompts' lengths, and is told below the table. A request of ours that does not count (docs/bench.md) is sent again.
+Prints a Markdown table and a line for each comparison of the two clients that says on which side of 1 % it is; ends with 1 when
+one is over it. What the gateway itself adds is told beside them.
 Not part of the test suite; docs/bench.md has what was measured.
 """
 
@@ -88,9 +88,9 @@ def main() -> int:
             gateway.end()
             engine.end()
     others = (
-        Other("llama-benchy through the gateway", through, "itself, directly", direct),
-        Other("sparkdash bench", ours, "llama-benchy", direct),
-        Other("sparkdash bench through the gateway", ours_through, "itself, directly", ours),
+        Other("sparkdash bench", ours, "llama-benchy, both directly", direct),
+        Other("llama-benchy through the gateway", through, "itself, directly", direct, judged=False),
+        Other("sparkdash bench through the gateway", ours_through, "llama-benchy, both through the gateway", through),
     )
     return show(args, direct, others, ours, ours_through, load)
 
@@ -122,7 +122,7 @@ def benchy(args: argparse.Namespace, folder: Path, port: int, how: str) -> Figur
     with book_shop(folder) as shop:
         argv = [args.benchy, "--base-url", f"http://127.0.0.1:{port}/v1", "--model", MODEL, "--tokenizer", str(folder)]
         argv += ["--book-url", f"http://127.0.0.1:{shop}/book.txt", "--skip-coherence", "--exact-tg"]
-        argv += ["--latency-mode", "none", "--runs", str(args.runs), "--exit-on-first-fail"]
+        argv += ["--runs", str(args.runs), "--exit-on-first-fail"]
         argv += ["--pp", *map(str, args.pp), "--tg", *map(str, args.tg)]
         call(f"llama-benchy {how}", [*argv, "--format", "json", "--save-result", str(result)], folder)
     return {
@@ -233,6 +233,8 @@ class Other(NamedTuple):
     figures: Figures
     held: str
     against: Figures
+    judged: bool = True
+    """Is it to be within the goal? What the gateway adds to a first byte is told, and is no disagreement of two clients."""
 
 
 def show(
@@ -271,12 +273,12 @@ def verdict(cells: Iterable[tuple[str, int, int]], other: Other) -> bool:
     missing = [cell for cell, delta in found.items() if delta is None]
     (row, pp, tg), worst = max(found.items(), key=lambda one: abs(one[1] or 0.0))
     good = not missing and abs(worst or 0.0) <= GOAL
-    word = "WITHIN" if good else "OVER"
+    word = ("WITHIN" if good else "OVER") + f" {GOAL:.0%}" if other.judged else "TOLD"
     lacks = f"; {len(missing)} figure(s) missing" if missing else ""
     sys.stdout.write(
-        f"{word} {GOAL:.0%}: {other.name} against {other.held}; worst {row} at {pp} x {tg}, {percent(worst)}{lacks}\n"
+        f"{word}: {other.name} against {other.held}; worst {row} at {pp} x {tg}, {percent(worst)}{lacks}\n"
     )
-    return good
+    return good or not (other.judged or missing)
 
 
 def apart(cell: tuple[str, int, int], other: Other) -> float | None:
