@@ -5,7 +5,6 @@ Owns: which side a path belongs to, and how errors of the control side look. `/v
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from functools import cached_property
 from urllib.parse import unquote
@@ -110,10 +109,8 @@ class Gateway:
             await self._answer(exchange, receive, send)
             return
         record = audit.Record(caller.who, exchange, self._deps.clock())
-        receive, send = record.hearing(receive), record.seeing(send)
+        receive, send = record.hearing(receive), record.seeing(send, self._deps.audit)
         await self._answer(Exchange(exchange.scope, receive, send), receive, send)
-        if record.worth_keeping:
-            await asyncio.to_thread(self._deps.audit, record.entry())
 
     async def _answer(self, exchange: Exchange, receive: Receive, send: Send) -> None:
         path: str = exchange.scope["path"]

@@ -5,7 +5,9 @@ Owns: which of a request is kept, and that no token is. Must not know where it i
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 from sparkdash.gateway.exchange import Exchange, Message, Receive, Send
@@ -36,22 +38,24 @@ class Record:
 
         return received
 
-    def seeing(self, send: Send) -> Send:
-        """`send`, with the status noted."""
+    def seeing(self, send: Send, keep: Callable[[dict[str, object]], object]) -> Send:
+        """`send`, with the status noted, and the line kept (in a thread) before its caller hears what came of it."""
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
                 self._status = message["status"]
+                if self._worth_keeping:
+                    await asyncio.to_thread(keep, self._line())
             await send(message)
 
         return sent
 
     @property
-    def worth_keeping(self) -> bool:
+    def _worth_keeping(self) -> bool:
         """All but a holder's renewals of its lease, which come every few seconds."""
         return not (self._exchange.scope["path"] == "/api/lease" and self._said().get(SECRET) and self._status == 200)
 
-    def entry(self) -> dict[str, object]:
+    def _line(self) -> dict[str, object]:
         """Who, from where, what, and what came of it."""
         client = self._exchange.scope.get("client")
         return {
