@@ -6,9 +6,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes
 # podman as a small machine needs it (tests/podman/containers.conf says why)
 TEST_ENV := CONTAINERS_CONF=$(CURDIR)/tests/podman/containers.conf
-# What weighs the box's own memory runs alone; the rest side by side, as tests/conftest.py groups it; it waits so much that two cores carry six.
+# What weighs the box's own memory runs alone; the rest side by side, as tests/conftest.py groups it; it waits so much that two cores carry four.
 ALONE := tests/e2e/test_e2e_footprint.py
-JOBS ?= 6
+JOBS ?= 4
 PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadscope --no-loadscope-reorder
 # Compiled modules are kept, whatever the shell says: tests start programs by the hundred.
 export PYTHONDONTWRITEBYTECODE :=

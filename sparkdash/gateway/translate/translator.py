@@ -199,6 +199,7 @@ class _Running:
         assert self.process.stdout  # noqa: S101 - a pipe was asked for
         if await self.process.stdout.readline() != READY:
             await self.process.wait()
+            await self._listens  # to its last word
             raise self._failed(f"it ended with code {self.process.returncode}")
         with suppress(psutil.Error):
             self.rss = psutil.Process(self.process.pid).memory_info().rss
