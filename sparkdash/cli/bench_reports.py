@@ -170,7 +170,7 @@ def _rendered(run: str, form: Format, layout: str | None, metric: str | None, ma
     if form is Format.HTML:
         from sparkdash.bench.report import html
 
-        return html.render(page(report, chosen, shelf), drawn(report, chosen, shelf), html.library())
+        return html.render(page(report, chosen, shelf), drawn(report, chosen, shelf), html.plotly())
     return markdown.render(page(report, chosen, shelf))
 
 

@@ -61,10 +61,10 @@ def charts(found: Report, layout: Layout | None = None) -> dict[str, Any]:
 
 def test_the_page_is_whole_and_asks_nobody(found: Report) -> None:
     """Its own policy forbids the browser to fetch anything; plotly's script is in it."""
-    text = html.render(page(found, None, SHELF), drawn(found, None, SHELF), html.library())
+    text = html.render(page(found, None, SHELF), drawn(found, None, SHELF), html.plotly())
     assert "default-src 'none'" in text
-    assert not re.search(r"<(script|link|img)[^>]+(src|href)=", text.replace(html.library(), ""))
-    assert html.library() in text
+    assert not re.search(r"<(script|link|img)[^>]+(src|href)=", text.replace(html.plotly(), ""))
+    assert html.plotly() in text
     assert SIMULATED in text
     assert "prefers-color-scheme: dark" in text
 

@@ -19,7 +19,7 @@ from sparkdash.bench.report.page import SIMULATED
 from sparkdash.errors import HostError
 
 
-def library() -> str:
+def plotly() -> str:
     """plotly's script, some 5 MB.
 
     Raises:

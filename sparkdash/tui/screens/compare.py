@@ -171,7 +171,7 @@ class ComparePage(Page):
     async def _html(self, report: Report) -> None:
         place = Path.cwd() / f"{report.run.id}.html"
         try:
-            text = await asyncio.to_thread(lambda: html.render(page(report), drawn(report), html.library()))
+            text = await asyncio.to_thread(lambda: html.render(page(report), drawn(report), html.plotly()))
             await asyncio.to_thread(place.write_text, text, encoding="utf-8")
         except SparkdashError as error:
             self.desk.say(error.text(), bad=True)
