@@ -166,6 +166,9 @@ class Line:
         for name, value in headers:
             if name == b"content-length":
                 cycle.expected_content_length, cycle.chunked_encoding = int(value), False
+            elif name == b"connection" and value == b"close":
+                cycle.keep_alive = False
+                continue
             lines.append(b"%b: %b\r\n" % (name, value))
         if not cycle.keep_alive:
             lines.append(b"connection: close\r\n")
