@@ -24,6 +24,8 @@ FILE_LIMIT = 64 * MIB
 """The file is begun anew beyond it; the one before is kept as `captured.jsonl.1`."""
 BODY_LIMIT = MIB
 """Of a longer body only its length is kept."""
+OURS = "sparkdash-"
+"""How the User-Agent of sparkdash's own requests begins (measurements, the demo's traffic, `connect --test`): no client sent them."""
 REDACTED = "[redacted]"
 _HEADERS = frozenset(
     {
@@ -59,7 +61,9 @@ class Capture:
         self._lock = threading.Lock()
 
     def keep(self, exchange: Exchange, body: bytes, at: float) -> None:
-        """Append one request. Blocks for as long as the disk does, and looking through 1 MiB takes 0.2 s (measured)."""
+        """Append one request of a client's. Blocks for as long as the disk does, and looking through 1 MiB takes 0.2 s (measured)."""
+        if exchange.headers.get("user-agent", "").startswith(OURS):
+            return
         entry = {
             "at": round(at, 3),
             "method": exchange.method,

@@ -53,6 +53,13 @@ async def test_a_request_is_kept_without_its_secrets(house: Any, kept: Capture) 
     assert json.loads(house.engine.seen[0].body) == body  # the engine got what the client wrote
 
 
+async def test_its_own_requests_are_no_clients(house: Any, kept: Capture) -> None:
+    """A suite of captured prompts must not be made of the last measurement's."""
+    for agent in ("sparkdash-bench/1", "llm/1", "sparkdash-demo/opencode"):
+        await house.client.post("/v1/chat/completions", json={"model": "alpha"}, headers={"user-agent": agent})
+    assert [entry["headers"]["user-agent"] for entry in entries(kept)] == ["llm/1"]
+
+
 async def test_long_and_odd_bodies(house: Any, kept: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only their length, or their text; what has no body is not kept."""
     monkeypatch.setattr(capture, "BODY_LIMIT", 50)
