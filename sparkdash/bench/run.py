@@ -65,6 +65,8 @@ class Arm(Frozen):
     """The profile, or the URL of a server that is not ours."""
     parameters: dict[str, str] = {}
     """What of the profile is changed for this arm: a sweep."""
+    swept: str | None = None
+    """The profile that a sweep's arm is made of; `profile` is gone when the sweep is whole."""
     impossible: str | None = None
     """Why it cannot be run (a head that the checkpoint lacks); it has no launches, and its cells say this."""
 

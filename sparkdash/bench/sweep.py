@@ -36,7 +36,12 @@ class Sweep(Frozen):
         """One per value, in the given order."""
         family = self.family(profile)
         return tuple(
-            Arm(name=f"{self.name}={value}", profile=f"{family}/{_word(value)}", parameters={self.name: value})
+            Arm(
+                name=f"{self.name}={value}",
+                profile=f"{family}/{_word(value)}",
+                parameters={self.name: value},
+                swept=profile.name,
+            )
             for value in self.values
         )
 

@@ -360,7 +360,7 @@ def test_a_sweep_recommends_a_value_for_each_class_of_text(rehearse: Rehearse) -
     rates = {0: (40.0, 40.0, 40.0), 1: (60.0, 50.0, 39.9), 2: (70.0, 48.0, 40.1), 3: (66.0, 30.0, 39.0)}
     found = report(
         rehearse(
-            arms=[Arm(name=f"k={k}", profile=f"sweep/{k}", parameters={"k": str(k)}) for k in rates],
+            arms=[Arm(name=f"k={k}", profile=f"sweep/{k}", parameters={"k": str(k)}, swept="coder") for k in rates],
             rates={f"k={k}": dict(zip((code, prose, chat), values, strict=True)) for k, values in rates.items()},
             drafts={f"k={k}": (80, 40, 10)[:k] for k in rates},
             wobble=0.004,
@@ -375,5 +375,18 @@ def test_a_sweep_recommends_a_value_for_each_class_of_text(rehearse: Rehearse) -
     out = render(page(found))
     assert "## Recommended" in out
     assert "nothing is shown to be faster" in out
+    assert "sparkdash ab coder --sweep k=0,1,2,3 \\\n  --suite seeds" in out
     plain = report(rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": faster(1.1)}))
     assert plain.advice == ()
+
+
+def test_classes_of_text_have_a_table_of_their_own(rehearse: Rehearse) -> None:
+    """One profile alone, measured on one's own prompts, still shows its figures."""
+    mine = key(0, 64, text="captured")
+    out = told(rehearse(arms=[PLAIN], rates={"plain": {mine: 50.0}}))
+    (row,) = (line for line in out.splitlines() if line.startswith("| captured"))
+    assert [cell.strip() for cell in row.strip("|").split("|")][:3] == ["captured", "ctx=0", "64"]
+    assert "tok/s (decode)" in out
+    pair = told(rehearse(arms=[PLAIN, EAGLE], rates={"plain": {mine: 50.0}, "plain-eagle": {mine: 60.0}}, wobble=0.001))
+    assert "faster" in pair
+    assert "All 1 cells" not in pair

@@ -113,7 +113,7 @@ def evidence(source: Source) -> Iterator[Block]:
         rows = tuple(_pair(source, arm.name, key, words) for key in report.planned())
         yield Grid(head=("Cell", "Baseline", "Arm", "Verdict"), rows=rows)
         total = next((one for one in report.overall if one.arm == arm.name), None)
-        if total is not None and total.cells:
+        if total is not None and total.cells > 1:
             yield Text((_overall(total, words),))
 
 

@@ -153,6 +153,21 @@ def batches(source: Source, arm: str) -> Iterator[Block]:
         yield Grid(head=head, rows=tuple(rows), widths=(0, 0, 0, 0), notes=tuple(notes.texts), right=True)
 
 
+def texts(source: Source, arm: str) -> Iterator[Block]:
+    """Classes of text apart, which the matrix does not have: what speculation gains depends on them."""
+    keys = [one for one in source.report.planned() if one.text]
+    notes = Notes()
+    rows = []
+    for key in keys:
+        figures = (source.cell(arm, key, notes), source.cell(arm, key, notes, Metric.TTFT))
+        at_once = f" x{key.concurrency}" if key.concurrency > 1 else ""
+        where = (key.text + at_once, f"ctx={names.context(key.context)}", str(key.output))
+        rows.append((*map(Cell, where), *figures))
+    if rows:
+        head = ("Text", "Context", "Tokens", f"{source.metric.unit} ({source.metric.value})", "TTFT s")
+        yield Grid(head=head, rows=tuple(rows), widths=(0,) * len(head), notes=tuple(notes.texts), right=True)
+
+
 def reasoning(source: Source, arm: str) -> Iterator[Block]:
     """Where part of the stream is reasoning: the same stream by visible and by all tokens, two figures of one speed."""
     key = source.compared

@@ -15,6 +15,7 @@ from sparkdash.bench.report.blocks import DASH, Block, Command, Heading, Page, R
 from sparkdash.bench.report.layout import Build, Group, Layout, derived
 from sparkdash.bench.report.matrix import Source
 from sparkdash.bench.report.report import Report
+from sparkdash.bench.run import Arm
 from sparkdash.domain.profile import Published
 from sparkdash.domain.weights import WeightFacts
 
@@ -109,8 +110,19 @@ def _commands(source: Source) -> Iterator[Block]:
         yield Command((f"sparkdash bench {arms[0]} --suite {run.suite}",))
         return
     yield Command(
-        (f"sparkdash ab {' '.join(arms)} \\", f"  --suite {run.suite} --mode {run.mode.value} --seed {run.seed}")
+        (
+            f"sparkdash ab {_sweep(run.arms) or ' '.join(arms)} \\",
+            f"  --suite {run.suite} --mode {run.mode.value} --seed {run.seed}",
+        )
     )
+
+
+def _sweep(arms: Sequence[Arm]) -> str | None:
+    """What a sweep was asked for with: its profiles are gone when it is whole."""
+    if arms[0].swept is None:
+        return None
+    (name,) = arms[0].parameters
+    return f"{arms[0].swept} --sweep {name}={','.join(arm.parameters[name] for arm in arms)}"
 
 
 def _group(source: Source, layout: Layout, group: Group) -> Iterator[Block]:
@@ -133,6 +145,7 @@ def _tables(source: Source, layout: Layout, build: Build) -> Iterator[Block]:
         yield Heading(3, f"{build.title} {mode.title}" if len(build.arms) > 1 else build.title)
         if source.grid_keys:
             yield matrix.matrix(source, arm, warm=layout.warm)
+        yield from matrix.texts(source, arm)
         yield from matrix.batches(source, arm)
         yield from matrix.reasoning(source, arm)
         yield from matrix.prefix(source, arm)

@@ -72,7 +72,7 @@ def _name(width: int) -> int:
 def _run(run: Run, width: int, *, measured: bool) -> Line:
     state, ink = ("whole", Ink.PLAIN) if run.ended_at else ("has gaps", Ink.WARN)
     if measured:
-        state, ink = "measured", Ink.GOOD
+        state, ink = "measuring", Ink.GOOD
     arms = ", ".join(arm.name for arm in run.arms)
     line = (
         say(" ") + pad(say(run.id, Ink.STRONG), _name(width)) + say(f" {run.mode.value:<9} ") + pad(say(state, ink), 10)
