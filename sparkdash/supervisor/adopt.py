@@ -7,8 +7,10 @@ others are `strangers`'.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain, repeat
 
 from sparkdash.catalog import Catalog
 from sparkdash.domain.container import (
@@ -28,6 +30,8 @@ from sparkdash.supervisor.probe import mute, unreachable, version_of
 from sparkdash.supervisor.stopping import tell
 from sparkdash.supervisor.tools import Tools
 
+AGAIN_S = (5.0, 10.0, 20.0, 60.0)
+"""Pauses before a runtime that did not tell what is there is asked again; the last one repeats."""
 TRIES = 3
 """Probes before an engine that was up and does not answer is given up: it may be busy."""
 PAUSE_S = 1.0
@@ -87,6 +91,15 @@ async def look(tools: Tools, catalog: Catalog) -> Adoption:
         else:
             await remove(tools, container, why or "")
     return Adoption(tuple(reversed(ready)), loading)
+
+
+async def look_again(tools: Tools, catalog: Callable[[], Catalog]) -> Adoption:
+    """The same for as long as the runtime does not tell: what an earlier daemon left holds memory, and nobody knows it."""
+    for pause_s in chain(AGAIN_S, repeat(AGAIN_S[-1])):
+        await tools.clock.sleep(pause_s)
+        with suppress(SparkdashError):
+            return await look(tools, catalog())
+    raise AssertionError  # the pauses have no end
 
 
 _LOADING = "another that loads was adopted"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sparkdash.domain.need import Need
 from sparkdash.domain.profile import Profile
-from sparkdash.errors import AdmissionError, EngineError, SparkdashError
+from sparkdash.errors import AdmissionError, DaemonError, EngineError, SparkdashError
 from sparkdash.supervisor.fit import Box, Choice
 from sparkdash.supervisor.moves import Known
 from sparkdash.units import gib
@@ -33,6 +33,11 @@ def nothing_to_pull(profile: Profile, *, containerised: bool) -> SparkdashError 
         if why
         else None
     )
+
+
+def shutting_down() -> SparkdashError:
+    """The daemon ends; clients come again to the next one."""
+    return DaemonError("sparkdash is shutting down.", code="shutting_down", retry_after=10.0)
 
 
 def no_room(name: str, need: Need, choice: Choice, box: Box) -> SparkdashError:

@@ -1,0 +1,272 @@
+"""The actor: one inbox, one owner of the scheduler's books, and effects carried out.
+
+Owns: the inbox, the one transition under way, those who wait for an order, what an earlier daemon left.
+Must not decide: the scheduler does. Must not do: the transition does.
+
+Rule 1: only `_handle` touches the scheduler; everything else posts a move.
+Rule 2: `_handle` never waits. What takes time is a task, and its end is a move.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from sparkdash.catalog import Catalog
+from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.event import Level
+from sparkdash.domain.profile import Profile
+from sparkdash.domain.swap import Plan
+from sparkdash.errors import SparkdashError
+from sparkdash.settings import Settings
+from sparkdash.store import Store
+from sparkdash.supervisor import guard_words, refusals, strangers
+from sparkdash.supervisor.adopt import Adoption, look, look_again, remove, take
+from sparkdash.supervisor.alarm import Alarm
+from sparkdash.supervisor.books import failure_of
+from sparkdash.supervisor.footprint import Footprints
+from sparkdash.supervisor.leasing import Leasing
+from sparkdash.supervisor.moves import (
+    Adopted,
+    BeginSwap,
+    Cancel,
+    CancelSwap,
+    CatalogRead,
+    Cut,
+    Decline,
+    Effect,
+    EngineDied,
+    Evict,
+    Grant,
+    Move,
+    Patience,
+    PolicyRead,
+    Preload,
+    Refuse,
+    Stop,
+    SwapCancelled,
+    SwapDone,
+    SwapFailed,
+    Tick,
+    Wait,
+)
+from sparkdash.supervisor.parking import Parking
+from sparkdash.supervisor.planner import Planner
+from sparkdash.supervisor.scheduler import Scheduler
+from sparkdash.supervisor.swaps import Swaps
+from sparkdash.supervisor.tools import Tools
+from sparkdash.supervisor.waiters import Waiter, Waiters
+from sparkdash.supervisor.watch import Watch
+
+
+class Actor:
+    """`run` it in a task group, then post moves."""
+
+    def __init__(self, tools: Tools, catalog: Catalog, store: Store | None, footprints: Footprints) -> None:
+        settings = tools.settings
+        self.catalog = catalog
+        self._tools = tools
+        self._profiles = dict(catalog.profiles)
+        """What the scheduler knows; `catalog` may be a move ahead."""
+        self._inbox: asyncio.Queue[tuple[Move | Adoption, Waiter | None]] = asyncio.Queue()
+        self._watch = Watch(tools, self.post)
+        self.leasing = Leasing(tools, lambda: self._profiles, self.post, self._watch)
+        self._swaps = Swaps(tools, store, self.post, self._watch.end, footprints)
+        self._planner = Planner(tools, lambda: self._profiles, self._swaps.expected_s)
+        self._scheduler = Scheduler(
+            self._planner.known(catalog),
+            queue_limit=settings.queue_limit,
+            scales=self._planner,
+            patience=_patience(settings),
+        )
+        self._parking = Parking(self._scheduler.breaker, tools.books, store)
+        self._alarm = Alarm(tools.clock, lambda: self.post(Tick()))
+        self._waiters = Waiters()
+        self._group: asyncio.TaskGroup | None = None
+        self.adopted = asyncio.Event()
+        """Engines of an earlier daemon have been looked for."""
+        self.idle = asyncio.Event()
+        """No move in the inbox, no swap."""
+
+    async def run(self, group: asyncio.TaskGroup, preloads: Iterable[str]) -> None:
+        """Until cancelled; what takes time are tasks of `group`. `preloads`: the profiles that are to run from the beginning."""
+        self._group = group
+        await self._adopt(preloads)
+        while True:
+            self._rest()
+            self._handle(*await self._inbox.get())
+            while not self._inbox.empty():  # figures are told once for all that has come
+                self._handle(*self._inbox.get_nowait())
+            self._refresh()
+
+    def recall(self) -> None:
+        """What an earlier daemon parked stays parked."""
+        self._parking.recall(self.catalog.profiles)
+
+    def end(self) -> None:
+        """After `run`: nothing that was ordered is carried out any more."""
+        self.leasing.retire(cut=True)
+        while not self._inbox.empty():
+            move, waiter = self._inbox.get_nowait()
+            if waiter is not None and not isinstance(move, Adoption):
+                self._waiters.add(move, waiter)
+        self._waiters.end(refusals.shutting_down())
+
+    def post(self, move: Move) -> None:
+        """Have it handled; soon, and in its turn."""
+        self._put(move)
+
+    async def ask(self, move: Move) -> None:
+        """Have it handled; returns when what it orders is carried out. Raises DaemonError when the daemon ends."""
+        if self.leasing.over:
+            raise refusals.shutting_down()
+        waiter = asyncio.get_running_loop().create_future()
+        self._put(move, waiter)
+        await waiter
+
+    async def plan(self, profile: Profile) -> tuple[Plan, SparkdashError | None]:
+        """What using it would do, and why that would be refused: as of now, so an advice.
+
+        Raises:
+            AdmissionError: it cannot run here.
+        """
+        if error := refusals.of(profile.name, self._planner.card(profile)):
+            raise error
+        await self._tools.needs.read([profile])  # the weights may have come since
+        runs = self._scheduler.records.runs(profile.name)
+        choice = self._scheduler.choice(profile.name, self._tools.clock.monotonic())
+        plan = self._planner.plan(profile, choice, self._scheduler.records.residents, runs=runs)
+        return plan, None if runs else self._scheduler.refusal(profile.name, choice)
+
+    def replace_catalog(self, catalog: Catalog) -> None:
+        """The profiles, or the owner's policies for them, were read again."""
+        self.catalog = catalog
+        self.post(CatalogRead(self._planner.known(catalog)))
+
+    def replace_settings(self, settings: Settings) -> None:
+        """The owner's limits and patience were read again."""
+        self.post(PolicyRead(_patience(settings), settings.queue_limit))
+
+    def _put(self, move: Move | Adoption, waiter: Waiter | None = None) -> None:
+        self.idle.clear()
+        self._inbox.put_nowait((move, waiter))
+
+    async def _adopt(self, preloads: Iterable[str]) -> None:
+        try:
+            self._take_over(await look(self._tools, self.catalog))
+            self._refresh()
+        except SparkdashError as error:
+            text = f"Engines that may run already are not known yet: {error.text()}"
+            self._tools.books.notice(Level.ERROR, error.code, text)
+            self._running().create_task(self._look_again(), name="look again")
+        self._running().create_task(strangers.tell(self._tools), name="tell of strangers")
+        self.post(Preload(tuple(preloads)))
+        self.adopted.set()
+
+    async def _look_again(self) -> None:
+        self._put(await look_again(self._tools, lambda: self.catalog))
+
+    def _take_over(self, adoption: Adoption) -> None:
+        """Make what an earlier daemon left ours; what has been started in its place meanwhile has replaced it."""
+        swap, books = self._scheduler.records.swap, self._tools.books
+        for found in adoption.ready:
+            name = found.profile.name
+            if name not in self._scheduler.records.residents and not (swap and swap.target == name):
+                take(self._tools, found)
+                self._handle(Adopted(name, found.profile.fingerprint), None)
+                self._begin_watch(found.profile)
+        if (late := adoption.loading) is None:
+            return
+        if swap is None and late.profile.name not in self._scheduler.records.residents:
+            self._swaps.resumes = late
+            self._handle(Adopted(late.profile.name, late.profile.fingerprint, ready=False), None)
+        elif late.container.name not in {engine.container for engine in books.engines.values()}:
+            work = remove(self._tools, late.container, "another engine is being started")
+            self._running().create_task(work, name=f"remove {late.container.name}")
+
+    def _rest(self) -> None:
+        if self._inbox.empty() and self._scheduler.records.swap is None:
+            self.idle.set()
+
+    def _handle(self, move: Move | Adoption, waiter: Waiter | None) -> None:
+        if isinstance(move, Adoption):
+            self._take_over(move)
+            return
+        if waiter is not None:
+            self._waiters.add(move, waiter)
+        self._note(move)
+        for effect in self._scheduler.handle(move, self._tools.clock.monotonic()):
+            self._carry_out(effect)
+
+    def _note(self, move: Move) -> None:
+        """What people see of a move, before its effects."""
+        books = self._tools.books
+        match move:
+            case SwapDone() | SwapFailed() | SwapCancelled():
+                self._swap_over(move)
+            case EngineDied(profile=name, error=error):
+                if started := books.started.get(name):  # else it died while it was being stopped, and is gone
+                    books.fail(started, failure_of(error))
+                    if error.code != guard_words.CODE:  # the guard's kills are told when they happen
+                        books.notice(Level.ERROR, error.code, error.text(), name)
+            case Stop(profile=name):
+                for engine in list(books.engines.values()):
+                    if name in (None, engine.profile) and engine.profile not in self._scheduler.records.residents:
+                        self._forget_failed(engine)
+            case CatalogRead():
+                known = self._profiles
+                self._profiles = {
+                    name: known[name] if known.get(name) == read else read
+                    for name, read in self.catalog.profiles.items()
+                }  # the same objects, so that a lease tells at a glance that nothing was edited
+
+    def _swap_over(self, move: SwapDone | SwapFailed | SwapCancelled) -> None:
+        if runs := self._swaps.end(move):
+            self._begin_watch(runs)
+        self._waiters.settle(Cancel)
+        swap = self._scheduler.records.swap
+        if isinstance(move, SwapFailed) and swap and swap.target is None:
+            self._waiters.settle(Stop, move.error)
+
+    def _forget_failed(self, engine: Engine) -> None:
+        if engine.state is EngineState.FAILED:
+            self._tools.books.drop(engine.profile)
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Grant() | Wait() | Refuse() | Cut():
+                self.leasing.carry_out(effect)
+            case Decline(profile=name, error=error):
+                self._tools.books.notice(Level.WARNING, error.code, error.text(), name)
+            case BeginSwap():
+                target = self._profiles[effect.target] if effect.target is not None else None
+                self._swaps.begin(self._running(), effect, target)
+            case Evict():
+                self._swaps.drained()
+            case CancelSwap():
+                self._swaps.cancel()
+
+    def _begin_watch(self, profile: Profile) -> None:
+        self._watch.begin(self._running(), profile, self._tools.books.engines[profile.name])
+
+    def _running(self) -> asyncio.TaskGroup:
+        assert self._group  # noqa: S101 - moves are handled inside run
+        return self._group
+
+    def _refresh(self) -> None:
+        """What follows from the scheduler's books: figures, the next alarm, those who wait for its rest."""
+        self._alarm.set(self._running(), self._scheduler.due)
+        books, records = self._tools.books, self._scheduler.records
+        books.waiting(records.waiting_for(records.swap.target) if records.swap else 0)
+        for name in list(books.engines):
+            books.busy(name, records.in_flight(name))
+        self._tools.wards.refresh()
+        self._parking.keep()
+        if not self._scheduler.stopping:
+            self._waiters.settle(Stop)
+        if records.swap is None:
+            self._waiters.settle(Cancel)
+
+
+def _patience(settings: Settings) -> Patience:
+    return Patience(settings.min_dwell_s, settings.max_wait_s)
