@@ -6,8 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes
 # podman as a small machine needs it (tests/podman/containers.conf says why)
 TEST_ENV := CONTAINERS_CONF=$(CURDIR)/tests/podman/containers.conf
-# What weighs the box's own memory runs alone; the rest side by side, as tests/conftest.py groups it; it waits so much that two cores carry four.
-ALONE := tests/e2e/test_e2e_footprint.py
+# Side by side, as tests/conftest.py groups them: they wait so much that two cores carry four.
 JOBS ?= 4
 PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadscope --no-loadscope-reorder
 # Compiled modules are kept, whatever the shell says: tests start programs by the hundred.
@@ -43,8 +42,7 @@ test: $(VENV)/.dev ## all tests, real podman and a real vLLM included
 	@sh tests/podman/setup.sh
 	@sh tests/real/setup.sh $(PYTHON)
 	@$(BIN)/python tests/clients/run.py --install --only llm,langchain
-	@$(TEST_ENV) $(BIN)/python -m pytest -q $(ALONE)
-	@$(TEST_ENV) $(PYTEST) $(ALONE:%=--ignore=%)
+	@$(TEST_ENV) $(PYTEST)
 
 unit: $(VENV)/.dev ## the tests that need neither podman nor the real engine
 	@$(PYTEST) -m "not podman and not real"

@@ -27,8 +27,8 @@ hypothesis.settings.register_profile("sparkdash", deadline=None)
 hypothesis.settings.load_profile("sparkdash")  # a busy box is no failure
 
 FOLDERS = ("CONFIG", "STATE", "RUNTIME")
-SLOW = ("tests/real/", "tests/e2e/", "tests/podman/", "tests/faults/", "tests/bench/")
-"""Rooms whose tests wait for real programs."""
+SLOW = ("tests/real/", "tests/e2e/", "tests/podman/", "tests/faults/", "tests/bench/", "tests/tui/", "tests/cli/")
+"""Rooms with long files, most of which wait for real programs."""
 APART = ("tests/faults/test_faults_start.py", "tests/faults/test_faults_stop.py")
 """Long ones, where each test makes all that it needs."""
 
@@ -63,7 +63,7 @@ def pytest_sessionstart() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What waits longest begins first, beside all else."""
+    """What takes longest begins first, so that the last files are short ones."""
     items.sort(key=lambda item: not item.nodeid.startswith(SLOW))
 
 

@@ -163,7 +163,7 @@ async def test_what_is_measured_now_is_seen_and_ended_and_goes_on(stage: Any, bo
         assert f"╭ measuring {RUN} ─" in on.text
         assert any("42 % 15 of 36 cells about 1h12m left" in row for row in on.rows)
         assert any("launch 2 of 4 · eagle · ctx 2K x 150" in row and "e ends it" in row for row in on.rows)
-        assert any(RUN in row and "measured" in row for row in on.rows)
+        assert any(RUN in row and "measuring" in row for row in on.rows)
         await on.press("e")
         assert on.link.asked[-1] == ("end measuring",)
         await on.happen(under_way(ends=True))
