@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from sparkdash import daemon
+from sparkdash.daemon import errands
 from sparkdash.errors import HostError
 
 
@@ -20,5 +20,5 @@ async def test_the_daemon_ends_also_when_an_engine_will_not(stop_engines: bool) 
         raise HostError("Process 7 does not end.", code="unkillable")
 
     supervisor, server = SimpleNamespace(stop=stop), SimpleNamespace(stop=lambda: told.append("stopped"))
-    await daemon._shutdown(cast("Any", SimpleNamespace(supervisor=supervisor, server=server)), stop_engines)
+    await errands.shutdown(cast("Any", SimpleNamespace(supervisor=supervisor, server=server)), stop_engines)
     assert told == ["stopped"]

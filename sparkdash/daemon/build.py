@@ -1,0 +1,151 @@
+"""The composition: the one file that knows every concrete class.
+
+Owns: what is made out of what, and handed to whom. Must not know what any part does, nor when it begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+import structlog
+
+from sparkdash import __version__, listen, paths
+from sparkdash.access import audit
+from sparkdash.bus import Bus
+from sparkdash.catalog import Catalog
+from sparkdash.catalog.watch import Watch
+from sparkdash.daemon import errands, reading
+from sparkdash.daemon.door import Door
+from sparkdash.daemon.house import House, Parts
+from sparkdash.domain.lease import Request
+from sparkdash.domain.state import DaemonInfo, Snapshot
+from sparkdash.gateway import app as gateway
+from sparkdash.gateway.capture import Capture
+from sparkdash.gateway.exchange import Exchange
+from sparkdash.gateway.translate.translator import Translator
+from sparkdash.revision import Rereading
+from sparkdash.settings import Settings
+from sparkdash.settings import place as settings_file
+from sparkdash.store import Store
+from sparkdash.store.usage import day_of
+from sparkdash.supervisor import Supervisor
+from sparkdash.telemetry import Collector
+from sparkdash.upstream import Upstream
+
+LOG = structlog.get_logger("sparkdash")
+
+
+@asynccontextmanager
+async def built(parts: Parts, door: Door) -> AsyncIterator[House]:
+    """Everything, made and not yet begun; what is open is closed when the context is left."""
+    beside = [settings_file()] if parts.load_settings else []
+    watch = await asyncio.to_thread(Watch, parts.profile_folders, beside)
+    profiles = await asyncio.to_thread(parts.load_catalog)
+    bus = Bus(_first_snapshot(parts, door.url), time.time)
+    async with (
+        Upstream() as upstream,
+        Store.opened(paths.state_dir() / "sparkdash.db", bus.publish) as store,
+        Translator(paths.runtime_dir(), parts.settings.translator_idle_s, bus.publish) as translator,
+    ):
+        house = _house(parts, bus, profiles, upstream, store, door, watch, translator)
+        reading.publish_profiles(house, profiles)
+        yield house
+
+
+def _house(
+    parts: Parts,
+    bus: Bus,
+    profiles: Catalog,
+    upstream: Upstream,
+    store: Store,
+    door: Door,
+    watch: Watch,
+    translator: Translator,
+) -> House:
+    holder: list[House] = []
+    supervisor = Supervisor(
+        catalog=profiles,
+        runtime=parts.runtime,
+        upstream=upstream,
+        reader=parts.reader,
+        publish=bus.publish,
+        settings=parts.settings,
+        owner=paths.owner(),
+        store=store,
+        guard=parts.guard,
+        on_needs=lambda: reading.publish_profiles(holder[0], supervisor.catalog),
+    )
+    deps = gateway.Deps(
+        supervisor=supervisor,
+        bus=bus,
+        upstream=upstream,
+        catalog=lambda: supervisor.catalog,
+        settings=parts.settings,
+        reload=lambda: reading.reload(holder[0]),
+        refresh=lambda: reading.refresh(holder[0]),
+        shutdown=lambda stop: errands.shutdown(holder[0], stop),
+        traffic=parts.traffic,
+        record=lambda request: _record(store, supervisor, request),
+        keys=door.keys,
+        used_today=lambda key: store.tokens_on(day_of(time.time()), key),
+        audit=_written_down,
+        capture=_capturing(parts.settings),
+        examine=None if parts.simulated else lambda names: errands.examine(holder[0], names),
+        runs=errands.runs,
+        resume=lambda run: errands.resume(holder[0], run),
+        translator=translator,
+    )
+    collector = Collector(
+        upstream=upstream,
+        engines=lambda: supervisor.engines,
+        reader=parts.reader,
+        pids=supervisor.pids,
+        strangers=supervisor.strangers,
+        publish=bus.publish,
+        settings=lambda: supervisor.settings,
+        listeners=lambda: bus.listeners,
+    )
+    rereading = Rereading(parts.load_settings, bus.publish) if parts.load_settings else None
+    server = listen.Server(gateway.build(deps).ready(), door.tls)
+    house = House(parts, bus, supervisor, collector, server, door.url, watch, rereading)
+    holder.append(house)
+    return house
+
+
+def _capturing(settings: Settings) -> Callable[[Exchange, bytes, float], None] | None:
+    if not settings.capture:
+        return None
+    kept = Capture(paths.state_dir())
+    LOG.warning("what clients send is kept in a file, as `capture` in config.toml says", file=str(kept.path))
+    return kept.keep
+
+
+def _written_down(entry: Mapping[str, object]) -> None:
+    try:
+        audit.append(audit.place(), entry)
+    except OSError as error:  # a full disk must not keep the owner from stopping an engine
+        LOG.warning("the audit log cannot be written", why=error.strerror)
+
+
+def _record(store: Store, supervisor: Supervisor, request: Request) -> None:
+    store.record_request(request)
+    supervisor.served(request)
+
+
+def _first_snapshot(parts: Parts, url: str) -> Snapshot:
+    now = time.time()
+    info = DaemonInfo(
+        version=__version__,
+        host=parts.host,
+        pid=os.getpid(),
+        started_at=now,
+        runtime=parts.runtime.name,
+        url=f"{url}/v1",
+        simulated=parts.simulated,
+    )
+    # Numbers begin at this life's own millisecond: a reader of an earlier daemon must not take ours for what follows.
+    return Snapshot(seq=int(now * 1000), at=now, daemon=info, traffic=parts.traffic_on)

@@ -1,0 +1,67 @@
+"""What somebody asks of the daemon itself, and is no matter of engines: the bench, the doctor, its end.
+
+Owns: loading those rooms only when they are asked for. Must not know what they do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from importlib import import_module
+
+import structlog
+
+from sparkdash import __version__
+from sparkdash.daemon.house import House
+from sparkdash.domain.event import Level, Notice
+from sparkdash.domain.finding import Diagnosis
+from sparkdash.errors import SparkdashError
+
+LOG = structlog.get_logger("sparkdash")
+
+
+async def runs(run: str | None) -> bytes:
+    """What was measured, or the report of one run: JSON, made by a process of its own."""
+    await asyncio.to_thread(import_module, "sparkdash.bench.asked")  # rarely asked for, and nobody else waits for it
+    from sparkdash.bench.asked import asked
+
+    return await asked(run)
+
+
+def resume(house: House, run: str) -> None:
+    """Have a run go on, in a process of its own; a Notice tells when it cannot."""
+
+    async def going_on() -> None:
+        from sparkdash.bench.asked import resumed
+
+        if why := await resumed(run):
+            text = f"{run} did not go on. {why}"
+            house.bus.publish(Notice(level=Level.WARNING, code="bench_failed", text=text))
+
+    task = asyncio.create_task(going_on(), name=f"bench resume {run}")
+    house.errands.add(task)
+    task.add_done_callback(house.errands.discard)
+
+
+async def examine(house: House, names: Sequence[str]) -> Diagnosis:
+    """What the doctor finds on this box."""
+    await asyncio.to_thread(import_module, "sparkdash.doctor")  # rarely asked for, and 30 ms that nobody else waits for
+    from sparkdash import doctor
+    from sparkdash.doctor.facts import DaemonSeen
+
+    world, settings = house.bus.snapshot, house.supervisor.settings
+    low_power = world.sample is not None and world.sample.low_power
+    seen = DaemonSeen(house.url, __version__, os.getpid(), f"{house.url}/v1", house.parts.runtime.name, low_power)
+    return Diagnosis(findings=await doctor.examine(doctor.Probe(settings=settings, daemon=seen), names))
+
+
+async def shutdown(house: House, stop_engines: bool) -> None:
+    """End the daemon, also when an engine will not end."""
+    try:
+        if stop_engines:
+            await house.supervisor.stop(None)
+    except SparkdashError as error:  # the next daemon finds what would not stop
+        LOG.warning("an engine is left behind", code=error.code, why=error.text())
+    finally:
+        house.server.stop()

@@ -1,0 +1,72 @@
+"""What the daemon is made of: what it is handed, and what lives while it serves.
+
+Owns: nothing but the two lists. Must not know how anything of it is made, nor in which order it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sparkdash import listen
+from sparkdash.bus import Bus
+from sparkdash.catalog import Catalog
+from sparkdash.catalog.watch import Watch
+from sparkdash.host.guard import Guard
+from sparkdash.host.reader import HostReader
+from sparkdash.host.runtime import Runtime
+from sparkdash.revision import Rereading
+from sparkdash.settings import Settings
+from sparkdash.supervisor import Supervisor
+from sparkdash.telemetry import Collector
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What differs between the real daemon and the demo."""
+
+    settings: Settings
+    runtime: Runtime
+    reader: HostReader
+    load_catalog: Callable[[], Catalog]
+    profile_folders: Callable[[], Sequence[Path]] = tuple
+    """Watched for edits; the demo, whose profiles are no files, has none."""
+    load_settings: Callable[[], Settings] | None = None
+    """Reads the settings again, whose file is watched for edits too; the demo's come from no file."""
+    guard: Guard | None = None
+    """Watches the box's memory; the demo, whose memory is simulated, has none."""
+    simulated: bool = False
+    host: str = field(default_factory=socket.gethostname)
+    """The box's name on the screens; the demo adds how many times faster than it says everything runs."""
+    beside: tuple[Callable[[House], Awaitable[None]], ...] = ()
+    """Further tasks that live as long as the daemon: the demo's traffic."""
+    stop_engines: bool = False
+    """End the engines with the daemon (the demo); otherwise the next daemon adopts them."""
+    traffic: Callable[[bool], None] | None = None
+    """Switches the demo's traffic; None when there is none."""
+    traffic_on: bool | None = None
+    """Is that traffic on at first? None when there is none."""
+
+
+@dataclass
+class House:
+    """Everything that lives while the daemon serves."""
+
+    parts: Parts
+    bus: Bus
+    supervisor: Supervisor
+    collector: Collector
+    server: listen.Server
+    url: str
+    """Root URL, without /v1."""
+    watch: Watch
+    rereading: Rereading | None
+    """Of the settings; the demo's come from no file."""
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Two readings of the files never overtake each other."""
+    restarts: dict[str, int] = field(default_factory=dict)
+    errands: set[asyncio.Task[None]] = field(default_factory=set)
+    """What somebody asked for and the daemon does not wait for; ended with it."""
