@@ -1,0 +1,66 @@
+"""Answers that are no JSON value: the feed, lines, steps; and how the OpenAPI document describes them.
+
+Owns: what becomes of a failure once the status is out. Must not know where the lines and steps come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from sparkdash.domain.container import PullProgress
+from sparkdash.errors import SparkdashError
+from sparkdash.gateway import feed, problems
+from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.exchange import Exchange
+from sparkdash.gateway.frames import event
+
+_ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+_ANY_ERROR = {"description": "Any error", "content": _ERROR}
+"""Said outright where an answer is no JSON: FastAPI would describe the error as being of the answer's type."""
+STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {"schema": {}}}, "description": "Server-sent events"},
+    "default": _ANY_ERROR,
+}
+TEXT: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Lines, as they come"},
+    "default": _ANY_ERROR,
+}
+DOCUMENT: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/json": {"schema": {}}}, "description": "As `sparkdash bench show --json` writes it"}
+}
+
+
+class FeedResponse(Response):
+    """The feed speaks ASGI itself: no task and no encoding per listener and event."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, deps: Deps, encode: feed.Encode, since: int | None, status_code: int = 200) -> None:
+        super().__init__(status_code=status_code)
+        self._deps, self._encode, self._since = deps, encode, since
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One listener."""
+        await feed.serve(self._deps.bus, self._encode, Exchange(scope, receive, send), self._since)
+
+
+async def encoded(lines: AsyncIterator[str]) -> AsyncIterator[bytes]:
+    """Lines. Once the first line is out there is no status left to tell a failure with: it becomes the last line."""
+    try:
+        async for line in lines:
+            yield line.encode("utf-8", "replace") + b"\n"
+    except SparkdashError as error:
+        yield f"sparkdash: {error.text()}\n".encode()
+
+
+async def pulled(steps: AsyncIterator[PullProgress]) -> AsyncIterator[bytes]:
+    """One event a step; a failure is the last."""
+    try:
+        async for step in steps:
+            yield event("progress", step.model_dump(mode="json"))
+    except SparkdashError as error:
+        yield event("error", problems.envelope(error))

@@ -1,0 +1,54 @@
+"""The routes of whoever measures: the gateway to oneself, and where a run is.
+
+Owns: what each of them takes, and what the screens are told. Must not know who may come in meanwhile: `exclusive` does.
+"""
+
+from __future__ import annotations
+
+import time
+
+from fastapi import APIRouter
+
+from sparkdash.domain.event import Level, MeasuringChanged, Notice
+from sparkdash.errors import AdmissionError
+from sparkdash.gateway.control.bodies import Done, LeaseBody, LeaseGranted, NoBody, Token
+from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.exclusive import TTL_S
+
+
+def add(api: APIRouter, deps: Deps) -> None:
+    """All of them."""
+
+    @api.post("/lease", summary="Have the gateway to oneself, for a while; the same again renews it")
+    async def lease(body: LeaseBody) -> LeaseGranted:
+        exclusive = deps.exclusive
+        if body.token is None:
+            held = exclusive.take(body.holder, body.expected_s)
+            deps.bus.publish(Notice(level=Level.INFO, code="held", text=f"{held.holder} has the box to itself."))
+        else:
+            held = exclusive.renew(body.token, body.expected_s)
+        if body.measuring is not None:
+            seen = body.measuring.model_copy(update={"at": time.time(), "ends": held.ends})
+            deps.bus.publish(MeasuringChanged(measuring=seen))
+        return LeaseGranted(token=held.token, ttl_s=TTL_S, ends=held.ends)
+
+    @api.delete("/lease", summary="Let others in again")
+    async def let_go(x_sparkdash_lease: Token = None) -> Done:
+        if deps.exclusive.release(x_sparkdash_lease or "") and deps.bus.snapshot.measuring is not None:
+            deps.bus.publish(MeasuringChanged(measuring=None))
+        return Done()
+
+    @api.post("/bench/end", summary="Ask the run that is measured to stop; what is measured is kept")
+    async def end(_body: NoBody) -> Done:
+        deps.exclusive.end()
+        if (seen := deps.bus.snapshot.measuring) is not None:
+            deps.bus.publish(MeasuringChanged(measuring=seen.model_copy(update={"ends": True})))
+        return Done()
+
+    @api.post("/bench/{run}/resume", status_code=202, summary="Measure what a run still lacks, in a process of its own")
+    async def resume(run: str, _body: NoBody) -> Done:
+        deps.exclusive.admit(None)
+        if deps.resume is None:
+            raise AdmissionError("Nothing is measured here.", code="no_bench", status=404)
+        deps.resume(run)
+        return Done()

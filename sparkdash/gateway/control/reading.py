@@ -1,0 +1,99 @@
+"""The routes that only look: `GET /api/…`.
+
+Owns: what each of them takes. Must not change anything, but that edited profiles are read first.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query
+from fastapi.responses import PlainTextResponse, Response, StreamingResponse
+
+from sparkdash.domain.finding import Diagnosis
+from sparkdash.domain.profile import Profile
+from sparkdash.domain.state import Snapshot
+from sparkdash.domain.swap import Plan
+from sparkdash.errors import AdmissionError
+from sparkdash.gateway import feed
+from sparkdash.gateway.control.answers import DOCUMENT, STREAM, TEXT, FeedResponse, encoded
+from sparkdash.gateway.control.bodies import ProfileList
+from sparkdash.gateway.deps import Deps
+
+
+def add(api: APIRouter, deps: Deps) -> None:
+    """All of them."""
+    encode = feed.Encoder()
+
+    @api.get("/state", summary="Everything that is known now")
+    async def state() -> Snapshot:
+        return deps.bus.snapshot.model_copy(
+            update={"at": deps.clock()}
+        )  # ages are counted to now, not to the last fact
+
+    @api.get("/events", summary="The feed: a snapshot, then facts", response_class=FeedResponse, responses=STREAM)
+    async def events(
+        since: Annotated[int | None, Query(ge=0, description="Go on after this event")] = None,
+        last_event_id: Annotated[str | None, Header(description="The same, as browsers say it")] = None,
+    ) -> Response:
+        heard = int(last_event_id) if last_event_id and last_event_id.isdecimal() else None
+        return FeedResponse(deps, encode, heard if since is None else since)
+
+    @api.get("/profiles", summary="The catalog")
+    async def profiles() -> ProfileList:
+        await deps.refresh()
+        return listed(deps)
+
+    @api.get("/profiles/{name:path}", summary="One whole profile, by name or alias")
+    async def profile(name: str) -> Profile:
+        await deps.refresh()
+        return deps.catalog().find(name)
+
+    @api.get("/plan/{name:path}", summary="What using a profile would do")
+    async def plan(name: str) -> Plan:
+        await deps.refresh()
+        return await deps.supervisor.plan(name)
+
+    @api.get("/doctor", summary="What of this box would keep engines from running")
+    async def doctor(
+        check: Annotated[list[str] | None, Query(description="Only these checks; may be repeated")] = None,
+    ) -> Diagnosis:
+        if deps.examine is None:
+            raise AdmissionError(
+                "The demo's box is simulated.",
+                code="no_doctor",
+                status=404,
+                hint="`sparkdash doctor` examines this one.",
+            )
+        return await deps.examine(check or ())
+
+    @api.get(
+        "/bench", summary="What was measured: every run, the newest first", response_class=Response, responses=DOCUMENT
+    )
+    async def bench() -> Response:
+        return await _measured(deps, None)
+
+    @api.get("/bench/{run}", summary="The report of one run", response_class=Response, responses=DOCUMENT)
+    async def bench_run(run: str) -> Response:
+        return await _measured(deps, run)
+
+    @api.get("/logs/{name:path}", summary="An engine's log", response_class=PlainTextResponse, responses=TEXT)
+    async def logs(
+        name: str,
+        tail: Annotated[int | None, Query(ge=0, description="Only the last so many lines")] = None,
+        follow: Annotated[bool, Query(description="Go on while the engine lives")] = False,
+    ) -> StreamingResponse:
+        lines = deps.supervisor.logs(name, tail=tail, follow=follow)
+        return StreamingResponse(encoded(lines), media_type="text/plain; charset=utf-8")
+
+
+async def _measured(deps: Deps, run: str | None) -> Response:
+    if deps.runs is None:
+        raise AdmissionError("Nothing is measured here.", code="no_bench", status=404)
+    return Response(await deps.runs(run), media_type="application/json")
+
+
+def listed(deps: Deps) -> ProfileList:
+    """The catalog, as the screens have it."""
+    snapshot = deps.bus.snapshot
+    return ProfileList(profiles=snapshot.profiles, problems=snapshot.problems)

@@ -1,0 +1,82 @@
+"""The routes that say which engine runs, and the two marks A and B.
+
+Owns: what each of them takes, and which of two marked profiles is the other. Must not decide who runs: the supervisor does.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from sparkdash.domain.event import ToggleChanged
+from sparkdash.domain.state import Snapshot
+from sparkdash.domain.swap import Plan, SwapCause
+from sparkdash.errors import AdmissionError
+from sparkdash.gateway.control.bodies import Done, NoBody, ReleaseBody, StopBody, Toggle, ToggleBody, Token, UseBody
+from sparkdash.gateway.deps import Deps
+
+
+def add(api: APIRouter, deps: Deps) -> None:
+    """All of them."""
+
+    @api.post("/use", status_code=202, summary="Make a profile resident; the swap goes on by itself")
+    async def use(body: UseBody, x_sparkdash_lease: Token = None) -> Plan:
+        deps.exclusive.admit(x_sparkdash_lease)
+        await deps.refresh()
+        return await deps.supervisor.use(body.profile, cause=SwapCause(body.cause))
+
+    @api.post("/stop", summary="Stop one engine, or all")
+    async def stop(body: StopBody) -> Done:
+        await deps.supervisor.stop(body.profile)
+        return Done()
+
+    @api.post("/release", summary="Let a parked profile be tried again, or all")
+    async def release(body: ReleaseBody) -> Done:
+        await deps.supervisor.release(body.profile)
+        return Done()
+
+    @api.post("/cancel", summary="Give the swap under way up")
+    async def cancel(_body: NoBody) -> Done:
+        await deps.supervisor.cancel()
+        return Done()
+
+    @api.post("/requests/{request_id}/cancel", summary="End one request; its client is told, its engine stops")
+    async def cancel_request(request_id: str, _body: NoBody) -> Done:
+        deps.running.cancel(request_id)
+        return Done()
+
+    @api.post("/toggle", summary="Mark two profiles A and B, and flip between them")
+    async def toggle(body: ToggleBody, x_sparkdash_lease: Token = None) -> Toggle:
+        if body.flip:
+            deps.exclusive.admit(x_sparkdash_lease)
+        return await _toggle(deps, body)
+
+
+async def _toggle(deps: Deps, body: ToggleBody) -> Toggle:
+    snapshot, find = deps.bus.snapshot, deps.catalog().find
+    a = find(body.a).name if body.a else snapshot.toggle_a
+    b = find(body.b).name if body.b else snapshot.toggle_b
+    if (a, b) != (snapshot.toggle_a, snapshot.toggle_b):
+        deps.bus.publish(ToggleChanged(a=a, b=b))
+    active = _present(snapshot)
+    if body.flip:
+        active = _other(a, b, active)
+        await deps.supervisor.use(active, cause=SwapCause.USER)
+    return Toggle(a=a, b=b, active=active)
+
+
+def _present(snapshot: Snapshot) -> str | None:
+    """The profile that runs, or that is on its way."""
+    if snapshot.swap is not None and snapshot.swap.target is not None:
+        return snapshot.swap.target
+    return snapshot.active.profile if snapshot.active else None
+
+
+def _other(a: str | None, b: str | None, active: str | None) -> str:
+    if a is None or b is None:
+        raise AdmissionError(
+            "There is nothing to flip between: two profiles must be marked.",
+            code="toggle_unset",
+            status=409,
+            hint="Mark them with A and B in the dashboard, or `sparkdash use --a PROFILE --b PROFILE`.",
+        )
+    return b if active == a else a
