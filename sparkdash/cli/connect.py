@@ -79,7 +79,7 @@ def _list(recipes: list[Recipe], *, as_json: bool) -> None:
 
 def _place(model: str | None, url: str | None) -> Place:
     from sparkdash.client.address import at_url, find
-    from sparkdash.client.client import Client
+    from sparkdash.client.blocking import Client
     from sparkdash.connect.place import Place
     from sparkdash.errors import DaemonError
 

@@ -109,7 +109,7 @@ def _probe() -> Probe:
 
 
 def _daemon() -> DaemonSeen:
-    from sparkdash.client.client import Client
+    from sparkdash.client.blocking import Client
     from sparkdash.doctor.facts import DaemonSeen
     from sparkdash.errors import SparkdashError
 

@@ -27,7 +27,7 @@ def logs(
       sparkdash logs gpt-oss-120b -n 50
       sparkdash logs -f | grep -i error
     """
-    from sparkdash.client.client import Client
+    from sparkdash.client.blocking import Client
 
     with Client() as client:
         name = profile or _present(client.state())

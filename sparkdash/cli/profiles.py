@@ -177,7 +177,7 @@ def _and_warnings(count: int) -> str:
 
 def _known() -> tuple[tuple[ProfileSummary, ...], tuple[str, ...], Snapshot | None]:
     """Summaries, problems, and the world: the daemon's, or what the files say when none answers."""
-    from sparkdash.client.client import Client
+    from sparkdash.client.blocking import Client
 
     try:
         with Client() as client:
@@ -192,7 +192,7 @@ def _known() -> tuple[tuple[ProfileSummary, ...], tuple[str, ...], Snapshot | No
 
 
 def _one(name: str) -> Profile:
-    from sparkdash.client.client import Client
+    from sparkdash.client.blocking import Client
 
     try:
         with Client() as client:

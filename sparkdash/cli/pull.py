@@ -19,7 +19,7 @@ from sparkdash.errors import AdmissionError, DaemonError, HostError, ProfileErro
 from sparkdash.units import percent
 
 if TYPE_CHECKING:
-    from sparkdash.client.client import Client
+    from sparkdash.client.blocking import Client
     from sparkdash.domain.container import PullProgress
     from sparkdash.domain.profile import Profile
     from sparkdash.domain.state import Snapshot
@@ -76,7 +76,7 @@ class Order:
 
 
 def _order(name: str, *, image: bool, weights: bool, as_json: bool) -> Order:
-    from sparkdash.client.client import Client
+    from sparkdash.client.blocking import Client
 
     client = Client()
     try:

@@ -27,7 +27,7 @@ def release(
       sparkdash release gpt-oss-120b
       sparkdash release --all
     """
-    from sparkdash.client.client import Client
+    from sparkdash.client.blocking import Client
 
     if profile is not None and everything:
         raise typer.BadParameter("give a PROFILE, or --all, not both", param_hint="PROFILE")

@@ -25,7 +25,7 @@ def requests(
       sparkdash requests --all
       sparkdash requests --json | jq -r '.[].id'
     """
-    from sparkdash.client.client import Client
+    from sparkdash.client.blocking import Client
 
     with Client() as client:
         world = client.state()

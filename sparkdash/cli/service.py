@@ -207,7 +207,7 @@ def _refuse_second_daemon() -> None:
 
     Asking systemd first also tells, before anything is written, that there is one.
     """
-    from sparkdash.client.client import Client
+    from sparkdash.client.blocking import Client
     from sparkdash.host import systemd_unit
     from sparkdash.host.systemd import systemctl
 

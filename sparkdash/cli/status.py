@@ -36,7 +36,7 @@ def status(
     if watch:
         asyncio.run(_watch(as_json))
         return
-    from sparkdash.client.client import Client
+    from sparkdash.client.blocking import Client
 
     with Client() as client:
         world = client.state()

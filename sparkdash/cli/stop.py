@@ -56,7 +56,7 @@ def cancel(
       sparkdash cancel
       sparkdash cancel 5d0f1b2c3a4e        an id of `sparkdash requests`
     """
-    from sparkdash.client.client import Client
+    from sparkdash.client.blocking import Client
 
     with Client() as client:
         if request is not None:
@@ -74,7 +74,7 @@ def cancel(
 
 def _stop_daemon(engines: Literal["keep", "stop"], *, wait: bool, as_json: bool) -> None:
     from sparkdash.client import launch
-    from sparkdash.client.client import Client
+    from sparkdash.client.blocking import Client
 
     with Client() as client:
         kept = sorted(client.state().engines) if engines == "keep" else []

@@ -1,4 +1,4 @@
-"""AsyncClient and Client: the daemon's control API as methods.
+"""AsyncClient: the daemon's control API as methods.
 
 Rule: a method returns a domain value or raises a SparkdashError; nothing of HTTP gets out.
 Must not know: terminals.
@@ -6,20 +6,20 @@ Must not know: terminals.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
 import httpx
 
-from sparkdash.client import routes
-from sparkdash.client.address import Address, at_socket, at_url, credentials, find
+from sparkdash.client import calls, routes
+from sparkdash.client.address import credentials
 from sparkdash.client.envelope import error_of, speaking_to
 from sparkdash.client.routes import Ask, Cause, Hold, ProfileList, Toggle
 from sparkdash.client.sse import Frame, Frames, Lines
 from sparkdash.domain.container import PullProgress
-from sparkdash.domain.event import EVENT, Event
+from sparkdash.domain.event import Event
 from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.lease import LEASE_HEADER
 from sparkdash.domain.measuring import Measuring
@@ -30,43 +30,6 @@ from sparkdash.errors import SparkdashError
 
 T = TypeVar("T")
 
-ANSWER = httpx.Timeout(30.0, connect=3.0)
-"""The slowest plain call asks podman something; the daemon gives podman less than this."""
-EXAMINATION = httpx.Timeout(60.0, connect=3.0)
-"""The doctor gives every command and read a limit of its own, the longest 15 s; a large report takes seconds."""
-HEALTH = httpx.Timeout(5.0, connect=3.0)
-"""A daemon's loop answers at once; another program that holds its port may never."""
-STREAM = httpx.Timeout(30.0, connect=3.0, read=None)
-"""A log or a pull may be silent for as long as it likes."""
-FEED = httpx.Timeout(30.0, connect=3.0, read=45.0)
-"""The feed says something every 15 s: three missed comments are a dead link."""
-
-
-def _address(url: str | None, uds: Path | None) -> Address:
-    if uds is not None:
-        return at_socket(uds)
-    return find() if url is None else at_url(url)
-
-
-def _door(address: Address) -> dict[str, Any]:
-    """An own transport, so that no proxy of the environment gets between a box and itself, and so that the
-    certificates (40 ms to read) are loaded for https only."""
-    return {"uds": str(address.uds) if address.uds else None, "verify": address.url.startswith("https:")}
-
-
-def _pulled(frame: Frame, address: Address) -> PullProgress:
-    if frame.name == "error":
-        raise error_of(503, frame.data.encode(), address)
-    with speaking_to(address):
-        return PullProgress.model_validate_json(frame.data)
-
-
-def _item(frame: Frame, address: Address) -> Snapshot | Event | None:
-    with speaking_to(address):
-        if frame.name == "snapshot":
-            return Snapshot.model_validate_json(frame.data)
-        return EVENT.validate_json(frame.data) if frame.name == "fact" else None
-
 
 class AsyncClient:
     """The daemon at `url`, behind the socket `uds`, or where `address.find` says. Use it as an async context manager.
@@ -75,8 +38,8 @@ class AsyncClient:
     """
 
     def __init__(self, url: str | None = None, *, uds: Path | None = None) -> None:
-        self.address = _address(url, uds)
-        transport = httpx.AsyncHTTPTransport(**_door(self.address))
+        self.address = calls.address(url, uds)
+        transport = httpx.AsyncHTTPTransport(**calls.door(self.address))
         self._http = httpx.AsyncClient(
             base_url=self.address.url, transport=transport, headers=credentials(self.address)
         )
@@ -109,15 +72,15 @@ class AsyncClient:
 
     async def doctor(self) -> Diagnosis:
         """Have the doctor examine the daemon's box; takes seconds."""
-        return await self._ask(routes.doctor(), EXAMINATION)
+        return await self._ask(routes.doctor(), calls.EXAMINATION)
 
     async def runs(self) -> bytes:
         """What was measured, as JSON; the bench knows its shape."""
-        return await self._ask(routes.runs(), EXAMINATION)
+        return await self._ask(routes.runs(), calls.EXAMINATION)
 
     async def report(self, run: str) -> bytes:
         """The report of one run, as JSON; takes seconds where the run is large."""
-        return await self._ask(routes.report(run), EXAMINATION)
+        return await self._ask(routes.report(run), calls.EXAMINATION)
 
     async def use(self, name: str, cause: Cause = "user") -> Plan:
         """Bring a profile up. Returns at once; the feed tells how it goes."""
@@ -181,7 +144,7 @@ class AsyncClient:
     async def health(self) -> bool:
         """Does a daemon answer? Never raises for one that does not."""
         try:
-            await self._ask(Ask("/health", bool), HEALTH)
+            await self._ask(Ask("/health", bool), calls.HEALTH)
         except SparkdashError:
             return False
         return True
@@ -200,16 +163,16 @@ class AsyncClient:
         """Fetch a profile's image; the last item has `done`."""
         async with aclosing(self._frames("POST", "/api/pull", json={"profile": name})) as frames:
             async for frame in frames:
-                yield _pulled(frame, self.address)
+                yield calls.pulled(frame, self.address)
 
     async def events(self, since: int | None = None) -> AsyncGenerator[Snapshot | Event, None]:
         """One connection to the feed, until it ends; `client.feed` is the one that reconnects."""
-        async with aclosing(self._frames("GET", routes.events(since), limits=FEED)) as frames:
+        async with aclosing(self._frames("GET", routes.events(since), limits=calls.FEED)) as frames:
             async for frame in frames:
-                if item := _item(frame, self.address):
+                if item := calls.item(frame, self.address):
                     yield item
 
-    async def _ask(self, ask: Ask[T], limits: httpx.Timeout = ANSWER) -> T:
+    async def _ask(self, ask: Ask[T], limits: httpx.Timeout = calls.ANSWER) -> T:
         with speaking_to(self.address):
             reply = await self._http.request(ask.method, ask.path, json=ask.body, timeout=limits)
             if reply.is_error:
@@ -224,7 +187,7 @@ class AsyncClient:
                     yield frame
 
     async def _chunks(
-        self, method: str, path: str, *, json: Any = None, limits: httpx.Timeout = STREAM
+        self, method: str, path: str, *, json: Any = None, limits: httpx.Timeout = calls.STREAM
     ) -> AsyncGenerator[bytes, None]:
         with speaking_to(self.address):
             async with self._http.stream(method, path, json=json, timeout=limits) as reply:
@@ -232,109 +195,3 @@ class AsyncClient:
                     raise error_of(reply.status_code, await reply.aread(), self.address)
                 async for chunk in reply.aiter_bytes():
                     yield chunk
-
-
-class Client:
-    """The same, blocking, for the one-shot commands. Use it as a context manager."""
-
-    def __init__(self, url: str | None = None, *, uds: Path | None = None) -> None:
-        self.address = _address(url, uds)
-        transport = httpx.HTTPTransport(**_door(self.address))
-        self._http = httpx.Client(base_url=self.address.url, transport=transport, headers=credentials(self.address))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
-
-    def state(self) -> Snapshot:
-        """All that is known now."""
-        return self._ask(routes.state())
-
-    def profiles(self) -> ProfileList:
-        """Every profile, and the problems of those left out."""
-        return self._ask(routes.profiles())
-
-    def profile(self, name: str) -> Profile:
-        """One whole profile, by name or alias."""
-        return self._ask(routes.profile(name))
-
-    def plan(self, name: str) -> Plan:
-        """What `use` would evict, and whether it fits."""
-        return self._ask(routes.plan(name))
-
-    def use(self, name: str) -> Plan:
-        """Bring a profile up. Returns at once."""
-        return self._ask(routes.use(name))
-
-    def stop(self, name: str | None = None) -> None:
-        """Stop one engine, or all of them."""
-        self._ask(routes.stop(name))
-
-    def release(self, name: str | None = None) -> None:
-        """Let one parked profile, or all of them, be tried again."""
-        self._ask(routes.release(name))
-
-    def cancel(self) -> None:
-        """Give the swap under way up."""
-        self._ask(routes.cancel())
-
-    def cancel_request(self, request_id: str) -> None:
-        """End one request, by the id of its row."""
-        self._ask(routes.cancel_request(request_id))
-
-    def toggle(self, a: str | None = None, b: str | None = None, *, flip: bool = False) -> Toggle:
-        """Set the A/B pair (None leaves a side as it is) and, with `flip`, use the one that does not run."""
-        return self._ask(routes.toggle(a, b, flip=flip))
-
-    def reload(self) -> ProfileList:
-        """Make the daemon read the profiles again; what it has found."""
-        return self._ask(routes.reload())
-
-    def traffic(self, *, on: bool) -> None:
-        """Switch the demo's own traffic."""
-        self._ask(routes.traffic(on=on))
-
-    def shutdown(self, engines: Literal["keep", "stop"] = "keep") -> None:
-        """End the daemon."""
-        self._ask(routes.shutdown(engines))
-
-    def health(self) -> bool:
-        """Does a daemon answer? Never raises for one that does not."""
-        try:
-            self._ask(Ask("/health", bool), HEALTH)
-        except SparkdashError:
-            return False
-        return True
-
-    def logs(self, name: str, *, follow: bool = False, tail: int | None = None) -> Iterator[str]:
-        """Lines of an engine's log."""
-        lines = Lines()
-        for chunk in self._chunks("GET", routes.logs(name, follow=follow, tail=tail)):
-            yield from lines.feed(chunk)
-        yield from lines.end()
-
-    def pull(self, name: str) -> Iterator[PullProgress]:
-        """Fetch a profile's image; the last item has `done`."""
-        frames = Frames()
-        for chunk in self._chunks("POST", "/api/pull", json={"profile": name}):
-            for frame in frames.feed(chunk):
-                yield _pulled(frame, self.address)
-
-    def _ask(self, ask: Ask[T], limits: httpx.Timeout = ANSWER) -> T:
-        with speaking_to(self.address):
-            reply = self._http.request(ask.method, ask.path, json=ask.body, timeout=limits)
-            if reply.is_error:
-                raise error_of(reply.status_code, reply.content, self.address)
-            return ask.read(reply.content)
-
-    def _chunks(self, method: str, path: str, *, json: Any = None) -> Iterator[bytes]:
-        with speaking_to(self.address), self._http.stream(method, path, json=json, timeout=STREAM) as reply:
-            if reply.is_error:
-                raise error_of(reply.status_code, reply.read(), self.address)
-            yield from reply.iter_bytes()

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sparkdash import paths
-from sparkdash.client.client import Client
+from sparkdash.client.blocking import Client
 from sparkdash.errors import DaemonError
 
 COMMAND = (sys.executable, "-m", "sparkdash", "serve")

@@ -12,7 +12,8 @@ import pytest
 from fake_daemon import FakeDaemon, engine, summary
 
 from sparkdash.client import address
-from sparkdash.client.client import AsyncClient, Client
+from sparkdash.client.blocking import Client
+from sparkdash.client.client import AsyncClient
 from sparkdash.client.routes import Ask
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.profile import EngineKind, Profile

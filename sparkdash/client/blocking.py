@@ -1,0 +1,131 @@
+"""Client: the daemon's control API as methods that wait, for the one-shot commands.
+
+Rule: as in `client`, whose methods these are without the loop. Must not know: terminals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+
+import httpx
+
+from sparkdash.client import calls, routes
+from sparkdash.client.address import credentials
+from sparkdash.client.envelope import error_of, speaking_to
+from sparkdash.client.routes import Ask, ProfileList, Toggle
+from sparkdash.client.sse import Frames, Lines
+from sparkdash.domain.container import PullProgress
+from sparkdash.domain.profile import Profile
+from sparkdash.domain.state import Snapshot
+from sparkdash.domain.swap import Plan
+from sparkdash.errors import SparkdashError
+
+T = TypeVar("T")
+
+
+class Client:
+    """The daemon at `url`, behind the socket `uds`, or where `address.find` says. Use it as a context manager."""
+
+    def __init__(self, url: str | None = None, *, uds: Path | None = None) -> None:
+        self.address = calls.address(url, uds)
+        transport = httpx.HTTPTransport(**calls.door(self.address))
+        self._http = httpx.Client(base_url=self.address.url, transport=transport, headers=credentials(self.address))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def state(self) -> Snapshot:
+        """All that is known now."""
+        return self._ask(routes.state())
+
+    def profiles(self) -> ProfileList:
+        """Every profile, and the problems of those left out."""
+        return self._ask(routes.profiles())
+
+    def profile(self, name: str) -> Profile:
+        """One whole profile, by name or alias."""
+        return self._ask(routes.profile(name))
+
+    def plan(self, name: str) -> Plan:
+        """What `use` would evict, and whether it fits."""
+        return self._ask(routes.plan(name))
+
+    def use(self, name: str) -> Plan:
+        """Bring a profile up. Returns at once."""
+        return self._ask(routes.use(name))
+
+    def stop(self, name: str | None = None) -> None:
+        """Stop one engine, or all of them."""
+        self._ask(routes.stop(name))
+
+    def release(self, name: str | None = None) -> None:
+        """Let one parked profile, or all of them, be tried again."""
+        self._ask(routes.release(name))
+
+    def cancel(self) -> None:
+        """Give the swap under way up."""
+        self._ask(routes.cancel())
+
+    def cancel_request(self, request_id: str) -> None:
+        """End one request, by the id of its row."""
+        self._ask(routes.cancel_request(request_id))
+
+    def toggle(self, a: str | None = None, b: str | None = None, *, flip: bool = False) -> Toggle:
+        """Set the A/B pair (None leaves a side as it is) and, with `flip`, use the one that does not run."""
+        return self._ask(routes.toggle(a, b, flip=flip))
+
+    def reload(self) -> ProfileList:
+        """Make the daemon read the profiles again; what it has found."""
+        return self._ask(routes.reload())
+
+    def traffic(self, *, on: bool) -> None:
+        """Switch the demo's own traffic."""
+        self._ask(routes.traffic(on=on))
+
+    def shutdown(self, engines: Literal["keep", "stop"] = "keep") -> None:
+        """End the daemon."""
+        self._ask(routes.shutdown(engines))
+
+    def health(self) -> bool:
+        """Does a daemon answer? Never raises for one that does not."""
+        try:
+            self._ask(Ask("/health", bool), calls.HEALTH)
+        except SparkdashError:
+            return False
+        return True
+
+    def logs(self, name: str, *, follow: bool = False, tail: int | None = None) -> Iterator[str]:
+        """Lines of an engine's log."""
+        lines = Lines()
+        for chunk in self._chunks("GET", routes.logs(name, follow=follow, tail=tail)):
+            yield from lines.feed(chunk)
+        yield from lines.end()
+
+    def pull(self, name: str) -> Iterator[PullProgress]:
+        """Fetch a profile's image; the last item has `done`."""
+        frames = Frames()
+        for chunk in self._chunks("POST", "/api/pull", json={"profile": name}):
+            for frame in frames.feed(chunk):
+                yield calls.pulled(frame, self.address)
+
+    def _ask(self, ask: Ask[T], limits: httpx.Timeout = calls.ANSWER) -> T:
+        with speaking_to(self.address):
+            reply = self._http.request(ask.method, ask.path, json=ask.body, timeout=limits)
+            if reply.is_error:
+                raise error_of(reply.status_code, reply.content, self.address)
+            return ask.read(reply.content)
+
+    def _chunks(self, method: str, path: str, *, json: Any = None) -> Iterator[bytes]:
+        with speaking_to(self.address), self._http.stream(method, path, json=json, timeout=calls.STREAM) as reply:
+            if reply.is_error:
+                raise error_of(reply.status_code, reply.read(), self.address)
+            yield from reply.iter_bytes()
