@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,19 +17,16 @@ from typing import Any
 import typer
 import uvloop
 
-from sparkdash import paths
-from sparkdash.bench import folder, hold, judgement, plan, stand, suites, sweep
+from sparkdash.bench import folder, hold, judgement, plan, stand, suites
 from sparkdash.bench.metrics import Metric
 from sparkdash.bench.results import Results
-from sparkdash.bench.run import Arm, Host, Mode, Run
+from sparkdash.bench.run import Arm, Mode, Run
 from sparkdash.bench.runner import Runner
-from sparkdash.bench.wire import Wire
-from sparkdash.cli import bench_reports, bench_words
+from sparkdash.cli import bench_daemon, bench_reports, bench_words, sweeping
 from sparkdash.cli.screen import emit, interactive, tell
-from sparkdash.client.address import credentials
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.state import Snapshot
-from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
+from sparkdash.errors import AdmissionError
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +71,13 @@ async def _measure(wish: Wish) -> None:
     foreign = ["://" in name for name in wish.arms]
     if any(foreign) and not all(foreign):
         raise typer.BadParameter("give profiles or URLs, not both", param_hint="PROFILES")
-    async with _daemon(managed=not foreign[0]) as client:
-        swept = await _swept(client, wish) if client and wish.sweep else ()
+    async with bench_daemon.daemon(managed=not foreign[0]) as client:
+        swept = await sweeping.swept(client, wish.arms[0], wish.sweep) if client and wish.sweep else ()
         try:
             await _begun(client, suite, swept, wish, foreign[0])
         finally:
-            if swept and _begun_with(swept) is None:
-                await _tidied(client, swept)
+            if swept and sweeping.begun_with(swept) is None:
+                await sweeping.tidied(client, swept)
 
 
 async def _begun(
@@ -92,7 +89,7 @@ async def _begun(
     simulated = any(one.simulated for one in world.profiles if one.name in names) if world else False
     run = plan.new_run(
         suite, arms, wish.mode,
-        seed=wish.seed, reps=wish.reps, host=_host(world), model=wish.model,
+        seed=wish.seed, reps=wish.reps, host=bench_daemon.host(world), model=wish.model,
         target="url" if foreign else "direct" if wish.direct else "gateway",
         simulated=simulated, noise=folder.calibrated(simulated=simulated),
     )  # fmt: skip
@@ -100,46 +97,6 @@ async def _begun(
     if place is not None:
         tell(f"Going on with {place.name}, which was stopped. --fresh begins anew.")
     await _work(folder.read(place) if place else Results(run=run), client, world, suite, wish)
-
-
-async def _swept(client: AsyncClient, wish: Wish) -> tuple[Arm, ...]:
-    """The sweep's profiles, in a file of their own among the owner's, which the daemon reads."""
-    from sparkdash.catalog import yaml_writer
-
-    asked = sweep.parse(wish.sweep or "")
-    profile = await client.profile(wish.arms[0])
-    file = _sweep_file(asked.family(profile))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(yaml_writer.dump(asked.document(profile)), encoding="utf-8")
-    problems = [one for one in (await client.reload()).problems if file.name in one]
-    if problems:
-        file.unlink()
-        raise AdmissionError(f"The profile cannot be swept so: {problems[0]}", code="sweep_invalid")
-    return asked.arms(profile)
-
-
-def _sweep_file(family: str) -> Path:
-    return paths.config_dir() / "profiles" / f"{family}.yaml"
-
-
-async def _tidied(client: AsyncClient | None, arms: Sequence[Arm]) -> None:
-    """A sweep's profiles go when nothing of it is missing, or when it never began."""
-    files = {_sweep_file(arm.profile.split("/", 1)[0]) for arm in arms if arm.parameters}
-    there = [file for file in files if file.exists()]
-    for file in there:
-        file.unlink()
-    if there and client is not None:
-        await client.reload()
-
-
-def _begun_with(arms: Sequence[Arm]) -> Path | None:
-    """The newest run of these arms that still lacks something: it wants their profiles."""
-    for place in folder.runs():
-        with contextlib.suppress(AdmissionError):
-            run = folder.read_run(place)
-            if run.ended_at is None and any(arm in arms for arm in run.arms):
-                return place
-    return None
 
 
 async def _go_on(place: Path, *, share: bool, ask: bool, as_json: bool) -> None:
@@ -157,7 +114,7 @@ async def _go_on(place: Path, *, share: bool, ask: bool, as_json: bool) -> None:
             hint="Begin a new run.",
         )
     wish = Wish(tuple(arm.profile for arm in run.arms), run.suite, run.mode, share=share, ask=ask, as_json=as_json)
-    async with _daemon(managed=run.target != "url") as client:
+    async with bench_daemon.daemon(managed=run.target != "url") as client:
         await _work(folder.read(place), client, await client.state() if client else None, suite, wish)
 
 
@@ -167,7 +124,7 @@ async def _work(
     """Say what is missing, ask, and measure it; a new run has a folder from the moment that it begins."""
     place = folder.bench_dir() / results.run.id
     run, gaps = results.run, results.gaps()
-    speeds = await _speeds(run, client, world)
+    speeds = await bench_daemon.speeds(run, client, world)
     expected = plan.expected_s(gaps, speeds)
     if gaps:
         bench_words.announce(results, suite, speeds, expected, world)
@@ -177,7 +134,7 @@ async def _work(
             folder.create(run)
         results = await _run(place, run, client, world, suite, wish, expected)
     if not results.gaps():
-        await _tidied(client, run.arms)
+        await sweeping.tidied(client, run.arms)
     noise = judgement.calibration(results) if wish.calibrates and not results.gaps() else {}
     if noise:
         folder.keep_calibration(run, noise)
@@ -215,7 +172,7 @@ async def _run(
     bar = bench_words.Bar(run)
     headers = stand.headers()
     async with AsyncExitStack() as stack:
-        wire = await stack.enter_async_context(await _wire(client, world, run, headers))
+        wire = await stack.enter_async_context(await bench_daemon.wire(client, world, run, headers))
         here: stand.Stand = stand.Foreign(wire, run.model)
         if client is not None:
             here = stand.Managed(client, wire, direct=run.target == "direct")
@@ -230,7 +187,7 @@ async def _run(
             watch.news = pulse.news.set
             await stack.enter_async_context(hold.holding(client, f"sparkdash bench ({run.suite})", headers, pulse))
         if client is not None and world is not None:
-            stack.push_async_callback(_brought_back, client, world)
+            stack.push_async_callback(bench_daemon.brought_back, client, world)
         try:
             return await runner.run()
         except asyncio.CancelledError:
@@ -252,41 +209,6 @@ def _ending() -> Callable[[], None]:
     return end
 
 
-async def _brought_back(client: AsyncClient, before: Snapshot) -> None:
-    """What served before the run serves again after it, also when the run was stopped."""
-    if before.active is None:
-        return
-    with contextlib.suppress(SparkdashError):
-        now = await client.state()
-        if now.active is None or now.active.profile != before.active.profile:
-            await client.use(before.active.profile)
-
-
-@asynccontextmanager
-async def _daemon(*, managed: bool) -> AsyncIterator[AsyncClient | None]:
-    if not managed:
-        yield None
-        return
-    async with AsyncClient() as client:
-        yield client
-
-
-async def _wire(client: AsyncClient | None, world: Snapshot | None, run: Run, headers: dict[str, str]) -> Wire:
-    """To the gateway, over TCP as its clients come: there the kernel tells when bytes came. Where it lets nobody in
-    without a key, as our commands reach it; a key goes nowhere else."""
-    if client is None or world is None or run.target != "gateway":
-        return Wire("", headers)
-    address = client.address
-    if address.uds is not None:
-        root = world.daemon.url.removesuffix("/v1")
-        async with Wire(root, headers) as wire:
-            with contextlib.suppress(UpstreamError):
-                await wire.get("/v1/models")
-                return Wire(root, headers)
-    headers |= credentials(address)
-    return Wire(address.url, headers, address.uds)
-
-
 def _stopped(run: Run) -> Path | None:
     """The newest run of the same question that was not finished."""
     for place in folder.runs():
@@ -295,29 +217,6 @@ def _stopped(run: Run) -> Path | None:
             if other.ended_at is None and plan.same_question(other, run):
                 return place
     return None
-
-
-def _host(world: Snapshot | None) -> Host:
-    if world is None:
-        return Host()
-    gpu = world.sample.gpu if world.sample else None
-    memory = world.sample.memory if world.sample else None
-    return Host(
-        name=world.daemon.host,
-        gpu=gpu.name if gpu else None,
-        driver=gpu.driver if gpu else None,
-        memory_bytes=memory.total if memory else None,
-    )
-
-
-async def _speeds(run: Run, client: AsyncClient | None, world: Snapshot | None) -> dict[str, plan.Speeds]:
-    if client is None or world is None:
-        return {}
-    starts: dict[str, float | None] = {}
-    for name in {arm.profile for arm in run.arms if arm.impossible is None}:
-        seen = world.figures.get(name)
-        starts[name] = (seen.load_s if seen else None) or (await client.plan(name)).expected_s or None
-    return plan.speeds_of(run.arms, world, starts)
 
 
 def _as_json(results: Results, place: Path) -> dict[str, Any]:

@@ -1,0 +1,79 @@
+"""What a measurement has of the daemon: its box, its gateway, what ran before.
+
+Owns: the way to it. Must not know: what is measured, or how.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from sparkdash.bench import plan
+from sparkdash.bench.run import Host, Run
+from sparkdash.bench.wire import Wire
+from sparkdash.client.address import credentials
+from sparkdash.client.client import AsyncClient
+from sparkdash.domain.state import Snapshot
+from sparkdash.errors import SparkdashError, UpstreamError
+
+
+async def brought_back(client: AsyncClient, before: Snapshot) -> None:
+    """What served before the run serves again after it, also when the run was stopped."""
+    if before.active is None:
+        return
+    with contextlib.suppress(SparkdashError):
+        now = await client.state()
+        if now.active is None or now.active.profile != before.active.profile:
+            await client.use(before.active.profile)
+
+
+@asynccontextmanager
+async def daemon(*, managed: bool) -> AsyncIterator[AsyncClient | None]:
+    """Its client; None where engines are measured that are none of its own."""
+    if not managed:
+        yield None
+        return
+    async with AsyncClient() as client:
+        yield client
+
+
+async def wire(client: AsyncClient | None, world: Snapshot | None, run: Run, headers: dict[str, str]) -> Wire:
+    """To the gateway, over TCP as its clients come: there the kernel tells when bytes came. Where it lets nobody in
+    without a key, as our commands reach it; a key goes nowhere else."""
+    if client is None or world is None or run.target != "gateway":
+        return Wire("", headers)
+    address = client.address
+    if address.uds is not None:
+        root = world.daemon.url.removesuffix("/v1")
+        async with Wire(root, headers) as wire:
+            with contextlib.suppress(UpstreamError):
+                await wire.get("/v1/models")
+                return Wire(root, headers)
+    headers |= credentials(address)
+    return Wire(address.url, headers, address.uds)
+
+
+def host(world: Snapshot | None) -> Host:
+    """The box, as far as the daemon knows it."""
+    if world is None:
+        return Host()
+    gpu = world.sample.gpu if world.sample else None
+    memory = world.sample.memory if world.sample else None
+    return Host(
+        name=world.daemon.host,
+        gpu=gpu.name if gpu else None,
+        driver=gpu.driver if gpu else None,
+        memory_bytes=memory.total if memory else None,
+    )
+
+
+async def speeds(run: Run, client: AsyncClient | None, world: Snapshot | None) -> dict[str, plan.Speeds]:
+    """What is known of how fast each arm is, and how long its start takes."""
+    if client is None or world is None:
+        return {}
+    starts: dict[str, float | None] = {}
+    for name in {arm.profile for arm in run.arms if arm.impossible is None}:
+        seen = world.figures.get(name)
+        starts[name] = (seen.load_s if seen else None) or (await client.plan(name)).expected_s or None
+    return plan.speeds_of(run.arms, world, starts)
