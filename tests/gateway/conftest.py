@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from leaping import LeapingClock
 
 from sparkdash import listen
 from sparkdash.bus import Bus
@@ -420,25 +421,11 @@ async def house(engine: FakeEngine, settings: Settings) -> AsyncIterator[House]:
         yield built
 
 
-class NoWaiting:
-    """Simulated seconds: waiting moves them on at once."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now(self) -> float:
-        return self.seconds
-
-    async def sleep_until(self, when: float) -> None:
-        self.seconds = max(self.seconds, when)
-        await asyncio.sleep(0)
-
-
 @asynccontextmanager
 async def simulated_engine(house: House, spec: SimSpec | None = None) -> AsyncIterator[App]:
     """A simulated vLLM behind the house's gateway."""
     profile = Profile(name="alpha", engine=EngineKind.SIM, context=65536, sim=spec or SimSpec(kv_tokens=10**6))
-    app = App(profile, NoWaiting())
+    app = App(profile, LeapingClock())
     sock = socket.socket()
     sock.bind(("127.0.0.1", 0))
     site = await http.listen(lambda request: app.handle(request), sock)  # looked up anew: a test may stand in between

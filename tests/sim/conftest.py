@@ -15,23 +15,10 @@ from typing import Any
 
 import httpx
 import pytest
+from leaping import LeapingClock
 
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec
 from sparkdash.telemetry.exposition import Scrape, parse
-
-
-class VirtualClock:
-    """Simulated seconds: waiting moves it on at once."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now(self) -> float:
-        return self.seconds
-
-    async def sleep_until(self, when: float) -> None:
-        self.seconds = max(self.seconds, when)
-        await asyncio.sleep(0)
 
 
 @dataclass
@@ -96,9 +83,9 @@ def eventually() -> Callable[[Callable[[], bool]], Awaitable[None]]:
 
 
 @pytest.fixture
-def virtual_clock() -> VirtualClock:
+def virtual_clock() -> LeapingClock:
     """A clock that does not wait."""
-    return VirtualClock()
+    return LeapingClock()
 
 
 @pytest.fixture
