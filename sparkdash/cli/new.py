@@ -99,9 +99,13 @@ def _model(model: str, known: Settings, *, offline: bool) -> tuple[dict[str, str
     try:
         return {"hf": model}, weights.read(weights.locate(ModelRef(hf=model), home))
     except ProfileError as missing:
+        if "/" not in model:
+            why = "it is no owner/name of the hub"
+            raise ProfileError(f"{model} is not on this box, and {why}.", code="weights_missing") from None
         if offline:
-            if close := nearest(model, weights.cached(home)):
-                missing.hint = f"Did you mean {' or '.join(close)}?"
+            close = nearest(model, weights.cached(home))
+            asked = "Without --offline the hub is asked for its headers."
+            missing.hint = f"Did you mean {' or '.join(close)}?" if close else asked
             raise
         from sparkdash.host import hub_headers
 

@@ -111,8 +111,10 @@ def check(
     """
     from sparkdash.cli.checked import checked, facts, line
     from sparkdash.cli.local import catalog
-    from sparkdash.rules import Level
+    from sparkdash.rules import RULES, Level
 
+    if missing := [one for one in path or () if not one.exists()]:
+        raise ProfileError(f"{missing[0]}: there is no such folder or file.", code="unreadable")
     found = catalog(path)
     told = checked(found)
     findings = tuple(map(facts, told))
@@ -126,12 +128,15 @@ def check(
             f"{len(problems)} problem(s) in profile files.",
             problems=problems,
             findings=findings,
-            hint="`sparkdash profiles rules NAME` tells how a rule is known; `silence: {NAME: reason}` overrules it.",
+            hint=_RULES if any(one.rule in RULES for one in told) else None,
         )
     if as_json:
         emit({"profiles": sorted(found.profiles), "problems": [], "warnings": warnings, "findings": findings})
     else:
         typer.echo(f"{len(found.profiles)} profiles, no problems{_and_warnings(len(warnings))}.")
+
+
+_RULES = "`sparkdash profiles rules NAME` tells how a rule is known; `silence: {NAME: reason}` overrules it."
 
 
 @app.command("rules")

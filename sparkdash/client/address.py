@@ -36,14 +36,23 @@ def at_url(url: str) -> Address:
     Raises:
         DaemonError: code `daemon_url_invalid`.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if not _is_url(url):
         raise DaemonError(
             f"{url!r} is not a URL of a daemon.",
             code="daemon_url_invalid",
-            hint="SPARKDASH_URL looks like http://127.0.0.1:8484.",
+            hint="It looks like http://127.0.0.1:8484 or http://[fd00::1]:8484.",
         )
     return Address(url.rstrip("/").removesuffix("/v1").rstrip("/"), given=True)
+
+
+def _is_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        wrong = parts.port == 0  # asking for the port is what reads it
+    except ValueError:  # brackets without an end, or no port at all
+        return False
+    whole = not (parts.query or parts.fragment) and url.isprintable() and " " not in url
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and whole and not wrong
 
 
 def at_socket(uds: Path) -> Address:

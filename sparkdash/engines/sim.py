@@ -16,7 +16,7 @@ MODULE = "sparkdash.sim"
 
 
 class Sim:
-    """Starts `python -m sparkdash.sim` with the whole profile, and reads it as one reads vLLM."""
+    """Starts `python -m sparkdash.sim` with its profile, and reads it as one reads vLLM."""
 
     kind = EngineKind.SIM
     managed = True
@@ -28,7 +28,7 @@ class Sim:
         """See EngineAdapter. Made for the process runtime; no GPU is asked for."""
         words = [
             *containers.program(profile, (sys.executable, "-m", MODULE)),
-            *("--port", str(launch.port), "--profile-json", profile.model_dump_json()),
+            *("--port", str(launch.port), "--profile-json", _facts(profile)),
         ]
         return containers.build(profile, launch, words).model_copy(update={"devices": ()})
 
@@ -56,3 +56,8 @@ class Sim:
     def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
         """See EngineAdapter."""
         return failures.classify(lines, exit_code)
+
+
+def _facts(profile: Profile) -> str:
+    """What the simulation goes by. The command line is printed in reports: what is as ever, or only tells of the profile, is left out."""
+    return profile.model_dump_json(exclude_defaults=True, exclude={"about", "published", "silence", "source"})

@@ -160,7 +160,8 @@ def test_a_cached_model_is_named_as_the_hub_does(sparkdash: Run, checkpoint: Che
 
 
 @pytest.mark.parametrize(("argv", "code", "told"), [
-    (("org/absent", "--offline"), 2, "org/absent is not in the cache"),
+    (("org/absent", "--offline"), 2, "Without --offline the hub is asked"),
+    (("absent",), 2, "absent is not on this box, and it is no owner/name of the hub"),
     (("/nowhere/x",), 2, "/nowhere/x is not on this box"),
     (("./x.gguf",), 2, "./x.gguf is not on this box"),
     (("a/b/c",), 2, "a/b/c is not on this box"),

@@ -244,6 +244,7 @@ def test_check_of_a_folder_that_is_not_there(sparkdash: Run, shelf: Path) -> Non
     """A typing error is a problem and no success."""
     done = sparkdash("profiles", "check", str(shelf / "nosuch"))
     assert (done.code, "there is no such folder" in done.err) == (2, True)
+    assert "config.toml" not in done.err, "it was not read"
 
 
 def test_a_dry_run_prints_the_exact_command(sparkdash: Run, shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:

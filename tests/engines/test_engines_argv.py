@@ -132,7 +132,7 @@ def test_trtllm_s_options_file_is_visible_to_it(profile: Make, launch: Launch) -
     assert ("/etc/spark/trt.yaml", True) in [(m.target, m.read_only) for m in spec.mounts]
 
 
-def test_the_simulated_engine_is_our_own_program_with_the_whole_profile(profile: Make, bare: Launch) -> None:
+def test_the_simulated_engine_is_our_own_program_with_its_profile(profile: Make, bare: Launch) -> None:
     """It gets its port and the profile as JSON, and no GPU."""
     made = profile(engine="sim", image=None, models={})
     spec = adapter(EngineKind.SIM).container(made, bare)

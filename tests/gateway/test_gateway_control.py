@@ -103,6 +103,8 @@ async def test_toggle_marks_and_flips(house: Any) -> None:
         return (await house.client.post("/api/toggle", json=body)).json()
 
     assert (await toggle(flip=True))["error"]["code"] == "toggle_unset"
+    assert (await toggle(a="huge"))["error"]["code"] == "cannot_run"
+    assert house.bus.snapshot.toggle_a is None
     assert await toggle(a="coder") == {"a": "alpha", "b": None, "active": "alpha"}
     assert await toggle(b="beta/fast") == {"a": "alpha", "b": "beta/fast", "active": "alpha"}
     assert (house.bus.snapshot.toggle_a, house.bus.snapshot.toggle_b) == ("alpha", "beta/fast")

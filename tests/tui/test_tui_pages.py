@@ -92,6 +92,16 @@ async def test_the_comparison_stacks_under_80_columns(stage: Any, box: Any) -> N
         assert on.text.count("median decode") == 2
 
 
+async def test_no_page_breaks_in_a_sliver_of_a_terminal(stage: Any, box: Any) -> None:
+    """A window drawn small for a moment ends nothing: every page draws, and the wide one comes back whole."""
+    async with stage(box.snapshot(), size=(20, 6)) as on:
+        await on.press(*"123456")
+        await on.pilot.resize_terminal(3, 1)
+        await on.pilot.resize_terminal(80, 24)
+        await on.press("1")
+        assert on.lines[1].startswith("╭ gpt-oss-120b ──")
+
+
 async def test_the_log_follows_holds_and_finds(stage: Any, box: Any) -> None:
     """The end is shown; space holds; / goes to the place, n and N to the others."""
     lines = [f"INFO line {i}" for i in range(100)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from sparkdash.domain.event import ToggleChanged
+from sparkdash.domain.profile import Profile
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.errors import AdmissionError
@@ -53,8 +54,8 @@ def add(api: APIRouter, deps: Deps) -> None:
 
 async def _toggle(deps: Deps, body: ToggleBody) -> Toggle:
     snapshot, find = deps.bus.snapshot, deps.catalog().find
-    a = find(body.a).name if body.a else snapshot.toggle_a
-    b = find(body.b).name if body.b else snapshot.toggle_b
+    a = _able(find(body.a)) if body.a else snapshot.toggle_a
+    b = _able(find(body.b)) if body.b else snapshot.toggle_b
     if (a, b) != (snapshot.toggle_a, snapshot.toggle_b):
         deps.bus.publish(ToggleChanged(a=a, b=b))
     active = _present(snapshot)
@@ -62,6 +63,13 @@ async def _toggle(deps: Deps, body: ToggleBody) -> Toggle:
         active = _other(a, b, active)
         await deps.supervisor.use(active, cause=SwapCause.USER)
     return Toggle(a=a, b=b, active=active)
+
+
+def _able(profile: Profile) -> str:
+    if profile.cannot_run:
+        hint = f"Mark {profile.nearest} instead." if profile.nearest else None
+        raise AdmissionError(f"{profile.name} cannot run here: {profile.cannot_run}.", code="cannot_run", hint=hint)
+    return profile.name
 
 
 def _present(snapshot: Snapshot) -> str | None:

@@ -70,7 +70,8 @@ class RequestTable(Table):
         """See Table."""
         columns = _columns(width)
         figures = "".join(f"{column.name:>{column.cells}}" for column in columns)
-        return say(f" {'client':<{CLIENT}} {'profile':<{_profile_cells(width, columns)}}{figures}  state", Ink.DIM)
+        profile = pad(say("profile", Ink.DIM), _profile_cells(width, columns))
+        return say(f" {'client':<{CLIENT}} ", Ink.DIM) + profile + say(f"{figures}  state", Ink.DIM)
 
     def rows(self, view: View, width: int) -> list[Row]:
         """See Table."""
