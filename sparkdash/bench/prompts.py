@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -18,8 +19,9 @@ from sparkdash.bench.captured import Chat, digest
 from sparkdash.bench.run import CellKey, Kind
 from sparkdash.bench.suites import CLASSES
 
-Count = Callable[[str], Awaitable[int]]
-"""Tokens of a user's message as the engine counts the whole prompt, its chat template included."""
+Count = Callable[[str, str], Awaitable[int]]
+"""Of a class of text and a user's message of it: tokens as the engine counts the whole prompt, its chat template included."""
+_Count = Callable[[str], Awaitable[int]]
 
 FILLERS = (" so", " a", ".", ";", "-")
 """What makes up for the last tokens: a word of one or two tokens, then marks of one."""
@@ -76,12 +78,13 @@ async def build(seed: int, key: CellKey, place: Place, count: Count, head: str =
     prompt = Prompt(identity(seed, key, place), f"[{nonce}] {ask}")
     if not key.context:
         return prompt
-    words = tuple(islice(prose.pieces("prose" if shared else kind, body_seed), key.context))
+    text = "prose" if shared else kind
+    words = tuple(islice(prose.pieces(text, body_seed), key.context))
 
     def content(pieces: int, fill: str) -> str:
         return f"[{nonce}]\n{''.join(words[:pieces]).strip()}{fill}\n\n{ask}"
 
-    return await _cut(prompt, content, key.context, count)
+    return await _cut(prompt, content, key.context, partial(count, text))
 
 
 def of_chat(chats: Sequence[Chat], place: Place, salt: str) -> Prompt:
@@ -98,7 +101,7 @@ def of_chat(chats: Sequence[Chat], place: Place, salt: str) -> Prompt:
     )
 
 
-async def _cut(prompt: Prompt, content: Callable[[int, str], str], target: int, count: Count) -> Prompt:
+async def _cut(prompt: Prompt, content: Callable[[int, str], str], target: int, count: _Count) -> Prompt:
     """As many pieces as stay just below the target, then filler up to it; as near below as that comes when none fits."""
     pieces, tokens = await _nearly(content, target, count)
     fill = ""
@@ -114,7 +117,7 @@ async def _cut(prompt: Prompt, content: Callable[[int, str], str], target: int, 
     return replace(prompt, content=content(pieces, fill), tokens=tokens)
 
 
-async def _nearly(content: Callable[[int, str], str], target: int, count: Count) -> tuple[int, int]:
+async def _nearly(content: Callable[[int, str], str], target: int, count: _Count) -> tuple[int, int]:
     """(pieces, their tokens): not more than the target, and at most CLOSE less if that many counts tell."""
     low, low_tokens = 0, await count(content(0, ""))
     high, rate = 0, TOKENS_PER_PIECE

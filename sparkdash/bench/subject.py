@@ -11,10 +11,12 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from sparkdash.bench import prose
 from sparkdash.bench.answer import Answer
+from sparkdash.bench.suites import CLASSES
 from sparkdash.bench.wire import Wire
 from sparkdash.domain.profile import EngineKind
 from sparkdash.engines import measuring
@@ -24,7 +26,7 @@ from sparkdash.telemetry import exposition
 from sparkdash.telemetry.reading import Reading, read, wanted
 
 PROBE_WORDS = 400
-"""Of the one request that shows how the engine counts; some 500 tokens."""
+"""Of a request that shows how the engine counts; some 500 tokens."""
 METRICS_S = 5.0
 Content = str | Mapping[str, Any]
 """A user's message, or a chat's own keys."""
@@ -116,25 +118,36 @@ class Subject:
         return hashlib.sha256(json.dumps(ids).encode()).hexdigest() if ids else None
 
     async def counter(self) -> Counter:
-        """Learn from one short request how this engine counts.
+        """Learn from short requests how this engine counts: from one where it has /tokenize, else from a few of each class of text.
 
         Raises:
-            UpstreamError: it refuses the request, or gives no `usage`.
+            UpstreamError: it refuses a request, or gives no `usage`.
         """
-        pieces = prose.pieces("prose", "probe")
-        text = "".join(next(pieces) for _ in range(PROBE_WORDS)).strip()
+        text = _sample("prose", PROBE_WORDS)
+        told = await self._counted(text)
+        counter = Counter(self)
+        try:
+            counted = await counter.tokens(text)
+        except UpstreamError:
+            counted = None
+        if counted is not None:
+            counter.offset, counter.exact = told - counted, True
+            return counter
+        short = _sample("prose", PROBE_WORDS // 20)
+        slope = (told - await self._counted(short)) / (len(text) - len(short))
+        counter.offset = max(0, round(told - slope * len(text)))
+        for kind in CLASSES:
+            text = _sample(kind, PROBE_WORDS)
+            counter.per_character[kind] = (await self._counted(text) - counter.offset) / len(text)
+        return counter
+
+    async def _counted(self, text: str) -> int:
+        """Tokens of that prompt by the engine's `usage`."""
         answer = await self.ask(text, 1, salt="probe")
         if answer.error or answer.prompt_tokens is None:
             why = answer.error or "it gives no usage, so its tokens cannot be counted"
             raise UpstreamError(f"{self.model} cannot be measured: {why}.", code="not_measurable")
-        counter = Counter(self, answer.prompt_tokens / len(text))
-        try:
-            counted = await counter.tokens(text)
-        except UpstreamError:
-            return counter
-        if counted is not None:
-            counter.offset, counter.exact = answer.prompt_tokens - counted, True
-        return counter
+        return answer.prompt_tokens
 
 
 @dataclass(slots=True)
@@ -142,25 +155,26 @@ class Counter:
     """Counts a prompt's tokens: by the engine's /tokenize where there is one (`exact`), else by its rate per character."""
 
     subject: Subject
-    per_character: float
     offset: int = 0
-    """What the engine counts beyond its /tokenize: the chat template, or what the profile adds to it."""
+    """What the engine counts beyond its /tokenize, or beyond the text: the chat template, or what the profile adds to it."""
     exact: bool = False
+    per_character: dict[str, float] = field(default_factory=dict)
+    """Tokens, by class of text; empty where it is exact."""
 
     @property
     def method(self) -> str:
         """How it counts, in words."""
-        return "the engine's /tokenize" if self.exact else "estimated from one request's usage"
+        return "the engine's /tokenize" if self.exact else "estimated from the usage of short requests"
 
-    async def __call__(self, content: str) -> int:
-        """Tokens of the whole prompt.
+    async def __call__(self, kind: str, content: str) -> int:
+        """Tokens of the whole prompt, whose text is of that class.
 
         Raises:
             UpstreamError: the engine stopped answering.
         """
         if self.exact and (counted := await self.tokens(content)) is not None:
             return counted + self.offset
-        return round(len(content) * self.per_character)
+        return self.offset + round(len(content) * self.per_character[kind])
 
     async def tokens(self, content: str) -> int | None:
         """As /tokenize says; None when there is no such route."""
@@ -169,3 +183,7 @@ class Counter:
             return None
         answer = await self.subject.wire.post(how.path, how.body)
         return measuring.tokens_in(answer) if isinstance(answer, dict) else None
+
+
+def _sample(kind: str, words: int) -> str:
+    return "".join(islice(prose.pieces(kind, "probe"), words)).strip()

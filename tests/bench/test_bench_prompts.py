@@ -18,16 +18,16 @@ GOLDEN = {"prose": "2296df97fbdc", "code": "e5081cb5ae52", "json": "1c6db707e3fd
 COLD = CellKey(suite="s", context=2048, output=32)
 
 
-async def tokens(content: str) -> int:
+async def tokens(_kind: str, content: str) -> int:
     return len(tokenize(f"<|user|>\n{content}<|end|>\n<|assistant|>\n"))
 
 
-async def words(content: str) -> int:
+async def words(_kind: str, content: str) -> int:
     """Another tokenizer: one token a word, and a template of seven."""
     return len(content.split()) + 7
 
 
-async def pairs(content: str) -> int:
+async def pairs(_kind: str, content: str) -> int:
     """A poor tokenizer, which makes many tokens of a word: two characters each, and a digit or mark by itself."""
     return 9 + len(re.findall(r"\s?[a-z]{1,2}|[^a-z]", content))
 
@@ -40,7 +40,7 @@ async def test_a_prompt_has_exactly_the_tokens_that_were_meant(context: int, tex
     key = CellKey(suite="s", context=context, output=32, text=text)
     for rep in range(2):
         prompt = await prompts.build(1, key, Place(rep), count)
-        assert prompt.tokens == context == await count(prompt.content)
+        assert prompt.tokens == context == await count(text, prompt.content)
 
 
 async def test_equal_questions_give_equal_prompts_and_others_differ_from_the_first_token_on() -> None:
