@@ -12,13 +12,18 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from sparkdash.sim.engine import Engine, Piece, Run
+from sparkdash.sim.orders import Call
 
 
 class Answer:
     """Grows while `pieces` is read. Counts are the engine's own."""
 
-    def __init__(self, engine: Engine, run: Run, model: str, *, reasoning_tokens: int = 0) -> None:
+    def __init__(
+        self, engine: Engine, run: Run, model: str, *, reasoning_tokens: int = 0, call: Call | None = None
+    ) -> None:
         self.model = model
+        self.call = call
+        """The tool that is called; then the text is its arguments, and there is no reasoning."""
         self.id = uuid.uuid4().hex[:16]
         self.created = int(time.time())
         self.text = ""
@@ -29,7 +34,7 @@ class Answer:
         self.stop_reason: str | None = None
         self._engine = engine
         self._run = run
-        self._reasoning_tokens = reasoning_tokens
+        self._reasoning_tokens = 0 if call else reasoning_tokens
 
     async def pieces(self) -> AsyncIterator[Piece]:
         """Each step's addition; the last one has `finish`."""

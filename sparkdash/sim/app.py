@@ -10,7 +10,7 @@ import json
 import re
 import struct
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -140,12 +140,21 @@ class App:
             raise too_long(self.context, len(tokens), ask.limit)
         seed = f"{ask.seed}/{ask.text}"
         limit = ask.limit or self.context - len(tokens)
-        natural = None if ask.ignore_eos else max(prose.natural_length(seed), ask.min_tokens)
-        source = iter(()) if self.behaviour.empty_answers else prose.tokens(self.profile.name, seed)
-        words = prose.script(source, limit=limit, natural=natural, stops=ask.stops)
+        words = prose.script(*self._words(ask, seed), limit=limit, stops=ask.stops)
         run = self.engine.submit(tokens, words, limit=limit, seed=seed)
         thinks = (self.profile.sim or SimSpec()).reasoning_tokens
-        return Answer(self.engine, run, str(body.get("model")), reasoning_tokens=thinks)
+        return Answer(self.engine, run, str(body.get("model")), reasoning_tokens=thinks, call=ask.orders.call)
+
+    def _words(self, ask: prompt.Ask, seed: str) -> tuple[Iterator[bytes], int | None]:
+        """(what is said, after how many tokens it ends by itself)."""
+        if self.behaviour.empty_answers:
+            return iter(()), None
+        if ask.orders.call:
+            arguments = tokenize(ask.orders.call.arguments)
+            return iter(arguments), len(arguments)
+        length = ask.orders.tokens or max(prose.natural_length(seed), ask.min_tokens)
+        said = prose.tokens(self.profile.name, seed, ask.orders.returned)
+        return said, None if ask.ignore_eos else length
 
     def _body(self, request: Request) -> dict[str, Any]:
         try:

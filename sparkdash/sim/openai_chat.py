@@ -30,7 +30,11 @@ def usage(answer: Answer, *, final: bool = True) -> dict[str, Any]:
 
 def chat_body(answer: Answer) -> bytes:
     """The whole answer of a chat."""
-    message = {"role": "assistant", "content": answer.text, "refusal": None, "reasoning": answer.thought or None}
+    said: dict[str, Any] = {"content": answer.text}
+    if answer.call:
+        function = {"name": answer.call.name, "arguments": answer.text}
+        said = {"content": None, "tool_calls": [{"id": _call_id(answer), "type": "function", "function": function}]}
+    message = {"role": "assistant", **said, "refusal": None, "reasoning": answer.thought or None}
     return _whole(answer, "chat.completion", {"message": message})
 
 
@@ -40,15 +44,21 @@ def completion_body(answer: Answer) -> bytes:
 
 
 async def chat_stream(answer: Answer, body: Mapping[str, Any]) -> AsyncIterator[bytes]:
-    """Chunks of a chat: the role, the text, usage if asked for, [DONE]."""
+    """Chunks of a chat: the role, the text or a call's name and arguments, usage if asked for, [DONE]."""
     first, thinks = True, answer.thinks
     async for piece in answer.pieces():
         if first:
             yield _chunk(answer, body, _choice(delta={"role": "assistant", "content": ""}), spoken=0)
+            if answer.call:
+                begun = {"id": _call_id(answer), "type": "function"}
+                delta = _call_delta(begun, name=answer.call.name, arguments="")
+                yield _chunk(answer, body, _choice(delta=delta), spoken=0)
             first = False
         if piece.text or piece.finish:
-            part = "reasoning" if thinks else "content"
-            yield _chunk(answer, body, _choice(delta={part: piece.text}, **_end(piece)))
+            delta = {"reasoning" if thinks else "content": piece.text}
+            if answer.call:
+                delta = _call_delta({}, arguments=piece.text)
+            yield _chunk(answer, body, _choice(delta=delta, **_end(answer, piece)))
         thinks = answer.thinks
     async for event in _closing(answer, body, "chat.completion.chunk"):
         yield event
@@ -58,7 +68,7 @@ async def completion_stream(answer: Answer, body: Mapping[str, Any]) -> AsyncIte
     """Chunks of a completion."""
     async for piece in answer.pieces():
         if piece.text or piece.finish:
-            yield _chunk(answer, body, _choice(text=piece.text, **_end(piece)), kind="text_completion")
+            yield _chunk(answer, body, _choice(text=piece.text, **_end(answer, piece)), kind="text_completion")
     async for event in _closing(answer, body, "text_completion"):
         yield event
 
@@ -67,12 +77,24 @@ def _choice(**parts: Any) -> dict[str, Any]:
     return {"index": 0, **parts, "logprobs": None, "finish_reason": parts.get("finish_reason")}
 
 
-def _end(piece: Piece) -> dict[str, Any]:
-    return {"finish_reason": piece.finish, "stop_reason": piece.stop_reason} if piece.finish else {}
+def _call_id(answer: Answer) -> str:
+    return f"chatcmpl-tool-{answer.id}"
+
+
+def _call_delta(begun: Mapping[str, Any], **function: str) -> dict[str, Any]:
+    return {"tool_calls": [{"index": 0, **begun, "function": function}]}
+
+
+def _end(answer: Answer, piece: Piece) -> dict[str, Any]:
+    return {"finish_reason": _reason(answer), "stop_reason": piece.stop_reason} if piece.finish else {}
+
+
+def _reason(answer: Answer) -> str | None:
+    return "tool_calls" if answer.call and answer.finish == "stop" else answer.finish
 
 
 def _whole(answer: Answer, kind: str, content: Mapping[str, Any]) -> bytes:
-    choice = _choice(**content, finish_reason=answer.finish, stop_reason=answer.stop_reason)
+    choice = _choice(**content, finish_reason=_reason(answer), stop_reason=answer.stop_reason)
     return compact(
         {**_base(answer, kind), "choices": [choice], "system_fingerprint": FINGERPRINT, "usage": usage(answer)}
     )

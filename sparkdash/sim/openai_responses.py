@@ -19,28 +19,42 @@ def response_body(answer: Answer) -> bytes:
 
 
 async def response_stream(answer: Answer, _: Mapping[str, Any]) -> AsyncIterator[bytes]:
-    """created, in_progress, one message item with one text part, completed; numbered."""
+    """created, in_progress, one item (a message with one text part, or a call of a tool), completed; numbered."""
     numbers = count()
-
-    def event(kind: str, **fields: Any) -> bytes:
-        return b"event: %b\ndata: %b\n\n" % (
+    async for kind, fields in _events(answer):
+        yield b"event: %b\ndata: %b\n\n" % (
             kind.encode(),
             compact({"type": kind, "sequence_number": next(numbers), **fields}),
         )
 
-    yield event("response.created", response=_response(answer, done=False))
-    yield event("response.in_progress", response=_response(answer, done=False))
-    item = f"msg_{answer.id}"
-    place = {"item_id": item, "output_index": 0, "content_index": 0}
-    yield event("response.output_item.added", output_index=0, item=_item(answer, "in_progress"))
-    yield event("response.content_part.added", **place, part=_part(""))
+
+async def _events(answer: Answer) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    for state in ("created", "in_progress"):
+        yield f"response.{state}", {"response": _response(answer, done=False)}
+    begun = _item(answer, "in_progress")
+    yield "response.output_item.added", {"output_index": 0, "item": begun}
+    async for event in (_called if answer.call else _said)(answer, {"item_id": begun["id"], "output_index": 0}):
+        yield event
+    yield "response.output_item.done", {"output_index": 0, "item": _item(answer, "completed")}
+    yield "response.completed", {"response": _response(answer, done=True)}
+
+
+async def _said(answer: Answer, item: Mapping[str, Any]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    place = {**item, "content_index": 0}
+    yield "response.content_part.added", {**place, "part": _part("")}
     async for piece in answer.pieces():
         if piece.text:
-            yield event("response.output_text.delta", **place, delta=piece.text, logprobs=[])
-    yield event("response.output_text.done", **place, text=answer.text, logprobs=[])
-    yield event("response.content_part.done", **place, part=_part(answer.text))
-    yield event("response.output_item.done", output_index=0, item=_item(answer, "completed"))
-    yield event("response.completed", response=_response(answer, done=True))
+            yield "response.output_text.delta", {**place, "delta": piece.text, "logprobs": []}
+    yield "response.output_text.done", {**place, "text": answer.text, "logprobs": []}
+    yield "response.content_part.done", {**place, "part": _part(answer.text)}
+
+
+async def _called(answer: Answer, item: Mapping[str, Any]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    async for piece in answer.pieces():
+        if piece.text:
+            yield "response.function_call_arguments.delta", {**item, "delta": piece.text}
+    name = answer.call.name if answer.call else ""
+    yield "response.function_call_arguments.done", {**item, "name": name, "arguments": answer.text}
 
 
 def _response(answer: Answer, *, done: bool) -> dict[str, Any]:
@@ -66,6 +80,9 @@ def _usage(answer: Answer) -> dict[str, Any]:
 
 
 def _item(answer: Answer, status: str) -> dict[str, Any]:
+    if answer.call:
+        call = {"call_id": f"call_{answer.id}", "name": answer.call.name, "arguments": answer.text}
+        return {"id": f"fc_{answer.id}", "type": "function_call", "status": status, **call}
     content = [_part(answer.text)] if status == "completed" else []
     return {"id": f"msg_{answer.id}", "type": "message", "role": "assistant", "status": status, "content": content}
 

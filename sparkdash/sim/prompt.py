@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sparkdash.sim.orders import NOTHING, Orders, orders, text
 from sparkdash.sim.refusal import RefusedError
 
 
@@ -27,12 +28,14 @@ class Ask:
     ignore_eos: bool = False
     min_tokens: int = 0
     seed: str = ""
+    orders: Orders = NOTHING
 
 
 def chat(body: Mapping[str, Any]) -> Ask:
     """/v1/chat/completions."""
     turns = _list(body, "messages")
-    return _ask(body, _template(body.get("tools"), turns), body.get("max_completion_tokens") or body.get("max_tokens"))
+    limit = body.get("max_completion_tokens") or body.get("max_tokens")
+    return _ask(body, _template(body.get("tools"), turns), limit, turns)
 
 
 def completion(body: Mapping[str, Any]) -> Ask:
@@ -51,7 +54,7 @@ def response(body: Mapping[str, Any]) -> Ask:
     turns = [{"role": "user", "content": source}] if isinstance(source, str) else list(source)
     if body.get("instructions"):
         turns.insert(0, {"role": "system", "content": body["instructions"]})
-    return _ask(body, _template(body.get("tools"), turns), body.get("max_output_tokens"))
+    return _ask(body, _template(body.get("tools"), turns), body.get("max_output_tokens"), turns)
 
 
 def message(body: Mapping[str, Any]) -> Ask:
@@ -59,7 +62,8 @@ def message(body: Mapping[str, Any]) -> Ask:
     if not isinstance(body.get("max_tokens"), int):
         raise RefusedError("max_tokens: Field required", param="max_tokens")
     turns = [{"role": "system", "content": body["system"]}] if body.get("system") else []
-    return _ask({**body, "stop": body.get("stop_sequences")}, counted(body, turns), body["max_tokens"])
+    asked = {**body, "stop": body.get("stop_sequences")}
+    return _ask(asked, counted(body, turns), body["max_tokens"], _list(body, "messages"))
 
 
 def counted(body: Mapping[str, Any], turns: Sequence[Mapping[str, Any]] = ()) -> str:
@@ -67,20 +71,21 @@ def counted(body: Mapping[str, Any], turns: Sequence[Mapping[str, Any]] = ()) ->
     return _template(body.get("tools"), [*turns, *_list(body, "messages")])
 
 
-def _ask(body: Mapping[str, Any], text: str, limit: object) -> Ask:
+def _ask(body: Mapping[str, Any], prompt: str, limit: object, turns: Sequence[Mapping[str, Any]] = ()) -> Ask:
     if limit is not None and (not isinstance(limit, int) or limit < 1):
         raise RefusedError(f"max_tokens must be at least 1, got {limit}.", param="max_tokens")
     if body.get("n", 1) not in (None, 1):
         raise RefusedError("n: the simulated engine gives one choice", param="n")
     stops = body.get("stop") or ()
     return Ask(
-        text=text,
+        text=prompt,
         limit=limit,
         stream=bool(body.get("stream")),
         stops=(stops,) if isinstance(stops, str) else tuple(str(stop) for stop in stops),
         ignore_eos=bool(body.get("ignore_eos")),
         min_tokens=int(body.get("min_tokens") or 0),
         seed=str(body.get("seed") or ""),
+        orders=orders(body, turns),
     )
 
 
@@ -94,15 +99,7 @@ def _turn(turn: Mapping[str, Any]) -> str:
         raise RefusedError("messages: Input should be a valid dictionary", param="messages")
     rest = {key: turn[key] for key in ("tool_calls", "arguments", "output") if turn.get(key)}
     more = json.dumps(rest, sort_keys=True) if rest else ""
-    return f"<|{turn.get('role') or turn.get('type') or 'user'}|>\n{_content(turn.get('content'))}{more}<|end|>\n"
-
-
-def _content(content: object) -> str:
-    if isinstance(content, list):
-        return "".join(_content(part) for part in content)
-    if isinstance(content, Mapping):
-        return str(content.get("text") or content.get("content") or f"<|{content.get('type', 'part')}|>")
-    return "" if content is None else str(content)
+    return f"<|{turn.get('role') or turn.get('type') or 'user'}|>\n{text(turn.get('content'))}{more}<|end|>\n"
 
 
 def _list(body: Mapping[str, Any], key: str) -> list[Any]:

@@ -40,10 +40,11 @@ def seeded(seed: str) -> random.Random:
     return random.Random(seed)  # noqa: S311 - a rehearsal, not cryptography
 
 
-def tokens(model: str, seed: str) -> Iterator[bytes]:
-    """Endless tokens of an answer. Same model and seed, same text."""
+def tokens(model: str, seed: str, returned: str | None = None) -> Iterator[bytes]:
+    """Endless tokens of an answer, which says what a tool returned, if one did. Same model and seed, same text."""
     rng = seeded(f"{model}/{seed}")
     text = f"This is a simulated answer in the name of {model}; no model runs here."
+    text += "" if returned is None else f" The tool returned: {returned}."
     while True:
         text += "".join(_sentence(rng) for _ in range(rng.randint(2, 5)))
         yield from tokenize(f"{text.strip()}\n\n")
@@ -57,7 +58,7 @@ def natural_length(seed: str) -> int:
     return seeded(f"length/{seed}").randint(*NATURAL_TOKENS)
 
 
-def script(source: Iterator[bytes], *, limit: int, natural: int | None, stops: tuple[str, ...] = ()) -> Iterator[Word]:
+def script(source: Iterator[bytes], natural: int | None, *, limit: int, stops: tuple[str, ...] = ()) -> Iterator[Word]:
     """`source` cut at `limit` tokens ("length"), at `natural` ones or before a stop string ("stop").
 
     As vLLM does, text that might be the beginning of a stop string is held back until it is clear.
