@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +11,10 @@ import pytest
 
 
 @pytest.mark.timeout(600)
-def test_they_are_answered_while_their_model_loads() -> None:
+def test_they_wait_for_their_model_call_tools_stream_and_leave() -> None:
     """Configured by `sparkdash connect` and asked at the same time; every request ends well in the books."""
-    argv = [sys.executable, Path(__file__).with_name("run.py"), "--only", "llm,langchain"]
+    argv = [sys.executable, Path(__file__).with_name("run.py"), "--only", "llm,langchain:stream"]
     done = subprocess.run([*map(str, argv)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("| passed |") == 2
+    assert re.search(r"^\| llm \| \S+ \| passed \| \d+ s \| passed \| passed \| passed \|$", done.stdout, re.MULTILINE)
+    assert re.search(r"^\| langchain \| \S+ \| - \| \d+ s \| - \| passed \| - \|$", done.stdout, re.MULTILINE)

@@ -1,0 +1,152 @@
+"""Clients as processes before a daemon, and what of them stands in its books.
+
+Owns: starting, interrupting and ending them, and the look at books and engine. Must not know what counts as passed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import ground
+import httpx
+from clients import NOTE, Act, Client, Place
+from judging import Outcome
+
+from sparkdash.client.client import AsyncClient
+from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.state import Snapshot
+
+LOOK_S = 0.02
+"""Between looks at books and engine."""
+BEGIN_S = 120.0
+"""For a client to have its stream under way."""
+END_S = 30.0
+"""For a client that was interrupted, and for the books to be closed."""
+
+
+class Books:
+    """One daemon in folders of its own under `root`: keys and configurations by its command line, books by its socket."""
+
+    def __init__(self, root: Path, url: str, model: str) -> None:
+        self._env = {**os.environ, **ground.folders(root), "NO_COLOR": "1"}
+        self._url, self._model = url, model
+        self._socket = Path(self._env["SPARKDASH_RUNTIME_DIR"]) / "daemon.sock"
+        self._read: set[str] = set()
+
+    def _sparkdash(self, *words: str, **env: str) -> str:
+        argv = [sys.executable, "-m", "sparkdash", *words]
+        done = subprocess.run(argv, env=self._env | env, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"sparkdash {' '.join(words)}: {done.stderr}")
+        return done.stdout
+
+    def key(self, name: str) -> str:
+        """A key of that name."""
+        return self._sparkdash("keys", "add", name).strip()
+
+    def configure(self, client: Client, home: Path, key: str) -> None:
+        """What `sparkdash connect` writes."""
+        home.mkdir(exist_ok=True)
+        if client.recipe:
+            where = ("--model", self._model, "--url", self._url)
+            self._sparkdash("connect", client.name, *where, "--write", "--yes", HOME=str(home), SPARKDASH_KEY=key)
+
+    async def until(self, holds: Callable[[Snapshot], bool], limit_s: float) -> Snapshot | None:
+        """What the daemon knows once that holds; None when it never does."""
+        async with AsyncClient(uds=self._socket) as client:
+            until = time.monotonic() + limit_s
+            while time.monotonic() < until:
+                snapshot = await client.state()
+                if holds(snapshot):
+                    return snapshot
+                await asyncio.sleep(LOOK_S)
+        return None
+
+    async def ended(self) -> list[Request]:
+        """The requests that ended since the last call, once none is under way; one that stays so is among them."""
+        snapshot = await self.until(lambda world: not world.requests, END_S)
+        if snapshot is None:
+            snapshot = await self.until(lambda world: True, END_S)
+        assert snapshot is not None
+        rows = [row for row in (*snapshot.requests.values(), *snapshot.recent) if row.id not in self._read]
+        self._read |= {row.id for row in rows}
+        return rows
+
+    async def freed(self, since: float) -> float | None:
+        """Seconds from `since` until no engine runs anything, by its own metrics; None after ten."""
+        snapshot = await self.until(lambda world: True, END_S)
+        assert snapshot is not None
+        pages = [f"{engine.url}/metrics" for engine in snapshot.engines.values() if engine.url]
+        async with httpx.AsyncClient(verify=False) as http:
+            while time.monotonic() < since + 10:
+                metrics = [(await http.get(page)).text for page in pages]
+                if all(_running(page) == 0 for page in metrics):
+                    return time.monotonic() - since
+                await asyncio.sleep(LOOK_S)
+        return None
+
+
+def _running(metrics: str) -> float:
+    (line,) = [line for line in metrics.splitlines() if line.startswith("vllm:num_requests_running")]
+    return float(line.split()[-1])
+
+
+@contextlib.contextmanager
+def started(client: Client, act: Act, place: Place, said: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Its process, with all that it starts in a group of its own, of which nothing outlives this."""
+    env = {
+        **{name: value for name, value in os.environ.items() if name in ("PATH", "LANG", "TMPDIR")},
+        "HOME": str(place.home), "SPARKDASH_KEY": place.key, "OPENAI_API_KEY": place.key, "NO_COLOR": "1",
+        "HF_HUB_OFFLINE": "1", "NODE_PATH": str(place.bin.parent),
+    }  # fmt: skip
+    with said.open("wb") as output:
+        process = subprocess.Popen(
+            client.asks[act](place), cwd=place.work, env=env, stdin=subprocess.DEVNULL,
+            stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+async def asked(client: Client, act: Act, place: Place, books: Books, limit_s: float) -> Outcome:
+    """What became of it; its rows are for the caller to look up, who may have asked several."""
+    begun, interrupted_at, freed_s = time.monotonic(), None, None
+    place.work.mkdir(exist_ok=True)
+    note = f"the-word-is-{secrets.token_hex(4)}"
+    (place.work / NOTE).write_text(f"{note}\n")
+    said = place.home / f"{act}.txt"
+    with started(client, act, place, said) as process:
+        if act is Act.CANCEL:
+            if await books.until(lambda world: _under_way(client, world), BEGIN_S):
+                interrupted_at = time.time()
+                os.killpg(process.pid, signal.SIGINT)
+                freed_s = await books.freed(time.monotonic())
+            limit_s = END_S
+        status = await _end(process, limit_s)
+    took_s, output = time.monotonic() - begun, said.read_text(errors="replace")
+    return Outcome(status, took_s, output, note=note, interrupted_at=interrupted_at, freed_s=freed_s)
+
+
+def _under_way(client: Client, world: Snapshot) -> bool:
+    states = [row.state for row in world.requests.values() if row.key == client.name]
+    return states.count(RequestState.STREAMING) >= client.streams
+
+
+async def _end(process: subprocess.Popen[bytes], limit_s: float) -> int | None:
+    try:
+        return await asyncio.to_thread(process.wait, limit_s)
+    except subprocess.TimeoutExpired:
+        return None

@@ -1,0 +1,187 @@
+"""The clients: what each is called, whether `sparkdash connect` configures it, and how it is asked.
+
+Owns: that table. Must not know daemons, or what counts as an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+PROGRAMS = Path(__file__).parent / "programs"
+NOTE = "note.txt"
+"""In the folder in which a client is asked; what it says is known to nobody else."""
+SHORT = "Say something short."
+LONG = "Go on for as long as you can. [[write 20000 tokens]]"
+"""The order is the simulated engine's (sparkdash/sim/orders.py), as are those to call a tool."""
+
+
+class Act(StrEnum):
+    """What a client is asked for."""
+
+    STREAM = "stream"
+    """A stream, while the model loads."""
+    TOOLS = "tools"
+    """To read its note with a tool, and to say what the model makes of it."""
+    CANCEL = "cancel"
+    """A long stream, in the middle of which it is interrupted."""
+    WHOLE = "whole"
+    """A whole answer, or a stream where a client knows nothing else; the last act."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one client finds what it needs. `home` is its own, and empty but for what `sparkdash connect` wrote."""
+
+    url: str
+    """Of the gateway, without /v1."""
+    model: str
+    home: Path
+    bin: Path
+    """Where its program is."""
+    shared: Path
+    """A folder with a book and a tokenizer."""
+    shop: str
+    """The same, by HTTP."""
+    key: str
+    """Its own, by which the gateway knows its requests."""
+
+    @property
+    def work(self) -> Path:
+        """Where it is asked."""
+        return self.home / "work"
+
+
+Argv = Callable[[Place], list[str]]
+
+
+@dataclass(frozen=True)
+class Client:
+    """One client: how it is installed, configured and asked; an act that is missing it cannot do headless."""
+
+    name: str
+    asks: Mapping[Act, Argv]
+    needs: str = ""
+    """The requirements in this folder that it is installed from, or the name of its package at npm."""
+    package: str = ""
+    """What it is called there, if not by its name."""
+    npm: bool = False
+    recipe: bool = False
+    only_streams: bool = False
+    large: bool = False
+    """Is it asked only by name? It takes gigabytes."""
+    reads: bool = False
+    """Does it need the book and the tokenizer?"""
+    streams: int = 1
+    """How many are under way at once when it is asked for one."""
+
+
+def program(file: str) -> dict[Act, Argv]:
+    """A program of ours that uses a library; the one tool that it offers takes a path."""
+    prompts = {
+        Act.STREAM: SHORT,
+        Act.TOOLS: called("read_note", "path", NOTE),
+        Act.CANCEL: LONG,
+        Act.WHOLE: SHORT,
+    }
+
+    def argv(act: Act) -> Argv:
+        how = Act.STREAM if act is Act.CANCEL else act
+        runs = "node" if file.endswith(".js") else "{0.bin}/python"
+        words = ["{0}", str(PROGRAMS / file), how, "{0.url}/v1", "{0.model}"]
+        return lambda at: [runs.format(at), *(word.format(at) for word in words[1:]), prompts[act]]
+
+    return {act: argv(act) for act in Act}
+
+
+def called(tool: str, argument: str, value: str) -> str:
+    """A prompt that has the simulated engine call that tool."""
+    return f"What does my note say? [[call {tool} {argument}={value}]]"
+
+
+def command(*words: str, tools: tuple[str, ...] = (), whole: tuple[str, ...] = ()) -> dict[Act, Argv]:
+    """A command line. `words` may name parts of a Place, {0.bin}, and the prompt, {1}.
+
+    `tools`: its own tool, argument and value, and words more; none: it has no tools. `whole`: words more for an answer in one piece.
+    """
+
+    def argv(prompt: str, *more: str) -> Argv:
+        return lambda at: [*(word.format(at, prompt) for word in words), *more]
+
+    asks = {Act.STREAM: argv(SHORT), Act.CANCEL: argv(LONG), Act.WHOLE: argv(SHORT, *whole)}
+    if tools:
+        asks[Act.TOOLS] = argv(called(*tools[:3]), *tools[3:])
+    return asks
+
+
+AIDER = (
+    "{0.bin}/aider", "--no-git", "--yes-always", "--no-check-update", "--no-show-model-warnings", "--no-auto-commits",
+    "--analytics-disable",
+)  # fmt: skip
+READ_NOTE = "def read_note(path: str) -> str:\n    'Reads a note.'\n    return open(path).read()"
+
+
+def benchy(tokens: int) -> Argv:
+    """llama-benchy, for answers of so many tokens."""
+    return lambda at: [
+        f"{at.bin}/llama-benchy", "--base-url", f"{at.url}/v1", "--model", at.model, "--tokenizer", str(at.shared),
+        "--book-url", f"{at.shop}/book.txt", "--api-key", at.key, "--pp", "64", "--tg", str(tokens), "--runs", "2",
+        "--skip-coherence", "--latency-mode", "none", "--exit-on-first-fail",
+    ]  # fmt: skip
+
+
+def guidellm(at: Place) -> list[str]:
+    """guidellm, for three short answers."""
+    return [
+        f"{at.bin}/guidellm", "run", "--backend", f"kind=openai_http,target={at.url},model={at.model},api_key={at.key}",
+        "--profile", "kind=synchronous", "--constraint", "kind=max_requests,count=3", "--disable-progress",
+        "--tokenizer", f"kind=huggingface_auto,model={at.shared}",
+        "--data", "kind=synthetic_text,prompt_tokens=64,output_tokens=16",
+    ]  # fmt: skip
+
+
+CLIENTS = (
+    Client(
+        "llm",
+        command(
+            "{0.bin}/llm", "-m", "sparkdash-{0.model}", "{1}",
+            tools=("read_note", "path", NOTE, "--functions", READ_NOTE), whole=("--no-stream",),
+        ),
+        recipe=True,
+    ),
+    Client("aider", command(*AIDER, "--message", "{1}", whole=("--no-stream",)), package="aider-chat", recipe=True),
+    Client("openai-python", program("openai_python.py"), needs="sdks", package="openai"),
+    Client("anthropic-python", program("anthropic_python.py"), needs="sdks", package="anthropic"),
+    Client("litellm", program("litellm_python.py")),
+    Client("langchain", program("langchain_python.py"), package="langchain-openai"),
+    Client(
+        "llama-benchy",
+        {Act.STREAM: benchy(16), Act.CANCEL: benchy(8000), Act.WHOLE: benchy(16)},
+        only_streams=True,
+        reads=True,
+    ),
+    Client("guidellm", {Act.STREAM: guidellm, Act.WHOLE: guidellm}, only_streams=True, reads=True, large=True),
+    Client("openai-node", program("openai_node.js"), package="openai", npm=True),
+    Client(
+        "opencode",
+        command("{0.bin}/opencode", "run", "{1}", tools=("bash", "command", f"cat {NOTE}")),
+        package="opencode-ai",
+        npm=True,
+        recipe=True,
+        only_streams=True,
+        streams=2,
+    ),
+    Client(
+        "codex",
+        command(
+            "{0.bin}/codex", "exec", "--profile", "sparkdash", "--skip-git-repo-check", "{1}",
+            tools=("exec_command", "cmd", f"cat {NOTE}", "-s", "danger-full-access"),
+        ),
+        package="@openai/codex",
+        npm=True,
+        recipe=True,
+        only_streams=True,
+    ),
+)  # fmt: skip

@@ -1,0 +1,128 @@
+"""What counts: one client's act, by how its process ended, what it said, and what stands in the gateway's books.
+
+Owns: those rules, and the table. PURE. Must not know how clients are asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from clients import Act, Client
+
+from sparkdash.domain.lease import Request, RequestState
+
+FREE_WITHIN_S = 2.0
+"""From a client's interrupt until its engine runs nothing."""
+COLUMNS = ("plain", "wait", "tools", "streaming", "cancel")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one act of one client."""
+
+    status: int | None
+    """Of its process; None: it did not end in time."""
+    took_s: float
+    output: str
+    rows: tuple[Request, ...] = ()
+    """Its requests, in the gateway's books."""
+    note: str = ""
+    """What its note said."""
+    interrupted_at: float | None = None
+    """Unix seconds."""
+    freed_s: float | None = None
+    """From the interrupt until the engine ran nothing; None: it was not interrupted, or the engine went on."""
+
+
+Outcomes = Mapping[Act, Outcome]
+
+
+def cells(client: Client, outcomes: Outcomes) -> dict[str, str]:
+    """Column: what stands there; a failure begins with "failed"."""
+    found = dict.fromkeys(COLUMNS, "-")
+    for act, outcome in outcomes.items():
+        wrong = complaint(act, client, outcome)
+        if act is Act.STREAM:
+            waited = max((row.granted_at - row.started_at for row in outcome.rows if row.granted_at), default=0.0)
+            found["wait"] = f"failed: {wrong}" if wrong else f"{waited:.0f} s"
+            found["streaming"] = f"failed: {wrong}" if wrong else _streamed(outcome.rows)
+        else:
+            column = {Act.WHOLE: "plain", Act.TOOLS: "tools", Act.CANCEL: "cancel"}[act]
+            found[column] = f"failed: {wrong}" if wrong else "passed"
+    return found
+
+
+def _streamed(rows: Sequence[Request]) -> str:
+    streams = sum(row.stream for row in rows)
+    if not streams:
+        return "failed: not streamed"
+    return "passed" if streams == len(rows) else f"passed, {streams} of {len(rows)} requests"
+
+
+def complaint(act: Act, client: Client, outcome: Outcome) -> str | None:
+    """What is wrong with an outcome; None: nothing."""
+    rows = outcome.rows
+    if not rows:
+        return "no request in the books"
+    if act is Act.CANCEL:
+        return _not_cancelled(outcome)
+    if outcome.status != 0:
+        return f"status {outcome.status}"
+    if not all(row.state is RequestState.DONE and row.completion_tokens for row in rows):
+        return ", ".join(f"{row.route} {row.state} {row.error or ''}".strip() for row in rows)
+    if not outcome.output.strip():
+        return "said nothing"
+    if act is Act.TOOLS and not re.search(rf"The tool returned: [^\n]*{outcome.note}", outcome.output):
+        return "the model's answer to what the tool returned is missing"
+    if act is Act.WHOLE and not client.only_streams and any(row.stream for row in rows):
+        return "streamed"
+    return None
+
+
+def _not_cancelled(outcome: Outcome) -> str | None:
+    if outcome.status is None:
+        return "did not end after its interrupt"
+    gone = [row for row in outcome.rows if row.state is RequestState.GONE and row.stream]
+    if not gone or not all(row in gone or _was_over(row, outcome) for row in outcome.rows):
+        return ", ".join(f"{row.route} {row.state}" for row in outcome.rows)
+    if outcome.freed_s is None or outcome.freed_s > FREE_WITHIN_S:
+        return f"the engine went on for {outcome.freed_s or 'more than 10'} s"
+    return None
+
+
+def _was_over(row: Request, outcome: Outcome) -> bool:
+    done = row.state is RequestState.DONE and row.finished_at is not None and outcome.interrupted_at is not None
+    return done and row.finished_at < outcome.interrupted_at
+
+
+def table(clients: Sequence[Client], versions: Mapping[str, str], outcomes: Mapping[str, Outcomes]) -> str:
+    """Clients by columns, in Markdown; below it what the failed ones said last."""
+    lines = [f"| client | version | {' | '.join(COLUMNS)} |", f"|---|---|{'---|' * len(COLUMNS)}"]
+    for client in clients:
+        row = cells(client, outcomes[client.name])
+        lines.append(f"| {client.name} | {versions[client.name]} | {' | '.join(row[name] for name in COLUMNS)} |")
+    freed = {
+        client.name: outcomes[client.name][Act.CANCEL].freed_s
+        for client in clients
+        if Act.CANCEL in outcomes[client.name]
+    }
+    known = {name: seconds for name, seconds in freed.items() if seconds is not None}
+    if known:
+        slowest = max(known, key=lambda name: known[name])
+        lines.append(f"\nAfter an interrupt the engine ran nothing within {known[slowest]:.2f} s at most ({slowest}).")
+    for client in clients:
+        for act, outcome in outcomes[client.name].items():
+            if complaint(act, client, outcome):
+                lines.append(
+                    f"\n{client.name}, {act}: status {outcome.status} after {outcome.took_s:.0f} s. It said last:"
+                )
+                lines.append(outcome.output[-2000:])
+    return "\n".join(lines)
+
+
+def passed(clients: Sequence[Client], outcomes: Mapping[str, Outcomes]) -> bool:
+    """Is no cell a failure?"""
+    found = [cell for client in clients for cell in cells(client, outcomes[client.name]).values()]
+    return not any(cell.startswith("failed") for cell in found)

@@ -1,0 +1,34 @@
+"""langchain-openai: chat, then responses."""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import reduce
+from operator import add
+from typing import Any
+
+import note
+from langchain_openai import ChatOpenAI
+
+FUNCTION = {"name": note.NAME, "description": note.SAYS, "parameters": note.SCHEMA}
+
+
+def talk(chat: Any, turns: list[Any]) -> None:
+    message = chat.invoke(turns) if note.ACT == "whole" else reduce(add, chat.stream(turns))
+    print(message.text)
+    if message.tool_calls:
+        turns.append(message)
+        for call in message.tool_calls:
+            result = note.read(json.dumps(call["args"]))
+            turns.append({"role": "tool", "tool_call_id": call["id"], "content": result})
+        talk(chat, turns)
+
+
+for responses in (False, True):
+    model: Any = ChatOpenAI(
+        base_url=note.BASE, model=note.MODEL, api_key=os.environ["SPARKDASH_KEY"], use_responses_api=responses
+    )
+    if note.ACT == "tools":
+        model = model.bind_tools([FUNCTION])
+    talk(model, [{"role": "user", "content": note.ASK}])

@@ -1,0 +1,34 @@
+"""litellm's client: chat."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # read when it is imported; otherwise it calls home
+
+import litellm
+import note
+
+FUNCTION = {"name": note.NAME, "description": note.SAYS, "parameters": note.SCHEMA}
+
+
+def chat(turns: list[Any]) -> None:
+    said: Any = {"model": f"hosted_vllm/{note.MODEL}", "messages": turns, "api_base": note.BASE}
+    said["api_key"] = os.environ["SPARKDASH_KEY"]
+    if note.ACT == "tools":
+        said["tools"] = [{"type": "function", "function": FUNCTION}]
+    if note.ACT == "whole":
+        answer: Any = litellm.completion(**said)
+    else:
+        answer = litellm.stream_chunk_builder(list(litellm.completion(**said, stream=True)))
+    message = answer.choices[0].message
+    print(message.content)
+    if message.tool_calls:
+        turns.append(message.model_dump(exclude_none=True))
+        for call in message.tool_calls:
+            turns.append({"role": "tool", "tool_call_id": call.id, "content": note.read(call.function.arguments)})
+        chat(turns)
+
+
+chat([{"role": "user", "content": note.ASK}])
