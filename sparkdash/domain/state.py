@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from statistics import median
@@ -186,32 +187,39 @@ def _swap(snapshot: Snapshot, swap: Swap) -> dict[str, object]:
 
 def _requests(snapshot: Snapshot, changed: Sequence[Request]) -> dict[str, object]:
     """Several in one go: the tables are copied once."""
-    requests, figures, ended = dict(snapshot.requests), snapshot.figures, []
+    requests, ended = dict(snapshot.requests), []
     for request in changed:
         if request.state in OPEN:
             requests[request.id] = request
             continue
         requests.pop(request.id, None)
         ended.append(request)
-        if request.state is RequestState.DONE:
-            figures = _counted(figures, request)
     changes: dict[str, object] = {"requests": requests}
     if ended:
         changes["recent"] = (*reversed(ended), *snapshot.recent)[:RECENT_REQUESTS]
-        changes["figures"] = figures
+        changes["figures"] = _counted(snapshot.figures, ended)
     return changes
 
 
-def _counted(figures: dict[str, Figures], request: Request) -> dict[str, Figures]:
-    old = figures.get(request.profile, Figures())
-    update: dict[str, object] = {"at": request.finished_at}
-    if request.decode_tok_s is not None:
-        update["requests"] = old.requests + 1
-        update["rates"] = (*old.rates, request.decode_tok_s)[-FIGURE_WINDOW:]
-        update["best"] = max(old.best or 0.0, request.decode_tok_s)
-    if request.ttft_s is not None:
-        update["ttfts"] = (*old.ttfts, request.ttft_s)[-FIGURE_WINDOW:]
-    return {**figures, request.profile: old.model_copy(update=update)}
+def _counted(figures: dict[str, Figures], ended: Sequence[Request]) -> dict[str, Figures]:
+    served: defaultdict[str, list[Request]] = defaultdict(list)
+    for request in ended:
+        if request.state is RequestState.DONE:
+            served[request.profile].append(request)
+    return {**figures, **{name: _grown(figures.get(name, Figures()), done) for name, done in served.items()}}
+
+
+def _grown(old: Figures, done: Sequence[Request]) -> Figures:
+    rates = [each.decode_tok_s for each in done if each.decode_tok_s is not None]
+    ttfts = [each.ttft_s for each in done if each.ttft_s is not None]
+    update: dict[str, object] = {"at": done[-1].finished_at}
+    if rates:
+        update["requests"] = old.requests + len(rates)
+        update["rates"] = (*old.rates, *rates)[-FIGURE_WINDOW:]
+        update["best"] = max(old.best or 0.0, *rates)
+    if ttfts:
+        update["ttfts"] = (*old.ttfts, *ttfts)[-FIGURE_WINDOW:]
+    return old.model_copy(update=update)
 
 
 def _sampled(snapshot: Snapshot, sample: Sample) -> dict[str, Figures]:

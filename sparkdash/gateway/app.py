@@ -25,7 +25,7 @@ from sparkdash.gateway.access import Access
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.exchange import KEY, Exchange, Message, Receive, Scope, Send
 from sparkdash.gateway.narrow import narrowed
-from sparkdash.gateway.route import OLLAMA, Dialect, is_control, understand
+from sparkdash.gateway.route import OLLAMA, Dialect, is_control, is_plain, understand
 from sparkdash.settings import Settings
 from sparkdash.wire import line
 
@@ -115,7 +115,9 @@ class Gateway:
     async def _answer(self, exchange: Exchange, receive: Receive, send: Send) -> None:
         path: str = exchange.scope["path"]
         deps = narrowed(self._deps, exchange.key)
-        if path.rstrip("/") in OLLAMA:
+        if is_plain(exchange.raw_path):
+            await passthrough.relay(deps, exchange)
+        elif path.rstrip("/") in OLLAMA:
             await ollama.serve(deps, exchange, receive, send)
         elif path.startswith("/api/"):
             await self.control(exchange.scope, receive, send)

@@ -93,9 +93,7 @@ class Asking:
         """Raises HostError: a service elsewhere answered what its client is told in our words, or by another profile."""
         profile = lease.profile
         if far.is_far(profile) and far.is_refusal(answer.status, others=others):
-            again = next(
-                (value.decode("latin-1") for name, value in answer.headers if name.lower() == b"retry-after"), None
-            )
+            again = next((value.decode("latin-1") for name, value in answer.headers if name == b"retry-after"), None)
             raise far.refusal(profile, answer.status, await answer.read(WORDS_LIMIT), lease.headers, again)
 
     def _prepared(self, lease: Lease) -> care.Prepared:
@@ -116,7 +114,7 @@ class Asking:
             **lease.headers,
         }
         async with translator.open(self._route.path, to_engine((), headers), self._prepared(lease).body) as answer:
-            if not any(name.lower() == words.FAULT for name, _ in answer.headers):
+            if not any(name == words.FAULT for name, _ in answer.headers):
                 yield answer
                 return
             why = (await answer.read()).decode("utf-8", "replace")

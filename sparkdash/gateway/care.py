@@ -8,8 +8,7 @@ Rule: without a rule that applies, the engine reads the client's own bytes and t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.protocols import version_of
@@ -28,8 +27,7 @@ _EFFORT_IN = {Dialect.RESPONSES: "reasoning", Dialect.MESSAGES: "output_config"}
 _HARMONY = "gpt-oss"
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(NamedTuple):
     """A request as the engine is to get it."""
 
     body: bytes
@@ -37,8 +35,7 @@ class Prepared:
     """The counts were asked for on our behalf: the chunk that carries them is not for the client."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
+class Reader(NamedTuple):
     """The engine that was granted."""
 
     profile: Profile
@@ -54,12 +51,16 @@ def prepare(body: bytes, asked: Peeked, route: Route, reader: Reader) -> Prepare
     name = names[0] if names and asked.model is not None and asked.model not in names else None
     if asked.span is not None:
         return Prepared(body if name is None else rename(body, asked.span, name))
-    adds_usage = _lacks_usage(asked, route, profile)
-    edits = _edits(asked, route, profile, name, adds_usage=adds_usage)
-    body = rewrite(body, edits)
+    adds_usage = asked.stream and _lacks_usage(asked, route, profile)
+    if name is not None or adds_usage or _wants_changes(profile):
+        body = rewrite(body, _edits(asked, route, profile, name, adds_usage=adds_usage))
     if route.profile is None and (rules := concerning(body, route.dialect, profile.mends_off)):
         body = mended(body, rules, _target(reader))
     return Prepared(body, adds_usage)
+
+
+def _wants_changes(profile: Profile) -> bool:
+    return bool(profile.request or profile.request_set or profile.request_strip or profile.modes)
 
 
 def _edits(asked: Peeked, route: Route, profile: Profile, name: str | None, *, adds_usage: bool) -> Edits:
@@ -87,9 +88,9 @@ def _spelled(values: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
 
 
 def _lacks_usage(asked: Peeked, route: Route, profile: Profile) -> bool:
-    """Would a stream pass without the engine's counts? Options that say nothing of usage are left alone: engines differ in
+    """Would this stream pass without the engine's counts? Options that say nothing of usage are left alone: engines differ in
     what they take them for (vLLM before 0.18 for a yes)."""
-    if not asked.stream or route.dialect not in (Dialect.CHAT, Dialect.COMPLETIONS):
+    if route.dialect not in (Dialect.CHAT, Dialect.COMPLETIONS):
         return False
     if profile.engine not in TOLD_WHEN_ASKED or _STREAM_OPTIONS in {**profile.request, **profile.request_set}:
         return False

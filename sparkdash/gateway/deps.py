@@ -6,10 +6,11 @@ The protocols name only what the gateway uses, so that its tests can hand it som
 from __future__ import annotations
 
 import asyncio
-import secrets
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,6 +23,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.errors import SparkdashError
 from sparkdash.gateway.access import Keys
+from sparkdash.gateway.board import Board
 from sparkdash.gateway.exchange import Exchange
 from sparkdash.gateway.exclusive import Exclusive
 from sparkdash.gateway.room import Room
@@ -130,7 +132,7 @@ def _nothing(_name: str) -> int:
 
 
 def _new_id() -> str:
-    return secrets.token_hex(6)
+    return os.urandom(6).hex()
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,8 @@ class Deps:
     """Who has the gateway to itself."""
     running: Running = field(default_factory=Running)
     """The requests that may be cancelled."""
+    board: Board = field(default_factory=Board)
+    """When the requests' rows are told."""
     clock: Callable[[], float] = time.time
     """Unix seconds."""
     monotonic: Callable[[], float] = time.monotonic
@@ -183,3 +187,10 @@ class Deps:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "room", Room(self.settings.bodies_limit_mib))
+
+    def seen_through(self, bus: Bus, catalog: Callable[[], Catalog]) -> Deps:
+        """The same with another view of the world; whatever is counted is counted together."""
+        other = copy(self)
+        object.__setattr__(other, "bus", bus)
+        object.__setattr__(other, "catalog", catalog)
+        return other

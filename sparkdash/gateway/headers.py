@@ -25,6 +25,7 @@ _HOP = frozenset(
         b"upgrade",
     }
 )
+_HOP_AND_LENGTH = _HOP | {b"content-length"}
 _NOT_FOR_ENGINES = _HOP | {
     b"host",
     b"content-length",
@@ -37,16 +38,17 @@ _NOT_FOR_ENGINES = _HOP | {
     LEASE_HEADER.encode(),
 }
 """Keys, cookies and the bench's token are meant for us; an engine gets its own through the lease."""
+_UNHELD = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
 
 
 def to_engine(headers: Raw, own: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     """The client's headers for the engine, with the lease's `own` ones in place of the client's."""
-    passed = _without(headers, _NOT_FOR_ENGINES)
+    passed = _passed(headers, _NOT_FOR_ENGINES)
     if not own:
         return passed
     ours = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in own.items()]
     names = {name.lower() for name, _ in ours}
-    return [*(pair for pair in passed if pair[0].lower() not in names), *ours]
+    return [*(pair for pair in passed if pair[0] not in names), *ours]
 
 
 def to_client(headers: Raw, *, stream: bool, length: bool = True) -> list[tuple[bytes, bytes]]:
@@ -54,26 +56,24 @@ def to_client(headers: Raw, *, stream: bool, length: bool = True) -> list[tuple[
 
     `length`: does the engine's Content-Length hold for what the client gets?
     """
-    dropped = _HOP if length else _HOP | {b"content-length"}
-    kept = _without([(name.lower(), value) for name, value in headers], dropped)
-    passed = [pair for pair in kept if not pair[0].startswith(b"access-control-")]
+    crossing = _passed(headers, _HOP if length else _HOP_AND_LENGTH)
+    passed = [pair for pair in crossing if not pair[0].startswith(b"access-control-")]
     if not stream:
         return passed
     present = {name for name, _ in passed}
-    wanted = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
-    return [*passed, *(pair for pair in wanted if pair[0] not in present)]
+    return [*passed, *(pair for pair in _UNHELD if pair[0] not in present)]
 
 
-def _without(headers: Raw, dropped: frozenset[bytes]) -> list[tuple[bytes, bytes]]:
-    """All but those `dropped`, and those that the Connection header itself names as hop-by-hop."""
-    kept, named = [], b""
-    for pair in headers:
-        name = pair[0].lower()
-        if name == b"connection":
-            named += b"," + pair[1]
-        elif name not in dropped:
-            kept.append(pair)
+def _passed(headers: Raw, dropped: frozenset[bytes]) -> list[tuple[bytes, bytes]]:
+    """All but those `dropped` and those that the Connection header itself names as hop-by-hop; names in lower case."""
+    passed, named = [], b""
+    for name, value in headers:
+        name = name.lower()
+        if name not in dropped:
+            passed.append((name, value))
+        elif name == b"connection":
+            named += b"," + value
     if not named:
-        return kept
+        return passed
     words = {word.strip().lower() for word in named.split(b",")}
-    return [pair for pair in kept if pair[0].lower() not in words]
+    return [pair for pair in passed if pair[0] not in words]

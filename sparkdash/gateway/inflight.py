@@ -1,12 +1,11 @@
 """InFlight: the row that people see of one request, from arrival to end.
 
 Owns: when RequestChanged is published: its end at once, and what comes before it (arrival, each change of place, grant, first
-token) within TOGETHER_S, told once with what else happened by then; never per chunk. Must not know HTTP.
+token) when the board's turn comes, told once with what else happened by then; never per chunk. Must not know HTTP.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
 from functools import lru_cache
 from typing import Any
@@ -16,8 +15,6 @@ from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.state import OPEN
 from sparkdash.gateway.deps import Deps
 
-TOGETHER_S = 0.02
-"""Nobody sees less, and most of a burst's first bytes are out by then; a short request is told only when it is over."""
 INTERNAL = "sparkdash-demo/"
 """How the User-Agent of requests begins that sparkdash itself makes (the demo's traffic)."""
 _CLIENTS = (
@@ -73,7 +70,8 @@ class InFlight:
             "internal": user_agent.startswith(INTERNAL),
         }
         """What `_row` does not have yet."""
-        self._timer: asyncio.TimerHandle | None = None
+        self._untold = False
+        """Is there news that the board will have told?"""
         self._later()
 
     @property
@@ -108,23 +106,26 @@ class InFlight:
         """It is over: done, failed or gone, with what was learned. Only the first call counts."""
         if self._state not in OPEN:
             return
-        self._change(state, position=None, finished_at=self._deps.clock(), **figures)
+        self._state = state
+        self._news.update(state=state, position=None, finished_at=self._deps.clock(), **figures)
         self._publish()
         if self._deps.record is not None:
             self._deps.record(self.request)
 
     def _change(self, state: RequestState, **news: Any) -> None:
         self._state = state
-        self._news["state"] = state
-        self._news.update(news)
+        self._news.update(news, state=state)
         self._later()
 
     def _later(self) -> None:
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(TOGETHER_S, self._publish)
+        if not self._untold:
+            self._untold = True
+            self._deps.board.soon(self._tell)
+
+    def _tell(self) -> None:
+        if self._untold:
+            self._publish()
 
     def _publish(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._untold = False
         self._deps.bus.publish(RequestChanged(request=self.request))

@@ -58,7 +58,7 @@ class Mend:
 
 def concerning(body: bytes, dialect: Dialect, off: Collection[MendName]) -> list[Mend]:
     """The rules that this body may need, whichever engine reads it."""
-    return [one for one in MENDS if dialect in one.dialects and one.needle in body and one.name not in off]
+    return [one for one in _OF[dialect] if one.needle in body and one.name not in off]
 
 
 def mended(body: bytes, rules: Iterable[Mend], target: Target) -> bytes:
@@ -238,3 +238,4 @@ MENDS = (
     Mend(MendName.ECHOED_PROGRESS, _CHATS, OURS.encode(), _always, _without_progress),
 )
 """All of them, in the order in which they are applied."""
+_OF = {dialect: tuple(one for one in MENDS if dialect in one.dialects) for dialect in Dialect}

@@ -6,7 +6,6 @@ Owns: what is left out of it. Everything that answers such a key is handed this 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 
 from sparkdash.access.key import Key
@@ -23,7 +22,7 @@ def narrowed(deps: Deps, key: Key | None) -> Deps:
     if key is None or not key.models:
         return deps
     bus = _Bus(deps.bus, key)
-    return replace(deps, bus=bus, catalog=partial(_catalog, deps, bus, key))
+    return deps.seen_through(bus, partial(_catalog, deps, bus, key))
 
 
 def _catalog(deps: Deps, bus: Bus, key: Key) -> Catalog:

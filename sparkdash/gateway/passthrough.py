@@ -10,9 +10,8 @@ Rule 2: while no byte of an engine's answer has gone out, an engine's death cost
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import NamedTuple
+from types import TracebackType
+from typing import NamedTuple, Self
 
 import structlog
 
@@ -24,7 +23,7 @@ from sparkdash.gateway import fallbacks, frames, keepalive
 from sparkdash.gateway.access import permitted
 from sparkdash.gateway.asking import Asking
 from sparkdash.gateway.breakable import Breakable
-from sparkdash.gateway.deps import Deps, Lease
+from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.exchange import ClientGone, ClientStuck, Exchange
 from sparkdash.gateway.inflight import InFlight
 from sparkdash.gateway.names import is_background, meant, refuse_in_background
@@ -212,7 +211,7 @@ class _Relay:
                 if instead is not None:
                     await self._stands_in(right.profile.name, instead)
                 self._row.granted(right.profile.name)
-                with _unless_lost(right):
+                with _UnlessLost(right.lost):
                     await self._asking.at(right, self._reply, others=others)
         finally:
             if alive is not None:
@@ -234,24 +233,31 @@ class _Relay:
         await self._reply.wait(waiting_text(swap, profile, self._deps.clock()))
 
 
-@contextmanager
-def _unless_lost(lease: Lease) -> Iterator[None]:
-    """Break off what is inside when the lease is lost, with the reason.
+class _UnlessLost(Breakable):
+    """Breaks off what is inside when the lease is lost, with the reason.
 
     Raises:
         UpstreamError: the engine died.
         EngineError: code `cut`, the lease outlived the drain.
     """
-    with Breakable() as stretch:
 
-        def break_off(lost: asyncio.Future[SparkdashError]) -> None:
-            stretch.off(_why_lost(lost.result()))
+    __slots__ = ("_lost",)
 
-        lease.lost.add_done_callback(break_off)
-        try:
-            yield
-        finally:
-            lease.lost.remove_done_callback(break_off)
+    def __init__(self, lost: asyncio.Future[SparkdashError]) -> None:
+        self._lost = lost
+
+    def __enter__(self) -> Self:
+        self._lost.add_done_callback(self._break_off)
+        return super().__enter__()
+
+    def _break_off(self, lost: asyncio.Future[SparkdashError]) -> None:
+        self.off(_why_lost(lost.result()))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lost.remove_done_callback(self._break_off)
+        super().__exit__(kind, error, trace)
 
 
 def _why_lost(error: SparkdashError) -> SparkdashError:

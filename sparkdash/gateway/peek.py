@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from sparkdash.errors import AdmissionError
 
@@ -26,10 +27,9 @@ _MAY_BE_JSON = frozenset({"", "text/plain", "application/x-www-form-urlencoded"}
 """What programs send that say nothing of the body's kind; the last is `curl -d`."""
 
 
-class _Asked(BaseModel):
+@dataclass(slots=True)
+class _Asked:
     """The only keys that are made into objects; the parser skips the rest."""
-
-    model_config = ConfigDict(extra="ignore")
 
     model: Any = None
     stream: Any = None
@@ -37,15 +37,18 @@ class _Asked(BaseModel):
     service_tier: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class Peeked:
+_ASKED = TypeAdapter(_Asked)
+_NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
+
+
+class Peeked(NamedTuple):
     """What the client asked for. `model` is None when the body does not name one."""
 
     model: str | None = None
     stream: bool = False
     span: tuple[int, int] | None = None
     """Where in a multipart body the model's name stands, for replacing it."""
-    stream_options: Mapping[str, Any] | None = field(default_factory=dict)
+    stream_options: Mapping[str, Any] | None = _NO_OPTIONS
     """Empty when the client sent none or null; None when it sent something that is no object."""
     service_tier: object = None
     """OpenAI's word for how urgent it is, whatever the client wrote there."""
@@ -60,7 +63,7 @@ def peek(body: bytes, content_type: str) -> Peeked:
     kind = content_type.partition(";")[0].strip().lower()
     if kind == "multipart/form-data":
         return _form(body, _boundary(content_type))
-    if not body.strip() or not (kind in _MAY_BE_JSON or kind.endswith("json")):
+    if not (kind.endswith("json") or kind in _MAY_BE_JSON) or not body or body.isspace():
         return Peeked()
     asked = _asked(body)
     return Peeked(
@@ -94,7 +97,7 @@ def is_for_responses(body: bytes) -> bool:
 
 def _asked(body: bytes) -> _Asked:
     try:
-        return _Asked.model_validate_json(body)
+        return _ASKED.validate_json(body)
     except ValidationError:
         return _asked_slowly(body)
 
@@ -111,12 +114,12 @@ def _asked_slowly(body: bytes) -> _Asked:
         raise AdmissionError(
             f"The request's body is a JSON {_json_type(value)}.", code="invalid_json", hint="Send a JSON object."
         )
-    return _Asked(**{key: value.get(key) for key in _Asked.model_fields})
+    return _ASKED.validate_python(value)
 
 
 def _options(value: object) -> Mapping[str, Any] | None:
     if value is None:
-        return {}
+        return _NO_OPTIONS
     return value if isinstance(value, dict) else None
 
 

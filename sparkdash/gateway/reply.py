@@ -27,6 +27,8 @@ from sparkdash.upstream import Answer, engine_words
 
 EVENT_STREAM = "text/event-stream"
 ERROR_LIMIT = 64 * 1024
+_NOTHING_YET = {dialect: Tap(dialect) for dialect in Dialect}
+"""What is known of an answer before it comes."""
 
 
 class Reply:
@@ -47,7 +49,7 @@ class Reply:
         self._row = row
         self._waiting = waiting
         self._place = place
-        self._tap = Tap(route.dialect)
+        self._tap = _NOTHING_YET[route.dialect]
         self._splice: Splice | None = None
         """What must differ in the answer's stream; None: nothing, as for nearly all."""
         self._framed = False
@@ -134,6 +136,7 @@ class Reply:
         self._begins()
         if error := overflow(body):
             raise error
+        self._tap = Tap(self._route.dialect, stream=False)
         self._tap.feed(body, 0.0)
         passed = to_client(answer.headers, stream=False, length=False)
         await self._exchange.answer(answer.status, body, passed)

@@ -10,22 +10,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 _DECODER = json.JSONDecoder()
 _PLAIN = re.compile(r"[a-z0-9_]+", re.IGNORECASE | re.ASCII)
 _SPACE = " \t\n\r"
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Edits:
+class Edits(NamedTuple):
     """What must differ, by top-level key."""
 
-    put: Mapping[str, Any] = field(default_factory=dict)
+    put: Mapping[str, Any] = _NOTHING
     """Set, whatever the client wrote; an object is laid over the client's own, key by key."""
-    fill: Mapping[str, Any] = field(default_factory=dict)
+    fill: Mapping[str, Any] = _NOTHING
     """Set where nothing else does."""
     drop: frozenset[str] = frozenset()
     """Left out."""

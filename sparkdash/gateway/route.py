@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from urllib.parse import unquote
 
 
@@ -113,6 +114,11 @@ def understand(raw_path: str) -> Route | None:
     return Route(raw_path) if raw_path.startswith("/v1/") and not is_for_owners(path) else None
 
 
+def is_plain(raw_path: str) -> bool:
+    """Is it a known path of an engine as it should be written: one that nobody else answers?"""
+    return raw_path in _PLAIN
+
+
 def raw(raw_path: str, is_profile: Callable[[str], bool]) -> Route | None:
     """The route of `/upstream/PROFILE/PATH`, where the profile's name may have a slash itself; None when it is none.
 
@@ -136,6 +142,7 @@ def is_for_owners(path: str) -> bool:
     return path.lstrip("/").lower().startswith(_OWNERS)
 
 
+@lru_cache(maxsize=256)
 def is_control(path: str) -> bool:
     """Does a (decoded) path belong to those who manage the box, rather than to those who use a model?"""
     tidy = path.rstrip("/")

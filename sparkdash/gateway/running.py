@@ -5,18 +5,21 @@ Owns: which they are, and how one is told. Must not know what a request does; it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
 
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.breakable import Breakable
+
+Cancels = dict[str, Callable[[], None]]
 
 
 class Running:
     """See the module."""
 
     def __init__(self) -> None:
-        self._cancels: dict[str, Callable[[], None]] = {}
+        self._cancels: Cancels = {}
 
     def cancel(self, request_id: str) -> None:
         """End a request: its client is told, and its engine stops working on it.
@@ -24,7 +27,7 @@ class Running:
         Raises:
             AdmissionError: code `request_not_found`, status 404: it is over, or there never was one.
         """
-        cancel = self._cancels.get(request_id)
+        cancel = self._cancels.pop(request_id, None)
         if cancel is None:
             raise AdmissionError(
                 f"No request {request_id[:40]!r} waits or runs.",
@@ -34,25 +37,33 @@ class Running:
             )
         cancel()
 
-    @contextmanager
-    def until_cancelled(self, request_id: str) -> Iterator[None]:
-        """What is inside can be ended from outside, once.
+    def until_cancelled(self, request_id: str) -> UntilCancelled:
+        """A context manager: what is inside can be ended from outside, once.
 
         Raises:
             AdmissionError: code `request_cancelled`: it was.
         """
-        with Breakable() as stretch:
-
-            def cancel() -> None:
-                del self._cancels[request_id]
-                stretch.off(_cancelled())
-
-            self._cancels[request_id] = cancel
-            try:
-                yield
-            finally:
-                self._cancels.pop(request_id, None)
+        return UntilCancelled(self._cancels, request_id)
 
 
-def _cancelled() -> AdmissionError:
-    return AdmissionError("This request was cancelled by the one who runs this box.", code="request_cancelled")
+class UntilCancelled(Breakable):
+    """One request's."""
+
+    __slots__ = ("_cancels", "_id")
+
+    def __init__(self, cancels: Cancels, request_id: str) -> None:
+        self._cancels = cancels
+        self._id = request_id
+
+    def __enter__(self) -> Self:
+        self._cancels[self._id] = self._cancel
+        return super().__enter__()
+
+    def _cancel(self) -> None:
+        self.off(AdmissionError("This request was cancelled by the one who runs this box.", code="request_cancelled"))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._cancels.pop(self._id, None)
+        super().__exit__(kind, error, trace)

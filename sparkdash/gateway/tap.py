@@ -14,8 +14,7 @@ import json
 import re
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from sparkdash.gateway.route import Dialect
 
@@ -61,8 +60,7 @@ _RESPONSE_ID = re.compile(rb'"id": ?"(resp_[^"]+)"')
 _SEQUENCE = re.compile(rb'"sequence_number": ?(\d+)')
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(NamedTuple):
     """The engine's own counts, in tokens; None is not told. `prompt` includes the cached ones."""
 
     prompt: int | None = None
@@ -151,7 +149,7 @@ class Tap:
             found = _anthropic(begun | {key: value for key, value in counts.items() if value is not None})
             # the first event counts the answer too, at 0 or 1: no count of what has come since
             left = self._stream and counts == begun and not self.complete
-            return replace(found, completion=None) if left else found
+            return found._replace(completion=None) if left else found
         if counts:
             return _openai(counts)
         return _llamacpp(_last_object(_TIMINGS, tail))
@@ -177,10 +175,10 @@ class Tap:
     @property
     def failed(self) -> bool:
         """Did the engine tell of a failure inside a stream that began well?"""
-        tail = self.tail()
-        if not self._stream or (b'{"error"' not in tail and b"event:" not in tail):
+        if not self._stream:
             return False
-        return _ERROR.search(self._lines()) is not None
+        tail = self.tail()
+        return (b'{"error"' in tail or b"event:" in tail) and _ERROR.search(self._lines()) is not None
 
     @property
     def finish_reason(self) -> str | None:
@@ -252,29 +250,23 @@ def _object_at(data: bytes, start: int) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _count(counts: dict[str, Any], *keys: str) -> int | None:
-    for key in keys:
-        if type(value := counts.get(key)) is int:  # a bool is none
-            return value
-    return None
+def _count(counts: dict[str, Any], key: str) -> int | None:
+    value = counts.get(key)
+    return value if type(value) is int else None  # a bool is none
 
 
 def _openai(counts: dict[str, Any]) -> Usage:
-    read = _details(counts, "prompt_tokens_details", "input_tokens_details")
-    written = _details(counts, "completion_tokens_details", "output_tokens_details")
+    chat = "prompt_tokens" in counts or "completion_tokens" in counts
+    read, written = ("prompt_tokens", "completion_tokens") if chat else ("input_tokens", "output_tokens")
+    of_prompt, of_answer = counts.get(f"{read}_details"), counts.get(f"{written}_details")
+    reasoning = _count(of_answer, "reasoning_tokens") if isinstance(of_answer, dict) else None
     return Usage(
-        prompt=_count(counts, "prompt_tokens", "input_tokens"),
-        cached=_count(read, "cached_tokens"),
-        completion=_count(counts, "completion_tokens", "output_tokens"),
-        reasoning=_count({**counts, **written}, "reasoning_tokens"),  # SGLang tells it beside the others
+        prompt=_count(counts, read),
+        cached=_count(of_prompt, "cached_tokens") if isinstance(of_prompt, dict) else None,
+        completion=_count(counts, written),
+        # SGLang tells it beside the others
+        reasoning=_count(counts, "reasoning_tokens") if reasoning is None else reasoning,
     )
-
-
-def _details(counts: dict[str, Any], *keys: str) -> dict[str, Any]:
-    for key in keys:
-        if isinstance(value := counts.get(key), dict):
-            return value
-    return {}
 
 
 def _anthropic(counts: dict[str, Any]) -> Usage:

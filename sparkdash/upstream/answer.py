@@ -12,26 +12,20 @@ READ_LIMIT = 16 * 1024 * 1024
 
 
 class Answer:
-    """An answer whose body is still to come. `headers` are as the engine sent them."""
+    """An answer whose body is still to come. `headers` are as the engine sent them, their names in lower case."""
 
     __slots__ = ("_connection", "content_type", "ends_with_connection", "headers", "length", "status")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.status = connection.status
-        self.headers: tuple[Header, ...] = tuple(connection.headers)
-        self.content_type = "application/octet-stream"
+        self.headers: list[Header] = connection.headers
+        self.content_type = connection.content_type
         """Media type without parameters, in lower case."""
-        self.length: int | None = None
+        self.length = connection.length
         """Bytes of the body, where the engine says so before it."""
         self.ends_with_connection = not connection.framed
         """Is the connection's end all that ends the body (no chunks, no length)? Then an engine's death looks like one."""
-        for name, value in self.headers:
-            match name.lower():
-                case b"content-type":
-                    self.content_type = value.partition(b";")[0].strip().lower().decode("latin-1")
-                case b"content-length":
-                    self.length = int(value)
 
     async def piece(self) -> bytes:
         """What has come of the body since the last call; waits for something; empty at the end.

@@ -55,6 +55,11 @@ class Connection(asyncio.Protocol):
         self.status = 0
         """0 until the answer's head is complete."""
         self.headers: list[Header] = []
+        """Names in lower case."""
+        self.content_type = "application/octet-stream"
+        """Media type without parameters, in lower case."""
+        self.length: int | None = None
+        """Bytes of the body, where the answer says so before it."""
         self._error: Exception | None = None
         self._asked = False
         self._bodiless = False
@@ -249,15 +254,23 @@ class Connection(asyncio.Protocol):
         self.headers = []
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header, as the engine wrote it; trailers come here too, and reach nobody."""
-        self.headers.append((name, value))
+        """One header; trailers come here too, and reach nobody."""
+        if not self.status:
+            self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """The head is complete; one of 1xx is only the herald of another."""
         status = self._parser.get_status_code()
         if status < 200:
             return
-        self._framed = self._bodiless or status in (204, 304) or _tells_its_end(self.headers)
+        self._framed = self._bodiless or status in (204, 304)
+        for name, value in self.headers:
+            if name == b"content-type":
+                self.content_type = value.partition(b";")[0].strip().lower().decode("latin-1")
+            elif name == b"content-length":
+                self.length, self._framed = int(value), True
+            elif name == b"transfer-encoding" and b"chunked" in value.lower():
+                self._framed = True
         self.status = status
         if self._bodiless:
             self._complete = True
@@ -302,11 +315,3 @@ class Connection(asyncio.Protocol):
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-
-def _tells_its_end(headers: list[Header]) -> bool:
-    for name, value in headers:
-        lower = name.lower()
-        if lower == b"content-length" or (lower == b"transfer-encoding" and b"chunked" in value.lower()):
-            return True
-    return False

@@ -16,6 +16,7 @@ from sparkdash.access.key import Key, Scope, digest
 from sparkdash.access.keyring import Keyring
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.access import Access, Caller
+from sparkdash.gateway.narrow import narrowed
 from sparkdash.settings import Settings
 
 SECRET = "sk-sparkdash-test"
@@ -159,6 +160,15 @@ async def test_a_key_for_some_models_sees_no_others_anywhere(locked: Locked) -> 
     assert locked.house.supervisor.leases == []
     unload = await locked.house.client.post("/models/unload", json={"model": "alpha"}, headers=headers)
     assert unload.json()["error"]["code"] == "scope_refused"
+
+
+async def test_a_key_for_some_models_shares_what_is_counted(locked: Locked) -> None:
+    """The memory for bodies, and who is running, are the gateway's."""
+    whole = locked.house.app._deps
+    part = narrowed(whole, key(models=["alpha"]))
+    assert part.catalog is not whole.catalog
+    assert part.room is whole.room
+    assert part.running is whole.running
 
 
 async def test_a_key_without_what_runs(locked: Locked) -> None:

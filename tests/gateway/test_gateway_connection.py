@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkdash.errors import UpstreamError
-from sparkdash.upstream import Upstream
+from sparkdash.upstream import Answer, Upstream
 from sparkdash.upstream.connection import BUFFER_LIMIT, HEAD_LIMIT, Connection
 
 PIECES = st.lists(st.binary(min_size=1, max_size=60), max_size=6)
@@ -122,6 +122,18 @@ def test_every_framing_cut_anywhere(
     got, free = loop.run_until_complete(told(data, ends=framing == "close", pours=pours))
     assert got == b"".join(body)
     assert free is (framing != "close")
+
+
+async def test_trailers_are_no_headers() -> None:
+    """Not even those that come in the same read as the head: what an engine learns at the end comes too late for its client."""
+    made, _ = connection()
+    asking = asyncio.create_task(made.ask(b"GET / HTTP/1.1\r\n\r\n", b""))
+    await asyncio.sleep(0)
+    made.data_received(framed([b"body"], "chunked")[:-2] + b"X-Late: 1\r\n\r\n")
+    await asking
+    answer = Answer(made)
+    assert await answer.read() == b"body"
+    assert [name.lower() for name, _ in answer.headers] == [b"content-type", b"transfer-encoding"]
 
 
 @settings(max_examples=100)
