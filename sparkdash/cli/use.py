@@ -116,6 +116,8 @@ def _other(world: Snapshot) -> str:
 
 
 def _announce(plan: Plan, world: Snapshot) -> None:
+    if plan.held:
+        tell(plan.held)
     for name in plan.evict:
         engine = world.engines.get(name)
         busy = f", which works on {engine.in_flight} request(s)" if engine and engine.in_flight else ""

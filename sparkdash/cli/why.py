@@ -20,7 +20,7 @@ LABEL = 16
 
 
 def why(profile: ProfileName, as_json: AsJson = False) -> None:
-    """Tell what PROFILE needs, what is available, and who would leave for it, and why. Nothing is started or stopped.
+    """Tell what PROFILE needs, what is available, who would leave for it and why, and whether the memory guard lets it. Nothing is started or stopped.
 
     With --json: the plan, as `use --json` has it under "plan".
 
@@ -44,10 +44,12 @@ async def _why(profile: str, *, as_json: bool) -> None:
 
 
 def lines(plan: Plan, columns: int) -> Iterator[str]:
-    """The sum, the box, who leaves, the verdict."""
+    """A hold of the memory guard, the sum, the box, who leaves, the verdict."""
     from sparkdash.cli.profile_page import needed
 
     yield plan.profile
+    if plan.held:
+        yield _row("held back", plan.held)
     yield from needed(plan.need, columns)
     yield _row("available now", gib(plan.now_bytes))
     yield _row("reserve", f"{gib(plan.reserve_bytes)}, kept free (`reserve_gib` in config.toml)")

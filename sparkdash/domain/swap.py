@@ -116,5 +116,7 @@ class Plan(Frozen):
     """None while it is not known; such a start is tried."""
     verdict: str = ""
     """The same for people, with what it rests on."""
+    held: str | None = None
+    """Why the memory guard lets no load of it begin as memory is now, with the figures and until when; None when it does."""
     expected_s: float | None = None
     """Learned time of the swap; None before the first, 0 when the profile runs already."""

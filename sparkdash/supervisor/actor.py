@@ -135,7 +135,8 @@ class Actor:
         await self._tools.needs.read([profile])  # the weights may have come since
         runs = self._scheduler.records.runs(profile.name)
         choice = self._scheduler.choice(profile.name, self._tools.clock.monotonic())
-        plan = self._planner.plan(profile, choice, self._scheduler.records.residents, runs=runs)
+        hold = None if runs else self._scheduler.hold(profile.name)
+        plan = self._planner.plan(profile, choice, self._scheduler.records.residents, runs=runs, hold=hold)
         return plan, None if runs else self._scheduler.refusal(profile.name, choice)
 
     def replace_catalog(self, catalog: Catalog) -> None:

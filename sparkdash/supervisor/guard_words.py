@@ -52,7 +52,7 @@ def killed(report: Report, profile: str, floors: Floors) -> EngineError:
 def short(profile: str, available: int, floors: Floors) -> AdmissionError:
     """No load of this profile begins now."""
     return AdmissionError(
-        f"{profile} is not started while memory is short: {gib(available)} are available, and under {gib(floors.hold)}"
+        f"{profile} is not started while memory is short: {gib(available)} are available, and until {gib(floors.hold)} are,"
         " the memory guard lets no load begin.",
         code="memory_low",
         status=503,

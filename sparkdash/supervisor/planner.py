@@ -80,8 +80,10 @@ class Planner:
             limit=policy.max_concurrency,
         )
 
-    def plan(self, profile: Profile, choice: Choice, residents: Iterable[str], *, runs: bool) -> Plan:
-        """What using this profile would do; `choice` is the scheduler's. `runs`: it does already."""
+    def plan(
+        self, profile: Profile, choice: Choice, residents: Iterable[str], *, runs: bool, hold: SparkdashError | None
+    ) -> Plan:
+        """What using this profile would do; `choice` and `hold` are the scheduler's. `runs`: it does already."""
         box, need = self.box(), self._tools.needs(profile)
         beside = tuple(name for name in residents if name != profile.name and (runs or name not in choice.names))
         return Plan(
@@ -95,7 +97,8 @@ class Planner:
             reserve_bytes=box.reserve,
             available_bytes=choice.available,
             fits=True if runs else choice.fits,
-            verdict="It runs already." if runs else verdict(need, choice, box, beside),
+            verdict="It runs already." if runs else verdict(need, choice, box, beside, held=hold is not None),
+            held=held(hold, choice) if hold else None,
             expected_s=0.0 if runs else self._expected_s(profile),
         )
 
@@ -104,13 +107,22 @@ class Planner:
         return self._tools.books.started.get(name) or self._profiles().get(name)
 
 
-def verdict(need: Need, choice: Choice, box: Box, beside: tuple[str, ...]) -> str:
+def held(hold: SparkdashError, choice: Choice) -> str:
+    """That the guard lets no load begin, and what would change that."""
+    if not choice.leaving:
+        return hold.text()
+    return f"{hold.message} It is looked at again once {' and '.join(choice.names)} left."
+
+
+def verdict(need: Need, choice: Choice, box: Box, beside: tuple[str, ...], *, held: bool = False) -> str:
     """Does it fit, and what does that rest on? One sentence or two."""
     room = f"once {' and '.join(choice.names)} left" if choice.leaving else "now"
     if beside:
         room += f", beside {' and '.join(beside)}"
     if choice.fits is False:
         return f"It does not fit, whoever leaves: {gib(choice.available)} can be had beyond the reserve of {gib(box.reserve)}."
+    if held and not choice.leaving:
+        return "It is not started while the memory guard holds loads back."
     if choice.needs is None and choice.fits:
         return "It runs elsewhere and takes nothing here."
     if choice.needs is None:

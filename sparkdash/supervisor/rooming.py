@@ -63,7 +63,11 @@ class Rooming:
         """Why it cannot come, in words; None when nothing is known that is against it."""
         if choice.refused:
             return refusals.no_room(comer, self._scales.need(comer), choice, self._scales.box())
-        if choice.leaving or self._comes(comer) or not self._records.managed(comer):
+        return None if choice.leaving else self.hold(comer)
+
+    def hold(self, comer: str) -> SparkdashError | None:
+        """Why no load of it may begin as memory is now; None when one may, or begins already, or takes nothing here."""
+        if self._comes(comer) or not self._records.managed(comer):
             return None
         return self._scales.short(comer)
 

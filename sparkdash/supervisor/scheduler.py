@@ -94,6 +94,10 @@ class Scheduler:
         """Why it cannot come now, `choice` being who would leave; None when it may be tried."""
         return self._rooming.refusal(target, choice)
 
+    def hold(self, target: str) -> SparkdashError | None:
+        """Why no load of it may begin before somebody has left; None when one may."""
+        return self._rooming.hold(target)
+
     # What came in, one method a move.
 
     def _take(self, move: Move) -> list[Effect]:

@@ -51,7 +51,7 @@ def told(error: SparkdashError) -> list[Line]:
 
 def question(plan: Plan, snapshot: Snapshot) -> list[Line]:
     """What a switch stops, whether it fits, how long it takes."""
-    lines: list[Line] = []
+    lines: list[Line] = wrap(plan.held, WIDTH, Ink.WARN) if plan.held else []
     for name in plan.evict:
         lines.append(_stops(name, snapshot))
         lines += [say("       ") + line for line in wrap(plan.reasons.get(name, ""), WIDTH - 7, Ink.DIM)]

@@ -54,6 +54,14 @@ def test_every_figure_that_the_verdict_rests_on_is_told(sparkdash: Run, daemon: 
     ]
 
 
+def test_a_hold_of_the_memory_guard_comes_first(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """Nothing else matters until it ends."""
+    daemon.plans["new"] = PLAN.model_copy(update={"held": "new is not started while memory is short."})
+    told = sparkdash("why", "new").out.splitlines()
+    assert told[:2] == ["new", "  held back       new is not started while memory is short."]
+    assert "new is not started while memory is short." in sparkdash("use", "new", "--yes", "--no-wait").err
+
+
 def test_json_is_the_plan(sparkdash: Run, daemon: FakeDaemon) -> None:
     """As `use --json` has it."""
     daemon.plans["new"] = PLAN

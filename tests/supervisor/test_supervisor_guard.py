@@ -216,6 +216,27 @@ async def test_no_load_begins_while_memory_is_short(house: Any, make_profile: An
     await house.leased("a")
 
 
+async def test_the_plan_tells_that_the_guard_holds_loads_back(house: Any, make_profile: Any, guard: Any) -> None:
+    """With the figures, until when, and whether that is the last word; what runs already needs no load."""
+    await house.open(make_profile("a", gib=None), make_profile("big", gib=None), guard=guard)
+    house.reader.others = 113 * GIB
+    plan = await house.supervisor.plan("a")
+    assert plan.held is not None
+    assert "7.0 GiB are available, and until 8.0 GiB are, the memory guard lets no load begin" in plan.held
+    assert "guard_hold_gib" in plan.held
+    assert plan.verdict == "It is not started while the memory guard holds loads back."
+    house.reader.others = 0
+    assert (await house.supervisor.plan("a")).held is None
+    house.reader.sizes["big"] = 114 * GIB
+    await house.leased("big")
+    plan = await house.supervisor.plan("a")
+    assert plan.evict == ("big",)
+    assert plan.held is not None
+    assert plan.held.endswith("no load begin. It is looked at again once big left.")
+    assert plan.verdict != "It is not started while the memory guard holds loads back."
+    assert (await house.supervisor.plan("big")).held is None
+
+
 async def test_a_swap_that_makes_room_first_may_begin(house: Any, make_profile: Any, guard: Any) -> None:
     """What leaves is what made memory short."""
     await house.open(make_profile("big", gib=None), make_profile("b", gib=20), guard=guard)

@@ -259,6 +259,18 @@ async def test_the_plan_of_the_profile_under_the_cursor_is_told(stage: Any, box:
         assert "after gpt-oss-120b leaves · load ~3m40s" in on.text
 
 
+async def test_a_hold_of_the_memory_guard_is_told_first(stage: Any, box: Any) -> None:
+    """In the detail in place of the figures where nobody would leave, and in the question where somebody does."""
+    words = "it is held back: 7.0 GiB are available"
+    async with stage(box.snapshot()) as on:
+        on.link.plans[box.coder] = Plan(profile=box.coder, held=words)
+        await on.press("2", "j")
+        assert words in on.text
+        on.link.plans[box.coder] = Plan(profile=box.coder, evict=(box.gpt,), held=words)
+        await on.press("enter")
+        assert on.text.index(words) < on.text.index("stops")
+
+
 async def test_the_doctor_tells_the_worst_first_and_what_is_well_in_one_line(stage: Any, box: Any) -> None:
     """Evidence and cure under each, as on the command line."""
     async with stage(box.snapshot()) as on:

@@ -163,6 +163,8 @@ def _verdict(profile: ProfileSummary, snapshot: Snapshot, plan: Plan | None, wid
         return wrap(f"✗ {engine.failure.message} {engine.failure.hint or ''}", width, Ink.BAD, limit=2)
     if snapshot.swap and snapshot.swap.target == profile.name:
         return [say("coming up", Ink.GOOD)]
+    if plan and plan.held and not plan.evict:
+        return wrap(plan.held, width, Ink.WARN, limit=2)
     return fits(plan) if plan else [say("fits now: -", Ink.DIM)]
 
 
