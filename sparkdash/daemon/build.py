@@ -25,6 +25,7 @@ from sparkdash.domain.lease import Request
 from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.gateway import app as gateway
 from sparkdash.gateway.capture import Capture
+from sparkdash.gateway.count.counter import Counter
 from sparkdash.gateway.exchange import Exchange
 from sparkdash.gateway.translate.translator import Translator
 from sparkdash.revision import Rereading
@@ -50,8 +51,9 @@ async def built(parts: Parts, door: Door) -> AsyncIterator[House]:
         Upstream() as upstream,
         Store.opened(paths.state_dir() / "sparkdash.db", bus.publish) as store,
         Translator(paths.runtime_dir(), parts.settings.translator_idle_s, bus.publish) as translator,
+        Counter(paths.runtime_dir(), parts.settings.translator_idle_s, parts.settings.hf_home.expanduser()) as counter,
     ):
-        house = _house(parts, bus, profiles, upstream, store, door, watch, translator)
+        house = _house(parts, bus, profiles, upstream, store, door, watch, translator, counter)
         reading.publish_profiles(house, profiles)
         yield house
 
@@ -65,6 +67,7 @@ def _house(
     door: Door,
     watch: Watch,
     translator: Translator,
+    counter: Counter,
 ) -> House:
     holder: list[House] = []
     supervisor = Supervisor(
@@ -98,6 +101,7 @@ def _house(
         runs=errands.runs,
         resume=lambda run: errands.resume(holder[0], run),
         translator=translator,
+        counter=counter,
     )
     collector = Collector(
         upstream=upstream,

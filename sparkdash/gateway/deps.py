@@ -24,6 +24,7 @@ from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.errors import SparkdashError
 from sparkdash.gateway.access import Keys
 from sparkdash.gateway.board import Board
+from sparkdash.gateway.count.counter import Counter
 from sparkdash.gateway.exchange import Exchange
 from sparkdash.gateway.exclusive import Exclusive
 from sparkdash.gateway.room import Room
@@ -170,6 +171,8 @@ class Deps:
     """Measures what that run still lacks; how it ended is told as a Notice."""
     translator: Translator | None = None
     """Carries what an engine does not understand; None: engines get every request as it is."""
+    counter: Counter | None = None
+    """Counts the tokens of requests to what is not loaded; None: nobody does."""
     fallen: dict[tuple[str, str, str], float] = field(default_factory=dict)
     """Which profile answered for which other one and why, and when that was last told."""
     exclusive: Exclusive = field(default_factory=Exclusive)

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.profile import AUTO
+from sparkdash.domain.profile import AUTO, Profile
 from sparkdash.domain.state import Snapshot
-from sparkdash.errors import AdmissionError, SparkdashError
+from sparkdash.errors import SparkdashError
 from sparkdash.gateway.deps import Catalog
 from sparkdash.gateway.far import is_far
 from sparkdash.gateway.route import Route
@@ -39,26 +39,18 @@ def is_background(route: Route) -> bool:
     return route.path == COUNT_TOKENS
 
 
-def refuse_in_background(name: str, catalog: Catalog, snapshot: Snapshot) -> None:
-    """A call in the background goes to an engine that runs, or to none.
+def asleep(name: str, catalog: Catalog, snapshot: Snapshot) -> Profile | None:
+    """The profile that a call in the background is for, if its engine does not run and is not for us to ask.
 
-    An estimate would pass for a count, so there is none: Claude Code makes its own when it gets a 404. What is read
-    here may be old by the time the lease is asked for; then one swap more is made, and nothing is wrong.
+    What is read here may be old by the time the lease is asked for; then one swap more is made, and nothing is wrong.
 
     Raises:
-        AdmissionError: code `not_loaded`, status 404: its engine does not run.
+        AdmissionError: as `find` does.
     """
     if name == AUTO:
-        return
-    found = catalog.find(name)
-    if is_far(found):
-        return  # nothing is loaded for it, and it says itself whether it can count
-    profile = found.name
-    engine = snapshot.engines.get(profile)
-    if engine is None or engine.state is not EngineState.READY:
-        raise AdmissionError(
-            f"{profile} is not loaded, and only its engine can count its tokens.",
-            code="not_loaded",
-            status=404,
-            hint="Send it a message, or start it with `sparkdash use`; counting alone loads nothing.",
-        )
+        return None
+    profile = catalog.find(name)
+    if is_far(profile):
+        return None  # nothing is loaded for it, and it says itself whether it can count
+    engine = snapshot.engines.get(profile.name)
+    return None if engine is not None and engine.state is EngineState.READY else profile

@@ -16,17 +16,18 @@ from typing import NamedTuple, Self
 import structlog
 
 from sparkdash.domain.lease import LEASE_HEADER, RequestState
-from sparkdash.domain.profile import AUTO
+from sparkdash.domain.profile import AUTO, Profile
 from sparkdash.domain.progress import waiting_text
 from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
-from sparkdash.gateway import fallbacks, frames, keepalive
+from sparkdash.gateway import care, fallbacks, frames, keepalive, problems
 from sparkdash.gateway.access import permitted
 from sparkdash.gateway.asking import Asking
 from sparkdash.gateway.breakable import Breakable
+from sparkdash.gateway.count.counter import not_loaded
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.exchange import ClientGone, ClientStuck, Exchange
 from sparkdash.gateway.inflight import InFlight
-from sparkdash.gateway.names import is_background, meant, refuse_in_background
+from sparkdash.gateway.names import asleep, is_background, meant
 from sparkdash.gateway.peek import PRIORITY, Peeked, is_batch, is_for_responses, peek
 from sparkdash.gateway.problems import of_status
 from sparkdash.gateway.reply import Reply
@@ -67,12 +68,17 @@ class Want(NamedTuple):
     peeked: Peeked
     name: str
     batch: bool
+    asleep: Profile | None
+    """Whose tokens are counted without its engine."""
 
 
 async def _admit(deps: Deps, exchange: Exchange, route: Route) -> None:
     with deps.room.place() as place:
         try:
             want = await _read(deps, exchange, route, place)
+            if want.asleep is not None:
+                await _count(deps, exchange, route, want, want.asleep, place)
+                return
         except ClientGone:
             return
         except SparkdashError as error:
@@ -96,9 +102,17 @@ async def _read(deps: Deps, exchange: Exchange, route: Route, place: Place) -> W
     if exchange.key is not None:
         name = permitted(exchange.key, name, deps.catalog(), deps.bus.snapshot)
     deps.exclusive.admit(exchange.headers.get(LEASE_HEADER))
-    if is_background(route):
-        refuse_in_background(name, deps.catalog(), deps.bus.snapshot)
-    return Want(asked, name, batch)
+    sleeper = asleep(name, deps.catalog(), deps.bus.snapshot) if is_background(route) else None
+    return Want(asked, name, batch, sleeper)
+
+
+async def _count(deps: Deps, exchange: Exchange, route: Route, want: Want, profile: Profile, place: Place) -> None:
+    """The tokens of what its engine would be sent. Raises AdmissionError."""
+    if deps.counter is None:
+        raise not_loaded(profile, "there is nothing here that counts them")
+    body = care.prepare(place.body, want.peeked, route, care.Reader(profile)).body
+    told = {"input_tokens": await deps.counter.tokens(profile, body)}
+    await exchange.answer(200, problems.encode(told), [(b"content-type", b"application/json")])
 
 
 def _no_model(route: Route) -> AdmissionError:

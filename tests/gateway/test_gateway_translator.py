@@ -18,8 +18,8 @@ import pytest
 from sparkdash.domain.event import Fact, Notice
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import HostError, UpstreamError
+from sparkdash.gateway.beside import process as room
 from sparkdash.gateway.route import understand
-from sparkdash.gateway.translate import translator as room
 from sparkdash.gateway.translate.needed import lacks
 from sparkdash.gateway.translate.translator import Translator
 

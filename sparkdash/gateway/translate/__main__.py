@@ -1,40 +1,28 @@
-"""`python -m sparkdash.gateway.translate --fd N`: the translator, a process of its own.
+"""`python -m sparkdash.gateway.translate --fd N`: the translator, a process beside the daemon.
 
-Owns: HTTP towards the gateway, on a socket that the gateway made. Its standard input is the gateway's hand: when that
-closes, whoever held it is gone, and so is the translator.
+Owns: what the gateway is answered. How it is served, and until when, is `beside.serve`'s.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import logging
-import os
-import socket
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Any
 
-from sparkdash import listen
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway import problems
+from sparkdash.gateway.beside.serve import JSON, Message, Receive, Send, body_of, main, whole
 from sparkdash.gateway.route import Dialect, understand
 from sparkdash.gateway.translate import litellm_calls
-from sparkdash.gateway.translate.words import ENGINE, FAULT, READY, UNREACHABLE
+from sparkdash.gateway.translate.words import ENGINE, FAULT, UNREACHABLE
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-
-JSON = (b"content-type", b"application/json")
 STREAM = (b"content-type", b"text/event-stream; charset=utf-8")
 
 
-async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+async def app(scope: Message, receive: Receive, send: Send) -> None:
     """One request, until it is answered or the gateway hangs up, which ends it at the engine too."""
-    body = await _body(receive)
+    body = await body_of(receive)
     work = asyncio.ensure_future(_answer(scope, body, send))
     gone = asyncio.ensure_future(_gone(receive))
     await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -45,37 +33,22 @@ async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> 
         await work
 
 
-async def _body(receive: Receive) -> bytes:
-    parts, more = [], True
-    while more:
-        message = await receive()
-        parts.append(message.get("body", b""))
-        more = message.get("more_body", False)
-    return b"".join(parts)
-
-
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-async def _answer(scope: MutableMapping[str, Any], body: bytes, send: Send) -> None:
+async def _answer(scope: Message, body: bytes, send: Send) -> None:
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     path = scope["path"]
     try:
         answer = await litellm_calls.ask(path, json.loads(body), headers[ENGINE], headers.get("authorization"))
     except litellm_calls.Unreachable as error:
-        await _whole(send, 502, str(error).encode("utf-8", "replace"), (FAULT, UNREACHABLE))
+        await whole(send, 502, str(error).encode("utf-8", "replace"), (FAULT, UNREACHABLE))
     except litellm_calls.Refused as error:
-        await _whole(send, error.status, _refusal(error, path), JSON)
+        await whole(send, error.status, _refusal(error, path), JSON)
     else:
-        await (_whole(send, 200, answer, JSON) if isinstance(answer, bytes) else _stream(send, answer))
-
-
-async def _whole(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
-    length = (b"content-length", b"%d" % len(body))
-    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
-    await send({"type": "http.response.body", "body": body})
+        await (whole(send, 200, answer, JSON) if isinstance(answer, bytes) else _stream(send, answer))
 
 
 async def _stream(send: Send, frames: AsyncIterator[bytes]) -> None:
@@ -94,34 +67,5 @@ def _refusal(error: litellm_calls.Refused, path: str) -> bytes:
     return problems.encode(told)
 
 
-async def _serve(fd: int) -> None:
-    server = listen.Server(app)
-    loop = asyncio.get_running_loop()
-
-    def released() -> None:
-        if not os.read(0, 1024):
-            loop.remove_reader(0)
-            server.stop()
-
-    loop.add_reader(0, released)
-    loop.call_soon(_say_ready)
-    await server.serve(sockets=[socket.socket(fileno=fd)])
-
-
-def _say_ready() -> None:
-    """The socket listens since it was made: what came meanwhile is waiting in it."""
-    sys.stdout.buffer.write(READY)
-    sys.stdout.buffer.flush()
-
-
-def main() -> None:
-    """Serve until standard input ends."""
-    parser = argparse.ArgumentParser(prog="python -m sparkdash.gateway.translate")
-    parser.add_argument("--fd", type=int, required=True, help="a listening socket")
-    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # a stream that broke off is told by its end
-    asyncio.run(_serve(parser.parse_args().fd))
-    os._exit(0)  # taking litellm's modules down in order takes a second, and the daemon's end waits for ours
-
-
 if __name__ == "__main__":
-    main()
+    main(app, "python -m sparkdash.gateway.translate")

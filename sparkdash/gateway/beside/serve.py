@@ -1,0 +1,72 @@
+"""Serve: the process's own side: HTTP towards the gateway, on a socket that the gateway made.
+
+Its standard input is the gateway's hand: when that closes, whoever held it is gone, and so is the process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import socket
+import sys
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from sparkdash import listen
+
+READY = b"ready\n"
+"""On standard output, once it answers."""
+JSON = (b"content-type", b"application/json")
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+
+def main(app: App, program: str) -> None:
+    """Serve `app` until standard input ends; `program` is how the process was started, for its usage."""
+    parser = argparse.ArgumentParser(prog=program)
+    parser.add_argument("--fd", type=int, required=True, help="a listening socket")
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # a stream that broke off is told by its end
+    asyncio.run(_serve(app, parser.parse_args().fd))
+    os._exit(0)  # taking litellm's modules down in order takes a second, and the daemon's end waits for ours
+
+
+async def body_of(receive: Receive) -> bytes:
+    """A request's whole body."""
+    parts, more = [], True
+    while more:
+        message = await receive()
+        parts.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    return b"".join(parts)
+
+
+async def whole(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+    """A whole answer at once."""
+    length = (b"content-length", b"%d" % len(body))
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _serve(app: App, fd: int) -> None:
+    server = listen.Server(app)
+    loop = asyncio.get_running_loop()
+
+    def released() -> None:
+        if not os.read(0, 1024):
+            loop.remove_reader(0)
+            server.stop()
+
+    loop.add_reader(0, released)
+    loop.call_soon(_say_ready)
+    await server.serve(sockets=[socket.socket(fileno=fd)])
+
+
+def _say_ready() -> None:
+    """The socket listens since it was made: what came meanwhile is waiting in it."""
+    sys.stdout.buffer.write(READY)
+    sys.stdout.buffer.flush()

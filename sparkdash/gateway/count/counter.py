@@ -1,0 +1,84 @@
+"""The counter: tokens of what is not loaded, asked of a process beside the daemon.
+
+Owns: the question, its limit of time, and the words for why there is no count. Must not know how one is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from http import HTTPStatus
+from pathlib import Path
+
+from sparkdash.domain.profile import Profile
+from sparkdash.engines.prompting import prompting
+from sparkdash.errors import AdmissionError, HostError, SparkdashError
+from sparkdash.gateway.beside.process import Beside
+from sparkdash.gateway.count.order import Order, Told, sealed
+
+LIMIT_S = 30.0
+"""How long a count may take, the process's start included: a template that never ends must not either."""
+
+
+class Counter(Beside):
+    """One for the daemon's life; an async context manager."""
+
+    called = "counter"
+    needs = ("jinja2", "tokenizers")
+
+    def __init__(
+        self,
+        folder: Path,
+        idle_s: float,
+        hf_home: Path,
+        argv: Sequence[str] = (sys.executable, "-m", "sparkdash.gateway.count"),
+    ) -> None:
+        super().__init__(folder, idle_s, argv)
+        self._hf_home = hf_home
+
+    async def tokens(self, profile: Profile, body: bytes) -> int:
+        """How many tokens this request's prompt has, as the profile's own engine would count them.
+
+        Raises:
+            AdmissionError: code `not_loaded`, status 404: only the engine could say; code `invalid_request`, status 400.
+        """
+        how = prompting(profile)
+        if isinstance(how, str):
+            raise not_loaded(profile, how)
+        if (model := profile.models.get("target")) is None:
+            raise not_loaded(profile, "its profile names no model")
+        order = Order(model=model, mounts=profile.mounts, hf_home=str(self._hf_home), **how._asdict())
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                told = await self._told(sealed(order, body))
+        except TimeoutError:
+            self.let_go()
+            raise not_loaded(profile, f"counting took longer than {LIMIT_S:g} s") from None
+        except SparkdashError as error:
+            raise not_loaded(profile, error.message.rstrip(".")) from None
+        if told.refused is not None:
+            raise AdmissionError(f"{told.refused[:1].upper()}{told.refused[1:]}.", code="invalid_request")
+        if told.tokens is None:
+            raise not_loaded(profile, told.unknown or "nobody said why")
+        return told.tokens
+
+    async def _told(self, sent: bytes) -> Told:
+        async with self.open("/", [(b"content-type", b"application/octet-stream")], sent) as answer:
+            return Told.model_validate_json(await answer.read())
+
+    def missing(self) -> HostError:
+        """The end of a sentence."""
+        return HostError(
+            "what counts them is not installed (`pip install 'sparkdash[translate]'`)", code="counter_missing"
+        )
+
+
+def not_loaded(profile: Profile, why: str) -> AdmissionError:
+    """Claude Code makes an estimate of its own when it gets a 404."""
+    return AdmissionError(
+        f"{profile.name} is not loaded, and its tokens cannot be counted without its engine: {why}.",
+        code="not_loaded",
+        status=HTTPStatus.NOT_FOUND,
+        hint="Send it a message, or start it with `sparkdash use`; counting alone loads nothing.",
+    )

@@ -1,0 +1,79 @@
+"""Counting: from an order to a number, with nothing but files. Loaded in the counter's process only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sparkdash.catalog.weights import locate
+from sparkdash.domain.profile import ModelRef
+from sparkdash.errors import ProfileError
+from sparkdash.gateway.count import chat
+from sparkdash.gateway.count.model import Model, read
+from sparkdash.gateway.count.order import Order, Refused, Uncountable
+from sparkdash.gateway.count.template import Template
+
+
+def tokens(order: Order, body: dict[str, Any]) -> int:
+    """The prompt's tokens, as the engine would count them.
+
+    Raises:
+        Uncountable: only the engine can.
+        Refused: no engine would take it.
+    """
+    model = read(_folder(order))
+    tools = chat.tools(body)
+    template = model.template(tools=tools is not None) if order.template is None else _given(order, model)
+    messages = chat.messages(body, system_first=template.system_first)
+    return model.count(template.prompt(messages, tools, _words(order, body, template), in_parts=order.in_parts))
+
+
+def _folder(order: Order) -> Path:
+    try:
+        found = locate(order.model, Path(order.hf_home), order.mounts)
+    except ProfileError as error:
+        raise Uncountable(error.message) from None
+    if not found.is_dir():
+        raise Uncountable(f"{found.name} is one file, and its tokenizer inside is not read")
+    return found
+
+
+def _given(order: Order, model: Model) -> Template:
+    source = order.template or ""
+    if "{%" in source or "{{" in source:
+        return model.written(source)
+    try:
+        return model.written(locate(ModelRef(path=source), Path(order.hf_home), order.mounts).read_text("utf-8"))
+    except (ProfileError, OSError):
+        raise Uncountable(f"its chat template {source} is not on this box") from None
+
+
+def _words(order: Order, body: dict[str, Any], template: Template) -> dict[str, Any]:
+    """What the template is told: the profile's words, the client's, and how much thought is asked for."""
+    own = body.get("chat_template_kwargs") or {}
+    if not isinstance(own, dict):
+        raise Refused("chat_template_kwargs must be an object")
+    effort = chat.effort(body)
+    if effort == "none" and not _can_be_off(template, order.in_parts):
+        effort = "low"
+    return {**order.words, **own, **_thinking(effort, switched="enable_thinking" in own)}
+
+
+def _thinking(effort: str | None, *, switched: bool = False) -> dict[str, Any]:
+    if effort is None:
+        return {}
+    return {"reasoning_effort": effort} | ({} if switched else {"enable_thinking": effort != "none"})
+
+
+def _can_be_off(template: Template, in_parts: bool | None) -> bool:
+    """Is the prompt without thought another than each with some? A template that does not know the word makes no difference."""
+    probe = [{"role": "user", "content": "Hi"}]
+
+    def prompt(effort: str) -> str | None:
+        try:
+            return template.prompt(probe, None, _thinking(effort), in_parts=in_parts)
+        except Refused:
+            return None
+
+    off = prompt("none")
+    return off is not None and all(prompt(effort) != off for effort in chat.EFFORTS)

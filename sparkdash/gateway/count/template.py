@@ -1,0 +1,187 @@
+"""Template: a model's chat template, compiled, and what it expects of the messages it is given.
+
+Owns: the environment in which templates are written to run (transformers' own: what it adds to Jinja's, and no more), shut
+up in a sandbox. Loaded in the counter's process only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from functools import cached_property
+from typing import Any, NoReturn
+
+from jinja2 import TemplateError, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from sparkdash.gateway.count.order import Refused, Uncountable
+
+Message = dict[str, Any]
+_OURS = frozenset({"messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template", "tokenize"})
+"""Names that a client's `chat_template_kwargs` cannot take."""
+_TURNS = ("system", "user", "system", "user")
+
+
+class _Generation(Extension):
+    """`{% generation %}` marks what training looks at; in a prompt it is nothing."""
+
+    tags = {"generation"}
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
+
+
+class Template:
+    """One template, with the model's special tokens by their names.
+
+    Raises:
+        Uncountable: it is no template that Jinja can read.
+    """
+
+    def __init__(self, source: str, tokens: Mapping[str, str]) -> None:
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+        )
+        environment.filters["tojson"] = _json
+        environment.globals |= {"raise_exception": _raise, "strftime_now": _now}
+        self._tokens = tokens
+        try:
+            self._tree = environment.parse(source)
+            self._compiled = environment.from_string(self._tree)
+        except TemplateError as error:
+            raise Uncountable(f"its chat template cannot be read ({error})") from None
+
+    def prompt(
+        self,
+        messages: Iterable[Message],
+        tools: list[Message] | None = None,
+        words: Mapping[str, Any] = {},
+        *,
+        in_parts: bool | None = None,
+        begin_answer: bool = True,
+    ) -> str:
+        """The text that the model reads. `words`: what the template is told besides.
+
+        Raises:
+            Refused: the template itself refuses these messages.
+        """
+        as_parts = self.in_parts if in_parts is None else in_parts
+        told = {**self._tokens, **{name: value for name, value in words.items() if name not in _OURS}}
+        shaped = [_shaped(each, as_parts) for each in messages]
+        try:
+            return self._compiled.render(told, messages=shaped, tools=tools, add_generation_prompt=begin_answer)
+        except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError) as error:
+            raise Refused(f"the model's chat template refuses it ({error})") from None
+
+    @cached_property
+    def system_first(self) -> bool:
+        """Does it refuse a system message in the middle of a conversation?"""
+        try:
+            self.prompt(({"role": role, "content": "t"} for role in _TURNS), in_parts=False, begin_answer=False)
+        except Refused:
+            return True
+        return False
+
+    @cached_property
+    def in_parts(self) -> bool:
+        """Does it walk through the parts of a message's content, rather than take it for a text?"""
+        turns = {*_loops_over(self._tree, _aliases(self._tree, "messages"))}
+        inside = {id(loop) for macro in self._tree.find_all(nodes.Macro) for loop in macro.find_all(nodes.For)}
+        handed = {
+            id(loop)
+            for macro in self._tree.find_all(nodes.Macro)
+            for loop in macro.find_all(nodes.For)
+            if _name(loop.iter) in _handed(self._tree, macro, turns)
+        }
+        return any(
+            _is_content(loop.iter, turns)
+            or id(loop) in handed
+            or (_name(loop.iter) == "content" and id(loop) not in inside)
+            for loop in self._tree.find_all(nodes.For)
+        )
+
+
+def _shaped(message: Message, in_parts: bool) -> Message:
+    given = message.get("content", [])
+    texts = [given] if isinstance(given, str) else given
+    parts = in_parts and message["role"] != "tool"
+    content = [{"type": "text", "text": text} for text in texts] if parts else "\n".join(texts)
+    thoughts = {"reasoning_content": message["reasoning"]} if "reasoning" in message else {}
+    return {**message, "content": content, **thoughts}
+
+
+def _json(value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False) -> str:  # fmt: skip
+    """Not Jinja's own, which writes for HTML."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _raise(words: object) -> NoReturn:
+    raise TemplateError(str(words))
+
+
+def _now(form: str) -> str:
+    return datetime.now().strftime(form)
+
+
+# --- what a template does with messages, read from its tree -------------------------------------------------------
+
+
+def _bare(node: nodes.Node) -> nodes.Node:
+    """Without filters, tests and slices: `messages[1:]` is `messages` still."""
+    while isinstance(node, nodes.Filter | nodes.Test) or (
+        isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice)
+    ):
+        if node.node is None:
+            break
+        node = node.node
+    return node
+
+
+def _name(node: nodes.Node) -> str | None:
+    bare = _bare(node)
+    return bare.name if isinstance(bare, nodes.Name) else None
+
+
+def _aliases(tree: nodes.Node, name: str) -> set[str]:
+    """The names that stand for it, by plain assignments."""
+    found, size = {name}, 0
+    while size != len(found):
+        size = len(found)
+        for each in tree.find_all(nodes.Assign):
+            if _name(each.node) in found and isinstance(each.target, nodes.Name):
+                found.add(each.target.name)
+    return found
+
+
+def _loops_over(tree: nodes.Node, names: set[str]) -> Iterator[str]:
+    for loop in tree.find_all(nodes.For):
+        if _name(loop.iter) in names and isinstance(loop.target, nodes.Name):
+            yield loop.target.name
+
+
+def _is_content(node: nodes.Node, turns: set[str]) -> bool:
+    """Is it `message.content` or `message["content"]`, of one of these names?"""
+    match _bare(node):
+        case nodes.Getattr(node=nodes.Name(name=name), attr="content"):
+            return name in turns
+        case nodes.Getitem(node=nodes.Name(name=name), arg=nodes.Const(value="content")):
+            return name in turns
+    return False
+
+
+def _handed(tree: nodes.Node, macro: nodes.Macro, turns: set[str]) -> set[str]:
+    """The macro's parameters that some call gives a message's content."""
+    found: set[str] = set()
+    for call in tree.find_all(nodes.Call):
+        if isinstance(call.node, nodes.Name) and call.node.name == macro.name:
+            found |= {to.name for to, given in zip(macro.args, call.args, strict=False) if _is_content(given, turns)}
+            found |= {
+                given.key
+                for given in call.kwargs
+                if isinstance(given, nodes.Keyword) and _is_content(given.value, turns)
+            }
+    return found
