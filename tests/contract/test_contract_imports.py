@@ -31,7 +31,11 @@ assert "Usage" in out.getvalue()
     [
         pytest.param(HELP, HEAVY | {"pydantic", "httpx"}, id="sparkdash --help"),
         pytest.param("import sparkdash.tui.app", HEAVY - {"textual"}, id="the TUI"),
-        pytest.param("import sparkdash.daemon", {"textual", "litellm", "huggingface_hub"}, id="the daemon"),
+        pytest.param(
+            "import sparkdash.daemon",
+            {"textual", "litellm", "huggingface_hub", "jinja2", "tokenizers"},
+            id="the daemon",
+        ),
         pytest.param("import sparkdash.client.client, sparkdash.client.blocking", HEAVY, id="the client"),
         pytest.param("import sparkdash.sim.__main__", HEAVY | {"httpx"}, id="the simulated engine"),
     ],

@@ -27,6 +27,7 @@ from sparkdash.domain.state import OPEN, DaemonInfo, Snapshot
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
 from sparkdash.gateway.app import Deps, Gateway, build
+from sparkdash.gateway.count.counter import Counter
 from sparkdash.gateway.translate.translator import Translator
 from sparkdash.settings import Settings
 from sparkdash.sim import http
@@ -361,7 +362,7 @@ class House:
 
 @asynccontextmanager
 async def living_house(
-    engine: FakeEngine, settings: Settings, translator: Translator | None = None
+    engine: FakeEngine, settings: Settings, translator: Translator | None = None, counter: Counter | None = None
 ) -> AsyncIterator[House]:
     catalog = FakeCatalog()
     info = DaemonInfo(
@@ -394,6 +395,7 @@ async def living_house(
             record=recorded.append,
             resume=lambda run: done.append(("resume", run)),
             translator=translator,
+            counter=counter,
         )
         app = build(deps)
         server = listen.Server(app)

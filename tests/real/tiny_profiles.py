@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
 
 from sparkdash.catalog import yaml_writer
+
+CASES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "count" / "cases.json").read_text("utf-8"))
+"""Chat templates and requests; the tiny model's own template knows no tools."""
 
 
 def document(engine: Path, hostfs: Any, name: str = "tiny") -> str:
@@ -36,7 +40,15 @@ def document(engine: Path, hostfs: Any, name: str = "tiny") -> str:
             "VLLM_NO_USAGE_STATS": "1",
             "OMP_NUM_THREADS": "1",
         },
-        "args": {"max-model-len": 4096, "max-num-seqs": 8, "enforce-eager": True, "block-size": 32},
+        "args": {
+            "max-model-len": 4096,
+            "max-num-seqs": 8,
+            "enforce-eager": True,
+            "block-size": 32,
+            "chat-template": CASES["templates"]["tools"],
+            "enable-auto-tool-choice": True,
+            "tool-call-parser": "hermes",
+        },
         "memory": {"weights_gib": 0.1, "kv_gib": 1, "overhead_gib": 2, "source": "measured: 1.4-2.6 GiB in all"},
         "variants": {
             "ngram": {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -273,3 +274,12 @@ async def test_an_earlier_response_is_not_known(client: openai.AsyncOpenAI) -> N
     with pytest.raises(openai.NotFoundError) as caught:
         await client.responses.create(model="scripted", input="hi", previous_response_id="resp_1")
     assert caught.value.code == "previous_response_not_found"
+
+
+async def test_the_tokens_of_what_is_not_loaded_are_counted_by_a_process_of_their_own(box: Any) -> None:
+    """Nothing is loaded for it."""
+    cases = json.loads((Path(__file__).parents[1] / "data" / "count" / "cases.json").read_text("utf-8"))
+    body = {"model": "asleep", **cases["requests"]["system"]}
+    counted = await box.client.post("/v1/messages/count_tokens", json=body)
+    assert counted.json() == {"input_tokens": cases["counts"]["plain"]["system"]}
+    assert box.house.bus.snapshot.swap is None

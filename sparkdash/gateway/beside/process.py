@@ -115,13 +115,13 @@ class Beside(ABC):
             if not self._users:
                 self._idle = asyncio.get_running_loop().call_later(self._idle_s, self.let_go)
 
-    def let_go(self) -> None:
-        """End it; who uses it just now is told that it died."""
+    def let_go(self, grace_s: float = listen.GRACE_S + 2) -> None:
+        """End it, and kill it if it takes longer than that; who uses it just now is told that it died."""
         if self._idle:
             self._idle.cancel()
         if running := self._running:
             self._running = None
-            self._keep(asyncio.ensure_future(running.end()))
+            self._keep(asyncio.ensure_future(running.end(grace_s)))
 
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
@@ -224,13 +224,13 @@ class _Running:
                 await self.process.wait()
         return not self.lives
 
-    async def end(self) -> None:
+    async def end(self, grace_s: float = listen.GRACE_S + 2) -> None:
         """It is told by the end of its standard input, and killed if that is not enough."""
         await self.upstream.__aexit__()
         if self.process.stdin:
             self.process.stdin.close()
         try:
-            async with asyncio.timeout(listen.GRACE_S + 2):
+            async with asyncio.timeout(grace_s):
                 await self.process.wait()
         except TimeoutError:
             with suppress(ProcessLookupError):

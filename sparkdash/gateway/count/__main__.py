@@ -14,7 +14,7 @@ from sparkdash.gateway.count import counting
 from sparkdash.gateway.count.order import Refused, Told, Uncountable, opened
 from sparkdash.units import GIB
 
-MEMORY = 4 * GIB
+MEMORY = 3 * GIB
 """Of addresses, most of which are never touched: the largest vocabularies take a few hundred MB."""
 
 

@@ -53,7 +53,7 @@ class Counter(Beside):
             async with asyncio.timeout(LIMIT_S):
                 told = await self._told(sealed(order, body))
         except TimeoutError:
-            self.let_go()
+            self.let_go(grace_s=0)  # it hears nothing
             raise not_loaded(profile, f"counting took longer than {LIMIT_S:g} s") from None
         except SparkdashError as error:
             raise not_loaded(profile, error.message.rstrip(".")) from None

@@ -17,7 +17,7 @@ from tokenizers import AddedToken, Tokenizer
 from sparkdash.gateway.count.order import Uncountable
 from sparkdash.gateway.count.template import Template
 
-KEPT = 4
+KEPT = 3
 """Models that are kept; a large vocabulary takes some 100 MB."""
 TOKENIZER, CONFIG, MODEL = "tokenizer.json", "tokenizer_config.json", "config.json"
 _FILES = (TOKENIZER, CONFIG, MODEL, "special_tokens_map.json", "chat_template.jinja", "chat_template.json")

@@ -22,6 +22,8 @@ from sparkdash.gateway.count.order import Refused, Uncountable
 Message = dict[str, Any]
 _OURS = frozenset({"messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template", "tokenize"})
 """Names that a client's `chat_template_kwargs` cannot take."""
+_FAULTS = (TypeError, ValueError, LookupError, ArithmeticError)
+"""What Python says to a template that does what cannot be done."""
 _TURNS = ("system", "user", "system", "user")
 
 
@@ -48,6 +50,7 @@ class Template:
         )
         environment.filters["tojson"] = _json
         environment.globals |= {"raise_exception": _raise, "strftime_now": _now}
+        self._source = source
         self._tokens = tokens
         try:
             self._tree = environment.parse(source)
@@ -62,7 +65,6 @@ class Template:
         words: Mapping[str, Any] = {},
         *,
         in_parts: bool | None = None,
-        begin_answer: bool = True,
     ) -> str:
         """The text that the model reads. `words`: what the template is told besides.
 
@@ -73,16 +75,20 @@ class Template:
         told = {**self._tokens, **{name: value for name, value in words.items() if name not in _OURS}}
         shaped = [_shaped(each, as_parts) for each in messages]
         try:
-            return self._compiled.render(told, messages=shaped, tools=tools, add_generation_prompt=begin_answer)
-        except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError) as error:
+            return self._compiled.render(told, messages=shaped, tools=tools, add_generation_prompt=True)
+        except (TemplateError, *_FAULTS) as error:
             raise Refused(f"the model's chat template refuses it ({error})") from None
 
     @cached_property
     def system_first(self) -> bool:
-        """Does it refuse a system message in the middle of a conversation?"""
+        """Must every system message be at the beginning? Tried as vLLM tries it: without transformers' additions, so that a
+        template which cannot do without them counts as one that refuses.
+        """
+        bare = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+        turns = [{"role": role, "content": "t"} for role in _TURNS]
         try:
-            self.prompt(({"role": role, "content": "t"} for role in _TURNS), in_parts=False, begin_answer=False)
-        except Refused:
+            bare.from_string(self._source).render(messages=turns, add_generation_prompt=False)
+        except (TemplateError, *_FAULTS):
             return True
         return False
 
