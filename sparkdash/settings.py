@@ -118,8 +118,8 @@ class Settings(BaseModel):
     body_s: float = Field(default=30.0, gt=0)
     """A request's body must be here in this time, and a second more for every 64 KiB of it."""
     translator_idle_s: float = Field(default=600.0, gt=0)
-    """The translator, which carries /v1/messages and /v1/responses to engines that do not speak them, ends when nobody has used it
-    for so long."""
+    """The translator, which carries /v1/messages and /v1/responses to engines that do not speak them, and the counter, which counts
+    tokens of what is not loaded, end when nobody has used them for so long."""
     slow_client_s: float = Field(default=600.0, ge=0)
     """A client that takes nothing of its answer for this long, while there is more, is cut, since it holds an engine's
     place; 0: never."""
