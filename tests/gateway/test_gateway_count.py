@@ -242,8 +242,8 @@ async def test_a_request_to_what_is_not_loaded_is_counted(house: Any, tools: Any
     assert house.supervisor.leases == ["alpha"]
 
 
-async def test_a_strangers_template_harms_nobody(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that wants all memory gets none, one that looks around sees nothing, one that never ends is ended."""
+async def test_a_strangers_model_harms_nobody(house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that wants all memory gets none, one that looks around sees nothing, one that never ends is ended; files of any shape are a reason at most."""
     good = house.catalog.profiles["beta/fast"]
 
     async def ask(template: str | None = None) -> Any:
@@ -251,6 +251,11 @@ async def test_a_strangers_template_harms_nobody(house: Any, monkeypatch: pytest
         house.catalog.profiles["beta/fast"] = changed
         return (await house.client.post(COUNT, json={"model": "beta/fast", **ASK})).json()
 
+    odd = Path(shutil.copytree(TINY, tmp_path / "odd"))
+    told(odd, added_tokens_decoder={"1": []})
+    house.catalog.profiles["beta/fast"] = good.model_copy(update={"models": {"target": ModelRef(path=str(odd))}})
+    answer = await house.client.post(COUNT, json={"model": "beta/fast", **ASK})
+    assert "unknown shape" in answer.json()["error"]["message"]
     assert "takes too much" in (await ask("{{ 'x' * 10 ** 11 }}"))["error"]["message"]
     assert "unsafe" in (await ask("{{ messages.__class__.__mro__ }}"))["error"]["message"]
     assert await ask() == COUNTED

@@ -32,6 +32,8 @@ def _told(sent: bytes) -> Told:
         return Told(refused=str(error))
     except (MemoryError, RecursionError) as error:
         return Told(unknown=f"its prompt takes too much to be written ({type(error).__name__})")
+    except Exception as error:  # noqa: BLE001 - a model's files can be odd in any way, and the next one's are not
+        return Told(unknown=f"its files are of an unknown shape ({type(error).__name__}: {error})")
 
 
 if __name__ == "__main__":
