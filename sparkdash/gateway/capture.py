@@ -40,17 +40,19 @@ _HEADERS = frozenset(
 )
 _NAMES = r"[\w-]{0,40}(?:api[_-]?key|password|passwd|secret|authorization|access[_-]?token)"
 _IN_QUERY = re.compile(rf"(?i)\b({_NAMES}|key|token)=[^&]*")
+_BEGINS = r"(?: \b | (?<=\\[bfnrt]) | (?<=\\u[0-9a-fA-F]{4}) )"
+"""A word's begin in JSON as it came: a line break there is a backslash and an n, and the n no part of the word behind it."""
 _SECRET = re.compile(
     rf"""(?ix)
       (?P<key> "{_NAMES}" \s*:\s* " ) (?:[^"\\]|\\.)*
     | (?P<quoted> \\"{_NAMES}\\" \s*:\s* \\" ) (?:[^"\\]|\\[^"])*
-    | \b(?: sk-[\w-]{{16,}} | hf_\w{{16,}} | gh[pousr]_\w{{16,}} | nvapi-[\w-]{{16,}} | AKIA[0-9A-Z]{{16}}
-        | eyJ[\w-]{{10,}}\.[\w-]{{10,}}\.[\w-]+ )
-    | \bBearer\s+[\w.~+/-]{{8,}}=*
+    | {_BEGINS}(?: sk-[\w-]{{16,}} | hf_\w{{16,}} | gh[pousr]_\w{{16,}} | github_pat_\w{{16,}} | nvapi-[\w-]{{16,}} | xai-\w{{16,}}
+        | gsk_\w{{16,}} | AIza[\w-]{{16,}} | AKIA[0-9A-Z]{{16}} | eyJ[\w-]{{10,}}\.[\w-]{{10,}}\.[\w-]+ )
+    | {_BEGINS}Bearer\s+[\w.~+/-]{{8,}}=*
     """
 )
-"""Members whose name says it, and the forms of OpenAI's, Hugging Face's, GitHub's, NVIDIA's and Amazon's keys, of JSON web tokens and of
-authorization headers."""
+"""Members whose name says it, and the forms of OpenAI's, Hugging Face's, GitHub's, NVIDIA's, xAI's, Groq's, Google's and Amazon's keys, of
+JSON web tokens and of authorization headers."""
 
 
 class Capture:

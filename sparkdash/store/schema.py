@@ -15,6 +15,8 @@ key used. 4: parked profiles. 5: the requests' reasoning tokens."""
 
 REQUESTS_KEPT = 100_000
 """Older requests are dropped when the database is opened; about 20 MB."""
+SWAPS_KEPT = 10_000
+"""Older swaps, too; about 10 MB, and all that times are learned from is read at each start."""
 LOADS_KEPT = 2_000
 """Older loads are dropped too; a curve has at most 200 points, so about 8 MB."""
 
@@ -57,6 +59,7 @@ _ADDED = {
 
 _FORGET = (
     f"DELETE FROM requests WHERE id NOT IN (SELECT id FROM requests ORDER BY at DESC LIMIT {REQUESTS_KEPT})",  # noqa: S608 - a constant
+    f"DELETE FROM swaps WHERE id NOT IN (SELECT id FROM swaps ORDER BY at DESC LIMIT {SWAPS_KEPT})",  # noqa: S608 - a constant
     f"DELETE FROM loads WHERE id NOT IN (SELECT id FROM loads ORDER BY at DESC LIMIT {LOADS_KEPT})",  # noqa: S608 - a constant
 )
 
@@ -69,6 +72,7 @@ def connect(path: Path) -> sqlite3.Connection:
         OSError: its folder cannot be made.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o600)  # who asked for what, and when, is nobody else's; its -wal and -shm get the same rights
     database = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=5.0)
     try:
         database.execute("PRAGMA journal_mode = WAL")

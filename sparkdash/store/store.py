@@ -208,6 +208,7 @@ def _read(path: Path) -> tuple[sqlite3.Connection, _Kept]:
 
 
 def _write_all(database: sqlite3.Connection, unwritten: deque[tuple[str, rows.Row]]) -> None:
-    """In the thread; what is added meanwhile is written, too."""
+    """In the thread; what is added meanwhile is written, too. A row that SQLite has no form for (an engine that counts 2**63 tokens) is passed over."""
     while unwritten:
-        database.execute(*unwritten.popleft())
+        with suppress(OverflowError, UnicodeError):
+            database.execute(*unwritten.popleft())

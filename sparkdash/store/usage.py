@@ -20,9 +20,10 @@ PUT = (
     " prompt_tokens = prompt_tokens + excluded.prompt_tokens,"
     " completion_tokens = completion_tokens + excluded.completion_tokens"
 )
-GET_TOKENS = (
-    "SELECT key, day, prompt_tokens + completion_tokens FROM key_usage WHERE day = (SELECT max(day) FROM key_usage)"
-)
+DAYS_HELD = 2
+"""In memory. More than today, as a clock that was ahead, and was set right, must not count nothing until the day that it showed."""
+_HELD = f"(SELECT day FROM key_usage GROUP BY day ORDER BY max(rowid) DESC LIMIT {DAYS_HELD})"  # noqa: S608 - a constant
+GET_TOKENS = f"SELECT key, day, prompt_tokens + completion_tokens FROM key_usage WHERE day IN {_HELD} ORDER BY rowid"  # noqa: S608 - the same
 _SUM = "coalesce(sum({0}), 0), coalesce(sum({0}) FILTER (WHERE day = :today), 0)"
 _SUMS = ", ".join(_SUM.format(column) for column in ("requests", "prompt_tokens", "completion_tokens"))
 
@@ -44,23 +45,21 @@ def day_of(at: float) -> int:
 
 
 class Today:
-    """Tokens of each key in the newest day that something was used in."""
+    """Tokens of each key in the days that something was used in last."""
 
     def __init__(self) -> None:
-        self._day = 0
-        self._tokens: defaultdict[str, int] = defaultdict(int)
+        self._days: dict[int, defaultdict[str, int]] = {}
+        """In the order in which they came, which is not that of the calendar when the clock was set back."""
 
     def add(self, key: str, day: int, tokens: int) -> None:
         """Count them; a new day begins at nothing."""
-        if day > self._day:
-            self._day = day
-            self._tokens.clear()
-        if day == self._day:
-            self._tokens[key] += tokens
+        self._days.setdefault(day, defaultdict(int))[key] += tokens
+        while len(self._days) > DAYS_HELD:
+            del self._days[next(iter(self._days))]
 
     def tokens(self, key: str, day: int) -> int:
         """Those of that day, which is today."""
-        return self._tokens.get(key, 0) if day == self._day else 0
+        return self._days[day].get(key, 0) if day in self._days else 0
 
 
 def row(request: Request) -> tuple[str, int, int, int]:

@@ -98,6 +98,10 @@ async def test_a_file_that_cannot_be_written_fails_nobody(house: Any, kept: Capt
         '"OPENAI_API_KEY":"hunter2"',
         "hf_hunter2hunter2hunter2",
         "ghp_hunter2hunter2hunter2",
+        "github_pat_hunter2hunter2hunter2",
+        "AIzahunter2hunter2hunter2",
+        json.dumps(f"my key:\n{KEY}\tand ghp_hunter2hunter2hunter2"),
+        json.dumps("\x01Bearer hunter2hunter2"),
     ],
 )
 def test_what_looks_like_a_secret(text: str) -> None:

@@ -270,3 +270,39 @@ async def test_what_a_key_used_is_summed_by_day(tmp_path: Path) -> None:
         store.record_request(ended("5", at + 86400))
         assert store.tokens_on(day + 1, "k") == 11
     assert usage.read(tmp_path / "none.db", ["k"], day) == {}
+
+
+async def test_a_clock_that_was_ahead_lifts_no_keys_limit(tmp_path: Path) -> None:
+    """Before the network has set it right, a box may show next month: today still counts, also after a restart."""
+    path, day = tmp_path / "s.db", 20_000
+
+    def ended(id_: str, day: int) -> Request:
+        return Request(
+            id=id_, client="c", profile="a", route="/v1", state=RequestState.DONE, started_at=day * 86400.0, key="k",
+            prompt_tokens=10,
+        )  # fmt: skip
+
+    async with Store.opened(path, [].append) as store:
+        store.record_request(ended("1", day + 30))
+        store.record_request(ended("2", day))
+        assert store.tokens_on(day, "k") == 10
+    async with Store.opened(path, [].append) as store:
+        assert store.tokens_on(day, "k") == 10
+        store.record_request(ended("3", day + 1))
+        assert store.tokens_on(day + 1, "k") == 10
+
+
+async def test_a_row_that_cannot_be_kept_costs_no_other(tmp_path: Path) -> None:
+    """An engine that counts beyond 64 bits: its request is passed over, the ones behind it are kept, and closing goes well."""
+    path = tmp_path / "s.db"
+    told: list[Fact] = []
+    async with Store.opened(path, told.append) as store:
+        for id_, tokens in (("1", 2**63), ("2", 5)):
+            store.record_request(
+                Request(id=id_, client="c", profile="a", route="/v1", state=RequestState.DONE, started_at=1, prompt_tokens=tokens)
+            )  # fmt: skip
+    with sqlite3.connect(path) as database:
+        assert database.execute("SELECT id FROM requests").fetchall() == [("2",)]
+    database.close()
+    assert told == []
+    assert path.stat().st_mode & 0o077 == 0, "others on the box read who asked for what"
