@@ -34,6 +34,8 @@ FIRST = "gpt-oss-120b"
 """The profile that runs when the demo opens."""
 LEASH = "SPARKDASH_DEMO_LEASH"
 """Names the folder of a foreground demo for its child, which ends when its stdin does, however the terminal went away."""
+LEAVE_S = 1.0
+"""How long the demo's own clients may take to be gone when it ends."""
 READY = "sparkdash demo (SIMULATED) serves "
 """What the headless demo prints before its URL; the foreground demo waits for this line."""
 
@@ -149,6 +151,11 @@ async def _live(folder: Path, port: int, traffic: bool, speed: float) -> None:
         sources.append(Traffic(f"{house.url}/v1", on=traffic))
         await sources[0].run()
 
+    async def leave(house: daemon.House) -> None:
+        for source in sources:
+            source.hang_up()
+        await _left(house)
+
     async def until_let_go(house: daemon.House) -> None:
         reader = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -167,11 +174,25 @@ async def _live(folder: Path, port: int, traffic: bool, speed: float) -> None:
         simulated=True,
         host=f"{socket.gethostname()} ×{speed:g}" if speed != 1 else socket.gethostname(),
         beside=(begin, until_let_go) if os.environ.get(LEASH) else (begin,),
+        leave=leave,
         stop_engines=True,
         traffic=switch,
         traffic_on=traffic,
     )
     await daemon.serve(parts, ready=_say)
+
+
+async def _left(house: daemon.House) -> None:
+    """Return when the gateway has seen that its own clients are gone; soon in any case."""
+    heard = house.bus.subscribe(samples=False)
+    try:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                async for _ in heard:
+                    if not any(request.internal for request in house.bus.snapshot.requests.values()):
+                        break
+    finally:
+        house.bus.unsubscribe(heard)
 
 
 def _say(house: daemon.House) -> None:

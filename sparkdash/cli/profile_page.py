@@ -38,9 +38,9 @@ def lines(profile: Profile, need: Need | None, columns: int) -> Iterator[str]:
     """The whole page, for a terminal of so many columns. `need` None: nobody computed one."""
     yield profile.name
     if profile.about:
-        yield from _wrapped("  ", profile.about, columns)
+        yield from wrapped("  ", profile.about, columns)
     for label, text in _facts(profile):
-        yield from _wrapped(f"  {label:<{LABEL}}", text, columns)
+        yield from wrapped(f"  {label:<{LABEL}}", text, columns)
     if need is not None:
         yield from needed(need, columns)
     yield from (f"  arg {key} = {json.dumps(value)}" for key, value in profile.args.items())
@@ -55,7 +55,7 @@ def needed(need: Need, columns: int) -> Iterator[str]:
     """The sum of a need, what it rests on, and a line for each term."""
     yield f"  {'need':<{LABEL}}{gib(need.total_bytes)}, {need.basis.value}"
     for term in need.terms:
-        yield from _wrapped(f"    {term.name:<{TERM}}{gib(term.bytes):>{SIZE}}  ", term.source, columns)
+        yield from wrapped(f"    {term.name:<{TERM}}{gib(term.bytes):>{SIZE}}  ", term.source, columns)
     if need.peak_bytes is not None:
         yield f"    {'peak':<{TERM}}{gib(need.peak_bytes):>{SIZE}}  while it loads"
 
@@ -74,7 +74,7 @@ def published(rows: tuple[Published, ...], columns: int) -> Iterator[str]:
             yield from _block(row, given, columns)
     yield ""
     for name in given:
-        yield from _wrapped(f"  {FIGURES[name][0]:<{LABEL}}", FIGURES[name][1], columns)
+        yield from wrapped(f"  {FIGURES[name][0]:<{LABEL}}", FIGURES[name][1], columns)
 
 
 def _facts(profile: Profile) -> Iterator[tuple[str, str]]:
@@ -125,15 +125,15 @@ def _sourced(row: Published) -> str:
 
 
 def _block(row: Published, given: list[str], columns: int) -> Iterator[str]:
-    yield from _wrapped("  ", row.workload, columns)
+    yield from wrapped("  ", row.workload, columns)
     for name in given:
         if getattr(row, name) is not None:
             unit = " tok/s" if name in RATES and name != "tok_s" else ""
             yield f"    {FIGURES[name][0]:<{TERM}}{_figure(row, name)}{unit}"
-    yield from _wrapped(f"    {'source':<{TERM}}", _sourced(row), columns)
+    yield from wrapped(f"    {'source':<{TERM}}", _sourced(row), columns)
 
 
-def _wrapped(label: str, text: str, columns: int) -> list[str]:
+def wrapped(label: str, text: str, columns: int) -> list[str]:
     """The text beside its label, its further lines below itself; a word longer than the line stays whole."""
     room = max(20, columns - len(label))
     rest = [" " * len(label) + line for line in wrap(text, room, break_long_words=False, break_on_hyphens=False)]

@@ -45,11 +45,11 @@ async def _why(profile: str, *, as_json: bool) -> None:
 
 def lines(plan: Plan, columns: int) -> Iterator[str]:
     """A hold of the memory guard, the sum, the box, who leaves, the verdict."""
-    from sparkdash.cli.profile_page import needed
+    from sparkdash.cli.profile_page import needed, wrapped
 
     yield plan.profile
     if plan.held:
-        yield _row("held back", plan.held)
+        yield from wrapped(_row("held back", ""), plan.held, columns)
     yield from needed(plan.need, columns)
     yield _row("available now", gib(plan.now_bytes))
     yield _row("reserve", f"{gib(plan.reserve_bytes)}, kept free (`reserve_gib` in config.toml)")

@@ -43,6 +43,8 @@ class Parts:
     """The box's name on the screens; the demo adds how many times faster than it says everything runs."""
     beside: tuple[Callable[[House], Awaitable[None]], ...] = ()
     """Further tasks that live as long as the daemon: the demo's traffic."""
+    leave: Callable[[House], Awaitable[None]] | None = None
+    """Awaited when the daemon is told to end, before anybody is refused: the demo's own clients hang up."""
     stop_engines: bool = False
     """End the engines with the daemon (the demo); otherwise the next daemon adopts them."""
     traffic: Callable[[bool], None] | None = None

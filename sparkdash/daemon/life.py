@@ -63,6 +63,8 @@ async def _live(house: House, sockets: list[socket.socket], ready: Callable[[Hou
 async def _farewell(house: House) -> None:
     """When the daemon is told to end: who waits is told at once, who is served shortly before connections are cut."""
     await house.server.stopping()
+    if house.parts.leave is not None:
+        await house.parts.leave(house)
     house.supervisor.retire(cut=False)
     await asyncio.sleep(FAREWELL_S)
     house.supervisor.retire(cut=True)

@@ -95,6 +95,7 @@ class Traffic:
         self._seed = seed
         self._sleep = sleep
         self._on = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
         self.switch(on=on)
 
     @property
@@ -109,8 +110,14 @@ class Traffic:
         else:
             self._on.clear()
 
+    def hang_up(self) -> None:
+        """End `run`, in the middle of whatever is said."""
+        if self._running is not None:
+            self._running.cancel()
+
     async def run(self) -> None:
         """Talk until cancelled."""
+        self._running = asyncio.current_task()
         async with httpx.AsyncClient(timeout=httpx.Timeout(600, connect=5)) as http, asyncio.TaskGroup() as clients:
             for habit in self._habits:
                 clients.create_task(self._client(http, habit), name=f"demo traffic: {habit.client}")
