@@ -133,11 +133,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
         self.send_header("Content-Length", str(len(data) - start))
         self.end_headers()
-        if hub.silent_after is not None and start < hub.silent_after:
-            self.wfile.write(data[start : hub.silent_after])
+        if (silent_after := hub.silent_after) is not None and start < silent_after < len(data):
+            self.wfile.write(data[start:silent_after])
             self.wfile.flush()
             hub.go.wait()
-            start = hub.silent_after
+            start = silent_after
         self.wfile.write(data[start:])
 
     def _json(self, value: Any) -> None:

@@ -306,8 +306,8 @@ async def test_a_dialog_longer_than_the_screen_scrolls(stage: Any, box: Any) -> 
         await on.press("D")
         assert "Seen 0." in on.text
         assert "Seen 19." not in on.text
-        await on.press(*"j" * 80)
+        await on.press("j", "pagedown", "end")
         assert "Seen 0." not in on.text
         assert "Seen 19." in on.text
-        await on.press(*"k" * 80)
+        await on.press("k", "pageup", "home")
         assert "Seen 0." in on.text

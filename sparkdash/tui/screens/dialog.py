@@ -17,7 +17,8 @@ from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, frame, join, length,
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
 
-WIDEST = 76
+PAGE, ALL = 10, 100_000
+"""Lines."""
 
 
 class Words(Panel):
@@ -56,6 +57,10 @@ class Dialog(ModalScreen[bool]):
         Binding("y", "yes", "yes", show=False),
         Binding("j,down", "scroll_words(1)", "down", show=False),
         Binding("k,up", "scroll_words(-1)", "up", show=False),
+        Binding("pagedown,space", f"scroll_words({PAGE})", "a page down", show=False),
+        Binding("pageup", f"scroll_words(-{PAGE})", "a page up", show=False),
+        Binding("end,G", f"scroll_words({ALL})", "to the end", show=False),
+        Binding("home,g", f"scroll_words(-{ALL})", "to the beginning", show=False),
     ]
 
     def __init__(self, title: str, lines: Sequence[Line], *, yes: str | None = None, again: str | None = None) -> None:
