@@ -30,6 +30,10 @@ from sparkdash.store import rows, schema, usage
 LEARNED_FROM = 5
 """Swaps of one fingerprint that times are learned from: enough to pass over one cold page cache, few enough to follow a new disk."""
 
+TOGETHER_S = 0.1
+"""Finished requests wait so long for one another: one transaction costs a third of one for each, and the loop is left alone.
+What else is kept is written at once."""
+
 Steps = tuple[Step, ...]
 
 
@@ -43,6 +47,8 @@ class Store:
         self._unwritten: deque[tuple[str, rows.Row]] = deque()
         self._writing = False
         """Is the thread at it? Then what comes meanwhile is handed over when it is done: under load, many rows at once."""
+        self._timer: asyncio.TimerHandle | None = None
+        """Runs while finished requests wait to be handed over."""
         self._took: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
         self._steps: defaultdict[str, deque[Steps]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
         """By fingerprint, and by kin."""
@@ -93,11 +99,13 @@ class Store:
 
     def record_request(self, request: Request) -> None:
         """Keep a finished request: figures and names, never what was said."""
-        self._write(rows.PUT_REQUEST, rows.of_request(request))
         if request.key is not None:
             used = usage.row(request)
             self._today.add(used[0], used[1], used[2] + used[3])
-            self._write(usage.PUT, used)
+            self._unwritten.append((usage.PUT, used))
+        self._unwritten.append((rows.PUT_REQUEST, rows.of_request(request)))
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(TOGETHER_S, self._hand_over)
 
     def tokens_on(self, day: int, key: str) -> int:
         """What the access key of that name has used on that day of UTC, which is today."""
@@ -143,17 +151,23 @@ class Store:
         self.parked = kept.parked
 
     def _write(self, statement: str, row: rows.Row) -> None:
-        if self._database is None:
-            return
         self._unwritten.append((statement, row))
-        if not self._writing:
-            self._hand_over(self._database)
+        self._hand_over()
 
-    def _hand_over(self, database: sqlite3.Connection) -> None:
-        self._writing = True
-        work = self._thread.submit(_write_all, database, self._unwritten)
-        loop = asyncio.get_running_loop()
-        work.add_done_callback(lambda done: loop.call_soon_threadsafe(self._written, done.exception()))
+    def _hand_over(self) -> None:
+        self._no_timer()
+        if self._database is None:
+            self._unwritten.clear()
+        elif self._unwritten and not self._writing:
+            self._writing = True
+            work = self._thread.submit(_write_all, self._database, self._unwritten)
+            loop = asyncio.get_running_loop()
+            work.add_done_callback(lambda done: loop.call_soon_threadsafe(self._written, done.exception()))
+
+    def _no_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _written(self, error: BaseException | None) -> None:
         self._writing = False
@@ -163,8 +177,8 @@ class Store:
             self._thread.submit(self._database.close)
             self._database = None
             self._give_up(f"The database could not be written ({error}).")
-        elif self._unwritten:
-            self._hand_over(self._database)
+        else:
+            self._hand_over()
 
     def _give_up(self, what: str) -> None:
         text = f"{what} sparkdash serves on, and does not record swaps, loads and requests. Move the file away to begin anew."
@@ -172,6 +186,7 @@ class Store:
 
     async def _close(self) -> None:
         loop = asyncio.get_running_loop()
+        self._no_timer()
         if self._database is not None:
             # behind all writes in the thread, and its callback behind theirs on the loop
             try:
@@ -208,7 +223,13 @@ def _read(path: Path) -> tuple[sqlite3.Connection, _Kept]:
 
 
 def _write_all(database: sqlite3.Connection, unwritten: deque[tuple[str, rows.Row]]) -> None:
-    """In the thread; what is added meanwhile is written, too. A row that SQLite has no form for (an engine that counts 2**63 tokens) is passed over."""
-    while unwritten:
-        with suppress(OverflowError, UnicodeError):
-            database.execute(*unwritten.popleft())
+    """In the thread, as one transaction; what is added meanwhile is written, too. What was written before a failure is kept,
+    and a row that SQLite has no form for (an engine that counts 2**63 tokens) is passed over."""
+    database.execute("BEGIN")
+    try:
+        while unwritten:
+            with suppress(OverflowError, UnicodeError):
+                database.execute(*unwritten.popleft())
+    finally:
+        if database.in_transaction:
+            database.execute("COMMIT")

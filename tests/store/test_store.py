@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 from pathlib import Path
@@ -106,6 +107,27 @@ async def test_requests_are_kept_with_their_figures(tmp_path: Path) -> None:
             store.record_request(request)
     assert rows(path, "SELECT count(*), sum(completion_tokens), max(ttft_s) FROM requests") == [(50, 1225, 0.5)]
     assert rows(path, "PRAGMA journal_mode") == [("wal",)]
+
+
+async def test_requests_wait_for_one_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A moment, or until something is written that may not wait; what breaks in their company does not take them along."""
+    path = tmp_path / "sparkdash.db"
+
+    def request(id_: str) -> Request:
+        return Request(id=id_, client="c", profile="a", route="/v1", state=RequestState.DONE, started_at=1)
+
+    async with Store.opened(path, lambda _: None) as store:
+        monkeypatch.setattr("sparkdash.store.store.TOGETHER_S", 0.0)
+        store.record_request(request("1"))
+        async with asyncio.timeout(5):
+            while not rows(path, "SELECT id FROM requests"):  # noqa: ASYNC110 - a file cannot tell
+                await asyncio.sleep(0)
+        monkeypatch.setattr("sparkdash.store.store.TOGETHER_S", 1e6)
+        store.record_request(request("2"))
+        store.record_request(request("3"))
+        rows(path, "DROP TABLE swaps")
+        store.record_swap(swap("1", 100), "f")
+    assert rows(path, "SELECT id FROM requests") == [("1",), ("2",), ("3",)]
 
 
 async def test_what_the_guard_killed_is_kept(tmp_path: Path) -> None:
