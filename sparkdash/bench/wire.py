@@ -14,10 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import aiohttp
+import httpx
 
 from sparkdash.bench.answer import Answer, read_stream, words
-from sparkdash.bench.stopwatch import CONNECT_S, SILENCE_S, Connections, Timed
+from sparkdash.bench.stopwatch import CONNECT_S, Connections, Timed
 from sparkdash.errors import UpstreamError
 
 CHAT = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
@@ -68,8 +68,7 @@ class Lag:
 class Wire:
     """Requests to one root URL (without /v1), through the socket `uds` when there is one. Use it as an async context manager."""
 
-    _session: aiohttp.ClientSession
-    _others: aiohttp.ClientSession
+    _small: httpx.AsyncClient
 
     def __init__(self, url: str, headers: Mapping[str, str] | None = None, uds: Path | None = None) -> None:
         self.url = url.rstrip("/")
@@ -80,17 +79,14 @@ class Wire:
         self._connections = Connections(uds)
 
     async def __aenter__(self) -> Self:
-        connector = aiohttp.UnixConnector(str(self._uds), limit=0) if self._uds else aiohttp.TCPConnector(limit=0)
-        self._session = _session(connector)
-        self._others = _session(aiohttp.TCPConnector())
+        self._small = _client(self.url, self._uds)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._connections.close()
-        await self._session.close()
-        await self._others.close()
+        await self._small.aclose()
 
     async def chat(self, body: Mapping[str, Any]) -> Answer:
         """Send a streamed chat and time it. A failure is told in `error`, never raised."""
@@ -119,28 +115,19 @@ class Wire:
         Raises:
             UpstreamError: nothing answers, or with another status than 200.
         """
-        return await self._small("GET", (url or self.url) + path, None, timeout_s, own=url is None)
+        if url is None:
+            return await _asked(self._small, "GET", self.url + path, timeout_s, self.headers)
+        async with _client(url) as other:
+            return await _asked(other, "GET", url + path, timeout_s)
 
     async def post(self, path: str, body: Mapping[str, Any], *, timeout_s: float = 60.0) -> Any:
         """The JSON of a POST; raises as `get`, and for an answer that is no JSON."""
-        answer = await self._small("POST", self.url + path, json.dumps(body).encode(), timeout_s)
+        sent = json.dumps(body).encode()
+        answer = await _asked(self._small, "POST", self.url + path, timeout_s, self.headers, sent)
         try:
             return json.loads(answer)
         except ValueError:
             raise UpstreamError(f"{self.url}{path} answered {words(answer)!r}, which is no JSON.") from None
-
-    async def _small(self, method: str, url: str, data: bytes | None, timeout_s: float, *, own: bool = True) -> bytes:
-        headers = {**(self.headers if own else {}), "Content-Type": "application/json"}
-        session = self._session if own else self._others
-        limit = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_S)
-        try:
-            async with session.request(method, url, data=data, headers=headers, timeout=limit) as response:
-                answer = await response.read()
-        except (aiohttp.ClientError, OSError, TimeoutError) as problem:
-            raise UpstreamError(f"{url} does not answer ({type(problem).__name__}).") from None
-        if response.status != 200:
-            raise UpstreamError(f"{url} answered {response.status}: {words(answer)}.", status=response.status)
-        return answer
 
 
 def _read(timed: Timed | str) -> Answer:
@@ -161,10 +148,28 @@ def _doubted(answer: Answer, lag_ms: float) -> Answer:
     return answer if noted else replace(answer, lag_ms=lag_ms)
 
 
-def _session(connector: aiohttp.BaseConnector) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(
-        connector=connector,
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,
-    )
+def _client(url: str, uds: Path | None = None) -> httpx.AsyncClient:
+    """An own transport, so that no proxy of the environment gets in between, and so that the certificates (40 ms to read) are
+    loaded for https only."""
+    transport = httpx.AsyncHTTPTransport(uds=str(uds) if uds else None, verify=url.startswith("https:"))
+    return httpx.AsyncClient(transport=transport, trust_env=False, follow_redirects=True)
+
+
+async def _asked(
+    client: httpx.AsyncClient,
+    method: str,
+    url: str,
+    timeout_s: float,
+    headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+) -> bytes:
+    sent = {**(headers or {}), "Content-Type": "application/json"}
+    limits = httpx.Timeout(None, connect=CONNECT_S)
+    try:
+        async with asyncio.timeout(timeout_s):
+            reply = await client.request(method, url, content=body, headers=sent, timeout=limits)
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError) as problem:
+        raise UpstreamError(f"{url} does not answer ({type(problem).__name__}).") from None
+    if reply.status_code != 200:
+        raise UpstreamError(f"{url} answered {reply.status_code}: {words(reply.content)}.", status=reply.status_code)
+    return reply.content
