@@ -15,6 +15,8 @@ from sparkdash.errors import HostError
 from sparkdash.gateway.headers import Raw
 from sparkdash.upstream import engine_words
 
+AGAIN_MOST_S = 86400.0
+"""No service's Retry-After is passed on beyond a day: what is longer is a slip of its own, and may be no number at all."""
 _LEAVES = frozenset({b"content-type", b"accept"})
 """Of a client's headers. The others tell who it is and what it runs on."""
 _KEY = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
@@ -66,6 +68,6 @@ def refusal(profile: Profile, status: int, body: bytes, own: Mapping[str, str], 
             status=HTTPStatus.BAD_GATEWAY,
             hint=hint,
         )
-    again = float(retry_after) if retry_after and retry_after.isdecimal() else None
+    again = min(float(retry_after), AGAIN_MOST_S) if retry_after and retry_after.isdecimal() else None
     told = f"{profile.name}: {where} answered {status}: {words}"
     return HostError(told, code="remote_refused", status=status, retry_after=again)

@@ -175,8 +175,9 @@ def _reason(error: SparkdashError) -> str:
 
 def _parked(profile: str, error: SparkdashError, failures: int) -> SparkdashError:
     refusal = copy.copy(error)
-    times = f"after {failures} failures within {duration(WITHIN_S)}" if failures > 1 else "since no try helps"
-    refusal.message = f"{profile} is parked {times}: {error.message}"
+    once = "since no try helps" if error.code in PERMANENT else "as it failed for the same reason again"
+    why = f"after {failures} failures within {duration(WITHIN_S)}" if failures > 1 else once
+    refusal.message = f"{profile} is parked {why}: {error.message}"
     mend = f"{error.hint} " if error.hint else ""
     refusal.hint = f"{mend}Then `sparkdash release {profile}`; an edit of its launch releases it too."
     refusal.retry_after = None

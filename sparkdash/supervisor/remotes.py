@@ -39,7 +39,7 @@ class Remotes:
 
         Raises:
             AdmissionError: `max_concurrency` requests are on it already, or it cannot be used.
-            HostError: code `key_missing`: our environment lacks its key.
+            HostError: code `key_missing`: our environment lacks its key, or has what cannot be one.
         """
         if profile.cannot_run:
             raise AdmissionError(f"{profile.name} cannot run here: {profile.cannot_run}.", code="cannot_run")
@@ -77,6 +77,12 @@ class Remotes:
                 f"{profile.name} needs the key of {host(profile)}, and the daemon's environment has no {name}.",
                 code="key_missing",
                 hint=f"Set {name} where the daemon is started, and start it again.",
+            )
+        if not key.isascii() or not key.isprintable():
+            raise HostError(
+                f"The key of {host(profile)} in {name} holds a character that no HTTP header takes.",
+                code="key_missing",
+                hint=f"Most often a quote or a dash of a word processor, or a second line. Set {name} anew where the daemon is started.",
             )
         return {"Authorization": f"Bearer {key}"}
 

@@ -78,6 +78,9 @@ def test_a_token_of_any_bytes_is_a_wrong_one(token: str) -> None:
 
 async def test_others_get_a_503_and_the_holder_an_answer(house: Any) -> None:
     """Requests and swaps are refused to the others; stopping is not."""
+    endless = b'{"holder": "the bench", "expected_s": 1e999}'  # JSON's way to infinity
+    refused = await house.client.post("/api/lease", content=endless, headers={"content-type": "application/json"})
+    assert refused.json()["error"]["code"] == "invalid_request"
     granted = (await house.client.post("/api/lease", json={"holder": "the bench", "expected_s": 60})).json()
     mine = {LEASE_HEADER: granted["token"]}
 

@@ -73,6 +73,8 @@ async def test_a_reader_that_comes_back_misses_nothing(house: Any) -> None:
         assert [(await next_item(by_query))[1] for _ in range(2)] == [seq + 1, seq + 2]
     async with listening(house, last_event_id=str(seq + 1)) as frames:
         assert (await next_item(frames))[0] == "snapshot"  # httpx spells the header last_event_id: it is not ours
+    async with listening(house, **{"Last-Event-ID": "9" * 5000}) as by_nonsense:
+        assert (await next_item(by_nonsense))[0] == "snapshot"
     async with listening(house, **{"Last-Event-ID": str(seq + 1)}) as by_header:
         assert (await next_item(by_header))[:2] == ("fact", seq + 2)
     async with listening(house, "?since=99999999") as stranger:

@@ -162,6 +162,7 @@ def test_a_persons_wish_is_one_try_more() -> None:
     assert refusal(breaker, 2.0) is None
     breaker.failed("a", "f", OOM, 5000.0)
     assert set(breaker.parked) == {"a"}
+    assert "a is parked as it failed for the same reason again: a did not start." in str(refusal(breaker, 5001.0))
 
 
 async def refused(house: Any, name: str) -> SparkdashError:

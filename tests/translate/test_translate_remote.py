@@ -12,7 +12,8 @@ from sparkdash.access.key import Key
 from sparkdash.catalog import Catalog
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError, UpstreamError
-from sparkdash.gateway import fallbacks
+from sparkdash.gateway import fallbacks, problems
+from sparkdash.gateway.far import refusal
 from sparkdash.gateway.route import understand
 from sparkdash.settings import Policy, Settings
 from sparkdash.supervisor.remotes import Remotes
@@ -143,6 +144,24 @@ async def test_nobody_starts_or_stops_it(box: Any) -> None:
         assert answer.json()["error"]["code"] == "not_managed", route
     models = (await box.client.get("/v1/models")).json()["data"]
     assert next(one for one in models if one["id"] == "far")["status"] == {"value": "loaded"}
+
+
+@pytest.mark.parametrize("key", ["sk-\u2026abc", "sk-1\nX-Evil: 1", "sk-1\x7f"])
+async def test_a_key_that_no_header_takes_is_named_and_not_shown(key: str) -> None:
+    """Pasted with a word processor's dots, or two lines of a file."""
+    remotes = Remotes(Settings(), lambda: 0.0, {"FAR": key})
+    far = Profile(name="far", engine=EngineKind.REMOTE, url="https://far.example/v1", key_env="FAR")
+    lost: asyncio.Future[SparkdashError] = asyncio.get_running_loop().create_future()
+    with pytest.raises(HostError, match="in FAR holds a character") as caught, remotes.lease(far, lost):
+        pass
+    assert "sk-" not in caught.value.text()
+
+
+async def test_a_retry_after_beyond_all_numbers_is_a_day() -> None:
+    """What a service writes into its answer fails no request of ours."""
+    far = Profile(name="far", engine=EngineKind.REMOTE, url="https://far.example/v1")
+    told = refusal(far, 429, b"slow down", {}, "9" * 400)
+    assert dict(problems.headers(told))[b"retry-after"] == b"86400"
 
 
 async def test_the_owners_limit_holds() -> None:

@@ -36,7 +36,7 @@ class LeaseBody(_Body):
     holder: str = Field(min_length=1, max_length=80)
     """Who, for those who are told to wait."""
     token: str | None = None
-    expected_s: float | None = Field(default=None, ge=0)
+    expected_s: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """How long it will still take."""
     measuring: Measuring | None = None
     """Where it is, for the screens; without it they are left as they are."""

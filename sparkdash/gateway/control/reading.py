@@ -5,6 +5,7 @@ Owns: what each of them takes. Must not change anything, but that edited profile
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query
@@ -19,6 +20,9 @@ from sparkdash.gateway import feed
 from sparkdash.gateway.control.answers import DOCUMENT, STREAM, TEXT, FeedResponse, encoded
 from sparkdash.gateway.control.bodies import ProfileList
 from sparkdash.gateway.deps import Deps
+
+_EVENT_ID = re.compile(r"[0-9]{1,18}")
+"""Python itself refuses to read a number of more than 4300 digits."""
 
 
 def add(api: APIRouter, deps: Deps) -> None:
@@ -36,7 +40,7 @@ def add(api: APIRouter, deps: Deps) -> None:
         since: Annotated[int | None, Query(ge=0, description="Go on after this event")] = None,
         last_event_id: Annotated[str | None, Header(description="The same, as browsers say it")] = None,
     ) -> Response:
-        heard = int(last_event_id) if last_event_id and last_event_id.isdecimal() else None
+        heard = int(last_event_id) if last_event_id and _EVENT_ID.fullmatch(last_event_id) else None
         return FeedResponse(deps, encode, heard if since is None else since)
 
     @api.get("/profiles", summary="The catalog")
