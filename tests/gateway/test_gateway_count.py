@@ -236,7 +236,13 @@ async def test_a_request_to_what_is_not_loaded_is_counted(house: Any, tools: Any
     assert (refused.status_code, refused.json()["error"]["type"]) == (400, "invalid_request_error")
     image = await ask(messages=[{"role": "user", "content": [IMAGE]}])
     assert (image.status_code, image.json()["error"]["code"]) == (404, "not_loaded")
-    assert "it has an image" in image.json()["error"]["message"]
+    assert "the request has an image" in image.json()["error"]["message"]
+
+    elsewhere = ModelRef(hf="org/nowhere")
+    house.catalog.profiles["huge"] = Profile(name="huge", engine=EngineKind.VLLM, models={"target": elsewhere})
+    absent = (await ask("huge")).json()["error"]["message"]
+    assert "org/nowhere is not in the cache" in absent
+    assert "`sparkdash pull` fetches it. Send it a message" in absent
 
     assert (await ask("alpha")).json() == {"ok": True}
     assert house.supervisor.leases == ["alpha"]

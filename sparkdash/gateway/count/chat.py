@@ -171,6 +171,6 @@ def _strange(block: Message) -> Uncountable:
     kind = block.get("type")
     if kind in _MEDIA:
         return Uncountable(
-            f"it has {'an image' if kind == 'image' else 'a document'}, and only an engine knows how many tokens that becomes"
+            f"the request has {'an image' if kind == 'image' else 'a document'}, and only an engine knows how many tokens that becomes"
         )
-    return Uncountable(f"it has a block of type {kind!r} there, of which only an engine knows what becomes")
+    return Uncountable(f"the request has a block of type {kind!r}, of which only an engine knows what becomes")

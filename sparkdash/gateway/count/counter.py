@@ -56,7 +56,7 @@ class Counter(Beside):
             self.let_go(grace_s=0)  # it hears nothing
             raise not_loaded(profile, f"counting took longer than {LIMIT_S:g} s") from None
         except SparkdashError as error:
-            raise not_loaded(profile, error.message.rstrip(".")) from None
+            raise not_loaded(profile, error.message) from None
         if told.refused is not None:
             raise AdmissionError(f"{told.refused[:1].upper()}{told.refused[1:]}.", code="invalid_request")
         if told.tokens is None:
@@ -77,7 +77,7 @@ class Counter(Beside):
 def not_loaded(profile: Profile, why: str) -> AdmissionError:
     """Claude Code makes an estimate of its own when it gets a 404."""
     return AdmissionError(
-        f"{profile.name} is not loaded, and its tokens cannot be counted without its engine: {why}.",
+        f"{profile.name} is not loaded, and its tokens cannot be counted without its engine: {why.rstrip('.')}.",
         code="not_loaded",
         status=HTTPStatus.NOT_FOUND,
         hint="Send it a message, or start it with `sparkdash use`; counting alone loads nothing.",

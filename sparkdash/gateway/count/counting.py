@@ -32,7 +32,7 @@ def _folder(order: Order) -> Path:
     try:
         found = locate(order.model, Path(order.hf_home), order.mounts)
     except ProfileError as error:
-        raise Uncountable(error.message) from None
+        raise Uncountable(error.text()) from None
     if not found.is_dir():
         raise Uncountable(f"{found.name} is one file, and its tokenizer inside is not read")
     return found
