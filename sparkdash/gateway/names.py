@@ -39,7 +39,7 @@ def is_background(route: Route) -> bool:
     return route.path == COUNT_TOKENS
 
 
-def asleep(name: str, catalog: Catalog, snapshot: Snapshot) -> Profile | None:
+def sleeper(name: str, catalog: Catalog, snapshot: Snapshot) -> Profile | None:
     """The profile that a call in the background is for, if its engine does not run and is not for us to ask.
 
     What is read here may be old by the time the lease is asked for; then one swap more is made, and nothing is wrong.

@@ -19,15 +19,14 @@ from sparkdash.domain.lease import LEASE_HEADER, RequestState
 from sparkdash.domain.profile import AUTO, Profile
 from sparkdash.domain.progress import waiting_text
 from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
-from sparkdash.gateway import care, fallbacks, frames, keepalive, problems
+from sparkdash.gateway import asleep, fallbacks, frames, keepalive
 from sparkdash.gateway.access import permitted
 from sparkdash.gateway.asking import Asking
 from sparkdash.gateway.breakable import Breakable
-from sparkdash.gateway.count.counter import not_loaded
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.exchange import ClientGone, ClientStuck, Exchange
 from sparkdash.gateway.inflight import InFlight
-from sparkdash.gateway.names import asleep, is_background, meant
+from sparkdash.gateway.names import is_background, meant, sleeper
 from sparkdash.gateway.peek import PRIORITY, Peeked, is_batch, is_for_responses, peek
 from sparkdash.gateway.problems import of_status
 from sparkdash.gateway.reply import Reply
@@ -77,7 +76,7 @@ async def _admit(deps: Deps, exchange: Exchange, route: Route) -> None:
         try:
             want = await _read(deps, exchange, route, place)
             if want.asleep is not None:
-                await _count(deps, exchange, route, want, want.asleep, place)
+                await asleep.answer(deps, exchange, route, want.peeked, place, want.asleep)
                 return
         except ClientGone:
             return
@@ -102,17 +101,8 @@ async def _read(deps: Deps, exchange: Exchange, route: Route, place: Place) -> W
     if exchange.key is not None:
         name = permitted(exchange.key, name, deps.catalog(), deps.bus.snapshot)
     deps.exclusive.admit(exchange.headers.get(LEASE_HEADER))
-    sleeper = asleep(name, deps.catalog(), deps.bus.snapshot) if is_background(route) else None
-    return Want(asked, name, batch, sleeper)
-
-
-async def _count(deps: Deps, exchange: Exchange, route: Route, want: Want, profile: Profile, place: Place) -> None:
-    """The tokens of what its engine would be sent. Raises AdmissionError."""
-    if deps.counter is None:
-        raise not_loaded(profile, "there is nothing here that counts them")
-    body = care.prepare(place.body, want.peeked, route, care.Reader(profile)).body
-    told = {"input_tokens": await deps.counter.tokens(profile, body)}
-    await exchange.answer(200, problems.encode(told), [(b"content-type", b"application/json")])
+    sleeps = sleeper(name, deps.catalog(), deps.bus.snapshot) if is_background(route) else None
+    return Want(asked, name, batch, sleeps)
 
 
 def _no_model(route: Route) -> AdmissionError:

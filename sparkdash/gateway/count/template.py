@@ -7,7 +7,7 @@ up in a sandbox. Loaded in the counter's process only.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import cached_property
 from typing import Any, NoReturn
@@ -18,6 +18,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from sparkdash.gateway.count.order import Refused, Uncountable
+from sparkdash.gateway.count.walks import walks_through_content
 
 Message = dict[str, Any]
 _OURS = frozenset({"messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template", "tokenize"})
@@ -95,20 +96,7 @@ class Template:
     @cached_property
     def in_parts(self) -> bool:
         """Does it walk through the parts of a message's content, rather than take it for a text?"""
-        turns = {*_loops_over(self._tree, _aliases(self._tree, "messages"))}
-        inside = {id(loop) for macro in self._tree.find_all(nodes.Macro) for loop in macro.find_all(nodes.For)}
-        handed = {
-            id(loop)
-            for macro in self._tree.find_all(nodes.Macro)
-            for loop in macro.find_all(nodes.For)
-            if _name(loop.iter) in _handed(self._tree, macro, turns)
-        }
-        return any(
-            _is_content(loop.iter, turns)
-            or id(loop) in handed
-            or (_name(loop.iter) == "content" and id(loop) not in inside)
-            for loop in self._tree.find_all(nodes.For)
-        )
+        return walks_through_content(self._tree)
 
 
 def _shaped(message: Message, in_parts: bool) -> Message:
@@ -131,63 +119,3 @@ def _raise(words: object) -> NoReturn:
 
 def _now(form: str) -> str:
     return datetime.now().strftime(form)
-
-
-# --- what a template does with messages, read from its tree -------------------------------------------------------
-
-
-def _bare(node: nodes.Node) -> nodes.Node:
-    """Without filters, tests and slices: `messages[1:]` is `messages` still."""
-    while isinstance(node, nodes.Filter | nodes.Test) or (
-        isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice)
-    ):
-        if node.node is None:
-            break
-        node = node.node
-    return node
-
-
-def _name(node: nodes.Node) -> str | None:
-    bare = _bare(node)
-    return bare.name if isinstance(bare, nodes.Name) else None
-
-
-def _aliases(tree: nodes.Node, name: str) -> set[str]:
-    """The names that stand for it, by plain assignments."""
-    found, size = {name}, 0
-    while size != len(found):
-        size = len(found)
-        for each in tree.find_all(nodes.Assign):
-            if _name(each.node) in found and isinstance(each.target, nodes.Name):
-                found.add(each.target.name)
-    return found
-
-
-def _loops_over(tree: nodes.Node, names: set[str]) -> Iterator[str]:
-    for loop in tree.find_all(nodes.For):
-        if _name(loop.iter) in names and isinstance(loop.target, nodes.Name):
-            yield loop.target.name
-
-
-def _is_content(node: nodes.Node, turns: set[str]) -> bool:
-    """Is it `message.content` or `message["content"]`, of one of these names?"""
-    match _bare(node):
-        case nodes.Getattr(node=nodes.Name(name=name), attr="content"):
-            return name in turns
-        case nodes.Getitem(node=nodes.Name(name=name), arg=nodes.Const(value="content")):
-            return name in turns
-    return False
-
-
-def _handed(tree: nodes.Node, macro: nodes.Macro, turns: set[str]) -> set[str]:
-    """The macro's parameters that some call gives a message's content."""
-    found: set[str] = set()
-    for call in tree.find_all(nodes.Call):
-        if isinstance(call.node, nodes.Name) and call.node.name == macro.name:
-            found |= {to.name for to, given in zip(macro.args, call.args, strict=False) if _is_content(given, turns)}
-            found |= {
-                given.key
-                for given in call.kwargs
-                if isinstance(given, nodes.Keyword) and _is_content(given.value, turns)
-            }
-    return found

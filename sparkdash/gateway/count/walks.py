@@ -1,0 +1,88 @@
+"""Walks: what a template does with the content of messages, read from its tree. Pure; loaded in the counter's process only.
+
+Owns: the question which shape of content a template is written for. The answer is vLLM's, whose rules these are: a template that
+walks through a message's content gets parts, any other a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jinja2 import nodes
+
+
+def walks_through_content(tree: nodes.Node) -> bool:
+    """Has it a loop over a message's content, by that name, or by what a macro calls what it is handed?"""
+    turns = {*_turns(tree)}
+    macros = [*tree.find_all(nodes.Macro)]
+    inside = {id(loop) for macro in macros for loop in macro.find_all(nodes.For)}
+    return (
+        any(_is_content(loop.iter, turns) for loop in tree.find_all(nodes.For))
+        or any(_name(loop.iter) == "content" for loop in tree.find_all(nodes.For) if id(loop) not in inside)
+        or any(_walks_through_what_it_is_handed(tree, macro, turns) for macro in macros)
+    )
+
+
+def _walks_through_what_it_is_handed(tree: nodes.Node, macro: nodes.Macro, turns: set[str]) -> bool:
+    handed = {*_handed(tree, macro, turns)}
+    return any(_name(loop.iter) in handed for loop in macro.find_all(nodes.For))
+
+
+def _handed(tree: nodes.Node, macro: nodes.Macro, turns: set[str]) -> Iterator[str]:
+    """The macro's parameters that some call gives a message's content."""
+    for call in tree.find_all(nodes.Call):
+        if isinstance(call.node, nodes.Name) and call.node.name == macro.name:
+            yield from (to.name for to, given in zip(macro.args, call.args, strict=False) if _is_content(given, turns))
+            yield from (
+                given.key
+                for given in call.kwargs
+                if isinstance(given, nodes.Keyword) and _is_content(given.value, turns)
+            )
+
+
+def _turns(tree: nodes.Node) -> Iterator[str]:
+    """The names that single messages have in loops."""
+    lists = _aliases(tree, "messages")
+    for loop in tree.find_all(nodes.For):
+        if _name(loop.iter) in lists and isinstance(loop.target, nodes.Name):
+            yield loop.target.name
+
+
+def _aliases(tree: nodes.Node, name: str) -> set[str]:
+    """The names that stand for it, by plain assignments."""
+    found, size = {name}, 0
+    while size != len(found):
+        size = len(found)
+        for each in tree.find_all(nodes.Assign):
+            if _name(each.node) in found and isinstance(each.target, nodes.Name):
+                found.add(each.target.name)
+    return found
+
+
+def _is_content(node: nodes.Node, turns: set[str]) -> bool:
+    """Is it `message.content` or `message["content"]`, of one of these names?"""
+    match _bare(node):
+        case nodes.Getattr(node=nodes.Name(name=name), attr="content"):
+            return name in turns
+        case nodes.Getitem(node=nodes.Name(name=name), arg=nodes.Const(value="content")):
+            return name in turns
+    return False
+
+
+def _name(node: nodes.Node) -> str | None:
+    bare = _bare(node)
+    return bare.name if isinstance(bare, nodes.Name) else None
+
+
+def _bare(node: nodes.Node) -> nodes.Node:
+    """Without filters, tests and slices: `messages[1:]` is `messages` still."""
+    while isinstance(node, nodes.Filter | nodes.Test) or _is_slice(node):
+        inner: nodes.Node | None = node.node  # type: ignore[attr-defined]
+        if inner is None:
+            break
+        node = inner
+    return node
+
+
+def _is_slice(node: nodes.Node) -> bool:
+    return isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice)
