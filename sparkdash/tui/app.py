@@ -218,6 +218,14 @@ class SparkdashApp(App[None]):
         """The demo's traffic on or off."""
         self.order(self.orders.traffic())
 
+    def action_end_measuring(self) -> None:
+        """Have the run that is measured stop."""
+        self.order(self.orders.end_measuring())
+
+    def action_resume_measuring(self) -> None:
+        """Have the newest unfinished run go on."""
+        self.order(self.orders.resume())
+
     def action_doctor(self) -> None:
         """What of the daemon's box would keep engines from running."""
         self.order(self.orders.doctor())

@@ -14,6 +14,7 @@ from textual.app import SystemCommand
 from sparkdash.tui import theme
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.header import PAGES
+from sparkdash.tui.widgets.measuring import under_way
 
 
 class Actions(Protocol):
@@ -51,6 +52,12 @@ class Actions(Protocol):
     def action_look(self, name: str) -> None:
         """Another theme."""
 
+    def action_end_measuring(self) -> None:
+        """End the measured run."""
+
+    def action_resume_measuring(self) -> None:
+        """Go on with a run."""
+
     def action_doctor(self) -> None:
         """Examine the box."""
 
@@ -74,6 +81,16 @@ def commands(app: Actions) -> Iterator[SystemCommand]:
     yield from _of_engines(app)
     yield SystemCommand("Flip A/B", "Use whichever of A and B does not run (t)", app.action_flip)
     yield SystemCommand("Reload profiles", "Read the profile files again (r)", app.action_reload)
+    if under_way(app.view):
+        yield SystemCommand(
+            "End the measurement", "What is measured is kept (e on the A/B page)", app.action_end_measuring
+        )
+    else:
+        yield SystemCommand(
+            "Resume a measurement",
+            "The newest run that lacks something goes on (r on the A/B page: the one under the cursor)",
+            app.action_resume_measuring,
+        )
     yield SystemCommand("Doctor", "What of this box would keep engines from running (D)", app.action_doctor)
     yield from _of_profiles(app)
     if app.view.snapshot and app.view.snapshot.traffic is not None:

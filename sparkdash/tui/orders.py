@@ -1,6 +1,6 @@
 """Orders: what a person wants done, asked about where it stops something, and carried to the daemon.
 
-Owns: which orders are asked about, and the words of the question. Must not know widgets; it speaks through Clerk.
+Owns: which orders are asked about; the words are in questions.py. Must not know widgets; it speaks through Clerk.
 Rule: only what stops something is confirmed, and the question names what stops.
 """
 
@@ -12,14 +12,13 @@ from typing import Any, Protocol, cast
 
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
-from sparkdash.errors import EngineError, ProfileError, SparkdashError
-from sparkdash.tui.ink import EMPTY, Ink, Line, join, say, wrap
+from sparkdash.errors import SparkdashError
+from sparkdash.tui.ink import EMPTY, Ink, Line, say, wrap
 from sparkdash.tui.link import Link
 from sparkdash.tui.mirror import View
+from sparkdash.tui.questions import WIDTH, question, stops, told
 from sparkdash.tui.widgets import findings, words
-from sparkdash.units import duration, gib
-
-WIDTH = 68
+from sparkdash.tui.widgets.measuring import under_way
 
 
 class Clerk(Protocol):
@@ -35,51 +34,6 @@ class Clerk(Protocol):
     def say(self, text: str, *, bad: bool = False) -> None:
         """A short answer on the notice row."""
         ...
-
-
-def told(error: SparkdashError) -> list[Line]:
-    """Message, hint, every problem and the last log lines of an error."""
-    lines = wrap(error.message, WIDTH, Ink.BAD)
-    if error.hint:
-        lines += wrap(f"→ {error.hint}", WIDTH, Ink.STRONG)
-    if isinstance(error, ProfileError):
-        lines += [line for problem in error.problems for line in wrap(problem, WIDTH)]
-    if isinstance(error, EngineError):
-        lines += [say(f"  {line}", Ink.DIM) for line in error.log_tail]
-    return lines
-
-
-def question(plan: Plan, snapshot: Snapshot) -> list[Line]:
-    """What a switch stops, whether it fits, how long it takes."""
-    lines: list[Line] = wrap(plan.held, WIDTH, Ink.WARN) if plan.held else []
-    for name in plan.evict:
-        lines.append(_stops(name, snapshot))
-        lines += [say("       ") + line for line in wrap(plan.reasons.get(name, ""), WIDTH - 7, Ink.DIM)]
-    if plan.beside:
-        lines.append(say("stays  ", Ink.DIM) + say(", ".join(plan.beside), Ink.PLAIN))
-    lines.append(EMPTY)
-    fits = {True: say("yes", Ink.GOOD), False: say("no", Ink.BAD), None: say("not known", Ink.WARN)}[plan.fits]
-    memory = say(f", needs {gib(plan.needs_bytes, 0)}, {gib(plan.available_bytes, 0)} available then", Ink.DIM)
-    lines.append(say("fits   ", Ink.DIM) + fits + memory)
-    return [*lines, say("reload ", Ink.DIM) + _reload(plan)]
-
-
-def _reload(plan: Plan) -> Line:
-    if plan.expected_s is None:
-        return say("not known yet: it never ran here", Ink.STRONG)
-    return say(f"about {duration(plan.expected_s)}", Ink.STRONG) + say("; requests wait that long", Ink.DIM)
-
-
-def _stops(name: str, snapshot: Snapshot) -> Line:
-    open_ones = [r for r in snapshot.requests.values() if r.profile == name]
-    memory = snapshot.sample.memory if snapshot.sample else None
-    held = memory.engines.get(name) if memory else None
-    facts = [
-        f"frees {gib(held)}" if held is not None else "",
-        f"{words.count(len(open_ones), 'request')} in flight may finish" if open_ones else "",
-    ]
-    about = ", ".join(fact for fact in facts if fact)
-    return say("stops  ", Ink.DIM) + join([say(name, Ink.STRONG), say(about, Ink.PLAIN)], say(": ", Ink.DIM))
 
 
 class Orders:
@@ -135,6 +89,18 @@ class Orders:
             self._clerk.say("Only the demo has traffic of its own.")
             return
         await self._told(self._clerk.link.traffic(on=not now), f"the demo's traffic is {'off' if now else 'on'}")
+
+    async def end_measuring(self) -> None:
+        """Have the run that is measured stop; it may go on later."""
+        now = under_way(self._clerk.view)
+        if now is None:
+            self._clerk.say("Nothing is measured that could be ended.")
+            return
+        await self._told(self._clerk.link.end_measuring(), f"{now.run} stops; it may go on later")
+
+    async def resume(self) -> None:
+        """Have the newest run that still lacks something go on."""
+        await self._told(self._resume())
 
     async def doctor(self) -> None:
         """What of the daemon's box would keep engines from running."""
@@ -223,7 +189,7 @@ class Orders:
         if snapshot is None or engine is None:
             self._clerk.say("Nothing runs.")
             return
-        lines = [_stops(engine.profile, snapshot), EMPTY, say("A request that names it brings it back.", Ink.DIM)]
+        lines = [stops(engine.profile, snapshot), EMPTY, say("A request that names it brings it back.", Ink.DIM)]
         if await self._clerk.ask(f"stop {engine.profile}?", lines, yes="stop", again="S"):
             await self._clerk.link.stop(engine.profile)
             self._clerk.say(f"{engine.profile} is stopping.")
@@ -253,6 +219,14 @@ class Orders:
         if await self._clerk.ask("end this request?", lines, yes="end it", again="c"):
             await self._clerk.link.cancel_request(request_id)
             self._clerk.say("The request is ended; its client is told.")
+
+    async def _resume(self) -> None:
+        run = next((run for run in await self._clerk.link.runs() if run.ended_at is None), None)
+        if run is None:
+            self._clerk.say("There is no run that lacks anything.")
+            return
+        await self._clerk.link.resume(run.id)
+        self._clerk.say(f"{run.id} goes on.")
 
     async def _doctor(self) -> None:
         self._clerk.say("The doctor looks at the box…")

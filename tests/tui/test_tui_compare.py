@@ -177,6 +177,29 @@ async def test_what_is_measured_now_is_seen_and_ended_and_goes_on(stage: Any, bo
         assert f"{RUN} goes on" in on.text
 
 
+async def test_the_palette_ends_the_measurement_and_goes_on_with_the_newest_unfinished_run(
+    stage: Any, box: Any
+) -> None:
+    """From every page; of the two commands the one that makes sense now is there."""
+    async with stage(box.snapshot()) as on:
+        titles = lambda: {command.title: command.callback for command in on.app.get_system_commands(on.app.screen)}  # noqa: E731
+        assert "End the measurement" not in titles()
+        titles()["Resume a measurement"]()
+        await on.pilot.pause()
+        assert "There is no run that lacks anything" in on.text
+        on.link.reports = {RUN: measured()}
+        titles()["Resume a measurement"]()
+        await on.pilot.pause()
+        assert on.link.asked[-1] == ("resume", RUN)
+        assert f"{RUN} goes on" in on.text
+        await on.happen(under_way())
+        assert "Resume a measurement" not in titles()
+        titles()["End the measurement"]()
+        await on.pilot.pause()
+        assert on.link.asked[-1] == ("end measuring",)
+        assert f"{RUN} stops" in on.text
+
+
 async def test_a_run_that_fell_silent_is_not_shown(stage: Any, box: Any) -> None:
     """Its process was killed: nobody says so, and nothing is measured."""
     async with stage(box.snapshot()) as on:
