@@ -44,6 +44,9 @@ class Wire(HttpToolsProtocol):
         """It stops, and the application hears of it."""
         self._head_is_read()
         super().connection_lost(exc)
+        if (running := self._running) is not None and not running.response_complete:
+            running.disconnected = True  # uvicorn tells only the last of several requests at once
+            running.message_event.set()
         self._running = None
         if self._line is not None:
             self._line.lost()
@@ -96,6 +99,14 @@ class Wire(HttpToolsProtocol):
             self._head_timer.cancel()
             self._head_timer = None
 
+    def send_400_response(self, msg: str) -> None:
+        """What came is no request. An answer that is under way is cut: nothing is written into it."""
+        running = self._running
+        if running is None or running.response_complete or not running.response_started:
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
+
     def _too_slow(self) -> None:
         self._refuse(b"408 Request Timeout")
 
@@ -110,17 +121,23 @@ class Wire(HttpToolsProtocol):
 
 class Line:
     """One request's end of its connection, without a message or a task for each piece; the gateway's `Line` says what each
-    method is for. It does what uvicorn's `send` does, and keeps uvicorn's books.
+    method is for. It does what uvicorn's `send` does, but that a client of HTTP/1.0 is sent no chunks.
 
     `full` and `room`: what is called when the connection fills up and when it has room again.
     """
 
-    __slots__ = ("_cycle", "_gone", "_wire", "full", "room")
+    __slots__ = ("_bodiless", "_chunked", "_cycle", "_gone", "_length", "_sent", "_wire", "full", "room")
 
     def __init__(self, wire: Wire, cycle: RequestResponseCycle) -> None:
         self._wire = wire
         self._cycle = cycle
         self._gone: Call | None = None
+        self._bodiless = cycle.scope["method"] == "HEAD"
+        self._chunked = False
+        self._length: int | None = None
+        """Bytes of the body, where the head says so."""
+        self._sent = 0
+        """Bytes of it so far, where it has no chunks."""
         self.full: Call | None = None
         self.room: Call | None = None
 
@@ -142,7 +159,6 @@ class Line:
 
     def lost(self) -> None:
         """The connection has ended."""
-        self._cycle.disconnected = True  # uvicorn tells only the last of several requests at once
         if self._gone is not None:
             self._gone()
 
@@ -162,19 +178,19 @@ class Line:
         cycle = self._cycle
         if cycle.disconnected:
             return
-        lines = [STATUS_LINE[status]]
+        lines, closes = [STATUS_LINE.get(status) or b"HTTP/1.1 %d \r\n" % status], False
         for name, value in headers:
-            if name == b"content-length":
-                cycle.expected_content_length, cycle.chunked_encoding = int(value), False
-            elif name == b"connection" and value == b"close":
-                cycle.keep_alive = False
-                continue
             lines.append(b"%b: %b\r\n" % (name, value))
-        if not cycle.keep_alive:
-            lines.append(b"connection: close\r\n")
-        if cycle.chunked_encoding is None and status not in NO_BODY and cycle.scope["method"] != "HEAD":
-            cycle.chunked_encoding = True
+            if name == b"content-length":
+                self._length = int(value)
+            elif name == b"connection" and b"close" in value.lower():
+                closes, cycle.keep_alive = True, False
+        self._bodiless = self._bodiless or status in NO_BODY
+        if self._length is None and not self._bodiless and cycle.scope["http_version"] != "1.0":
+            self._chunked = True
             lines.append(b"transfer-encoding: chunked\r\n")
+        if not (cycle.keep_alive or closes):
+            lines.append(b"connection: close\r\n")
         head = b"".join(lines)
         if head.count(b"\n") != len(lines):
             raise ValueError("a header of the answer has a line break in it")
@@ -186,10 +202,10 @@ class Line:
         cycle = self._cycle
         if cycle.disconnected or not piece:
             return
-        if cycle.chunked_encoding:
+        if self._chunked:
             cycle.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
-        elif cycle.scope["method"] != "HEAD":
-            cycle.expected_content_length -= len(piece)
+        elif not self._bodiless:
+            self._sent += len(piece)
             cycle.transport.write(piece)
 
     def finish(self, last: bytes) -> None:
@@ -198,10 +214,10 @@ class Line:
         cycle = self._cycle
         if cycle.disconnected:
             return
-        if cycle.chunked_encoding:
+        if self._chunked:
             cycle.transport.write(b"0\r\n\r\n")
-        elif cycle.expected_content_length and cycle.scope["method"] != "HEAD":
-            raise ValueError(f"the answer's body ended {cycle.expected_content_length} bytes too soon")
+        elif self._length not in (None, self._sent) and not self._bodiless:
+            raise ValueError(f"the answer's body has {self._sent} bytes instead of {self._length}")
         cycle.response_complete = True
         cycle.message_event.set()
         if not cycle.keep_alive:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from http import HTTPStatus
 from typing import Any, Protocol
 
 from sparkdash.access.key import Key
@@ -153,8 +154,8 @@ class Exchange:
 
     def start(self, status: int, headers: Headers) -> None:
         """Send the status line and the headers, whose names are in lower case."""
-        self.started = True
         self._line.start(status, (*headers, *self._more, *self.also))
+        self.started = True
 
     async def send(self, chunk: bytes) -> None:
         """Send a piece of the body; waits while the client is slow."""
@@ -182,7 +183,8 @@ class Exchange:
 
     async def answer(self, status: int, body: bytes, headers: Headers) -> None:
         """A whole answer at once."""
-        self.start(status, (*headers, (b"content-length", b"%d" % len(body))))
+        length = [] if status == HTTPStatus.NO_CONTENT else [(b"content-length", b"%d" % len(body))]
+        self.start(status, (*headers, *length))
         await self.finish(b"" if self.method == "HEAD" else body)
 
     async def refuse(self, error: SparkdashError, dialect: Dialect = Dialect.OTHER) -> None:

@@ -255,6 +255,7 @@ async def test_an_apps_own_pages_may_ask_the_engines(house: Any, origin: str) ->
     assert reply.headers["access-control-allow-methods"] == "POST"
     assert reply.headers["access-control-allow-headers"] == "authorization,content-type,x-stainless-os"
     assert reply.headers["access-control-allow-private-network"] == "true"
+    assert (reply.status_code, "content-length" in reply.headers) == (204, False)
     done = await house.client.post("/v1/chat/completions", json={"model": "alpha"}, headers={"origin": origin})
     assert (done.status_code, done.headers["access-control-allow-origin"]) == (200, origin)
     missing = await house.client.post("/v1/chat/completions", json={"model": "no"}, headers={"origin": origin})
