@@ -10,9 +10,10 @@ import ipaddress
 import os
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
 from sparkdash import paths
 from sparkdash.errors import ProfileError
@@ -21,10 +22,19 @@ DEFAULT_PORT = 8484
 """Where clients find the gateway. Free in IANA's list and used by no engine that sparkdash knows."""
 
 
+_Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+def _ascending(ports: tuple[int, int]) -> tuple[int, int]:
+    if ports[0] > ports[1]:
+        raise PydanticCustomError("ascending", "The first port comes first, and the last one behind it")
+    return ports
+
+
 class Policy(BaseModel):
     """What the owner decides for one profile: a table `[policy."NAME"]`, NAME a profile or a whole family."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     pinned: bool = False
     """No request makes it leave, nor does time: only a person does."""
@@ -35,9 +45,9 @@ class Policy(BaseModel):
 
 
 class Settings(BaseModel):
-    """What `config.toml` may hold. Durations in seconds, memory in GiB."""
+    """What `config.toml` may hold. Durations in seconds, memory in GiB; all finite."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     host: str = "127.0.0.1"
     """Where the gateway listens. Beyond loopback only once there are keys (`sparkdash keys add`)."""
@@ -55,7 +65,7 @@ class Settings(BaseModel):
     shipped_profiles: bool = True
     hf_home: Path = Path("~/.cache/huggingface")
     cache_dir: Path = Path("~/.cache/sparkdash")
-    engine_ports: tuple[int, int] = (18000, 18999)
+    engine_ports: Annotated[tuple[_Port, _Port], AfterValidator(_ascending)] = (18000, 18999)
     """Engines listen on free ports in this range, on loopback."""
     reserve_gib: float = Field(default=10.0, ge=0)
     """Memory that admission keeps free. 10 GiB: the floor that owners' reports converge on (an engine's host side, page tables, desktop)."""
@@ -164,12 +174,14 @@ def load(file: Path | None = None, **overrides: Any) -> Settings:
     try:
         settings = Settings.model_validate(values)
     except ValidationError as error:
-        problems = tuple(f"{origin[str(e['loc'][0])]}: {_place(e['loc'])}{e['msg']}" for e in error.errors())
+        found = error.errors(include_url=False)
+        problems = tuple(f"{origin[str(e['loc'][0])]}: {_place(e['loc'])}{e['msg']}" for e in found)
+        unknown = [e["loc"] for e in found if e["type"] == "extra_forbidden"]
         raise ProfileError(
             f"The settings are not valid: {problems[0]}.",
             code="settings_invalid",
             problems=problems,
-            hint="Known keys: " + ", ".join(Settings.model_fields) + ".",
+            hint=_known(unknown[0]) if unknown else None,
         ) from None
     if (settings.tls_cert is None) != (settings.tls_key is None):
         missing = "tls_key" if settings.tls_key is None else "tls_cert"
@@ -186,14 +198,20 @@ def place() -> Path:
     return paths.config_dir() / "config.toml"
 
 
+def _known(loc: tuple[int | str, ...]) -> str:
+    """What might have been meant where that key is."""
+    table = Policy if len(loc) > 1 else Settings
+    return f"Known keys: {', '.join(table.model_fields)}."
+
+
 def _place(loc: tuple[int | str, ...]) -> str:
     return ".".join(map(str, loc)) + ": "
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:  # ValueError: no TOML, or no UTF-8
         raise ProfileError(f"{path} cannot be read: {error}.", code="settings_invalid") from None

@@ -44,6 +44,34 @@ def test_broken_toml_is_told_with_its_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"engine_ports = [5, 1]", "engine_ports: The first port comes first"),
+        (b"engine_ports = [0, 70000]", "engine_ports.0: Input should be greater than or equal to 1"),
+        (b"reserve_gib = inf", "reserve_gib: Input should be a finite number"),
+        (b"[policy.x]\nidle_ttl_s = inf", "policy.x.idle_ttl_s: Input should be a finite number"),
+        (b"# caf\xe9\n", "cannot be read: 'utf-8' codec"),
+    ],
+)
+def test_what_would_fail_much_later_is_refused(tmp_path: Path, text: bytes, words: str) -> None:
+    """No port for any engine, a reserve that no box has: told when the file is read, and without a list of keys."""
+    file = tmp_path / "config.toml"
+    file.write_bytes(text)
+    with pytest.raises(ProfileError) as caught:
+        settings.load(file)
+    assert words in caught.value.message
+    assert caught.value.hint is None
+
+
+def test_the_keys_of_a_policy_are_told_apart(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("[policy.x]\npined = true\n")
+    with pytest.raises(ProfileError) as caught:
+        settings.load(file)
+    assert caught.value.hint == "Known keys: pinned, idle_ttl_s, max_concurrency."
+
+
+@pytest.mark.parametrize(
     ("host", "beyond"),
     [("127.0.0.1", False), ("127.8.8.8", False), ("::1", False), ("localhost", False), ("0.0.0.0", True), ("::", True),
      ("192.168.1.2", True), ("spark.lan", True)],
