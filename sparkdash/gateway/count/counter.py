@@ -56,7 +56,7 @@ class Counter(Beside):
             self.let_go(grace_s=0)  # it hears nothing
             raise not_loaded(profile, f"counting took longer than {LIMIT_S:g} s") from None
         except SparkdashError as error:
-            raise not_loaded(profile, error.message) from None
+            raise not_loaded(profile, error.message[:1].lower() + error.message[1:]) from None
         if told.refused is not None:
             raise AdmissionError(f"{told.refused[:1].upper()}{told.refused[1:]}.", code="invalid_request")
         if told.tokens is None:
