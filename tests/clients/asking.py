@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import ground
@@ -60,6 +61,11 @@ class Books:
             where = ("--model", self._model, "--url", self._url)
             self._sparkdash("connect", client.name, *where, "--write", "--yes", HOME=str(home), SPARKDASH_KEY=key)
 
+    async def now(self) -> Snapshot:
+        """What the daemon knows."""
+        async with AsyncClient(uds=self._socket) as client:
+            return await client.state()
+
     async def until(self, holds: Callable[[Snapshot], bool], limit_s: float) -> Snapshot | None:
         """What the daemon knows once that holds; None when it never does."""
         async with AsyncClient(uds=self._socket) as client:
@@ -73,26 +79,19 @@ class Books:
 
     async def ended(self) -> list[Request]:
         """The requests that ended since the last call, once none is under way; one that stays so is among them."""
-        snapshot = await self.until(lambda world: not world.requests, END_S)
-        if snapshot is None:
-            snapshot = await self.until(lambda world: True, END_S)
-        assert snapshot is not None
+        snapshot = await self.until(lambda world: not world.requests, END_S) or await self.now()
         rows = [row for row in (*snapshot.requests.values(), *snapshot.recent) if row.id not in self._read]
         self._read |= {row.id for row in rows}
         return rows
 
-    async def freed(self, since: float) -> float | None:
-        """Seconds from `since` until no engine runs anything, by its own metrics; None after ten."""
-        snapshot = await self.until(lambda world: True, END_S)
-        assert snapshot is not None
-        pages = [f"{engine.url}/metrics" for engine in snapshot.engines.values() if engine.url]
+    async def freed(self) -> float:
+        """Seconds until no engine runs anything, by its own metrics."""
+        since = time.monotonic()
+        pages = [f"{engine.url}/metrics" for engine in (await self.now()).engines.values() if engine.url]
         async with httpx.AsyncClient(verify=False) as http:
-            while time.monotonic() < since + 10:
-                metrics = [(await http.get(page)).text for page in pages]
-                if all(_running(page) == 0 for page in metrics):
-                    return time.monotonic() - since
+            while any([_running((await http.get(page)).text) for page in pages]):  # noqa: ASYNC110 - another process's figure
                 await asyncio.sleep(LOOK_S)
-        return None
+        return time.monotonic() - since
 
 
 def _running(metrics: str) -> float:
@@ -121,7 +120,16 @@ def started(client: Client, act: Act, place: Place, said: Path) -> Iterator[subp
         process.wait()
 
 
-async def asked(client: Client, act: Act, place: Place, books: Books, limit_s: float) -> Outcome:
+@dataclass(frozen=True)
+class Limits:
+    """How long things may take, in seconds."""
+
+    answer_s: float
+    free_s: float
+    """From the end of a client that was interrupted until the engine runs nothing."""
+
+
+async def asked(client: Client, act: Act, place: Place, books: Books, limits: Limits) -> Outcome:
     """What became of it; its rows are for the caller to look up, who may have asked several."""
     begun, interrupted_at, freed_s = time.monotonic(), None, None
     place.work.mkdir(exist_ok=True)
@@ -129,13 +137,15 @@ async def asked(client: Client, act: Act, place: Place, books: Books, limit_s: f
     (place.work / NOTE).write_text(f"{note}\n")
     said = place.home / f"{act}.txt"
     with started(client, act, place, said) as process:
-        if act is Act.CANCEL:
-            if await books.until(lambda world: _under_way(client, world), BEGIN_S):
-                interrupted_at = time.time()
-                os.killpg(process.pid, signal.SIGINT)
-                freed_s = await books.freed(time.monotonic())
-            limit_s = END_S
-        status = await _end(process, limit_s)
+        if act is Act.CANCEL and await books.until(lambda world: _under_way(client, world), BEGIN_S):
+            interrupted_at = time.time()
+            os.killpg(process.pid, signal.SIGINT)
+            freeing = asyncio.create_task(books.freed())
+            status = await _end(process, END_S)
+            with contextlib.suppress(TimeoutError):
+                freed_s = await asyncio.wait_for(freeing, limits.free_s)
+        else:
+            status = await _end(process, limits.answer_s)
     took_s, output = time.monotonic() - begun, said.read_text(errors="replace")
     return Outcome(status, took_s, output, note=note, interrupted_at=interrupted_at, freed_s=freed_s)
 

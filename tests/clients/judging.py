@@ -13,8 +13,6 @@ from clients import Act, Client
 
 from sparkdash.domain.lease import Request, RequestState
 
-FREE_WITHIN_S = 2.0
-"""From a client's interrupt until its engine runs nothing."""
 COLUMNS = ("plain", "wait", "tools", "streaming", "cancel")
 
 
@@ -33,7 +31,7 @@ class Outcome:
     interrupted_at: float | None = None
     """Unix seconds."""
     freed_s: float | None = None
-    """From the interrupt until the engine ran nothing; None: it was not interrupted, or the engine went on."""
+    """From the interrupt until the engine ran nothing; None: it was not interrupted, or the engine went on for too long."""
 
 
 Outcomes = Mapping[Act, Outcome]
@@ -82,19 +80,20 @@ def complaint(act: Act, client: Client, outcome: Outcome) -> str | None:
 
 
 def _not_cancelled(outcome: Outcome) -> str | None:
+    if outcome.interrupted_at is None:
+        return "no stream to interrupt"
     if outcome.status is None:
         return "did not end after its interrupt"
     gone = [row for row in outcome.rows if row.state is RequestState.GONE and row.stream]
     if not gone or not all(row in gone or _was_over(row, outcome) for row in outcome.rows):
         return ", ".join(f"{row.route} {row.state}" for row in outcome.rows)
-    if outcome.freed_s is None or outcome.freed_s > FREE_WITHIN_S:
-        return f"the engine went on for {outcome.freed_s or 'more than 10'} s"
-    return None
+    return "the engine went on" if outcome.freed_s is None else None
 
 
 def _was_over(row: Request, outcome: Outcome) -> bool:
-    done = row.state is RequestState.DONE and row.finished_at is not None and outcome.interrupted_at is not None
-    return done and row.finished_at < outcome.interrupted_at
+    if row.state is not RequestState.DONE or row.finished_at is None or outcome.interrupted_at is None:
+        return False
+    return row.finished_at < outcome.interrupted_at
 
 
 def table(clients: Sequence[Client], versions: Mapping[str, str], outcomes: Mapping[str, Outcomes]) -> str:

@@ -9,8 +9,8 @@ is a recipe for it, and asked in four ways.
 
 wait, streaming   all of them at the same time, while their model loads; how long each waited, and whether the gateway saw streams
 tools             it is asked for its note; the model calls the tool that it offers, and says what the tool returned
-cancel            its process group gets SIGINT in the middle of a long stream: within two seconds the engine runs nothing,
-                  nothing is left in flight, and the books say that the client went
+cancel            its process group gets SIGINT in the middle of a long stream: within two seconds of its end (--free-s) the
+                  engine runs nothing, nothing is left in flight, and the books say that the client went
 plain             it is asked again, after all that, for a whole answer (or a stream, where it knows nothing else)
 
 What counts as passed: the client ends with status 0, and each of its requests has ended well in the gateway's own books, with
@@ -37,7 +37,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "differential"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "perf"))
 import ground
-from asking import Books, asked
+from asking import Books, Limits, asked
 from clients import CLIENTS, Act, Client, Place
 from installing import installed
 from judging import Outcome, passed, table
@@ -78,7 +78,8 @@ def main() -> int:
                 key, home = books.key(client.name), root / client.name
                 books.configure(client, home, key)
                 places[client.name] = Place(url, model, home, programs[client.name][0], shared, shop, key)
-            outcomes = asyncio.run(played(wanted, places, books, args.load_s))
+            limits = Limits(args.load_s + PATIENCE_S, args.free_s)
+            outcomes = asyncio.run(played(wanted, places, books, limits))
     behind = (
         f"{args.profile.stem} ({args.runtime})" if args.profile else f"the simulated engine, {args.load_s:g} s to load"
     )
@@ -90,6 +91,8 @@ def main() -> int:
 def chosen(only: str, *, only_real: bool) -> list[Client]:
     """The clients that `--only` names, each with the acts that it is asked for; a real engine takes no orders."""
     names = dict(word.partition(":")[::2] for word in only.split(","))
+    if unknown := names.keys() - {client.name for client in CLIENTS}:
+        raise SystemExit(f"--only: no client is called {', '.join(sorted(unknown))}.")
     possible = {Act.STREAM, Act.WHOLE} if only_real else set(Act)
     found = []
     for client in CLIENTS:
@@ -103,6 +106,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(client.name for client in CLIENTS if not client.large))
     parser.add_argument("--load-s", type=float, default=1.0)
+    parser.add_argument(
+        "--free-s", type=float, default=2.0, help="for the engine, once an interrupted client has ended"
+    )
     parser.add_argument("--profile", type=Path)
     parser.add_argument("--runtime", default="process")
     parser.add_argument("--install", action="store_true", help="and nothing more")
@@ -122,16 +128,16 @@ def book(shared: Path) -> Iterator[str]:
 
 
 async def played(
-    clients: Sequence[Client], places: Mapping[str, Place], books: Books, load_s: float
+    clients: Sequence[Client], places: Mapping[str, Place], books: Books, limits: Limits
 ) -> dict[str, dict[Act, Outcome]]:
     """What became of each, by name and act. Interrupts come one after another: what the engine still runs is then one client's."""
     found: dict[str, dict[Act, Outcome]] = {client.name: {} for client in clients}
     for act in Act:
         who = [client for client in clients if act in client.asks]
-        for some in [[client] for client in who] if act is Act.CANCEL else [who]:
+        groups = [[client] for client in who] if act is Act.CANCEL else [who]
+        for some in filter(None, groups):
             print(f"{act}: {', '.join(client.name for client in some)}", file=sys.stderr)
-            limit_s = load_s + PATIENCE_S
-            asks = (asked(client, act, places[client.name], books, limit_s) for client in some)
+            asks = (asked(client, act, places[client.name], books, limits) for client in some)
             outcomes = await asyncio.gather(*asks)
             rows = await books.ended()
             for client, outcome in zip(some, outcomes, strict=True):

@@ -14,6 +14,7 @@ import pytest
 def test_they_wait_for_their_model_call_tools_stream_and_leave() -> None:
     """Configured by `sparkdash connect` and asked at the same time; every request ends well in the books."""
     argv = [sys.executable, Path(__file__).with_name("run.py"), "--only", "llm,langchain:stream"]
+    argv += ["--free-s", "60"]  # others use the box, too
     done = subprocess.run([*map(str, argv)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^\| llm \| \S+ \| passed \| \d+ s \| passed \| passed \| passed \|$", done.stdout, re.MULTILINE)
