@@ -10,7 +10,8 @@ is a recipe for it, and asked in four ways.
 wait, streaming   all of them at the same time, while their model loads; how long each waited, and whether the gateway saw streams
 tools             it is asked for its note; the model calls the tool that it offers, and says what the tool returned
 cancel            its process group gets SIGINT in the middle of a long stream: within two seconds of its end (--free-s) the
-                  engine runs nothing, nothing is left in flight, and the books say that the client went
+                  engine runs nothing, nothing is left in flight, and the books say that the client went; told is the
+                  time from the signal until the engine was free
 plain             it is asked again, after all that, for a whole answer (or a stream, where it knows nothing else)
 
 What counts as passed: the client ends with status 0, and each of its requests has ended well in the gateway's own books, with

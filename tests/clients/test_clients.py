@@ -17,5 +17,7 @@ def test_they_wait_for_their_model_call_tools_stream_and_leave() -> None:
     argv += ["--free-s", "60"]  # others use the box, too
     done = subprocess.run([*map(str, argv)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^\| llm \| \S+ \| passed \| \d+ s \| passed \| passed \| passed \|$", done.stdout, re.MULTILINE)
+    assert re.search(
+        r"^\| llm \| \S+ \| passed \| \d+ s \| passed \| passed \| \d+\.\d\d s \|$", done.stdout, re.MULTILINE
+    )
     assert re.search(r"^\| langchain \| \S+ \| - \| \d+ s \| - \| passed \| - \|$", done.stdout, re.MULTILINE)

@@ -47,7 +47,7 @@ CUT: dict[str, Any] = {"status": 1, "interrupted_at": 106.0, "freed_s": 0.1}
         (Act.WHOLE, "plain", outcome(STREAM), "failed: streamed"),
         (Act.TOOLS, "tools", outcome(row(), STREAM), "passed"),
         (Act.TOOLS, "tools", outcome(row(), note="8a"), "failed: the model's answer to what the tool returned is missing"),
-        (Act.CANCEL, "cancel", outcome(GONE, STREAM, **CUT), "passed"),
+        (Act.CANCEL, "cancel", outcome(GONE, STREAM, **CUT), "0.10 s"),
         (Act.CANCEL, "cancel", outcome(STREAM, **CUT), "failed: /v1/chat/completions done"),
         (Act.CANCEL, "cancel", outcome(GONE, row(finished_at=107.0), **CUT), "failed: /v1/chat/completions gone, /v1/chat/completions done"),
         (Act.CANCEL, "cancel", outcome(GONE, **CUT | {"status": None}), "failed: did not end after its interrupt"),
