@@ -132,13 +132,13 @@ def benchy(tokens: int) -> Argv:
     ]  # fmt: skip
 
 
-def guidellm(at: Place) -> list[str]:
-    """guidellm, for three short answers."""
-    return [
+def guidellm(tokens: int) -> Argv:
+    """guidellm, for three answers of so many tokens."""
+    return lambda at: [
         f"{at.bin}/guidellm", "run", "--backend", f"kind=openai_http,target={at.url},model={at.model},api_key={at.key}",
         "--profile", "kind=synchronous", "--constraint", "kind=max_requests,count=3", "--disable-progress",
         "--tokenizer", f"kind=huggingface_auto,model={at.shared}",
-        "--data", "kind=synthetic_text,prompt_tokens=64,output_tokens=16",
+        "--data", f"kind=synthetic_text,prompt_tokens=64,output_tokens={tokens}",
     ]  # fmt: skip
 
 
@@ -162,7 +162,13 @@ CLIENTS = (
         only_streams=True,
         reads=True,
     ),
-    Client("guidellm", {Act.STREAM: guidellm, Act.WHOLE: guidellm}, only_streams=True, reads=True, large=True),
+    Client(
+        "guidellm",
+        {Act.STREAM: guidellm(16), Act.CANCEL: guidellm(8000), Act.WHOLE: guidellm(16)},
+        only_streams=True,
+        reads=True,
+        large=True,
+    ),
     Client("openai-node", program("openai_node.js"), package="openai", npm=True),
     Client(
         "opencode",
