@@ -19,16 +19,16 @@ LONG = "Go on for as long as you can. [[write 20000 tokens]]"
 
 
 class Act(StrEnum):
-    """What a client is asked for."""
+    """What a client is asked for, in this order: what follows an interrupt shows that others are served after it."""
 
     STREAM = "stream"
     """A stream, while the model loads."""
-    TOOLS = "tools"
-    """To read its note with a tool, and to say what the model makes of it."""
     CANCEL = "cancel"
     """A long stream, in the middle of which it is interrupted."""
+    TOOLS = "tools"
+    """To read its note with a tool, and to say what the model makes of it."""
     WHOLE = "whole"
-    """A whole answer, or a stream where a client knows nothing else; the last act."""
+    """A whole answer, or a stream where a client knows nothing else."""
 
 
 @dataclass(frozen=True)

@@ -3,20 +3,20 @@ is a recipe for it, and asked in four ways.
 
     .venv/bin/python tests/clients/run.py [--only llm,codex] [--load-s 1] [--profile FILE --runtime podman] [--install]
 
-    --only llm,codex:stream+cancel   these clients; of codex these acts, which are stream, tools, cancel and whole
+    --only llm,codex:stream+cancel   these clients; of codex these acts, which are stream, cancel, tools and whole
     --load-s 400                     a model that takes so long to come up, in real time; every client has to wait for it
     --profile FILE                   a profile of a real engine, instead of the simulated one; --runtime is what it is started with
 
 wait, streaming   all of them at the same time, while their model loads; how long each waited, and whether the gateway saw streams
-tools             it is asked for its note; the model calls the tool that it offers, and says what the tool returned
 cancel            its process group gets SIGINT in the middle of a long stream: within two seconds of its end (--free-s) the
                   engine runs nothing, nothing is left in flight, and the books say that the client went; told is the
                   time from the signal until the engine was free
+tools             it is asked for its note; the model calls the tool that it offers, and says what the tool returned
 plain             it is asked again, after all that, for a whole answer (or a stream, where it knows nothing else)
 
-What counts as passed: the client ends with status 0, and each of its requests has ended well in the gateway's own books, with
-an answer that the engine counted. Tools and cancel need the simulated engine, which does as its prompt orders. Printed is
-a Markdown table, and what a client that failed said last.
+What counts as passed: the client ends with status 0 unless it was interrupted, and each of its requests has ended well in the
+gateway's own books, with an answer that the engine counted. Tools and cancel need the simulated engine, which does as its prompt
+orders. Printed is a Markdown table, and what a client that failed said last.
 
 The first run installs the clients into folders of their own in the user's cache (1.5 GB, a few minutes; those from npm need Node
 20 or newer; guidellm, which is left out unless it is named, 6 GB). The test suite has the two that are installed within seconds.
