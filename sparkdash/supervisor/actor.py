@@ -10,6 +10,7 @@ Rule 2: `_handle` never waits. What takes time is a task, and its end is a move.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable
 
 from sparkdash.catalog import Catalog
@@ -28,6 +29,7 @@ from sparkdash.supervisor.footprint import Footprints
 from sparkdash.supervisor.leasing import Leasing
 from sparkdash.supervisor.moves import (
     Adopted,
+    Arrive,
     BeginSwap,
     Cancel,
     CancelSwap,
@@ -38,6 +40,7 @@ from sparkdash.supervisor.moves import (
     EngineDied,
     Evict,
     Grant,
+    Leave,
     Move,
     Patience,
     PolicyRead,
@@ -68,7 +71,9 @@ class Actor:
         self._tools = tools
         self._profiles = dict(catalog.profiles)
         """What the scheduler knows; `catalog` may be a move ahead."""
-        self._inbox: asyncio.Queue[tuple[Move | Adoption, Waiter | None]] = asyncio.Queue()
+        self._inbox: deque[tuple[Move | Adoption, Waiter | None]] = deque()
+        self._news = asyncio.Event()
+        """Set while there is a move in the inbox."""
         self._watch = Watch(tools, self.post)
         self.leasing = Leasing(tools, lambda: self._profiles, self.post, self._watch)
         self._swaps = Swaps(tools, store, self.post, self._watch.end, footprints)
@@ -94,10 +99,11 @@ class Actor:
         await self._adopt(preloads)
         while True:
             self._rest()
-            self._handle(*await self._inbox.get())
-            while not self._inbox.empty():  # figures are told once for all that has come
-                self._handle(*self._inbox.get_nowait())
-            self._refresh()
+            await self._news.wait()
+            while self._inbox:
+                self._handle(*self._inbox.popleft())
+            self._news.clear()
+            self._refresh()  # figures are told once for all that has come
 
     def recall(self) -> None:
         """What an earlier daemon parked stays parked."""
@@ -106,8 +112,8 @@ class Actor:
     def end(self) -> None:
         """After `run`: nothing that was ordered is carried out any more."""
         self.leasing.retire(cut=True)
-        while not self._inbox.empty():
-            move, waiter = self._inbox.get_nowait()
+        while self._inbox:
+            move, waiter = self._inbox.popleft()
             if waiter is not None and not isinstance(move, Adoption):
                 self._waiters.add(move, waiter)
         self._waiters.end(refusals.shutting_down())
@@ -150,7 +156,8 @@ class Actor:
 
     def _put(self, move: Move | Adoption, waiter: Waiter | None = None) -> None:
         self.idle.clear()
-        self._inbox.put_nowait((move, waiter))
+        self._inbox.append((move, waiter))
+        self._news.set()
 
     async def _adopt(self, preloads: Iterable[str]) -> None:
         try:
@@ -186,7 +193,7 @@ class Actor:
             self._running().create_task(work, name=f"remove {late.container.name}")
 
     def _rest(self) -> None:
-        if self._inbox.empty() and self._scheduler.records.swap is None:
+        if not self._inbox and self._scheduler.records.swap is None:
             self.idle.set()
 
     def _handle(self, move: Move | Adoption, waiter: Waiter | None) -> None:
@@ -203,6 +210,8 @@ class Actor:
         """What people see of a move, before its effects."""
         books = self._tools.books
         match move:
+            case Arrive() | Leave():
+                pass  # what most moves are; figures are told of them
             case SwapDone() | SwapFailed() | SwapCancelled():
                 self._swap_over(move)
             case EngineDied(profile=name, error=error):

@@ -63,7 +63,8 @@ class Line:
 
     def next(self) -> list[str]:
         """Ids of those who wait, in the order of their turns."""
-        return [ticket.id for ticket in fairness.line(self._records.queue.values(), self._patience, self.now)]
+        queue = self._records.queue
+        return [ticket.id for ticket in fairness.line(queue.values(), self._patience, self.now)] if queue else []
 
     def leave(self, id_: str) -> None:
         """It is over, waiting or served, known or not."""
@@ -74,7 +75,8 @@ class Line:
 
     def grant_hits(self) -> list[Effect]:
         """All that may go to their engines now."""
-        return self.grant(self._hits(self._records.queue.values()))
+        queue = self._records.queue
+        return self.grant(self._hits(queue.values())) if queue else []
 
     def grant(self, tickets: Iterable[Ticket]) -> list[Effect]:
         """These go; a person's wish is fulfilled."""
@@ -115,6 +117,8 @@ class Line:
 
     def tell_places(self) -> list[Effect]:
         """To those whose place changed."""
+        if not (self._records.queue or self._places):
+            return []
         line = [t for t in self._as_served() if t.id != USE]
         places = {ticket.id: place for place, ticket in enumerate(line, start=1)}
         told = [Wait(id_, place) for id_, place in places.items() if self._places.get(id_) != place]
