@@ -23,13 +23,14 @@ QUEUE = 512
 
 
 class Subscription:
-    """One listener's view. Iterate it: each item is an Event, or a Snapshot when events were lost."""
+    """One listener's view. Iterate it: each item is an Event, or a Snapshot when events were lost. It ends with the bus."""
 
     def __init__(self, bus: Bus, first: list[Event] | None, *, samples: bool) -> None:
         self._bus = bus
         self.samples = samples
         self._queue: deque[Event] = deque(first or ())
         self._resync = first is None
+        self._ended = False
         self._wake = asyncio.Event()
         self._wake.set()
 
@@ -46,6 +47,11 @@ class Subscription:
             self._queue.append(event)
         self._wake.set()
 
+    def end(self) -> None:
+        """Called by the bus: nothing more comes."""
+        self._ended = True
+        self._wake.set()
+
     async def __aiter__(self) -> AsyncGenerator[Event | Snapshot, None]:
         while True:
             await self._wake.wait()
@@ -58,6 +64,8 @@ class Subscription:
                 yield self._queue.popleft()
             if self._resync:
                 self._wake.set()
+            elif self._ended:
+                return
 
 
 class Bus:
@@ -71,6 +79,7 @@ class Bus:
         self._clock = clock
         self._journal: deque[Event] = deque(maxlen=JOURNAL)
         self._listeners: set[Subscription] = set()
+        self._ended = False
         self.watched = asyncio.Event()
         """Set while somebody listens to telemetry; who rests while nobody does waits for it."""
 
@@ -104,12 +113,20 @@ class Bus:
         subscription = Subscription(self, self._missed(since), samples=samples)
         self._listeners.add(subscription)
         self._count()
+        if self._ended:
+            subscription.end()
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Idempotent."""
         self._listeners.discard(subscription)
         self._count()
+
+    def end(self) -> None:
+        """The daemon ends: every listener gets what was published, and then the end. What is published later nobody hears."""
+        self._ended = True
+        for listener in self._listeners:
+            listener.end()
 
     @property
     def listeners(self) -> int:

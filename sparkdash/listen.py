@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import logging
 import os
 import socket
 import ssl
@@ -48,6 +49,14 @@ class Tls:
                 code="tls_unusable",
                 hint="tls_cert and tls_key in config.toml name PEM files that belong together, the key without a passphrase.",
             ) from None
+
+
+def _says_something(record: logging.LogRecord) -> bool:
+    """What uvicorn cuts when the daemon ends, a log that is followed, is told in a line of its own: that it was cancelled is no fault."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+
+
+logging.getLogger("uvicorn.error").addFilter(_says_something)
 
 
 class Server(uvicorn.Server):

@@ -77,7 +77,9 @@ def _stop_daemon(engines: Literal["keep", "stop"], *, wait: bool, as_json: bool)
     from sparkdash.client.blocking import Client
 
     with Client() as client:
-        kept = sorted(client.state().engines) if engines == "keep" else []
+        world = client.state()
+        kept = _serving(world) if engines == "keep" else []
+        given_up = world.swap.target if world.swap else None
         client.shutdown(engines)
         if wait:
             launch.wait_ended(client)
@@ -87,6 +89,16 @@ def _stop_daemon(engines: Literal["keep", "stop"], *, wait: bool, as_json: bool)
         typer.echo("The daemon has ended." if wait else "The daemon is ending.")
         if kept:
             typer.echo(f"Still running: {', '.join(kept)}.")
+        if given_up:
+            typer.echo(f"The load of {given_up} was given up.")
+
+
+def _serving(world: Snapshot) -> list[str]:
+    """Those that the next daemon adopts. One that loads ends with the daemon that is told to end."""
+    from sparkdash.domain.engine import EngineState
+
+    states = (EngineState.READY, EngineState.DRAINING)
+    return sorted(name for name, engine in world.engines.items() if engine.state in states)
 
 
 async def _stop(profile: str | None, *, everything: bool, wait: bool, as_json: bool) -> None:

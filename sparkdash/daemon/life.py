@@ -66,6 +66,7 @@ async def _farewell(house: House) -> None:
     if house.parts.leave is not None:
         await house.parts.leave(house)
     house.supervisor.retire(cut=False)
+    house.bus.end()  # dashboards look for the next daemon, instead of keeping this one
     await asyncio.sleep(FAREWELL_S)
     house.supervisor.retire(cut=True)
 

@@ -54,19 +54,22 @@ def _frame(name: bytes, seq: int, body: bytes) -> bytes:
 async def serve(
     bus: Bus, encode: Encode, exchange: Exchange, since: int | None = None, *, samples: bool = True
 ) -> None:
-    """Send the feed until the client leaves: after event `since` when the journal still has what followed, else from a
-    snapshot. What `encode` makes nothing of is passed by."""
+    """Send the feed until the client leaves or the bus ends: after event `since` when the journal still has what followed,
+    else from a snapshot. What `encode` makes nothing of is passed by."""
     subscription = bus.subscribe(since, samples=samples)
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(exchange.client_gone(), name="client")
+            client = group.create_task(exchange.client_gone(), name="client")
             exchange.start(200, STREAM_HEADERS)
             await exchange.send(COMMENT)
-            group.create_task(_beat(exchange), name="heartbeat")
+            heart = group.create_task(_beat(exchange), name="heartbeat")
             async with aclosing(subscription.__aiter__()) as items:
                 async for item in items:
                     if frame := encode(item):
                         await exchange.send(frame)
+            heart.cancel()
+            await exchange.finish()
+            client.cancel()
     except* ClientGone:
         pass
     finally:

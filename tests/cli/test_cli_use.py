@@ -239,6 +239,13 @@ def test_stopping_the_daemon_keeps_the_engines_unless_told(
     assert ("POST", "/api/shutdown", {"engines": engines}) in daemon.calls
 
 
+def test_a_load_that_ends_with_the_daemon_is_not_called_running(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """Only what serves is left for the next one."""
+    daemon.set(engines={"a": engine("a"), "b": engine("b", EngineState.LOADING)}, swap=swap("b"))
+    done = sparkdash("stop", "--daemon")
+    assert done.out == "The daemon has ended.\nStill running: a.\nThe load of b was given up.\n"
+
+
 def test_cancel_names_what_it_cancelled(sparkdash: Run, daemon: FakeDaemon) -> None:
     """And says so when there is nothing to cancel."""
     assert sparkdash("cancel").out == "No swap is under way.\n"

@@ -150,3 +150,16 @@ async def test_samples_may_be_skipped_facts_may_not(house: Any) -> None:
             world = apply(world, event)
         assert facts == ["notice", "sample", "notice"]
         assert world == house.bus.snapshot
+
+
+async def test_a_daemon_that_ends_ends_the_feed(house: Any) -> None:
+    """What was published is told, the answer is whole, and who comes later gets the world as it was and the same end."""
+    async with listening(house) as frames:
+        await next_item(frames)
+        house.bus.publish(notice("the last"))
+        house.bus.end()
+        house.bus.publish(notice("nobody hears it"))
+        told = [value.fact.text async for name, _, value in frames if name]
+        assert told[:1] == ["the last"]
+    async with listening(house) as frames:
+        assert [name async for name, _, _ in frames if name] == ["snapshot"]
