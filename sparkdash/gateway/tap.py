@@ -41,14 +41,13 @@ _USAGE = b'"usage":'
 _FIRST_USAGE = re.compile(_USAGE + rb" ?(\{)")
 _TIMINGS = b'"timings":'
 _ERROR = re.compile(rb'\n(?:data: ?\{"error"|event: ?(?:error|response\.failed))')
-_FINISH = b'"finish_reason":'
-_STOP = b'"stop_reason":'
+_FINISH = re.compile(rb'"finish_reason": ?"(\w+)"')
+_STOP = re.compile(rb'"stop_reason": ?"(\w+)"')
 """The same in /v1/messages; in a chat vLLM has both, and there it is the word that was met."""
 NEAR = 4 * 1024
 """Of the end: holds the reason of nearly every stream, so that the rest need not be searched."""
 _OPENS = re.compile(rb" ?(\{)")
 _DECODER = json.JSONDecoder()
-_WORD = re.compile(rb' ?"(\w+)"')
 _LAST = {
     Dialect.CHAT: re.compile(rb"data: ?\[DONE\]\s*$"),
     Dialect.COMPLETIONS: re.compile(rb"data: ?\[DONE\]\s*$"),
@@ -183,11 +182,9 @@ class Tap:
     @property
     def finish_reason(self) -> str | None:
         """The engine's word for why it stopped."""
-        key, tail = _STOP if self._dialect is Dialect.MESSAGES else _FINISH, self.tail()
-        at, word = _last_match(key, _WORD, tail[-NEAR:])
-        if at < 0 and len(tail) > NEAR:
-            _, word = _last_match(key, _WORD, tail)
-        return word.decode() or None
+        reason, tail = _STOP if self._dialect is Dialect.MESSAGES else _FINISH, self.tail()
+        words = reason.findall(tail[-NEAR:]) or reason.findall(tail)
+        return words[-1].decode() if words else None
 
     @property
     def between_frames(self) -> bool:
@@ -225,21 +222,13 @@ def _first_object(pattern: re.Pattern[bytes], data: bytes) -> dict[str, Any]:
 
 
 def _last_object(key: bytes, data: bytes) -> dict[str, Any]:
-    at, _ = _last_match(key, _OPENS, data)
-    return _object_at(data, at) if at >= 0 else {}
-
-
-def _last_match(key: bytes, value: re.Pattern[bytes], data: bytes) -> tuple[int, bytes]:
-    """Where the first group of the value of the last `key` stands that has such a value, and the group; -1 without one.
-
-    From the end backwards, as a stream has the key with `null` in every chunk before.
-    """
+    """From the end backwards: the first that is one, as a stream may have the key with `null` in every chunk."""
     at = data.rfind(key)
     while at >= 0:
-        if found := value.match(data, at + len(key)):
-            return found.start(1), found[1]
+        if found := _OPENS.match(data, at + len(key)):
+            return _object_at(data, found.start(1))
         at = data.rfind(key, 0, at)
-    return -1, b""
+    return {}
 
 
 def _object_at(data: bytes, start: int) -> dict[str, Any]:
