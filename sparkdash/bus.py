@@ -36,7 +36,7 @@ class Subscription:
 
     def offer(self, event: Event) -> None:
         """Called by the bus, on its loop."""
-        if not self.samples and isinstance(event.fact, SampleTaken):
+        if self._ended or (not self.samples and isinstance(event.fact, SampleTaken)):
             return
         if isinstance(event.fact, SampleTaken) and self._queue and isinstance(self._queue[-1].fact, SampleTaken):
             self._queue[-1] = event

@@ -121,7 +121,7 @@ def _announce(plan: Plan, world: Snapshot) -> None:
     for name in plan.evict:
         engine = world.engines.get(name)
         busy = f", which works on {engine.in_flight} request(s)" if engine and engine.in_flight else ""
-        tell(f"{plan.profile} replaces {name}{busy}.")
+        tell(f"{plan.profile} replaces {name if name != plan.profile else 'itself'}{busy}.")
         if reason := plan.reasons.get(name):
             tell(f"  {name}: {reason}.")
     if plan.beside and plan.expected_s != 0:

@@ -57,15 +57,19 @@ async def until_ready(client: AsyncClient, name: str, show: Show, cause: Cause =
     async with worlds(client) as changes:
         start = await anext(changes)
         await client.use(name, cause)
-        if _ready(start, name) and _ready(world := await client.state(), name):
-            return world  # it ran and still does: no event will come
+        older = None
+        if _ready(start, name):
+            world = await client.state()
+            older = _older(world, name)
+            if _ready(world, name) and older is None:
+                return world  # it ran and still does: no event will come
         show(start)
         patience = _Patience(start)
         async for world in changes:
             show(world)
             if ended := _ended(start, world, name):
                 _judge(name, ended)
-            if _ready(world, name):
+            if _ready(world, name) and world.engines[name].fingerprint != older:
                 return world
             patience.look(world)
     raise AssertionError("the feed has no end")
@@ -90,6 +94,12 @@ def _ready(world: Snapshot, name: str) -> bool:
     engine = world.engines.get(name)
     leaving = world.swap is not None and (world.swap.target == name or name in world.swap.evict)
     return engine is not None and engine.state is EngineState.READY and not leaving
+
+
+def _older(world: Snapshot, name: str) -> str | None:
+    """The fingerprint of an engine that runs from an older version of its file, and so is started again; None when it is the newest."""
+    engine, profile = world.engines.get(name), world.profile(name)
+    return engine.fingerprint if engine and profile and engine.fingerprint != profile.fingerprint else None
 
 
 def _ended(start: Snapshot, world: Snapshot, name: str) -> Swap | Engine | None:

@@ -139,7 +139,7 @@ class Actor:
         if error := refusals.of(profile.name, self._planner.card(profile)):
             raise error
         await self._tools.needs.read([profile])  # the weights may have come since
-        runs = self._scheduler.records.runs(profile.name)
+        runs = self._scheduler.records.as_written(profile.name)  # an older version of it is started again
         choice = self._scheduler.choice(profile.name, self._tools.clock.monotonic())
         hold = None if runs else self._scheduler.hold(profile.name)
         plan = self._planner.plan(profile, choice, self._scheduler.records.residents, runs=runs, hold=hold)

@@ -120,14 +120,14 @@ class Records:
         resident = self.residents.get(profile)
         return resident is not None and resident.ready and profile not in self.leaving()
 
+    def as_written(self, profile: str) -> bool:
+        """Does it run, and from its file as that is now? A profile that is gone from the catalog has no newer one."""
+        known = self.profiles.get(profile)
+        return self.runs(profile) and (known is None or self.residents[profile].fingerprint == known.fingerprint)
+
     def misses(self, ticket: Ticket) -> bool:
         """A person's wish also misses when the engine that runs was started from an older version of the profile."""
-        if not self.runs(ticket.profile):
-            return True
-        known = self.profiles.get(ticket.profile)
-        return (
-            ticket.id == USE and known is not None and self.residents[ticket.profile].fingerprint != known.fingerprint
-        )
+        return not (self.as_written(ticket.profile) if ticket.id == USE else self.runs(ticket.profile))
 
     def whatever_runs(self) -> str | None:
         """What `auto` means: what became ready last, else what loads."""

@@ -59,6 +59,17 @@ def test_one_that_runs_already_says_so_and_no_more(sparkdash: Run, daemon: FakeD
     assert done.err == ""
 
 
+def test_one_that_was_edited_is_waited_for_anew(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """The engine that runs still answers when the wish is taken: it is not the one that is wished for."""
+    daemon.set(engines={"a": engine("a", fingerprint="older")})
+    daemon.plans["a"] = Plan(profile="a", evict=("a",), reasons={"a": "it is started again from its newer file"})
+    leaves = EngineChanged(engine=engine("a", EngineState.STOPPING, fingerprint="older"))
+    daemon.on_use = lambda name: [leaves, *daemon.comes_up(name)]
+    done = sparkdash("use", "a", "--yes")
+    assert "a replaces itself.\n  a: it is started again from its newer file.\n" in done.err
+    assert done.out.endswith("after 43s.\n"), "it is the new one"
+
+
 @pytest.mark.parametrize("argv", [("use", ""), ("use", "auto")])
 def test_no_profile_and_auto_are_refused(sparkdash: Run, daemon: FakeDaemon, argv: tuple[str, ...]) -> None:
     """`auto` is a name for requests; an empty one is a script's unset variable."""

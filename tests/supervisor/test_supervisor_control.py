@@ -207,9 +207,13 @@ async def test_reading_the_profiles_again_stops_nothing(house: Any, make_profile
     house.supervisor.replace_catalog(make_catalog(changed))
     assert (await house.leased("a")).engine.fingerprint == old
     assert house.runtime.calls == [("start", "a")]
+    plan = await house.supervisor.plan("a")
+    assert (plan.evict, plan.reasons) == (("a",), {"a": "it is started again from its newer file"})
+    assert plan.verdict != "It runs already."
     await house.supervisor.use("a", cause=SwapCause.USER)
     await house.settled()
     assert house.supervisor.engines["a"].fingerprint == changed.fingerprint
+    assert (await house.supervisor.plan("a")).verdict == "It runs already."
     house.supervisor.replace_catalog(make_catalog())
     await house.settled()
     assert house.state("a") is EngineState.READY
