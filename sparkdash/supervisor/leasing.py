@@ -32,7 +32,7 @@ class Leasing:
         self._post = post
         self._watch = watch
         self._claims = Claims(self._granted)
-        self._remotes = Remotes(tools.settings, tools.clock.now)
+        self._remotes = Remotes(lambda: tools.settings, tools.clock.now)
         self.over = False
         """The daemon ends: who comes is refused."""
 

@@ -23,10 +23,10 @@ from sparkdash.supervisor.claim import Lease
 
 
 class Remotes:
-    """One for the supervisor's life. `now` is in Unix seconds."""
+    """One for the supervisor's life. `settings` as they are now; `now` is in Unix seconds."""
 
     def __init__(
-        self, settings: Settings, now: Callable[[], float], environment: Mapping[str, str] = os.environ
+        self, settings: Callable[[], Settings], now: Callable[[], float], environment: Mapping[str, str] = os.environ
     ) -> None:
         self._settings = settings
         self._now = now
@@ -43,7 +43,7 @@ class Remotes:
         """
         if profile.cannot_run:
             raise AdmissionError(f"{profile.name} cannot run here: {profile.cannot_run}.", code="cannot_run")
-        limit = self._settings.policy_of(profile.name).max_concurrency
+        limit = self._settings().policy_of(profile.name).max_concurrency
         if limit is not None and self._busy[profile.name] >= limit:
             raise refusals.too_many(profile.name, limit, None)
         lease = self._lease(profile, lost)

@@ -149,7 +149,7 @@ async def test_nobody_starts_or_stops_it(box: Any) -> None:
 @pytest.mark.parametrize("key", ["sk-\u2026abc", "sk-1\nX-Evil: 1", "sk-1\x7f"])
 async def test_a_key_that_no_header_takes_is_named_and_not_shown(key: str) -> None:
     """Pasted with a word processor's dots, or two lines of a file."""
-    remotes = Remotes(Settings(), lambda: 0.0, {"FAR": key})
+    remotes = Remotes(Settings, lambda: 0.0, {"FAR": key})
     far = Profile(name="far", engine=EngineKind.REMOTE, url="https://far.example/v1", key_env="FAR")
     lost: asyncio.Future[SparkdashError] = asyncio.get_running_loop().create_future()
     with pytest.raises(HostError, match="in FAR holds a character") as caught, remotes.lease(far, lost):
@@ -165,7 +165,8 @@ async def test_a_retry_after_beyond_all_numbers_is_a_day() -> None:
 
 
 async def test_the_owners_limit_holds() -> None:
-    remotes = Remotes(Settings(policy={"far": Policy(max_concurrency=1)}), lambda: 0.0, {})
+    held = [Settings(policy={"far": Policy(max_concurrency=1)})]
+    remotes = Remotes(lambda: held[0], lambda: 0.0, {})
     far = Profile(name="far", engine=EngineKind.REMOTE, url="https://far.example/v1")
     lost: asyncio.Future[SparkdashError] = asyncio.get_running_loop().create_future()
     with remotes.lease(far, lost) as first:
@@ -173,6 +174,9 @@ async def test_the_owners_limit_holds() -> None:
         with pytest.raises(AdmissionError, match="far") as caught, remotes.lease(far, lost):
             pass
         assert caught.value.code == "too_many_requests"
+        held[0] = Settings()  # the owner edits the file, which says that it holds at once
+        with remotes.lease(far, lost):
+            pass
     with remotes.lease(far, lost):
         pass
 
