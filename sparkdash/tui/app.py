@@ -136,7 +136,7 @@ class SparkdashApp(App[None]):
         self.view = self.mirror.view()
         with self.batch_update():
             for screen in self.screen_stack:
-                if isinstance(screen, Page):
+                if isinstance(screen, Page) and screen.is_mounted:  # one that is being made catches up
                     screen.show(self.view)
 
     def say(self, text: str, *, bad: bool = False) -> None:

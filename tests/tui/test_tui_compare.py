@@ -16,7 +16,7 @@ from sparkdash.bench.run import Arm, CellKey
 from sparkdash.domain.event import MeasuringChanged, SampleTaken
 from sparkdash.domain.measuring import Measuring
 from sparkdash.errors import AdmissionError
-from sparkdash.tui.screens.compare import AGAIN_S
+from sparkdash.tui.screens.compare import AGAIN_S, ComparePage
 from sparkdash.tui.widgets.measuring import SILENT_S
 from sparkdash.tui.widgets.runs import CellTable
 from sparkdash.tui.widgets.table import Row
@@ -69,6 +69,15 @@ async def test_the_page_begins_with_what_was_seen_in_passing(stage: Any, box: An
         assert "Seen in passing" in on.text
         assert "has gaps SIM plain, eagle, slow" in " ".join(on.text.split())
         assert on.link.asked == []
+
+
+async def test_a_fact_that_comes_while_the_page_is_made(stage: Any, box: Any) -> None:
+    """It is painted with the page, once that has its panels."""
+    async with stage(box.snapshot()) as on:
+        on.app.push_screen(ComparePage())
+        on.app._paint()
+        await on.settle()
+        assert "Seen in passing" in on.text
 
 
 async def test_a_run_shows_its_cells_with_verdicts(stage: Any, box: Any) -> None:
