@@ -55,9 +55,9 @@ def is_refusal(status: int, *, others: bool) -> bool:
 
 def refusal(profile: Profile, status: int, body: bytes, own: Mapping[str, str], retry_after: str | None) -> HostError:
     """Such an answer, without the key, should the service have repeated it."""
-    words = engine_words(body)
     for secret in own.values():
-        words = words.replace(secret.removeprefix("Bearer "), "***")
+        body = body.replace(secret.removeprefix("Bearer ").encode("latin-1"), b"***")
+    words = engine_words(body)
     where = urlsplit(profile.url or "").netloc
     if status in _KEY:
         key = f"the key in {profile.key_env}" if profile.key_env else "a request without a key"

@@ -196,6 +196,8 @@ class Heard:
         if usage := reply.get("usage"):
             self.usage = usage
         for choice in (reply.get("choices") or [])[:1]:
+            if not isinstance(choice, dict):
+                continue
             self.reason = choice.get("finish_reason") or self.reason
             said = choice.get("delta") or choice.get("message") or {"content": choice.get("text")}
             for i, call in enumerate(said.get("tool_calls") or ()):

@@ -17,7 +17,7 @@ def engine_words(body: bytes) -> str:
     """What an engine's error body says, shortened; engines put it in `error`, `error.message`, `message` or `detail`."""
     try:
         value: Any = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = body.decode("utf-8", "replace").strip()
     for key in ("error", "message", "detail"):
         value = value.get(key) or value if isinstance(value, dict) else value
@@ -57,9 +57,9 @@ def _texts_of(line: bytes, where: str) -> Iterator[str]:
         return
     try:
         event = json.loads(line[5:])
-    except ValueError:
+    except (ValueError, RecursionError):
         raise refused(where, 200, line) from None
-    if "error" in event:
+    if not isinstance(event, dict) or "error" in event:
         raise refused(where, 200, line[5:])
     for choice in event.get("choices") or ():
         delta = choice.get("delta") or {}
