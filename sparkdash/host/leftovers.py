@@ -15,6 +15,7 @@ import contextlib
 import os
 import re
 import signal
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from sparkdash.host.proc import PROC
 
 SCAN_S = 2.0
 """Limit of one look at all processes. It takes milliseconds."""
+MOMENTS_S = (0.01, 0.04, 0.15)
+"""Pauses after which a process that waits in the kernel is looked at again, in the thread that looks."""
 KILLED_S = 5.0
 """How long a process may take to go after SIGKILL before it counts as stuck."""
 
@@ -67,14 +70,14 @@ def but(engines: Mapping[str, Births], held: Collection[str]) -> Births:
 
 def called(is_it: Callable[[list[str]], bool], root: Path = PROC) -> Births:
     """The living processes whose command line is such a one. One that hangs in the kernel is not asked."""
-    found: Births = {}
-    for pid, (birth, _) in _marked(root).items():
+    boot, found = proc.boot(root), Births()
+    for it in _living(root):
         with contextlib.suppress(OSError):
-            if (now := proc.stat(pid, root)) is None or now.stuck:
+            if it.stuck:
                 continue
-            words = (root / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+            words = (root / str(it.pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
             if words and is_it(words):
-                found[pid] = birth
+                found[it.pid] = f"{boot}:{it.ticks}"
     return found
 
 
@@ -146,12 +149,21 @@ async def _over(held: int, limit_s: float | None) -> bool:
 
 def _marked(root: Path) -> dict[int, tuple[str, str | None]]:
     """Every living process but this one: its birth, and its engine's mark if it carries one that we may read."""
-    boot, me = proc.boot(root), os.getpid()
-    found: dict[int, tuple[str, str | None]] = {}
-    for entry in root.iterdir():
-        if entry.name.isdigit() and (it := proc.stat(int(entry.name), root)) and not it.ended and it.pid != me:
-            found[it.pid] = (f"{boot}:{it.ticks}", None if it.stuck else _mark(entry))
-    return found
+    boot = proc.boot(root)
+    return {it.pid: (f"{boot}:{it.ticks}", None if it.stuck else _mark(root / str(it.pid))) for it in _living(root)}
+
+
+def _living(root: Path) -> list[proc.Stat]:
+    """Every living process but this one. Those that wait in the kernel mostly do so for a moment: they are looked at again."""
+    pids = [int(entry.name) for entry in root.iterdir() if entry.name.isdigit()]
+    found = {pid: it for pid in pids if pid != os.getpid() and (it := proc.stat(pid, root))}
+    for pause in MOMENTS_S:
+        stuck = [pid for pid, it in found.items() if it.stuck]
+        if not stuck:
+            break
+        time.sleep(pause)
+        found |= {pid: now for pid in stuck if (now := proc.stat(pid, root)) and now.ticks == found[pid].ticks}
+    return [it for it in found.values() if not it.ended]
 
 
 def _mark(entry: Path) -> str | None:

@@ -60,6 +60,22 @@ def test_a_container_is_known_by_its_control_group(tmp_path: Path, cgroup: str) 
     assert set(leftovers.belonging("us/x", ID, tmp_path)) == {7}
 
 
+def test_what_waits_in_the_kernel_for_a_moment_is_asked_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that comes from disk must not hide a `podman run`; what hangs for ever is passed by."""
+    for pid in (7, 8):
+        planted(tmp_path, pid, environ=f"{ENV_MARK}=us/x\0".encode(), state="D")
+        (tmp_path / str(pid) / "cmdline").write_bytes(b"podman\0run\0")
+    stat = tmp_path / "7/stat"
+
+    def woken(_seconds: float) -> None:
+        stat.write_text(stat.read_text().replace(" D ", " S "))
+
+    monkeypatch.setattr(leftovers.time, "sleep", woken)
+    assert set(leftovers.called(lambda words: "run" in words, tmp_path)) == {7}
+    stat.write_text(stat.read_text().replace(" S ", " D "))
+    assert set(leftovers.belonging("us/x", None, tmp_path)) == {7}
+
+
 @pytest.mark.parametrize(
     ("cgroup", "container"),
     [

@@ -96,7 +96,9 @@ def test_its_footprint_is_learned_as_the_kernel_tells_it(spark: Any) -> None:
     assert learned(spark, "tiny") == pytest.approx(held(spark, "tiny"), rel=0.05)
     swap = spark.state()["swaps"][0]
     stages = [step["name"] for step in swap["steps"]]
-    assert stages.index("start") < stages.index("weights") < stages.index("http") < stages.index("warm")
+    assert (
+        stages.index("start") < stages.index("weights") < stages.index("warm")
+    )  # "http" may be read when it answers already
 
 
 def test_the_cache_holds_the_tokens_that_the_headers_foretold(spark: Any, engine: Path) -> None:
