@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes
 # podman as a small machine needs it (tests/podman/containers.conf says why)
 TEST_ENV := CONTAINERS_CONF=$(CURDIR)/tests/podman/containers.conf
-# Side by side, as tests/conftest.py groups them: they wait so much that two cores carry five.
-JOBS ?= 5
+# Side by side, as tests/conftest.py groups them: they wait so much that two cores carry four.
+JOBS ?= 4
 PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadscope --no-loadscope-reorder
 # Compiled modules are kept, whatever the shell says: tests start programs by the hundred.
 export PYTHONDONTWRITEBYTECODE :=
