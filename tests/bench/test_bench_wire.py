@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 import pytest
+from leaping import LeapingClock
 
 from sparkdash.bench import prompts
 from sparkdash.bench.answer import Answer, read_stream
@@ -32,21 +33,6 @@ TOKENS = 145
 """One from the prefill, and 144 by steps of 1, 3 or 16: a step that is cut off at the end would take its whole time."""
 
 
-class VirtualClock:
-    """Simulated seconds: waiting moves it on, once those who read have read what was said until then."""
-
-    def __init__(self) -> None:
-        self.seconds = 1.0
-
-    def now(self) -> float:
-        return self.seconds
-
-    async def sleep_until(self, when: float) -> None:
-        for _ in range(10):
-            await asyncio.sleep(0)
-        self.seconds = max(self.seconds, when)
-
-
 def sim(**spec: Any) -> Profile:
     speeds = (SimSpeed(context=0, decode_tok_s=DECODE, prefill_tok_s=PREFILL),)
     return Profile(name="sim", engine=EngineKind.SIM, context=8192, sim=SimSpec(speeds=speeds, **spec))
@@ -54,7 +40,7 @@ def sim(**spec: Any) -> Profile:
 
 async def timed(profile: Profile, body: dict[str, Any]) -> Answer:
     """A chat's answer as it is read when each piece arrives the moment that it is made."""
-    clock = VirtualClock()
+    clock = LeapingClock(1.0, turns=10)
     app = App(profile, clock)
     stepping = asyncio.create_task(app.engine.run())
     response = await app.handle(

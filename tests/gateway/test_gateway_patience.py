@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import selectors
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ import httpx
 import ollama
 import openai
 import pytest
+from leaping import LeapingLoop
 
 from sparkdash.domain.engine import LoadProgress
 from sparkdash.domain.event import SwapChanged
@@ -34,31 +34,6 @@ from sparkdash.upstream import pool
 RECORDED: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent.parent / "data" / "client-requests.json").read_text()
 )
-IDLE_S = 0.0005
-"""Real seconds without a byte after which nothing more is expected: all ends of all sockets are in this process."""
-
-
-class _LeapingSelector(selectors.DefaultSelector):
-    lept = 0.0
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None or timeout <= IDLE_S:
-            return super().select(timeout)
-        ready = super().select(IDLE_S)
-        if not ready:
-            self.lept += timeout - IDLE_S
-        return ready
-
-
-class LeapingLoop(asyncio.SelectorEventLoop):
-    """A loop whose clock leaps to the next timer when all else is done."""
-
-    def __init__(self) -> None:
-        self._leaping = _LeapingSelector()
-        super().__init__(self._leaping)
-
-    def time(self) -> float:
-        return super().time() + self._leaping.lept
 
 
 # --- clients ----------------------------------------------------------------------------------------------------

@@ -1,19 +1,55 @@
-"""A clock that leaps, for every room that has a simulated engine in its own process."""
+"""Clocks that leap over the time in which nothing happens: a simulated engine's, and an event loop's.
+
+Whatever a test waits for comes at once, in the order in which it would come, however slow the machine is.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import selectors
+
+IDLE_S = 0.0005
+"""Real seconds without a byte after which nothing more is expected: all ends of all sockets are in this process."""
 
 
 class LeapingClock:
-    """Simulated seconds: waiting moves it on at once, and lets others run."""
+    """Simulated seconds, for an engine in the test's own process: waiting moves them on at once, and lets others run.
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
+    `turns` of the event loop pass before each leap: so many let those who read note what was said at the moment it was said.
+    """
+
+    def __init__(self, seconds: float = 0.0, *, turns: int = 0) -> None:
+        self.seconds = seconds
+        self._turns = turns
 
     def now(self) -> float:
         return self.seconds
 
     async def sleep_until(self, when: float) -> None:
+        for _ in range(self._turns):
+            await asyncio.sleep(0)
         self.seconds = max(self.seconds, when)
         await asyncio.sleep(0)
+
+
+class _LeapingSelector(selectors.DefaultSelector):
+    lept = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None or timeout <= IDLE_S:
+            return super().select(timeout)
+        ready = super().select(IDLE_S)
+        if not ready:
+            self.lept += timeout - IDLE_S
+        return ready
+
+
+class LeapingLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock leaps to the next timer when all else is done."""
+
+    def __init__(self) -> None:
+        self._leaping = _LeapingSelector()
+        super().__init__(self._leaping)
+
+    def time(self) -> float:
+        return super().time() + self._leaping.lept
