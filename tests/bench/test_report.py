@@ -152,19 +152,24 @@ def test_reasoning_makes_two_figures_of_one_stream(rehearse: Rehearse) -> None:
 
 
 def test_the_recipe_table(rehearse: Rehearse) -> None:
-    """Steps over the baseline, with their images."""
+    """Steps over the baseline, with their images; titles in English where no published document has others."""
     results = rehearse(
         arms=[PLAIN, EAGLE, MTP],
         rates={"plain": GRID, "plain-eagle": faster(1.5)},
         provenance={"plain": {"image": "step:0"}, "plain-eagle": {"image": "step:1", "speculation": "eagle3 k=1"}},
     )
-    rows = told(results).split("## Recipe (ctx=0 long)")[1].splitlines()[2:7]
+    out = told(results)
+    rows = out.split("## Recipe (ctx=0 long)")[1].splitlines()[2:7]
     assert rows == [
         "| Build | tok/s | Gain | Image |",
         "|-------|-------|------|-------|",
         "| plain | 66.5 | — | step:0 |",
         "| plain-eagle | 99.8 | +50.0% | step:1 |",
         "| mtp | -¹ | -¹ | — |",
+    ]
+    assert [line for line in out.splitlines() if line.startswith(("## Comparison", "| Variant"))] == [
+        "## Comparison (ctx=0 long tok/s)",
+        "| Variant | Vanilla | +EAGLE3=1 |",
     ]
 
 

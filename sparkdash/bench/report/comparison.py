@@ -1,4 +1,4 @@
-"""The tables of all arms together: Vergleich, Delta, the recipe, the verdicts with their evidence. Pure.
+"""The tables of all arms together: the comparison, its deltas, the recipe, the verdicts with their evidence. Pure.
 
 Owns: which figures stand side by side. Must not know: how they are judged, Markdown.
 """
@@ -51,7 +51,7 @@ def side_by_side(source: Source, layout: Layout) -> Iterator[Block]:
         rows.append(
             (Cell(build.name), *(Cell(one) for one in build.about), *figures, Cell(_maths(source, build, layout)))
         )
-    yield Heading(2, f"Vergleich ({_where(source, key)} {source.metric.unit})")
+    yield Heading(2, f"{layout.words.comparison} ({_where(source, key)} {source.metric.unit})")
     yield Grid(head=head, rows=tuple(rows), widths=(0,) * len(head), notes=tuple(notes.texts))
 
 
@@ -67,7 +67,7 @@ def deltas(source: Source, layout: Layout) -> Iterator[Block]:
     figure = source.figure(base, key)
     speed = value(figure.median if figure else None, digits(source.metric)) or DASH
     notes = Notes()
-    head = ("Variante", *(one.name for one in layout.modes))
+    head = (layout.words.variant, *(one.name for one in layout.modes))
     rows = tuple(
         (Cell(other.name), *(_delta(source, other, one.name, key, notes) for one in layout.modes))
         for other in layout.builds

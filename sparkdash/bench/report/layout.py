@@ -62,6 +62,14 @@ class Group(Frozen):
     builds: tuple[Build, ...] = Field(min_length=1)
 
 
+class Words(Frozen):
+    """Titles of the parts that published documents call otherwise; all else of a report is in English."""
+
+    comparison: str = "Comparison"
+    variant: str = "Variant"
+    starts: str = "Start commands"
+
+
 class Layout(Frozen):
     """A whole report's order and words."""
 
@@ -81,6 +89,7 @@ class Layout(Frozen):
     """With a row of deltas for the baseline's own build."""
     recipe: bool = False
     """With a table of steps and gains as well."""
+    words: Words = Words()
 
     @property
     def builds(self) -> tuple[Build, ...]:

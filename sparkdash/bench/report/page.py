@@ -71,7 +71,7 @@ def _blocks(source: Source, layout: Layout, shelf: Shelf) -> Iterator[Block]:
     yield from roofs.table(source, roofs.roofs(source, shelf.weights))
     yield from comparison.scores(source)
     yield from published.beside(source, _comparable(report, shelf))
-    yield from _launches(report)
+    yield from _launches(report, layout)
 
 
 def _comparable(report: Report, shelf: Shelf) -> Mapping[str, Sequence[Published]]:
@@ -159,13 +159,13 @@ def _rest(source: Source, arm: str) -> Iterator[Block]:
         yield missing
 
 
-def _launches(report: Report) -> Iterator[Block]:
+def _launches(report: Report, layout: Layout) -> Iterator[Block]:
     """What really ran."""
     known = [arm for arm in report.arms if arm.provenance and arm.provenance.argv]
     if not known:
         return
     yield Rule()
-    yield Heading(2, "Container Start-Befehle")
+    yield Heading(2, layout.words.starts)
     for arm in known:
         yield Heading(3, arm.name)
         if arm.provenance and arm.provenance.kv_dtype:
