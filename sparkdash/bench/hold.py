@@ -1,6 +1,6 @@
-"""Hold: the box to oneself for the length of a run.
+"""Hold: the box to oneself for the length of a run, or, where others are let in, being the only one that measures there.
 
-Owns: taking the daemon's exclusive lease, its heartbeat, taking it anew when it was lost. Must not know: what is measured.
+Owns: taking the daemon's lease, its heartbeat, taking it anew when it was lost. Must not know: what is measured.
 """
 
 from __future__ import annotations
@@ -34,9 +34,17 @@ class Pulse:
 
 @asynccontextmanager
 async def holding(
-    client: AsyncClient, holder: str, headers: MutableMapping[str, str], pulse: Pulse
+    client: AsyncClient,
+    holder: str,
+    headers: MutableMapping[str, str],
+    pulse: Pulse,
+    *,
+    shares: bool = False,
+    patience_s: float = LAPSE_S,
 ) -> AsyncIterator[None]:
     """Hold it inside the block; `headers` carry the token meanwhile, also after it had to be taken anew.
+
+    `shares`: others are let in. `patience_s`: how long another holder is waited for.
 
     Raises:
         AdmissionError: code `held`: another has it, and keeps it.
@@ -44,7 +52,7 @@ async def holding(
 
     async def beat() -> float:
         pulse.news.clear()
-        granted = await client.hold(holder, pulse.expected_s(), pulse.measuring())
+        granted = await client.hold(holder, pulse.expected_s(), pulse.measuring(), shares=shares)
         headers[LEASE_HEADER] = granted.token
         if granted.ends:
             pulse.ends()
@@ -63,7 +71,7 @@ async def holding(
                 pulse.news.clear()
                 pause_s = 1.0
 
-    heart = asyncio.create_task(keep(await _granted(beat)), name="bench lease")
+    heart = asyncio.create_task(keep(await _granted(beat, patience_s)), name="bench lease")
     try:
         yield
     finally:
@@ -74,9 +82,9 @@ async def holding(
             await client.let_go()
 
 
-async def _granted(beat: Callable[[], Awaitable[float]]) -> float:
+async def _granted(beat: Callable[[], Awaitable[float]], patience_s: float) -> float:
     """The first beat; what a killed holder has left behind lapses while we wait."""
-    until = asyncio.get_running_loop().time() + LAPSE_S
+    until = asyncio.get_running_loop().time() + patience_s
     while True:
         try:
             return await beat()

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
-from sparkdash.bench import plan
+from sparkdash.bench import hold, plan
 from sparkdash.bench.run import Host, Run
 from sparkdash.bench.wire import Wire
 from sparkdash.client.address import credentials
@@ -36,6 +36,17 @@ async def daemon(*, managed: bool) -> AsyncIterator[AsyncClient | None]:
         return
     async with AsyncClient() as client:
         yield client
+
+
+@asynccontextmanager
+async def told(holder: str, pulse: hold.Pulse) -> AsyncIterator[None]:
+    """Where servers are measured that are none of the daemon's: it is told how far that is, for its screens, when there
+    is one that wants to know."""
+    async with AsyncExitStack() as stack:
+        with contextlib.suppress(SparkdashError):
+            client = await stack.enter_async_context(AsyncClient())
+            await stack.enter_async_context(hold.holding(client, holder, {}, pulse, shares=True, patience_s=0.0))
+        yield
 
 
 async def wire(client: AsyncClient | None, world: Snapshot | None, run: Run, headers: dict[str, str]) -> Wire:

@@ -178,14 +178,17 @@ async def _run(
             here = stand.Managed(client, wire, direct=run.target == "direct")
         watch = bench_words.Watch(run, bar)
         runner = Runner(place, here, watch.show, lag_limit_ms=suite.lag_limit_ms, chats=suite.chats)
-        if client is not None and not wish.share:
-            pulse = hold.Pulse(
-                expected_s=lambda: runner.left_s if runner.left_s is not None else expected_s,
-                measuring=lambda: watch.measuring,
-                ends=_ending(),
-            )
-            watch.news = pulse.news.set
-            await stack.enter_async_context(hold.holding(client, f"sparkdash bench ({run.suite})", headers, pulse))
+        pulse = hold.Pulse(
+            expected_s=lambda: runner.left_s if runner.left_s is not None else expected_s,
+            measuring=lambda: watch.measuring,
+            ends=_ending(),
+        )
+        watch.news = pulse.news.set
+        holder = f"sparkdash bench ({run.suite})"
+        if client is not None:
+            await stack.enter_async_context(hold.holding(client, holder, headers, pulse, shares=wish.share))
+        else:
+            await stack.enter_async_context(bench_daemon.told(holder, pulse))
         if client is not None and world is not None:
             stack.push_async_callback(bench_daemon.brought_back, client, world)
         try:

@@ -6,6 +6,7 @@ Must not know: terminals.
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
@@ -86,10 +87,20 @@ class AsyncClient:
         """Bring a profile up. Returns at once; the feed tells how it goes."""
         return await self._ask(routes.use(name, cause))
 
-    async def hold(self, holder: str, expected_s: float | None = None, measuring: Measuring | None = None) -> Hold:
-        """Have the gateway to oneself: take that right, or renew the one that this client has. All that it asks from
-        then on carries the token."""
-        found = await self._ask(routes.hold(holder, self._http.headers.get(LEASE_HEADER), expected_s, measuring))
+    async def hold(
+        self,
+        holder: str,
+        expected_s: float | None = None,
+        measuring: Measuring | None = None,
+        *,
+        shares: bool = False,
+    ) -> Hold:
+        """Have the gateway to oneself, or be the only one to measure there while others are let in (`shares`): take that right, or
+        renew the one that this client has. All that it asks from then on carries the token. On the daemon's own box the
+        right ends with this process."""
+        token = self._http.headers.get(LEASE_HEADER)
+        pid = os.getpid() if self.address.uds is not None else None
+        found = await self._ask(routes.hold(holder, token, expected_s, measuring, shares=shares, pid=pid))
         self._http.headers[LEASE_HEADER] = found.token
         return found
 

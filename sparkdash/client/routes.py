@@ -114,9 +114,19 @@ def use(name: str, cause: Cause = "user") -> Ask[Plan]:
     return Ask("/api/use", Plan.model_validate_json, named if cause == "user" else {**named, "cause": cause})
 
 
-def hold(holder: str, token: str | None, expected_s: float | None, measuring: Measuring | None) -> Ask[Hold]:
+def hold(
+    holder: str,
+    token: str | None,
+    expected_s: float | None,
+    measuring: Measuring | None,
+    *,
+    shares: bool,
+    pid: int | None,
+) -> Ask[Hold]:
     """Take the gateway for oneself, or keep it."""
     body: dict[str, object] = {"holder": holder, "token": token, "expected_s": expected_s}
+    body |= {"shares": True} if shares else {}
+    body |= {"pid": pid} if pid is not None else {}
     if measuring is not None:
         body["measuring"] = measuring.model_dump(mode="json")
     return Ask("/api/lease", Hold.model_validate_json, body)

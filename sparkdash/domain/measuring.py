@@ -1,4 +1,4 @@
-"""Measuring: where a run of the bench is, as its process tells the daemon while it has the box to itself."""
+"""Measuring: where a run of the bench is, as its process tells the daemon."""
 
 from __future__ import annotations
 

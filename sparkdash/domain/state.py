@@ -113,7 +113,7 @@ class Snapshot(Frozen):
     guard: Guard | None = None
     """None before it began."""
     measuring: Measuring | None = None
-    """The run of the bench that has the box to itself; it tells every few seconds, so one that is silent has died."""
+    """The run of the bench that is measured; it tells every few seconds, so one that is silent has died."""
     notices: tuple[Notice, ...] = ()
     """Newest first."""
 

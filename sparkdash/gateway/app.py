@@ -76,7 +76,7 @@ class Gateway:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, line(scope))
-        path, unix = scope["path"], _by_unix_socket(scope)
+        path, unix = scope["path"], guard.by_unix_socket(scope)
         try:
             guard.check(exchange.headers, self._doors, method=exchange.method, path=path, unix=unix)
         except AdmissionError as error:
@@ -184,11 +184,6 @@ def _readable(send: Send, origin: str) -> Send:
         await send(message)
 
     return sent
-
-
-def _by_unix_socket(scope: Scope) -> bool:
-    server = scope.get("server")
-    return server is not None and server[1] is None
 
 
 def _control(deps: Deps) -> FastAPI:

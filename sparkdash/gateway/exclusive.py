@@ -1,4 +1,4 @@
-"""Exclusive: the whole gateway for one client, so that a measurement is not disturbed.
+"""Exclusive: the whole gateway for one client, so that a measurement is not disturbed; or shared, so that it is the only one.
 
 Owns: who holds it, for how long, and what the others are told. Must not know engines or requests.
 Rule 1: a holder that stops renewing has let go: nothing must remember to clean up after a killed process.
@@ -16,6 +16,8 @@ from sparkdash.errors import AdmissionError
 
 TTL_S = 15.0
 """How long it lasts unless it is renewed; holders renew it three times as often."""
+SILENT_S = TTL_S / 2
+"""A holder that was not heard of for so long has missed a renewal: it may have died."""
 COME_BACK_S = 30.0
 """What others are told when the holder does not say how long it will take."""
 
@@ -30,6 +32,8 @@ class Held:
     lapses_at: float
     free_at: float | None
     """When the holder expects to be done; None: it does not know."""
+    shares: bool = False
+    """It lets others in, but no other measurement."""
     ends: bool = False
     """It was asked to let go: it is told when it next renews."""
 
@@ -52,14 +56,14 @@ class Exclusive:
             self._held = None
         return self._held
 
-    def take(self, holder: str, expected_s: float | None = None) -> Held:
+    def take(self, holder: str, expected_s: float | None = None, *, shares: bool = False) -> Held:
         """The right, for TTL_S.
 
         Raises:
             AdmissionError: code `held`: another has it.
         """
-        self.admit(None)
-        self._held = self._right(secrets.token_urlsafe(16), holder, expected_s)
+        self.only()
+        self._held = replace(self._right(secrets.token_urlsafe(16), holder, expected_s), shares=shares)
         return self._held
 
     def renew(self, token: str, expected_s: float | None = None) -> Held:
@@ -76,7 +80,7 @@ class Exclusive:
                 status=409,
                 hint="Take a new one.",
             )
-        self._held = replace(self._right(token, held.holder, expected_s), ends=held.ends)
+        self._held = replace(self._right(token, held.holder, expected_s), shares=held.shares, ends=held.ends)
         return self._held
 
     def release(self, token: str) -> bool:
@@ -104,11 +108,29 @@ class Exclusive:
             AdmissionError: code `held`, status 503, with who holds it and when to come back.
         """
         held = self.held
-        if held is None or (token is not None and held.by(token)):
-            return
-        wait = COME_BACK_S if held.free_at is None else max(1.0, held.free_at - self._now())
-        raise AdmissionError(
-            f"{held.holder} has this box to itself, so that its figures are true.",
+        if held is not None and not held.shares and (token is None or not held.by(token)):
+            raise self._refusal(held)
+
+    def only(self) -> None:
+        """May another measurement begin?
+
+        Raises:
+            AdmissionError: code `held`, status 503: there is one, whether or not it lets others in.
+        """
+        if (held := self.held) is not None:
+            raise self._refusal(held)
+
+    def _refusal(self, held: Held) -> AdmissionError:
+        now = self._now()
+        text = f"{held.holder} has this box to itself, so that its figures are true."
+        if held.shares:
+            text = f"{held.holder} measures here, and two measurements would spoil each other."
+        wait = COME_BACK_S if held.free_at is None else max(1.0, held.free_at - now)
+        if (silent_s := now - held.lapses_at + TTL_S) > SILENT_S:
+            wait = max(1.0, held.lapses_at - now)
+            text += f" It was not heard of for {silent_s:.0f} s; unless it is within {wait:.0f} s, it has let go."
+        return AdmissionError(
+            text,
             code="held",
             status=503,
             retry_after=wait,

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from typing import Any
 from urllib.parse import urlsplit
 
 from sparkdash.errors import AdmissionError
@@ -46,6 +47,12 @@ def is_loopback(name: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+def by_unix_socket(scope: Mapping[str, Any]) -> bool:
+    """Did that ASGI request come through the unix socket, which only programs of this box can open?"""
+    server = scope.get("server")
+    return server is not None and server[1] is None
 
 
 def check(headers: Mapping[str, str], doors: Doors, *, method: str, path: str, unix: bool) -> None:

@@ -65,7 +65,7 @@ def cells(found: list[dict[str, Any]]) -> list[tuple[int, int]]:
 
 
 def test_killed_in_the_middle_it_goes_on_and_measures_nothing_twice(box: Any) -> None:
-    """SIGKILL in the second launch. Until then others are told who has the box, and the swaps are the bench's."""
+    """SIGKILL in the second launch. Until then others are told who has the box, and the swaps are the bench's; then it is free."""
     argv = [sys.executable, "-m", "sparkdash", "ab", "plain", "fast", "--suite", "tiny", "--yes"]
     bench = subprocess.Popen(argv, env=box.env, stderr=subprocess.PIPE, text=True)
     assert bench.stderr is not None
@@ -75,6 +75,7 @@ def test_killed_in_the_middle_it_goes_on_and_measures_nothing_twice(box: Any) ->
         status, told = box.call("POST", "/v1/chat/completions", CHAT)
         bench.kill()
     bench.wait()
+    box.until(lambda state: state["measuring"] is None)
     assert (status, told["error"]["code"]) == (503, "held")
     assert "sparkdash bench (tiny)" in told["error"]["message"]
     before = records(box, newest(box))
@@ -107,7 +108,7 @@ def test_a_launch_is_a_process_of_its_own(box: Any) -> None:
 
 
 def test_directly_and_at_a_url_it_measures_the_same_engine(box: Any) -> None:
-    """Past the gateway, and as a server that nobody told sparkdash of: no daemon is asked then."""
+    """Past the gateway, and as a server that nobody told sparkdash of: no daemon is asked then, only told how far it is."""
     direct = box.sparkdash("bench", "plain", "--suite", "tiny", "--direct", "--yes", "--json")
     assert direct.returncode == 0, direct.stderr
     told = json.loads(direct.stdout)
@@ -118,6 +119,7 @@ def test_directly_and_at_a_url_it_measures_the_same_engine(box: Any) -> None:
     told = json.loads(foreign.stdout)
     assert (told["run"]["target"], told["missing"], told["void"]) == ("url", [], 0)
     assert [figure["n"] for row in told["rows"]["e2e"] for figure in row["figures"]] == [2, 2]
+    assert "sparkdash bench (tiny) measures, and lets others in." in [one["text"] for one in box.state()["notices"]]
 
 
 def test_ctrl_c_ends_it_cleanly_and_lets_others_in(box: Any) -> None:
@@ -136,8 +138,9 @@ def test_ctrl_c_ends_it_cleanly_and_lets_others_in(box: Any) -> None:
 
 
 def test_it_is_ended_and_resumed_from_elsewhere(box: Any) -> None:
-    """As the dashboard does: how far it is stands in the snapshot, it ends as with Ctrl-C, and goes on beside the daemon."""
-    argv = [sys.executable, "-m", "sparkdash", "bench", "fast", "--suite", "long", "--yes"]
+    """As the dashboard does: how far it is stands in the snapshot, also of one that lets others in; it ends as with Ctrl-C,
+    and goes on beside the daemon."""
+    argv = [sys.executable, "-m", "sparkdash", "bench", "fast", "--suite", "long", "--share", "--yes"]
     bench = subprocess.Popen(argv, env=box.env, stderr=subprocess.PIPE, text=True)
     assert bench.stderr is not None
     with bench.stderr as lines:

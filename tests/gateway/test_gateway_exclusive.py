@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from sparkdash import listen
 from sparkdash.domain.lease import LEASE_HEADER
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.exclusive import TTL_S, Exclusive
@@ -45,10 +51,38 @@ def test_who_waits_is_told_when_to_come_back() -> None:
     time = Time()
     exclusive = Exclusive(time)
     exclusive.take("sparkdash bench (seeds)", 300)
-    time.now += 10
+    time.now += 5
     with pytest.raises(AdmissionError, match=r"sparkdash bench \(seeds\)") as refused:
         exclusive.take("another")
-    assert refused.value.retry_after == 290
+    assert refused.value.retry_after == 295
+
+
+def test_of_a_holder_that_is_silent_the_time_is_told_after_which_it_has_let_go() -> None:
+    """It may have been killed hours before it expected to be done."""
+    time = Time()
+    exclusive = Exclusive(time)
+    exclusive.take("sparkdash bench (seeds)", 9000)
+    time.now += 11
+    with pytest.raises(
+        AdmissionError, match="not heard of for 11 s; unless it is within 4 s, it has let go"
+    ) as refused:
+        exclusive.admit(None)
+    assert refused.value.retry_after == TTL_S - 11
+
+
+def test_who_shares_keeps_only_other_measurements_out() -> None:
+    """Also after it renewed; the other way round a measurement that shares is refused by one that does not."""
+    time = Time()
+    exclusive = Exclusive(time)
+    held = exclusive.take("bench", shares=True)
+    exclusive.renew(held.token)
+    exclusive.admit(None)
+    for begins in (exclusive.only, lambda: exclusive.take("another"), lambda: exclusive.take("third", shares=True)):
+        with pytest.raises(AdmissionError, match="two measurements would spoil each other") as refused:
+            begins()
+        assert refused.value.code == "held"
+    exclusive.release(held.token)
+    exclusive.only()
 
 
 def test_only_the_holder_releases() -> None:
@@ -125,3 +159,60 @@ async def test_a_run_goes_on_unless_another_is_measured(house: Any) -> None:
     assert house.done == [("resume", "2026")]
     assert (await house.client.post("/api/lease", json={"holder": "the bench"})).is_success
     assert (await house.client.post("/api/bench/2026/resume", json={})).json()["error"]["code"] == "held"
+
+
+async def test_a_run_that_shares_is_shown_and_ended_like_any_other(house: Any) -> None:
+    """And others are served."""
+    told = {"holder": "the bench", "measuring": STEP, "shares": True}
+    granted = (await house.client.post("/api/lease", json=told)).json()
+    assert house.bus.snapshot.measuring.done == 15
+    assert (await house.chat()).status_code == 200
+    assert (await house.client.post("/api/bench/end", json={})).is_success
+    assert (await house.client.post("/api/lease", json=told | {"token": granted["token"]})).json()["ends"] is True
+
+
+@pytest.fixture
+async def beside(house: Any, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    """A client on the same box, through the unix socket."""
+    server, sock = listen.Server(house.app), listen.bind_unix(tmp_path / listen.SOCKET_NAME)
+    serving = asyncio.create_task(server.serve(sockets=[sock]))
+    transport = httpx.AsyncHTTPTransport(uds=str(tmp_path / listen.SOCKET_NAME), verify=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://sparkdash") as client:
+        yield client
+    server.stop()
+    await serving
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    """One that does nothing until it is killed."""
+    with subprocess.Popen(["sleep", "600"]) as found:
+        yield found
+        found.kill()
+
+
+async def test_a_lease_ends_with_its_holders_process(
+    house: Any, beside: httpx.AsyncClient, process: subprocess.Popen[bytes]
+) -> None:
+    """It is known at once, and told."""
+    told = {"holder": "the bench", "measuring": STEP, "pid": process.pid}
+    assert (await beside.post("/api/lease", json=told)).is_success
+    assert (await house.chat()).status_code == 503
+    process.kill()
+    seen = await house.until(lambda world: world.measuring is None)
+    assert seen.notices[0].text == "the bench ended without letting go; others are let in again."
+    assert (await house.chat()).status_code == 200
+
+
+async def test_a_number_that_may_be_no_process_here_ends_nothing(
+    house: Any, beside: httpx.AsyncClient, process: subprocess.Popen[bytes]
+) -> None:
+    """Over TCP it may be another box's, in a container it may be counted otherwise."""
+    told = {"holder": "the bench", "pid": process.pid}
+    granted = (await house.client.post("/api/lease", json=told)).json()
+    process.kill()
+    process.wait()
+    assert (await house.chat()).status_code == 503
+    await house.client.delete("/api/lease", headers={LEASE_HEADER: granted["token"]})
+    assert (await beside.post("/api/lease", json={"holder": "the bench", "pid": 2**31 - 1})).is_success
+    assert (await house.chat()).status_code == 503

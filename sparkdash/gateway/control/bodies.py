@@ -40,6 +40,10 @@ class LeaseBody(_Body):
     """How long it will still take."""
     measuring: Measuring | None = None
     """Where it is, for the screens; without it they are left as they are."""
+    shares: bool = False
+    """Let others in: only another holder is refused."""
+    pid: int | None = Field(default=None, gt=0, lt=2**31)
+    """The holder's process: its end is the lease's. Heeded over the unix socket only, as over TCP it may be on another box."""
 
 
 class LeaseGranted(_Body):

@@ -7,24 +7,42 @@ from __future__ import annotations
 
 import time
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 
 from sparkdash.domain.event import Level, MeasuringChanged, Notice
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.control.bodies import Done, LeaseBody, LeaseGranted, NoBody, Token
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.exclusive import TTL_S
+from sparkdash.gateway.ending import Ending
+from sparkdash.gateway.exclusive import TTL_S, Held
+from sparkdash.gateway.guard import by_unix_socket
 
 
 def add(api: APIRouter, deps: Deps) -> None:
     """All of them."""
+    exclusive, ending = deps.exclusive, Ending()
+
+    def released(token: str) -> bool:
+        if not exclusive.release(token):
+            return False
+        ending.forget()
+        if deps.bus.snapshot.measuring is not None:
+            deps.bus.publish(MeasuringChanged(measuring=None))
+        return True
+
+    def died(held: Held) -> None:
+        if released(held.token):
+            text = f"{held.holder} ended without letting go; others are let in again."
+            deps.bus.publish(Notice(level=Level.WARNING, code="let_go", text=text))
 
     @api.post("/lease", summary="Have the gateway to oneself, for a while; the same again renews it")
-    async def lease(body: LeaseBody) -> LeaseGranted:
-        exclusive = deps.exclusive
+    async def lease(body: LeaseBody, request: Request) -> LeaseGranted:
         if body.token is None:
-            held = exclusive.take(body.holder, body.expected_s)
-            deps.bus.publish(Notice(level=Level.INFO, code="held", text=f"{held.holder} has the box to itself."))
+            held = exclusive.take(body.holder, body.expected_s, shares=body.shares)
+            if body.pid is not None and by_unix_socket(request.scope):
+                ending.watch(body.pid, lambda: died(held))
+            what = "measures, and lets others in" if held.shares else "has the box to itself"
+            deps.bus.publish(Notice(level=Level.INFO, code="held", text=f"{held.holder} {what}."))
         else:
             held = exclusive.renew(body.token, body.expected_s)
         if body.measuring is not None:
@@ -34,20 +52,19 @@ def add(api: APIRouter, deps: Deps) -> None:
 
     @api.delete("/lease", summary="Let others in again")
     async def let_go(x_sparkdash_lease: Token = None) -> Done:
-        if deps.exclusive.release(x_sparkdash_lease or "") and deps.bus.snapshot.measuring is not None:
-            deps.bus.publish(MeasuringChanged(measuring=None))
+        released(x_sparkdash_lease or "")
         return Done()
 
     @api.post("/bench/end", summary="Ask the run that is measured to stop; what is measured is kept")
     async def end(_body: NoBody) -> Done:
-        deps.exclusive.end()
+        exclusive.end()
         if (seen := deps.bus.snapshot.measuring) is not None:
             deps.bus.publish(MeasuringChanged(measuring=seen.model_copy(update={"ends": True})))
         return Done()
 
     @api.post("/bench/{run}/resume", status_code=202, summary="Measure what a run still lacks, in a process of its own")
     async def resume(run: str, _body: NoBody) -> Done:
-        deps.exclusive.admit(None)
+        exclusive.only()
         if deps.resume is None:
             raise AdmissionError("Nothing is measured here.", code="no_bench", status=404)
         deps.resume(run)

@@ -1,4 +1,4 @@
-"""A run of the bench while it has the box to itself: how far it is, what it measures now, how long it still takes.
+"""A run of the bench while it is measured: how far it is, what it measures now, how long it still takes.
 
 Owns: those rows. Rule: a run that has not told for SILENT_S is not shown: its process has died, and the box is free.
 """
