@@ -248,4 +248,6 @@ def _state(summary: ProfileSummary, world: Snapshot | None) -> str:
     if parked := world.parked.get(summary.name):
         return f"parked: {parked.failure.code}"
     engine = world.engines.get(summary.name)
-    return engine.state.value if engine else "stopped"
+    if engine is None:
+        return "stopped"
+    return engine.state.value + (", edited" if world.is_outdated(summary.name) else "")

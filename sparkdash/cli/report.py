@@ -102,6 +102,8 @@ def _parked(world: Snapshot) -> Iterator[str]:
 def _engine(engine: Engine, world: Snapshot) -> str:
     words = [engine.profile, f"{engine.kind.value} {engine.version or DASH}", engine.state.value]
     words.append(_since(engine.since if engine.ready_at is None else engine.ready_at, world))
+    if world.is_outdated(engine.profile):
+        words.append("file edited since")
     return "  ".join(words) + ("  SIMULATED" if engine.simulated else "")
 
 

@@ -60,7 +60,7 @@ async def until_ready(client: AsyncClient, name: str, show: Show, cause: Cause =
         older = None
         if _ready(start, name):
             world = await client.state()
-            older = _older(world, name)
+            older = world.engines[name].fingerprint if world.is_outdated(name) else None
             if _ready(world, name) and older is None:
                 return world  # it ran and still does: no event will come
         show(start)
@@ -94,12 +94,6 @@ def _ready(world: Snapshot, name: str) -> bool:
     engine = world.engines.get(name)
     leaving = world.swap is not None and (world.swap.target == name or name in world.swap.evict)
     return engine is not None and engine.state is EngineState.READY and not leaving
-
-
-def _older(world: Snapshot, name: str) -> str | None:
-    """The fingerprint of an engine that runs from an older version of its file, and so is started again; None when it is the newest."""
-    engine, profile = world.engines.get(name), world.profile(name)
-    return engine.fingerprint if engine and profile and engine.fingerprint != profile.fingerprint else None
 
 
 def _ended(start: Snapshot, world: Snapshot, name: str) -> Swap | Engine | None:

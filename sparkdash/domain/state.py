@@ -127,6 +127,13 @@ class Snapshot(Frozen):
         """The profile of that exact name."""
         return next((p for p in self.profiles if p.name == name), None)
 
+    def is_outdated(self, name: str) -> bool:
+        """Does this profile's engine run from its file as that was before an edit? A profile that is gone has no newer one."""
+        engine, profile = self.engines.get(name), self.profile(name)
+        if engine is None or profile is None or engine.state is EngineState.FAILED:
+            return False
+        return engine.fingerprint != profile.fingerprint
+
 
 def apply(snapshot: Snapshot, event: Event) -> Snapshot:
     """The world after `event`. Pure.

@@ -47,10 +47,11 @@ def test_the_list_shows_needs_published_rates_and_states(sparkdash: Run, daemon:
     daemon.set(
         profiles=(
             summary("gpt-oss-120b"),
+            summary("other", fingerprint="newer"),
             summary("qwen/eagle3", needs_bytes=None, published_decode_tok_s=None, speculation="eagle3 k=1"),
             summary("qwen/mtp", cannot_run="no MTP head", nearest="qwen/eagle3"),
         ),
-        engines={"gpt-oss-120b": engine("gpt-oss-120b")},
+        engines={"gpt-oss-120b": engine("gpt-oss-120b"), "other": engine("other")},
         problems=("x.yaml:1: wrong.",),
     )
     done = sparkdash("profiles")
@@ -59,6 +60,7 @@ def test_the_list_shows_needs_published_rates_and_states(sparkdash: Run, daemon:
         == """\
 profile       engine   needs  tok/s  drafts      image  weights  state
 gpt-oss-120b  vllm    79 GiB   59.0  -               -        -  ready
+other         vllm    79 GiB   59.0  -               -        -  ready, edited
 qwen/eagle3   vllm         -      -  eagle3 k=1      -        -  stopped
 qwen/mtp      vllm    79 GiB   59.0  -               -        -  cannot run
 """

@@ -259,6 +259,16 @@ async def test_the_plan_of_the_profile_under_the_cursor_is_told(stage: Any, box:
         assert "after gpt-oss-120b leaves · load ~3m40s" in on.text
 
 
+async def test_an_engine_whose_file_was_edited_is_told_apart(stage: Any, box: Any) -> None:
+    """It serves what the file said before; using it again starts it anew."""
+    world = box.snapshot(engines={box.gpt: box.engine(fingerprint="older")})
+    async with stage(world) as on:
+        on.link.plans[box.gpt] = Plan(profile=box.gpt, evict=(box.gpt,), fits=True, expected_s=220.0)
+        await on.press("2")
+        assert "A gpt-oss-120b vLLM 0.19.0 79 GiB 59.1 57.0 ● ready, edited" in on.rows
+        assert "runs as its file was before an edit: started anew · load ~3m40s" in on.text
+
+
 async def test_a_hold_of_the_memory_guard_is_told_first(stage: Any, box: Any) -> None:
     """In the detail in place of the figures where nobody would leave, and in the question where somebody does."""
     words = "it is held back: 7.0 GiB are available"

@@ -18,7 +18,7 @@ from sparkdash.domain.event import (
 )
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.metric import EngineSample, Metric, Sample
-from sparkdash.domain.profile import EngineKind
+from sparkdash.domain.profile import EngineKind, ProfileSummary
 from sparkdash.domain.state import RECENT_REQUESTS, DaemonInfo, Snapshot, apply, replay
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
 
@@ -44,6 +44,17 @@ def test_an_engine_comes_changes_and_goes() -> None:
     assert after(ready).active == ready.engine
     assert after(ready).figures["a"].load_s == 9
     assert after(ready, EngineChanged(engine=engine("a", EngineState.ABSENT))).engines == {}
+
+
+def test_an_engine_of_an_edited_file_is_outdated() -> None:
+    """Not one that failed, nor one whose profile is gone: there is nothing that runs, or nothing newer."""
+    world = after(EngineChanged(engine=engine("p", EngineState.READY)))
+    assert not world.is_outdated("p")
+    assert not world.is_outdated("nobody")
+    for fingerprint, state, outdated in (("f", "ready", False), ("g", "ready", True), ("g", "failed", False)):
+        profile = ProfileSummary.model_construct(name="p", fingerprint=fingerprint)
+        edited = world.model_copy(update={"profiles": (profile,), "engines": {"p": engine("p", EngineState(state))}})
+        assert edited.is_outdated("p") is outdated
 
 
 def test_a_swap_is_current_until_it_ends() -> None:

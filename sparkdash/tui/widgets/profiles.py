@@ -18,7 +18,7 @@ from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.table import Row, Table
 from sparkdash.units import DASH, GIB, duration, gib, number
 
-ENGINE, NEEDS, RATE, STATE = 15, 8, 7, 12
+ENGINE, NEEDS, RATE, STATE = 15, 8, 7, 15
 COLUMNS = 3 + ENGINE + NEEDS + 2 * RATE + 2 + STATE
 
 
@@ -109,7 +109,8 @@ def _state(snapshot: Snapshot, profile: ProfileSummary) -> Line:
         coming = snapshot.swap is not None and snapshot.swap.target == profile.name
         return say("◌ coming", Ink.PLAIN) if coming else say("off", Ink.DIM)
     glyph, ink = words.ENGINE[engine.state]
-    return say(f"{glyph} {engine.state}", ink)
+    edited = say(", edited", Ink.WARN) if snapshot.is_outdated(profile.name) else EMPTY
+    return say(f"{glyph} {engine.state}", ink) + edited
 
 
 def _copy(profile: ProfileSummary) -> str:
@@ -178,11 +179,17 @@ def fits(plan: Plan) -> list[Line]:
         None: say("fits: not known", Ink.DIM),
     }[plan.fits]
     need = say(f"needs {gib(plan.needs_bytes, 0)} of {gib(plan.available_bytes, 0)}", Ink.PLAIN)
-    leaves = (
-        say(f"after {', '.join(plan.evict)} leaves", Ink.PLAIN) if plan.evict else say("beside what runs", Ink.PLAIN)
-    )
+    leaves = say(_leaves(plan), Ink.PLAIN)
     again = say(
         f"load ~{duration(plan.expected_s)}" if plan.expected_s is not None else "load time not known yet", Ink.DIM
     )
     dots = say(" · ", Ink.FAINT)
     return [join([verdict, need], dots), join([leaves, again], dots)]
+
+
+def _leaves(plan: Plan) -> str:
+    others = [name for name in plan.evict if name != plan.profile]
+    after = f"after {', '.join(others)} leaves" if others else "beside what runs"
+    if plan.profile not in plan.evict:
+        return after
+    return "runs as its file was before an edit: started anew" + (f" {after}" if others else "")
