@@ -34,13 +34,14 @@ def recipe(name: str) -> Recipe:
     """The client of that name.
 
     Raises:
-        AdmissionError: code `client_not_found`, with the nearest names.
+        AdmissionError: code `client_not_found`, with the nearest names and the way to all.
     """
     if name in RECIPES:
         return RECIPES[name]
-    close = get_close_matches(name, RECIPES, 2, 0.5)
+    close = get_close_matches(name, RECIPES, 3, 0.4)
+    guess = f"Did you mean {' or '.join(close)}? " if close else ""
     raise AdmissionError(
         f"There is no recipe for {name!r}.",
         code="client_not_found",
-        hint=f"Did you mean {' or '.join(close)}?" if close else "`sparkdash connect --list` shows which there are.",
+        hint=f"{guess}`sparkdash connect --list` shows all {len(RECIPES)}.",
     )

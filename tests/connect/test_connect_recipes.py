@@ -58,4 +58,4 @@ def test_an_unknown_client_gets_the_nearest_names() -> None:
     """Not only a refusal."""
     with pytest.raises(AdmissionError) as caught:
         recipe("claude")
-    assert "claude-code" in (caught.value.hint or "")
+    assert caught.value.hint == "Did you mean claude-code or codex or cline? `sparkdash connect --list` shows all 14."
