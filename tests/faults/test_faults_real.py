@@ -49,7 +49,8 @@ async def test_a_container_that_does_not_come_up(
     open_real_box: Any, make_real_profile: Callable[..., Any], animal: str, code: str, words: str
 ) -> None:
     """The client gets the reason, and neither container nor process stays."""
-    async with open_real_box(make_real_profile(BAD, animal)) as box:
+    patience = {"no_progress_s": 60} if code == "no_progress" else {}
+    async with open_real_box(make_real_profile(BAD, animal), **patience) as box:
         status, error = await box.chat(BAD)
         assert (status, error["code"]) == (503, code)
         assert words in error["message"]

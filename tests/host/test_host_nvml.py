@@ -105,10 +105,8 @@ async def test_a_driver_that_hangs_yields_empty_readings_until_it_returns(
     nvml = Nvml(gb10_nvml, deadline_s=0.05)
     gb10_nvml.hang.clear()
     assert await nvml.read() == NOTHING
-    loop = asyncio.get_running_loop()
-    begin = loop.time()
-    assert [await nvml.read() for _ in range(100)] == [NOTHING] * 100
-    assert loop.time() - begin < 0.05
+    nvml._deadline_s = 3600  # who waited now would wait for ever
+    assert [await nvml.read() for _ in range(3)] == [NOTHING] * 3
     gb10_nvml.hang.set()
     assert nvml._pending is not None
     await asyncio.to_thread(nvml._pending.result, 10)

@@ -63,7 +63,7 @@ def between(recorded: Callable[[str], Any], reading: Callable[..., Reading]) -> 
 
 
 class FakeEngine:
-    """A real HTTP server with an engine's /metrics and /slots. `held` blocks its answers until it is set."""
+    """A real HTTP server with an engine's /metrics and /slots. While `free` is clear it answers nothing."""
 
     def __init__(self) -> None:
         self.text: str | bytes = ""

@@ -22,6 +22,8 @@ from sparkdash.host.box import BoxReader
 from sparkdash.host.process import Process
 from sparkdash.settings import Settings
 from sparkdash.sim.process import serving
+from sparkdash.supervisor import probe
+from sparkdash.upstream import pool
 
 TINY = Path(__file__).parents[1] / "data" / "count"
 KEY = "sk-far-0123456789abcdef"
@@ -132,6 +134,8 @@ async def box(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Any]:
             (root / name.lower()).mkdir()
             patch.setenv(f"SPARKDASH_{name}_DIR", str(root / name.lower()))
         patch.setenv("TEST_FAR_KEY", KEY)
+        for module, limit in ((probe, "PROBE_S"), (pool, "CONNECT_S")):  # a busy machine is no engine that is away
+            patch.setattr(module, limit, 60)
         async with AsyncExitStack() as stack:
             yield await _built(root, stack)
 
@@ -158,7 +162,7 @@ async def _built(root: Path, stack: AsyncExitStack) -> Any:
         Profile(name="down", engine=EngineKind.OPENAI, url="http://127.0.0.1:1", fallbacks=("far/safe", "far")),
     ]
     parts = daemon.Parts(
-        settings=Settings(port=0, hold_headers_s=0.5),
+        settings=Settings(port=0),
         runtime=Process(root / "processes"),
         reader=BoxReader(),
         load_catalog=lambda: Catalog({profile.name: profile for profile in profiles}),
