@@ -3,7 +3,8 @@
 Owns: the inbox, the one transition under way, those who wait for an order, what an earlier daemon left.
 Must not decide: the scheduler does. Must not do: the transition does.
 
-Rule 1: only `_handle` touches the scheduler; everything else posts a move.
+Rule 1: only `_handle` touches the scheduler; everything else posts a move. But a request whose coming or going changes no decision
+is booked at once while the inbox is empty: nearly all of them, and none of those needs a task to be woken.
 Rule 2: `_handle` never waits. What takes time is a task, and its end is a move.
 """
 
@@ -73,9 +74,9 @@ class Actor:
         """What the scheduler knows; `catalog` may be a move ahead."""
         self._inbox: deque[tuple[Move | Adoption, Waiter | None]] = deque()
         self._news = asyncio.Event()
-        """Set while there is a move in the inbox."""
+        """Set while there is a move in the inbox, or figures to tell."""
         self._watch = Watch(tools, self.post)
-        self.leasing = Leasing(tools, lambda: self._profiles, self.post, self._watch)
+        self.leasing = Leasing(tools, lambda: self._profiles, self, self._watch)
         self._swaps = Swaps(tools, store, self.post, self._watch.end, footprints)
         self._planner = Planner(tools, lambda: self._profiles, self._swaps.expected_s)
         self._scheduler = Scheduler(
@@ -122,6 +123,23 @@ class Actor:
         """Have it handled; soon, and in its turn."""
         self._put(move)
 
+    def arrive(self, ticket: str, profile: str | None, *, batch: bool) -> str | None:
+        """A request is there: the profile that it is granted at once, as nearly all are; None: that is a move like any other."""
+        if not self._inbox:
+            granted = self._scheduler.walk_in(ticket, profile, self._tools.clock.monotonic(), batch=batch)
+            if granted is not None:
+                self._stir()
+                return granted
+        self.post(Arrive(ticket, profile, batch))
+        return None
+
+    def leave(self, ticket: str) -> None:
+        """A request is over."""
+        if not self._inbox and self._scheduler.walk_out(ticket, self._tools.clock.monotonic()):
+            self._stir()
+        else:
+            self.post(Leave(ticket))
+
     async def ask(self, move: Move) -> None:
         """Have it handled; returns when what it orders is carried out. Raises DaemonError when the daemon ends."""
         if self.leasing.over:
@@ -155,8 +173,11 @@ class Actor:
         self.post(PolicyRead(_patience(settings), settings.queue_limit))
 
     def _put(self, move: Move | Adoption, waiter: Waiter | None = None) -> None:
-        self.idle.clear()
         self._inbox.append((move, waiter))
+        self._stir()
+
+    def _stir(self) -> None:
+        self.idle.clear()
         self._news.set()
 
     async def _adopt(self, preloads: Iterable[str]) -> None:

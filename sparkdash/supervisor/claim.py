@@ -8,17 +8,19 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from itertools import count
+from types import MappingProxyType
+from typing import NamedTuple
 
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import SparkdashError
 from sparkdash.supervisor.moves import Cut, Grant, Refuse, Wait
 
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+
+class Lease(NamedTuple):
     """The right to use an engine until the context is left."""
 
     profile: Profile
@@ -30,7 +32,7 @@ class Lease:
     """Model names that the engine accepts; the first replaces any other."""
     lost: asyncio.Future[SparkdashError]
     """Done when the engine died, or the lease was cut after the drain limit; its result says why."""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = _NOTHING
     """What every request to this engine must carry."""
 
 
@@ -41,18 +43,23 @@ class Claim:
         self.ticket = ticket
         self._on_wait = on_wait
         self._loop = asyncio.get_running_loop()
-        self.granted: asyncio.Future[Lease] = self._loop.create_future()
+        self._granted: asyncio.Future[Lease] | None = None
         self.lost: asyncio.Future[SparkdashError] = self._loop.create_future()
+
+    def waits(self) -> asyncio.Future[Lease]:
+        """Done with the lease, or with the error why there is none."""
+        self._granted = self._loop.create_future()
+        return self._granted
 
     def grant(self, lease: Lease) -> None:
         """The wait is over."""
-        if not self.granted.done():
-            self.granted.set_result(lease)
+        if self._granted is not None and not self._granted.done():
+            self._granted.set_result(lease)
 
     def refuse(self, error: SparkdashError) -> None:
         """The wait was in vain. Each waiter gets an error of its own: a traceback belongs to one."""
-        if not self.granted.done():
-            self.granted.set_exception(copy.copy(error))
+        if self._granted is not None and not self._granted.done():
+            self._granted.set_exception(copy.copy(error))
 
     def cut(self, error: SparkdashError) -> None:
         """The lease is no longer good."""

@@ -8,62 +8,84 @@ Rule: leaving is a post, not a wait: no cancellation can come between.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from copy import copy
+from types import TracebackType
+from typing import Protocol
 
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import UpstreamError
 from sparkdash.supervisor import refusals
 from sparkdash.supervisor.claim import Claim, Claims, Lease
-from sparkdash.supervisor.moves import Arrive, Cut, Grant, Leave, Move, Refuse, Wait
+from sparkdash.supervisor.moves import Cut, Grant, Refuse, Wait
 from sparkdash.supervisor.remotes import Remotes
 from sparkdash.supervisor.tools import Tools
 from sparkdash.supervisor.watch import Watch
 
 
+class Desk(Protocol):
+    """Where requests come and go: the actor."""
+
+    def arrive(self, ticket: str, profile: str | None, *, batch: bool) -> str | None:
+        """The profile whose engine it may use here and now; None: it waits for the effects."""
+        ...
+
+    def leave(self, ticket: str) -> None:
+        """It is over; that never waits."""
+        ...
+
+
 class Leasing:
     """One for the supervisor's life. `profiles` are those that the scheduler knows."""
 
-    def __init__(
-        self, tools: Tools, profiles: Callable[[], Mapping[str, Profile]], post: Callable[[Move], None], watch: Watch
-    ) -> None:
+    def __init__(self, tools: Tools, profiles: Callable[[], Mapping[str, Profile]], desk: Desk, watch: Watch) -> None:
         self._tools = tools
         self._profiles = profiles
-        self._post = post
+        self._desk = desk
         self._watch = watch
         self._claims = Claims(self._granted)
         self._remotes = Remotes(lambda: tools.settings, tools.clock.now)
         self.over = False
         """The daemon ends: who comes is refused."""
 
-    @asynccontextmanager
-    async def lease(
+    def lease(
         self, profile: Profile | None, *, request_id: str, on_wait: Callable[[int], object], batch: bool
-    ) -> AsyncIterator[Lease]:
+    ) -> AbstractAsyncContextManager[Lease]:
         """See Supervisor.lease; without a profile it is for what runs."""
+        if profile is not None and profile.engine is EngineKind.REMOTE:
+            return self._far(profile, request_id, on_wait)
+        return _Stay(self, profile.name if profile else None, request_id, on_wait, batch=batch)
+
+    @asynccontextmanager
+    async def _far(self, profile: Profile, request_id: str, on_wait: Callable[[int], object]) -> AsyncIterator[Lease]:
+        claim = self.claim(request_id, on_wait)
+        try:
+            with self._remotes.lease(profile, claim.lost) as lease:
+                yield lease
+        finally:
+            self._claims.leave(claim)
+
+    def claim(self, request_id: str, on_wait: Callable[[int], object]) -> Claim:
+        """One request more. Raises DaemonError when the daemon ends."""
         if self.over:
             raise refusals.shutting_down()
-        claim = self._claims.new(request_id, on_wait)
-        if profile is not None and profile.engine is EngineKind.REMOTE:
-            try:
-                with self._remotes.lease(profile, claim.lost) as lease:
-                    yield lease
-            finally:
-                self._claims.leave(claim)
-            return
-        self._post(Arrive(claim.ticket, profile.name if profile else None, batch))
-        try:
-            lease = await claim.granted
-            try:
-                yield lease
-            except UpstreamError:
-                self._leave(claim)
-                if killed := self._tools.wards.reason(lease.engine.container):
-                    raise copy(killed) from None  # that is why it broke off, and no second try would help
-                await self._watch.confirm(lease.profile, lease.engine)
-                raise
-        finally:
-            self._leave(claim)
+        return self._claims.new(request_id, on_wait)
+
+    async def granted(self, claim: Claim, profile: str | None, *, batch: bool) -> Lease:
+        """The engine, once it is its turn."""
+        name = self._desk.arrive(claim.ticket, profile, batch=batch)
+        return self._granted(name, claim) if name is not None else await claim.waits()
+
+    def leave(self, claim: Claim) -> None:
+        """Its stay is over. Idempotent."""
+        if self._claims.leave(claim):
+            self._desk.leave(claim.ticket)
+
+    async def broke_off(self, lease: Lease) -> None:
+        """Its engine gave no answer: returns once it was looked at. Raises EngineError: the guard killed it."""
+        if killed := self._tools.wards.reason(lease.engine.container):
+            raise copy(killed) from None  # that is why it broke off, and no second try would help
+        await self._watch.confirm(lease.profile, lease.engine)
 
     def carry_out(self, effect: Grant | Wait | Refuse | Cut) -> None:
         """Tell those whom it concerns."""
@@ -73,10 +95,6 @@ class Leasing:
         """The daemon ends: refuse whoever waits or comes; with `cut` also whoever is served. Idempotent."""
         self.over = True
         self._claims.retire(refusals.shutting_down(), cut=cut)
-
-    def _leave(self, claim: Claim) -> None:
-        if self._claims.leave(claim):
-            self._post(Leave(claim.ticket))
 
     def _granted(self, name: str, claim: Claim) -> Lease:
         engine, started = self._tools.books.engines[name], self._tools.books.started[name]
@@ -89,3 +107,43 @@ class Leasing:
             names=tuple(self._tools.adapter(engine.kind).served_names(started)),
             lost=claim.lost,
         )
+
+
+class _Stay:
+    """One request's time with an engine of this box, from its arrival on."""
+
+    __slots__ = ("_batch", "_claim", "_lease", "_leasing", "_on_wait", "_profile", "_request_id")
+
+    _claim: Claim
+    _lease: Lease
+
+    def __init__(
+        self,
+        leasing: Leasing,
+        profile: str | None,
+        request_id: str,
+        on_wait: Callable[[int], object],
+        *,
+        batch: bool,
+    ) -> None:
+        self._leasing = leasing
+        self._profile = profile
+        self._request_id = request_id
+        self._on_wait = on_wait
+        self._batch = batch
+
+    async def __aenter__(self) -> Lease:
+        self._claim = self._leasing.claim(self._request_id, self._on_wait)
+        try:
+            self._lease = await self._leasing.granted(self._claim, self._profile, batch=self._batch)
+        except BaseException:
+            self._leasing.leave(self._claim)
+            raise
+        return self._lease
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._leasing.leave(self._claim)
+        if isinstance(error, UpstreamError):
+            await self._leasing.broke_off(self._lease)

@@ -73,6 +73,30 @@ class Line:
             self._pace.note(held.profile, self.now - held.since)
             self._touch(held)
 
+    def walk_in(self, id_: str, profile: str, now: float, *, batch: bool) -> bool:
+        """Grant it here and now, if nobody can be before it and no limit or time is to be looked at."""
+        resident = self._records.residents.get(profile)
+        if resident is None or not resident.ready or not self._plain(profile):
+            return False
+        self.now = now
+        held = self._records.leases[id_] = Held(profile, batch, now)
+        self._touch(held)
+        return True
+
+    def walk_out(self, id_: str, now: float) -> bool:
+        """It is over, if nobody waits for that and no time begins by it."""
+        held = self._records.leases.get(id_)
+        if held is None or not self._plain(held.profile):
+            return False
+        self.now = now
+        self.leave(id_)
+        return True
+
+    def _plain(self, profile: str) -> bool:
+        """Does a request more or less of it change no decision?"""
+        known = self._records.profiles.get(profile)
+        return self._records.calm and known is not None and known.limit is None and known.idle_ttl_s is None
+
     def grant_hits(self) -> list[Effect]:
         """All that may go to their engines now."""
         queue = self._records.queue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import NamedTuple
 
 from sparkdash.domain.swap import SwapCause
 from sparkdash.supervisor.fit import Choice
@@ -55,8 +56,7 @@ class Ticket:
     """When it came, monotonic seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """The right to use an engine, given out."""
 
     profile: str
@@ -93,6 +93,11 @@ class Records:
     stops: set[str] = field(default_factory=set)
     """What a person wants gone."""
     swap: Change | None = None
+
+    @property
+    def calm(self) -> bool:
+        """Does nobody wait, and is nothing under way or wanted gone?"""
+        return not (self.queue or self.stops) and self.swap is None
 
     def managed(self, profile: str) -> bool:
         """Does its engine take a place? One whose file went away was started by us, too."""

@@ -78,6 +78,21 @@ class Scheduler:
             *self._line.tell_places(),
         ]
 
+    def walk_in(self, id_: str, profile: str | None, now: float, *, batch: bool) -> str | None:
+        """What `handle` would do with an Arrive that changes nothing but the table of leases, as nearly all do: the profile that
+        is granted. None: `handle` must look."""
+        name = profile or self.records.whatever_runs()
+        if name is None or self._time_has_come(now) or not self._line.walk_in(id_, name, now, batch=batch):
+            return None
+        return name
+
+    def walk_out(self, id_: str, now: float) -> bool:
+        """The same for a Leave. False: `handle` must look."""
+        return not self._time_has_come(now) and self._line.walk_out(id_, now)
+
+    def _time_has_come(self, now: float) -> bool:
+        return self.due is not None and self.due <= now
+
     @property
     def stopping(self) -> bool:
         """Is something that a person wanted gone still to go?"""
