@@ -252,7 +252,7 @@ def podman_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The stand-in is the only podman in PATH."""
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin/podman"
-    program.write_text(f"#!{sys.executable} -SEs\n{(HERE / 'podman.py').read_text()}")
+    program.write_text(f"#!/bin/sh\nPYTHON={sys.executable} HERE={HERE}\n{(HERE / 'podman.sh').read_text()}")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("FAKE_PODMAN", str(tmp_path))

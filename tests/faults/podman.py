@@ -1,22 +1,18 @@
-"""A stand-in for podman whose containers are processes, and which fails where a test says so.
+"""The verbs of the stand-in for podman that change something or wait; podman.sh, which calls it, tells of the whole.
 
-State lives in the folder named by FAKE_PODMAN. A file `fault.VERB` there makes that verb misbehave: `hang`, an exit code
-(`125`, with the file's other lines on stderr), `silent` (it does its work and loses its output), `garbage`, `killed`.
-Every call is written to `calls`.
+A container's folder holds `id`, `labels`, `facts` and `state` (for `inspect`), `pid` and `log`, and `exit` once it has ended.
+What a shell reads of it is one line, and is there whole or not at all. Nothing is imported that takes as long as Python's own start.
 """
 
-import json
 import os
-import signal
 import sys
 import time
-from contextlib import suppress
-from pathlib import Path
 
-FOLDER = Path(os.environ["FAKE_PODMAN"])
+CONTAINERS = os.path.join(os.environ["FAKE_PODMAN"], "c")
+SIGKILL, SIGTERM = 9, 15
 WITH_VALUE = {
     "--name", "--log-driver", "--log-opt", "--network", "--device", "--shm-size", "-v", "--tmpfs", "-e", "--label",
-    "--entrypoint", "--filter", "--tail", "-t", "--interval", "--type", "--format",
+    "--entrypoint", "--tail", "-t", "--interval",
 }  # fmt: skip
 
 
@@ -29,97 +25,102 @@ def parsed(words: list[str]) -> tuple[dict[str, list[str]], list[str]]:
     return flags, words
 
 
-def fail(text: str, code: int = 125) -> None:
-    """As podman says it."""
-    sys.stderr.write(f"Error: {text}\n")
-    sys.exit(code)
+def place(name: str) -> str:
+    """A container's folder."""
+    folder = os.path.join(CONTAINERS, name)
+    if not os.path.isdir(folder):
+        sys.stderr.write(f'Error: no container with name or ID "{name}" found: no such container\n')
+        sys.exit(125)
+    return folder
 
 
-def place(name: str) -> Path:
-    """A container's folder, by name or id."""
-    found = [each for each in FOLDER.glob("c/*") if name in (each.name, facts(each)["Id"])]
-    if not found:
-        fail(f'no container with name or ID "{name}" found: no such container')
-    return found[0]
+def read(folder: str, what: str) -> str:
+    """One of its files."""
+    with open(os.path.join(folder, what)) as file:
+        return file.read().strip()
 
 
-def facts(folder: Path) -> dict:
-    """What `inspect` tells."""
-    told = json.loads((folder / "inspect").read_text())
-    if (folder / "exit").exists():
-        told["State"] = {"Status": "exited", "ExitCode": int((folder / "exit").read_text()), "Pid": 0}
-    return told
+def put(folder: str, what: str, text: str) -> None:
+    """Write one of its files, which others see whole or not at all."""
+    path = os.path.join(folder, what)
+    with open(path + ".new", "w") as file:
+        file.write(text + "\n")
+    os.rename(path + ".new", path)
 
 
 def run(words: list[str]) -> None:
     """Start the program in a session of its own, with someone beside it who notes its exit code."""
-    flags, (_image, *rest) = parsed(words)
+    import json
+
+    flags, (image, *rest) = parsed(words)
     (name,) = flags["--name"]
-    folder = FOLDER / "c" / name
-    folder.mkdir(parents=True)
+    folder = os.path.join(CONTAINERS, name)
+    os.makedirs(folder)
     env = dict(each.partition("=")[::2] for each in flags.get("-e", []))
-    identity = os.urandom(32).hex()
-    log = os.open(folder / "log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    log = os.open(os.path.join(folder, "log"), os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    told, tell = os.pipe()
     if not os.fork():
+        os.close(told)
         os.setsid()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(log, 1)
         os.dup2(log, 2)
-        monitor(folder, [flags["--entrypoint"][0], *rest], {**os.environ, **env})
-    while not (folder / "pid").exists():
-        time.sleep(0.002)
-    told = {
-        "Id": identity,
-        "Name": name,
-        "ImageName": _image,
-        "Config": {"Labels": dict(each.split("=", 1) for each in flags["--label"])},
-        "State": {"Status": "running", "Pid": int((folder / "pid").read_text()), "StartedAt": time.strftime("%FT%TZ", time.gmtime())},
-    }  # fmt: skip
-    (folder / "inspect.new").write_text(json.dumps(told))
-    (folder / "inspect.new").rename(folder / "inspect")
+        monitor(folder, tell, [flags["--entrypoint"][0], *rest], {**os.environ, **env})
+    os.close(tell)
+    os.read(told, 1)  # its end: the program runs
+    identity = os.urandom(32).hex()
+    labels = dict(each.split("=", 1) for each in flags["--label"])
+    facts = {"Id": identity, "Name": name, "ImageName": image, "Config": {"Labels": labels}}
+    state = {"Status": "running", "Pid": int(read(folder, "pid")), "StartedAt": time.strftime("%FT%TZ", time.gmtime())}
+    put(folder, "id", identity)
+    put(folder, "labels", f"|{'|'.join(flags['--label'])}|")
+    put(folder, "state", json.dumps(state))
+    put(folder, "facts", json.dumps(facts)[1:-1])  # the last: now it is there
     print(identity)
 
 
-def monitor(folder: Path, argv: list[str], env: dict[str, str]) -> None:
+def monitor(folder: str, tell: int, argv: list[str], env: dict[str, str]) -> None:
     """Its parent: podman's conmon."""
     child = os.fork()
     if not child:
+        os.close(tell)
         os.setsid()
         try:
             os.execvpe(argv[0], argv, env)
         except OSError:
             os._exit(127)
-    (folder / "pid.new").write_text(str(child))
-    (folder / "pid.new").rename(folder / "pid")
+    put(folder, "pid", str(child))
+    os.close(tell)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if folder.exists():
-        (folder / "exit.new").write_text(str(code if code >= 0 else 128 - code))
-        (folder / "exit.new").rename(folder / "exit")
+    if os.path.isdir(folder):
+        put(folder, "exit", str(code if code >= 0 else 128 - code))
     os._exit(0)
 
 
-def kill(folder: Path, number: int) -> None:
+def kill(folder: str, number: int) -> None:
     """The container's process; its group with SIGKILL."""
-    pid = int((folder / "pid").read_text())
-    with suppress(ProcessLookupError):
-        os.killpg(pid, number) if number == signal.SIGKILL else os.kill(pid, number)
+    pid = int(read(folder, "pid"))
+    try:
+        os.killpg(pid, number) if number == SIGKILL else os.kill(pid, number)
+    except ProcessLookupError:
+        pass
 
 
-def ended(folder: Path, limit: float) -> bool:
+def ended(folder: str, limit: float) -> bool:
     """Wait for its end."""
     until = time.monotonic() + limit
-    while not (over := (folder / "exit").exists()) and folder.exists() and time.monotonic() < until:
+    while not (over := os.path.exists(folder + "/exit")) and os.path.isdir(folder) and time.monotonic() < until:
         time.sleep(0.01)
-    return over or not folder.exists()
+    return over or not os.path.isdir(folder)
 
 
 def stop(words: list[str]) -> None:
     """SIGTERM, then SIGKILL after the grace."""
     flags, (name,) = parsed(words)
     folder = place(name)
-    kill(folder, signal.SIGTERM)
+    kill(folder, SIGTERM)
     if not ended(folder, float(flags["-t"][0])):
-        kill(folder, signal.SIGKILL)
+        kill(folder, SIGKILL)
         ended(folder, 5)
     print(name)
 
@@ -128,29 +129,14 @@ def rm(words: list[str]) -> None:
     """By force."""
     _, (name,) = parsed(words)
     folder = place(name)
-    kill(folder, signal.SIGKILL)
+    kill(folder, SIGKILL)
     ended(folder, 5)
-    for file in folder.iterdir():
-        file.unlink()
-    folder.rmdir()
+    gone = f"{CONTAINERS}.gone.{os.getpid()}"
+    os.rename(folder, gone)  # whole, as others may look at it
+    for file in os.listdir(gone):
+        os.unlink(os.path.join(gone, file))
+    os.rmdir(gone)
     print(name)
-
-
-def inspect(words: list[str]) -> None:
-    """A JSON array."""
-    _, names = parsed(words)
-    print(json.dumps([facts(place(name)) for name in names]))
-
-
-def ps(words: list[str]) -> None:
-    """Ids by label."""
-    flags, _ = parsed(words)
-    wanted = dict(
-        each.removeprefix("label=").split("=", 1) for each in flags.get("--filter", []) if each.count("=") > 1
-    )
-    for folder in FOLDER.glob("c/*"):
-        if (folder / "inspect").exists() and wanted.items() <= facts(folder)["Config"]["Labels"].items():
-            print(facts(folder)["Id"])
 
 
 def wait(words: list[str]) -> None:
@@ -159,14 +145,17 @@ def wait(words: list[str]) -> None:
     folder = place(name)
     while not ended(folder, 60):
         pass
-    print((folder / "exit").read_text() if (folder / "exit").exists() else "")
+    try:
+        print(read(folder, "exit"))
+    except FileNotFoundError:  # it was removed
+        print()
 
 
 def logs(words: list[str]) -> None:
     """What it wrote."""
     flags, (name,) = parsed(words)
     folder = place(name)
-    with (folder / "log").open() as log:
+    with open(folder + "/log") as log:
         over = False
         while not over:
             over = "--follow" not in flags or ended(folder, 0.02)
@@ -174,45 +163,9 @@ def logs(words: list[str]) -> None:
             sys.stdout.flush()
 
 
-def top(words: list[str]) -> None:
-    """Its one process."""
-    folder = place(words[0])
-    if (folder / "exit").exists():
-        fail("top can only be used on running containers")
-    print("HPID", (folder / "pid").read_text(), sep="\n")
-
-
-def image(words: list[str]) -> None:
-    """All but one exist."""
-    sys.exit(1 if "missing" in words[-1] else 0)
-
-
 def version(_words: list[str]) -> None:
     """A recent one."""
     print("5.0.0")
 
 
-def misbehave(how: list[str]) -> None:
-    """What the test asked for; returns when the work is to be done all the same."""
-    if how[0] == "hang":
-        time.sleep(600)
-    elif how[0] == "killed":
-        os.kill(os.getpid(), signal.SIGKILL)
-    elif how[0] == "garbage":
-        print('{"Id": [not json\x00\x1b[31m')
-        sys.exit(0)
-    elif how[0] == "silent":
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        os.dup2(1, 2)
-    else:
-        sys.stderr.write("\n".join(how[1:]))
-        sys.exit(int(how[0]))
-
-
-words = [word for word in sys.argv[1:] if not word.startswith("--log-level")]
-with (FOLDER / "calls").open("a") as calls:
-    calls.write(" ".join(words) + "\n")
-fault = FOLDER / f"fault.{words[0]}"
-if fault.exists():
-    misbehave(fault.read_text().splitlines())
-globals()[words[0]](words[1:])
+globals()[sys.argv[1]](sys.argv[2:])

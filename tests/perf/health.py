@@ -103,7 +103,7 @@ def served(root: Path) -> Iterator[int]:
     (root / "bin").mkdir()
     (root / "profiles").mkdir()
     podman = root / "bin/podman"
-    podman.write_text(f"#!{sys.executable} -SEs\n{(FAULTS / 'podman.py').read_text()}")
+    podman.write_text(f"#!/bin/sh\nPYTHON={sys.executable} HERE={FAULTS}\n{(FAULTS / 'podman.sh').read_text()}")
     podman.chmod(0o755)
     for name in "ab":
         text = PROFILE.format(name=name, python=sys.executable, engine=FAULTS / "engine.py")
