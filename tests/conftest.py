@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import re
@@ -112,6 +113,18 @@ def engine_ports() -> tuple[int, int]:
 def ports() -> tuple[int, int]:
     """`engine_ports()`, for those who start no daemon."""
     return engine_ports()
+
+
+@pytest.fixture(scope="session")
+def openai_sdk() -> None:
+    """Loaded where a test needs it, which takes half a second of CPU, and before a loop runs, which would stand still."""
+    importlib.import_module("openai")
+
+
+@pytest.fixture(scope="session")
+def anthropic_sdk() -> None:
+    """As `openai_sdk`."""
+    importlib.import_module("anthropic")
 
 
 class Daemon:

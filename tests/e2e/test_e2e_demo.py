@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import openai
 import psutil
 import pytest
 
@@ -69,6 +68,8 @@ def simulators(mark: str) -> list[int]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_prints_its_address_serves_and_ends_cleanly(number: signal.Signals, mark: str) -> None:
     """For scripts: one line when it answers, every figure simulated, exit code 0, no engine left."""
+    import openai
+
     with headless("--no-traffic") as (child, url):
         client = openai.OpenAI(base_url=f"{url}/v1", api_key="x", max_retries=0, timeout=60)
         answer = client.chat.completions.create(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
+
+if TYPE_CHECKING:
+    import openai
 
 pytestmark = [pytest.mark.podman, pytest.mark.timeout(300)]
 
@@ -30,6 +32,7 @@ def spark(new_daemon: Callable[..., Any], tiny: Any) -> Iterator[Any]:
 
 def test_twenty_clients_two_profiles_every_request_is_answered_in_a_fair_order(spark: Any) -> None:
     """Requests are batched by profile: far fewer swaps than requests, nobody overtaken for long, nothing left over."""
+    import openai
 
     async def ask(client: openai.AsyncOpenAI, number: int) -> tuple[int, str]:
         model = ("east", "west")[number % 2]
@@ -57,6 +60,8 @@ def test_twenty_clients_two_profiles_every_request_is_answered_in_a_fair_order(s
 
 def refused(spark: Any, model: str) -> openai.APIStatusError:
     """The error that the official client raises for a chat with this model."""
+    import openai
+
     client = openai.OpenAI(base_url=f"{spark.url}/v1", api_key="x", max_retries=0, timeout=120)
     with pytest.raises(openai.APIStatusError) as caught:
         client.chat.completions.create(model=model, messages=[{"role": "user", "content": "hi"}])
@@ -74,6 +79,8 @@ def refused(spark: Any, model: str) -> openai.APIStatusError:
 )
 def test_each_bad_profile_gets_its_own_clear_error(spark: Any, model: str, status: int, code: str, words: str) -> None:
     """The API, the command line and the snapshot tell the same reason, and the service goes on."""
+    import openai
+
     error = refused(spark, model)
     assert (error.status_code, error.code) == (status, code)
     assert words in str(error.body)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import anthropic
+import pytest
 
 from sparkdash.domain.engine import EngineState, Failure
 from sparkdash.domain.event import EngineChanged
+
+pytestmark = pytest.mark.usefixtures("anthropic_sdk")
 
 
 async def test_an_item_satisfies_every_kind_of_client(house: Any) -> None:
@@ -22,6 +24,8 @@ async def test_an_item_satisfies_every_kind_of_client(house: Any) -> None:
 
 async def test_the_list_and_its_items_are_anthropics_too(house: Any) -> None:
     """To its SDK's own types, read strictly; all models are on one page."""
+    import anthropic
+
     async with anthropic.AsyncAnthropic(base_url=house.base, api_key="x", _strict_response_validation=True) as sdk:
         listed = [model.id async for model in sdk.models.list(limit=1)]
         one = await sdk.models.retrieve("beta/fast")

@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import httpx
-import ollama
 import pytest
 
 from sparkdash.domain.engine import EngineState
@@ -252,6 +251,8 @@ async def test_ollamas_other_paths_are_not_ours(house: Any) -> None:
 
 async def test_ollamas_own_client_gets_embeddings(house: Any, tools: Any) -> None:
     """One text and several, in the shape of today and in that of before; the engine's own vectors and counts."""
+    import ollama
+
     async with tools.simulated_engine(house), httpx.AsyncClient() as plain:
         asked = {"model": "alpha", "input": ["one", "two"], "encoding_format": "float"}
         theirs = (await plain.post(f"{house.supervisor.url}/v1/embeddings", json=asked)).json()

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
-import openai
 import pytest
 
 from sparkdash.errors import EngineError
 from sparkdash.gateway import keepalive
 from sparkdash.settings import Settings
 
+if TYPE_CHECKING:
+    import openai
+
+pytestmark = pytest.mark.usefixtures("openai_sdk")
+
 
 @pytest.fixture
 async def client(house: Any) -> AsyncIterator[openai.AsyncOpenAI]:
+    import openai
+
     made = openai.AsyncOpenAI(
         base_url=house.base + "/v1",
         api_key="sk-local",
@@ -69,6 +75,8 @@ async def test_models_are_listed_and_fetched(house: Any, client: Any) -> None:
 
 async def test_errors_are_the_clients_own(house: Any, client: Any) -> None:
     """Unknown model: NotFoundError. Bad request: BadRequestError. No engine: an APIStatusError, tried once more at most."""
+    import openai
+
     with pytest.raises(openai.NotFoundError) as missing:
         await client.chat.completions.create(model="nope", messages=[])
     assert (missing.value.code, missing.value.param) == ("model_not_found", "model")
@@ -81,6 +89,8 @@ async def test_errors_are_the_clients_own(house: Any, client: Any) -> None:
 
 async def test_a_failed_load_is_not_posted_again(house: Any, client: Any) -> None:
     """The client obeys x-should-retry: one post."""
+    import openai
+
     house.supervisor.error = EngineError("alpha did not come up.", code="out_of_memory")
     with pytest.raises(openai.InternalServerError, match="did not come up"):
         await client.chat.completions.create(model="alpha", messages=[], stream=True)
@@ -89,6 +99,7 @@ async def test_a_failed_load_is_not_posted_again(house: Any, client: Any) -> Non
 
 async def test_a_death_in_the_stream_is_an_error_with_its_words(house: Any, client: Any) -> None:
     """The client raises APIError and shows what happened."""
+    import openai
 
     async def script(_seen: Any, wire: Any) -> None:
         await wire.head()
@@ -140,6 +151,8 @@ class TestWaiting:
 
     async def test_a_failed_load_reaches_the_client(self, house: Any, client: Any) -> None:
         """In the stream, as an APIError with the reason."""
+        import openai
+
         house.supervisor.gate.clear()
         stream = await client.chat.completions.create(model="alpha", messages=[], stream=True)
         house.supervisor.error = EngineError("alpha did not come up.", code="out_of_memory")

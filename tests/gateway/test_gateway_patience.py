@@ -15,12 +15,9 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import httpx
-import ollama
-import openai
 import pytest
 from leaping import LeapingLoop
 
@@ -30,6 +27,11 @@ from sparkdash.domain.swap import Swap, SwapCause, SwapPhase
 from sparkdash.gateway import keepalive
 from sparkdash.settings import Settings
 from sparkdash.upstream import pool
+
+if TYPE_CHECKING:
+    import anthropic
+    import ollama
+    import openai
 
 RECORDED: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent.parent / "data" / "client-requests.json").read_text()
@@ -242,6 +244,9 @@ OLLAMA = (ollama_chat, ollama_generate_held)
 
 def test_the_sdks_survive_a_swap_of_400_s_with_their_own_time_outs(loading: Any) -> None:
     """Streams and held answers, each posted once: no SDK had to try again."""
+    import anthropic
+    import ollama
+    import openai
 
     async def calls(house: Any) -> tuple[list[str], int]:
         with_openai = openai.AsyncOpenAI(base_url=house.base + "/v1", api_key="x")
@@ -263,6 +268,7 @@ def test_the_sdks_survive_a_swap_of_400_s_with_their_own_time_outs(loading: Any)
 
 def test_the_time_outs_are_the_sdks_own(loading: Any) -> None:
     """The measure of the test above: where its time-out is shorter than the silence, an SDK gives up in the same clock."""
+    import openai
 
     async def call(house: Any) -> float:
         begun = asyncio.get_running_loop().time()

@@ -5,23 +5,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from openai.types import Completion, CreateEmbeddingResponse, Model
-from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from sparkdash.settings import Settings
+
+pytestmark = pytest.mark.usefixtures("openai_sdk")
 
 RECORDED: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent.parent / "data" / "client-requests.json").read_text()
 )
 CLIENTS = sorted({one["client"] for one in RECORDED})
-EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 GENERATES = {"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"}
 NOT_IN_THE_SIM = {"/v1/rerank", "/v1/responses/compact"}
 """These are relayed, and the simulated engine says 404 to them."""
@@ -54,6 +53,8 @@ def frames(text: str) -> list[tuple[str, str]]:
 
 
 def chat_stream(text: str, body: dict[str, Any]) -> None:
+    from openai.types.chat import ChatCompletionChunk
+
     *chunks, (_, done) = frames(text)
     assert done == "[DONE]"
     read = [ChatCompletionChunk.model_validate_json(data, strict=True) for _, data in chunks]
@@ -65,6 +66,8 @@ def chat_stream(text: str, body: dict[str, Any]) -> None:
 
 
 def chat_whole(text: str, _body: dict[str, Any]) -> None:
+    from openai.types.chat import ChatCompletion
+
     read = ChatCompletion.model_validate_json(text, strict=True)
     assert read.choices[0].message.role == "assistant"
     assert read.choices[0].message.content
@@ -80,6 +83,8 @@ def text_stream(text: str, _body: dict[str, Any]) -> None:
 
 
 def text_whole(text: str, _body: dict[str, Any]) -> None:
+    from openai.types import Completion
+
     assert Completion.model_validate_json(text, strict=True).choices[0].text
 
 
@@ -96,9 +101,16 @@ def ending(body: dict[str, Any]) -> str:
     return "incomplete" if body.get("max_output_tokens") == 1 else "completed"
 
 
+@cache
+def event_type() -> TypeAdapter[Any]:
+    from openai.types.responses import ResponseStreamEvent
+
+    return TypeAdapter(ResponseStreamEvent)
+
+
 def response_stream(text: str, body: dict[str, Any]) -> None:
     told = [json.loads(data) for _, data in frames(text)]
-    events = [EVENT.validate_python(known(data)) for data in told]
+    events = [event_type().validate_python(known(data)) for data in told]
     assert [event.type for event in (events[0], events[-1])] == ["response.created", "response.completed"]
     assert sum(event.type == "response.created" for event in events) == 1
     assert [event.sequence_number for event in events] == list(range(len(events)))
@@ -107,6 +119,8 @@ def response_stream(text: str, body: dict[str, Any]) -> None:
 
 
 def response_whole(text: str, body: dict[str, Any]) -> None:
+    from openai.types.responses import Response
+
     read = Response.model_validate(known({"response": json.loads(text)})["response"])
     assert (read.status, bool(read.output_text)) == (ending(body), True)
 
@@ -135,6 +149,8 @@ def message_whole(text: str, _body: dict[str, Any]) -> None:
 
 
 def embeddings(text: str, body: dict[str, Any]) -> None:
+    from openai.types import CreateEmbeddingResponse
+
     read = json.loads(text)
     for item in read["data"]:  # the client decodes base64 before its own type reads it
         if body.get("encoding_format") == "base64":
@@ -148,6 +164,8 @@ def counted(text: str, _body: dict[str, Any]) -> None:
 
 
 def listed(text: str, _body: dict[str, Any]) -> None:
+    from openai.types import Model
+
     assert [Model.model_validate(item).id for item in json.loads(text)["data"]]
 
 

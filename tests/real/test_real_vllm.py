@@ -11,14 +11,16 @@ import subprocess
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
-import openai
 import pytest
 from tiny_profiles import CASES
 
 from sparkdash.catalog import weights
+
+if TYPE_CHECKING:
+    import openai
 
 pytestmark = [pytest.mark.real, pytest.mark.podman, pytest.mark.timeout(600)]
 
@@ -28,6 +30,8 @@ NOBODY = "sparkdash.profile"
 
 def client(spark: Any) -> openai.OpenAI:
     """The official client, patient enough for a load."""
+    import openai
+
     return openai.OpenAI(base_url=f"{spark.url}/v1", api_key="none", timeout=300, max_retries=0)
 
 

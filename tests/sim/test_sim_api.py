@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
-import openai
 import pytest
 
 from sparkdash.domain.profile import Profile
 from sparkdash.engines import registry
 from sparkdash.sim.app import App
 from sparkdash.sim.process import serving
+
+if TYPE_CHECKING:
+    import openai
+
+pytestmark = pytest.mark.usefixtures("openai_sdk")
 
 Site = tuple[App, str]
 
@@ -36,6 +40,8 @@ async def http(site: Site) -> AsyncIterator[httpx.AsyncClient]:
 @pytest.fixture
 async def client(site: Site) -> AsyncIterator[openai.AsyncOpenAI]:
     """The official client."""
+    import openai
+
     async with openai.AsyncOpenAI(base_url=f"{site[1]}/v1", api_key="none", max_retries=0) as official:
         yield official
 

@@ -6,13 +6,13 @@ import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-import anthropic
-import openai
 import pytest
 
 from sparkdash.domain.profile import Profile
 from sparkdash.sim.orders import Call, Orders, orders
 from sparkdash.sim.process import serving
+
+pytestmark = pytest.mark.usefixtures("openai_sdk", "anthropic_sdk")
 
 ASK = "Look. [[call read_note path=a note.txt]]"
 SCHEMA = {
@@ -40,6 +40,8 @@ async def url(make_profile: Callable[..., Profile]) -> AsyncIterator[str]:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_chats_tool_is_called_and_its_result_said(url: str, stream: bool) -> None:
     """By the official client, whose own helper gathers the stream."""
+    import openai
+
     turns: list[Any] = [{"role": "user", "content": ASK}]
     async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
 
@@ -65,6 +67,8 @@ async def test_a_chats_tool_is_called_and_its_result_said(url: str, stream: bool
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_responses_tool_is_called_and_its_result_said(url: str, stream: bool) -> None:
+    import openai
+
     turns: list[Any] = [{"role": "user", "content": ASK}]
     async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
 
@@ -82,6 +86,8 @@ async def test_a_responses_tool_is_called_and_its_result_said(url: str, stream: 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_messages_tool_is_called_and_its_result_said(url: str, stream: bool) -> None:
+    import anthropic
+
     turns: list[Any] = [{"role": "user", "content": [{"type": "text", "text": ASK}]}]
     async with anthropic.AsyncAnthropic(base_url=url, api_key="none", max_retries=0) as client:
 
@@ -104,6 +110,8 @@ async def test_a_messages_tool_is_called_and_its_result_said(url: str, stream: b
 
 async def test_an_answer_is_as_long_as_ordered(url: str) -> None:
     """And ends by itself."""
+    import openai
+
     turns: Any = [{"role": "user", "content": "Go on. [[write 1234 tokens]]"}]
     async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
         answer = await client.chat.completions.create(model="rehearsal", messages=turns)

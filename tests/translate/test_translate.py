@@ -6,16 +6,17 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
-import openai
 import pytest
 import pytest_asyncio
 
 from sparkdash.domain.lease import RequestState
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+if TYPE_CHECKING:
+    import openai
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("openai_sdk", "anthropic_sdk")]
 
 ASK = {"model": "m", "max_tokens": 12, "messages": [{"role": "user", "content": "hi"}]}
 TOOL = {"name": "weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
@@ -84,6 +85,7 @@ async def test_a_stream_comes_piece_by_piece_and_its_counts_are_known(box: Any) 
 
 async def test_a_tool_is_called_and_its_result_goes_back(box: Any) -> None:
     """The round trip of an agent: a call in pieces, then its result as a message of the role `tool`."""
+    import anthropic
 
     async def script(body: dict[str, Any], answer: Any) -> None:
         await answer.begin()
@@ -213,6 +215,8 @@ FUNCTION = {"type": "function", "name": "weather", "parameters": {"type": "objec
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def client(box: Any) -> AsyncIterator[openai.AsyncOpenAI]:
+    import openai
+
     async with openai.AsyncOpenAI(base_url=f"{box.url}/v1", api_key="sk-local", max_retries=0) as made:
         yield made
 
@@ -271,6 +275,8 @@ async def test_the_official_clients_tool_round_trip(box: Any, client: openai.Asy
 
 async def test_an_earlier_response_is_not_known(client: openai.AsyncOpenAI) -> None:
     """Nothing is kept: an agent that is told so sends the whole conversation."""
+    import openai
+
     with pytest.raises(openai.NotFoundError) as caught:
         await client.responses.create(model="scripted", input="hi", previous_response_id="resp_1")
     assert caught.value.code == "previous_response_not_found"
