@@ -34,7 +34,7 @@ async def asked(run: str | None) -> bytes:
         raise HostError(f"The runs cannot be read: {error or 'it took too long'}.", code="report_failed") from error
     if done.code == 0:
         return done.out.encode()
-    raise _refusal(done)
+    raise _refusal(done, "The runs cannot be read")
 
 
 async def resumed(run: str) -> str | None:
@@ -47,14 +47,15 @@ async def resumed(run: str) -> str | None:
         done = await command.call(argv, deadline_s=None)
     except OSError as error:
         return f"It could not be started: {error.strerror}."
-    return None if done.code in (0, INTERRUPTED) else str(_refusal(done))
+    return None if done.code in (0, INTERRUPTED) else str(_refusal(done, "It said"))
 
 
-def _refusal(done: command.Done) -> AdmissionError | HostError:
+def _refusal(done: command.Done, without_a_reason: str) -> AdmissionError | HostError:
+    """The command's own error; `without_a_reason` goes before its last words where it gave none as JSON."""
     try:
         told: dict[str, Any] = json.loads(done.out)["error"]
     except (ValueError, KeyError, TypeError):
         said = done.err.strip().splitlines()[-1:] or ["no reason told"]
-        return HostError(f"The runs cannot be read: {said[0]}", code="report_failed")
+        return HostError(f"{without_a_reason}: {said[0]}", code="report_failed")
     status = 404 if told["code"] == "run_not_found" else 409
     return AdmissionError(told["message"], code=told["code"], hint=told["hint"], status=status)

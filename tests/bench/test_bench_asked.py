@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from sparkdash.bench.asked import asked
+from sparkdash.bench import asked as room
+from sparkdash.bench.asked import asked, resumed
 from sparkdash.bench.folder import bench_dir
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.run import Arm, CellKey, Run
-from sparkdash.errors import AdmissionError
+from sparkdash.errors import AdmissionError, HostError
+from sparkdash.host.command import Done
 
 ID = "20261121-200000-seeds"
 
@@ -35,3 +37,15 @@ async def test_runs_and_a_report_are_told_and_a_missing_one_is_refused(
             await asked(name)
         assert caught.value.code == "run_not_found"
         assert caught.value.status == 404
+
+
+async def test_a_command_that_gives_no_reason_is_told_by_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that did not go on was not read in vain: it says something else."""
+
+    async def call(*_: object, **__: object) -> Done:
+        return Done(1, "", "Traceback\nOSError: No space left on device\n")
+
+    monkeypatch.setattr(room.command, "call", call)
+    assert await resumed("last") == "It said: OSError: No space left on device"
+    with pytest.raises(HostError, match="The runs cannot be read: OSError: No space"):
+        await asked("last")

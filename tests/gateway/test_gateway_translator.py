@@ -39,6 +39,19 @@ while True:
     pair.close()
 """
 
+CHATTY = """
+import sys
+from sparkdash.gateway.beside.serve import main, whole
+
+async def app(scope, receive, send):
+    for stream in (sys.stdout, sys.stderr):
+        print("x" * 300_000, file=stream)
+        print("y\\n" * 300_000, file=stream, flush=True)
+    await whole(send, 200, b"done")
+
+main(app, "chatty")
+"""
+
 Make = Callable[..., Translator]
 
 
@@ -120,6 +133,13 @@ async def test_the_next_request_starts_another_when_it_died(make: Make, how: str
             await ask(translator)
     await ask(translator)
     assert translator.pid not in (None, first)
+
+
+async def test_one_that_talks_is_not_held_up(make: Make) -> None:
+    """On either output, in lines of any length: more than the pipes and their readers hold together."""
+    translator = make(CHATTY)
+    async with asyncio.timeout(60):
+        assert await ask(translator) == b"done"
 
 
 async def test_one_that_does_not_start_says_its_last_words(make: Make) -> None:

@@ -204,10 +204,16 @@ class _Running:
             self.rss = psutil.Process(self.process.pid).memory_info().rss
 
     async def _listen(self) -> None:
+        """Keep its last words, and never stop: what nobody reads fills the pipe, and then it stands still."""
         assert self.process.stderr  # noqa: S101 - a pipe was asked for
-        with suppress(ValueError):  # a line longer than asyncio keeps
-            while line := await self.process.stderr.readline():
-                self._last.append(line)
+        while True:
+            try:
+                line = await self.process.stderr.readline()
+            except ValueError:  # longer than asyncio keeps; its rest comes as a line
+                continue
+            if not line:
+                return
+            self._last.append(line)
 
     def _failed(self, how: str) -> HostError:
         words = self._last[-1].decode("utf-8", "replace").strip() if self._last else "without a word"

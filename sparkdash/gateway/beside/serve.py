@@ -70,3 +70,4 @@ def _say_ready() -> None:
     """The socket listens since it was made: what came meanwhile is waiting in it."""
     sys.stdout.buffer.write(READY)
     sys.stdout.buffer.flush()
+    os.dup2(2, 1)  # nobody reads on there: a library that prints would fill the pipe, and stand still
