@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _CALL = re.compile(r"\[\[call (\w[\w.-]*)(?: (\w+)=(.*?))?\]\]")
-_WRITE = re.compile(r"\[\[write (\d{1,7}) tokens\]\]")
+_WRITE = re.compile(r"\[\[write ([1-9]\d{0,6}) tokens\]\]")
 _QUOTED = 400
 """Characters of a tool's result that are said again, the last ones."""
 
