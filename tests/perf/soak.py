@@ -16,6 +16,7 @@ import sqlite3
 import sys
 import tempfile
 import time
+from collections import deque
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,8 @@ from relays import Child, daemon, serve_engine
 
 CHUNKS, CHUNKS_PER_S = 10, 50.0
 PATIENCE_S = 60.0
+IDLE_S = 60.0
+"""A connection that was not needed for so long is not used again: the daemon lets go of it at 75 s, which a client must not meet."""
 MIB = 2**20
 
 
@@ -80,22 +83,44 @@ def main() -> int:
 
 async def stretch(port: int, rate: float, seconds: float, seen: Seen) -> None:
     """Requests at their times; returns when the last is answered or given up."""
-    free: dict[bool, list[raw.Client]] = {True: [], False: []}
+    free = {True: Idle(), False: Idle()}
     begun = time.perf_counter()
     async with asyncio.TaskGroup() as group:
         for number in range(int(rate * seconds)):
             await asyncio.sleep(max(0.0, begun + number / rate - time.perf_counter()))
             seen.sent += 1
             group.create_task(one(port, free, seen, stream=number % 3 == 0))
-    for client in (*free[True], *free[False]):
-        client.transport.close()
+    for idle in free.values():
+        idle.close()
 
 
-async def one(port: int, free: dict[bool, list[raw.Client]], seen: Seen, *, stream: bool) -> None:
+class Idle:
+    """Connections that wait for their next request, the one that waits least on top."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[float, raw.Client]] = deque()
+
+    def pop(self) -> raw.Client | None:
+        """One that is surely open; None where there is none."""
+        while self._waiting and self._waiting[0][0] < time.monotonic() - IDLE_S:
+            self._waiting.popleft()[1].transport.close()
+        return self._waiting.pop()[1] if self._waiting else None
+
+    def push(self, client: raw.Client) -> None:
+        """Its answer is over."""
+        self._waiting.append((time.monotonic(), client))
+
+    def close(self) -> None:
+        """All of them."""
+        for _, client in self._waiting:
+            client.transport.close()
+
+
+async def one(port: int, free: dict[bool, Idle], seen: Seen, *, stream: bool) -> None:
     """One request, on a connection of its own or one that is free."""
     begun = time.perf_counter()
     try:
-        client = free[stream].pop() if free[stream] else await raw.connect(port, stream=stream)
+        client = free[stream].pop() or await raw.connect(port, stream=stream)
         await asyncio.wait_for(client.ask(), PATIENCE_S)
     except (OSError, RuntimeError, TimeoutError) as error:
         seen.lost.append(str(error) or type(error).__name__)
@@ -103,7 +128,7 @@ async def one(port: int, free: dict[bool, list[raw.Client]], seen: Seen, *, stre
     seen.answered += 1
     if not stream:
         seen.took_ms.append((time.perf_counter() - begun) * 1e3)
-    free[stream].append(client)
+    free[stream].push(client)
 
 
 if __name__ == "__main__":
