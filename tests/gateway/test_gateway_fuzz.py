@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from sparkdash import wire
 from sparkdash.settings import Settings
+from sparkdash.wire import connection
 
 POSTS = [
     "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
@@ -119,7 +119,7 @@ async def test_malformed_http_ends(house: Any, monkeypatch: pytest.MonkeyPatch, 
     """Every connection is answered or closed; none of the answers is a 500. Others are served as ever after."""
     dice = random.Random(seed)
     with monkeypatch.context() as short:
-        short.setattr(wire, "HEAD_S", 0.3)
+        short.setattr(connection, "HEAD_S", 0.3)
         short.setattr(house.server.config, "timeout_keep_alive", 0.3)
         for _ in range(3):
             sent = [message(dice) for _ in range(25)]

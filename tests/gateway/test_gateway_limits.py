@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from sparkdash import wire
 from sparkdash.domain.lease import RequestState
 from sparkdash.gateway.room import Room
 from sparkdash.settings import Settings
 from sparkdash.units import MIB
+from sparkdash.wire import connection
 
 CHAT = "/v1/chat/completions"
 HALF = json.dumps({"model": "alpha", "stream": True, "pad": "x" * (600 * 1024)}).encode()
@@ -66,7 +66,7 @@ async def test_a_large_head_is_served(house: Any) -> None:
 @pytest.mark.parametrize("said", [b"", b"GET /health HTTP/1.1\r\nHost:"])
 async def test_a_head_that_does_not_come_is_given_up(house: Any, monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
     """408 for a request that stops in the middle and for a connection that says nothing."""
-    monkeypatch.setattr(wire, "HEAD_S", 0.05)
+    monkeypatch.setattr(connection, "HEAD_S", 0.05)
     async with connected(house) as (reader, writer):
         writer.write(said)
         assert (await reader.read()).startswith(b"HTTP/1.1 408 ")

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from sparkdash.listen import Server
 from sparkdash.wire import Wire, line
+from sparkdash.wire.deadline import Deadline
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -43,15 +46,12 @@ class Socket(asyncio.Transport):
 class Client:
     """One connection to an application, whose tasks run to their end with `rest`."""
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: Any, protocol: type[Any] = Wire) -> None:
         server = Server(app)
         server.config.load()
-        server.lifespan = server.config.lifespan_class(server.config)
         self.tasks = server.server_state.tasks
-        made = server._protocol()
-        assert isinstance(made, Wire)
-        self.wire, self.socket = made, Socket()
-        made.connection_made(self.socket)
+        self.wire, self.socket = protocol(server.config, server.server_state, {}), Socket()
+        self.wire.connection_made(self.socket)
 
     async def says(self, data: bytes) -> bytes:
         """What it is answered until nobody has anything to do."""
@@ -96,15 +96,15 @@ def by_messages(status: int, headers: Headers, pieces: list[bytes]) -> Any:
     return app
 
 
-async def exchanged(app: Any, request: bytes) -> tuple[list[bytes], bytes, bool]:
+async def exchanged(app: Any, request: bytes, protocol: type[Any] = Wire) -> tuple[list[bytes], bytes, bool]:
     """The answer's head, its lines in order of the alphabet; its body; whether the connection is over."""
-    client = Client(app)
+    client = Client(app, protocol)
     head, _, body = (await client.says(request)).partition(b"\r\n\r\n")
     await client.leaves()
     return sorted(head.lower().split(b"\r\n")), body, client.socket.closing
 
 
-async def test_a_line_sends_what_messages_would() -> None:
+async def test_a_line_sends_what_messages_would_and_uvicorn() -> None:
     """For every method, version and wish of a client, and every kind of answer."""
     answers: list[tuple[int, Headers, list[bytes]]] = [
         (200, [(b"content-length", b"4")], [b"ab", b"cd"]),
@@ -119,7 +119,9 @@ async def test_a_line_sends_what_messages_would() -> None:
     for (status, headers, pieces), method, wish in product(answers, (b"GET", b"HEAD"), wishes):
         request = method + b" / HTTP/1.1\r\nHost: localhost\r\n" + wish + b"\r\n"
         told = await exchanged(by_line(status, headers, pieces), request)
-        assert told == await exchanged(by_messages(status, headers, pieces), request), (status, headers, request)
+        messages = by_messages(status, headers, pieces)
+        assert told == await exchanged(messages, request), (status, headers, request)
+        assert told == await exchanged(messages, request, HttpToolsProtocol), (status, headers, request)
 
 
 async def test_a_client_of_http_1_0_gets_no_chunks() -> None:
@@ -202,12 +204,122 @@ async def test_a_connection_is_kept_and_ends_when_nobody_asks(make: Callable[...
     client = Client(make(200, [(b"content-length", b"2")], [b"ok"]))
     for _ in range(2):
         assert (await client.says(b"GET / HTTP/1.1\r\n\r\n")).endswith(b"\r\n\r\nok")
-        timer = client.wire.timeout_keep_alive_task
-        assert timer is not None
-        assert not timer.cancelled()
-    await client.says(b"GET ")
-    assert timer.cancelled()
+        assert client.wire._deadline.is_set
     await client.leaves()
+    assert not client.wire._deadline.is_set
+
+
+async def test_while_a_request_is_answered_no_time_runs() -> None:
+    """Not that of a head, nor that of a connection on which nobody asks."""
+    go_on = asyncio.Event()
+
+    async def app(scope: Any, _receive: Any, _send: Any) -> None:
+        own = line(scope)
+        assert own is not None
+        await go_on.wait()
+        own.start(200, [(b"content-length", b"0")])
+        own.finish(b"")
+
+    client = Client(app)
+    for request, runs in ((b"GET / HT", True), (b"TP/1.1\r\n\r\n", False), (b"GET ", True)):
+        await client.says(request)
+        assert client.wire._deadline.is_set is runs
+    go_on.set()
+    await client.rest()
+    assert client.wire._deadline.is_set
+    await client.leaves()
+
+
+class Clock:
+    """A loop's, that goes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.timers: list[SimpleNamespace] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, at: float, call: Callable[[], object]) -> Any:
+        timer = SimpleNamespace(at=at, call=call)
+        timer.cancel = lambda: self.timers.remove(timer)
+        self.timers.append(timer)
+        return timer
+
+    def goes(self, to: float) -> None:
+        """All that is due by then."""
+        while due := [timer for timer in self.timers if timer.at <= to]:
+            first = min(due, key=lambda timer: timer.at)
+            self.timers.remove(first)
+            self.now = first.at
+            first.call()
+        self.now = to
+
+
+def test_a_deadline_may_be_moved_either_way() -> None:
+    """It passes once, when it was last said to; there is never more than one timer."""
+    clock, passed = Clock(), []
+    deadline = Deadline(clock, lambda: passed.append(clock.now))  # type: ignore[arg-type]
+    deadline.set(10)
+    clock.goes(5)
+    deadline.set(75)
+    clock.goes(20)
+    assert (passed, len(clock.timers)) == ([], 1)
+    deadline.set(30)
+    assert len(clock.timers) == 1
+    clock.goes(100)
+    assert (passed, clock.timers, deadline.is_set) == ([50], [], False)
+    deadline.set(10)
+    deadline.clear()
+    clock.goes(200)
+    assert (passed, clock.timers) == ([50], [])
+
+
+async def test_requests_that_say_the_same_share_a_memo() -> None:
+    """But for their length; and whoever says anything else gets another."""
+    memos: list[Any] = []
+    lengths: list[Any] = []
+
+    async def app(scope: Any, _receive: Any, _send: Any) -> None:
+        own = line(scope)
+        assert own is not None
+        memos.append(own.memo)
+        lengths.append(dict(scope["headers"]).get(b"content-length"))
+        own.start(200, [(b"content-length", b"0")])
+        own.finish(b"")
+
+    client = Client(app)
+    for first, headers, body in (
+        (b"POST /a", b"X: 1\r\nContent-Length: 1\r\n", b"x"),
+        (b"POST /a", b"X: 1\r\ncontent-length: 2\r\n", b"xx"),
+        (b"POST /b", b"X: 1\r\nContent-Length: 1\r\n", b"x"),
+        (b"PUT /b", b"X: 1\r\nContent-Length: 1\r\n", b"x"),
+        (b"PUT /b", b"X: 2\r\nContent-Length: 1\r\n", b"x"),
+        (b"PUT /b", b"X: 2\r\nX: 2\r\n", b""),
+    ):
+        await client.says(b"%b HTTP/1.1\r\n%b\r\n%b" % (first, headers, body))
+    await client.leaves()
+    assert lengths == [b"1", b"2", b"1", b"1", b"1", None]
+    assert memos[0] is memos[1]
+    assert len({id(memo) for memo in memos}) == 5
+
+
+async def test_what_follows_a_body_in_chunks_reaches_nobody() -> None:
+    """Trailers are no headers, of this request or the next."""
+    seen: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive())["more_body"]:
+            pass
+        seen.append(scope["headers"])
+        await by_messages(200, [], [])(scope, receive, send)
+
+    client = Client(app)
+    chunked = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nX-Evil: 1\r\n\r\n"
+    for _ in range(2):
+        assert (await client.says(chunked)).startswith(b"HTTP/1.1 200 ")
+    await client.leaves()
+    assert seen == 2 * [[(b"transfer-encoding", b"chunked")]]
 
 
 async def test_a_wish_for_another_protocol_is_passed_by() -> None:

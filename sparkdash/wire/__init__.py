@@ -1,0 +1,11 @@
+"""Wire: a client's HTTP connection, over llhttp as uvicorn's is, with limits for heads and a way past ASGI's messages.
+
+`connection` parses and says in which order requests are answered, `head` is what a request says before its body, `line` is one
+request's end of it, `deadline` the connection's one clock. To uvicorn's server it is what its own protocol would be; to an
+application it is ASGI.
+"""
+
+from sparkdash.wire.connection import Wire
+from sparkdash.wire.line import Line, line
+
+__all__ = ["Line", "Wire", "line"]

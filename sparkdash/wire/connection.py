@@ -1,0 +1,252 @@
+"""Connection: HTTP/1.1 with one client.
+
+Owns: how large a request's head may be and how long it may take, in which order requests are answered, and for how long a
+connection is kept on which nobody asks. Must not know what is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import Any
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
+from uvicorn.server import ServerState
+
+from sparkdash.wire.deadline import Deadline
+from sparkdash.wire.head import Fields, Head
+from sparkdash.wire.line import Line
+
+LOG = logging.getLogger("uvicorn.error")
+HEAD_LIMIT = 64 * 1024
+"""Bytes of request line and headers, above the piece that ends them; the largest seen of a client is 2 KiB."""
+HEAD_S = 30.0
+"""From a request's first byte to the end of its headers; a connection that says nothing at all has as long."""
+_LENGTH = b"content-length"
+_NO_REQUEST = b"Invalid HTTP request received."
+
+
+class Wire(asyncio.Protocol):
+    """One client's connection, as uvicorn's server makes them."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],  # noqa: ARG002 - uvicorn's way to call it
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self.loop = _loop or asyncio.get_running_loop()
+        self._app = config.loaded_app
+        self._kept_s: float = config.timeout_keep_alive
+        self._server = server_state
+        self._parser = httptools.HttpRequestParser(self)
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._deadline = Deadline(self.loop, self._too_late)
+        self._scope: dict[str, Any] = {}
+        """What every request's says of the connection."""
+        self.transport: asyncio.Transport
+        self._head: Head | None = None
+        """The last one."""
+        self._head_size: int | None = 0
+        """Of the one that is being read; None while there is none."""
+        self._url = b""
+        self._fields: Fields = []
+        self._length: bytes | None = None
+        self._asking: Line | None = None
+        """The request whose body comes."""
+        self._running: Line | None = None
+        """The one that is being answered; a client may have sent the next ones already."""
+        self._behind: deque[Line] = deque()
+        self._reads = True
+        self.is_full = False
+        """Does the client take nothing just now?"""
+        self._room: asyncio.Event | None = None
+
+    # What the server and the socket tell.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The clock of the first head runs."""
+        self.transport = transport  # type: ignore[assignment]  # uvloop's is no asyncio.Transport by its class
+        self._server.connections.add(self)  # type: ignore[arg-type]  # it is asked to shut down, and nothing else
+        self._scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "server": get_local_addr(self.transport),
+            "client": get_remote_addr(self.transport),
+            "scheme": "https" if is_ssl(self.transport) else "http",
+            "root_path": "",
+        }
+        self._deadline.set(HEAD_S)
+
+    def shutdown(self) -> None:
+        """The server ends: what was asked is answered, and then the connection is over."""
+        if self._running is None:
+            self.transport.close()
+        else:
+            (self._behind[-1] if self._behind else self._running).keeps = False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The request that is being answered hears of it."""
+        self._server.connections.discard(self)
+        self._deadline.stop()
+        self._behind.clear()
+        running, self._running = self._running, None
+        if running is not None:
+            running.lost()
+        self.resume_writing()
+        if exc is None:
+            self.transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        """Counts what belongs to a head."""
+        if self._head_size is not None and self._head_size > HEAD_LIMIT:
+            self._refuse(b"431 Request Header Fields Too Large")
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # a wish that may be passed by: there is one protocol here
+        except httptools.HttpParserError:
+            self._no_request()
+            return
+        if self._head_size is not None:
+            self._head_size += len(data)
+            if not self._deadline.is_set:
+                self._deadline.set(HEAD_S)
+
+    def pause_writing(self) -> None:
+        """The client takes no more for now."""
+        self.is_full = True
+        if self._running is not None and self._running.full is not None:
+            self._running.full()
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self.is_full = False
+        if self._room is not None:
+            self._room.set()
+            self._room = None
+        if self._running is not None and self._running.room is not None:
+            self._running.room()
+
+    # What the parser tells.
+
+    def on_message_begin(self) -> None:
+        """A request's first byte."""
+        if self._head_size is None:
+            self._deadline.clear()
+        self._url, self._fields, self._length, self._head_size = b"", [], None, 0
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of its address."""
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header; or what follows a body in chunks, which nobody gets."""
+        if len(name) == len(_LENGTH) and name.lower() == _LENGTH:
+            self._length = value
+        else:
+            self._fields.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """The application is called; what follows is the body."""
+        parser, url, fields = self._parser, self._url, self._fields
+        method, version = parser.get_method(), parser.get_http_version()
+        self._head_size, self._fields = None, []
+        self._deadline.clear()
+        head = self._head
+        if head is None or not head.is_said_by(method, url, version, fields):
+            head = self._head = Head(self._scope, method, url, version, fields)
+        line = self._asking = Line(self, head, self._length, keeps=not head.is_old and parser.should_keep_alive())
+        if self._running is None:
+            self._begin(line)
+        else:
+            self.pause_reading()
+            self._behind.append(line)
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of it."""
+        if self._asking is not None:
+            self._asking.brings(body)
+
+    def on_message_complete(self) -> None:
+        """All of it is here."""
+        if self._asking is not None:
+            self._asking.is_whole()
+            self._asking = None
+
+    # What its lines ask of it.
+
+    def answered(self, *, keeps: bool) -> None:
+        """The answer is complete; the next one's turn has come. `keeps`: the connection stays for it."""
+        self._server.total_requests += 1
+        self._running = None
+        if not keeps:
+            self.transport.close()
+        if self.transport.is_closing():
+            return
+        self.resume_reading()
+        if self._behind:
+            self._begin(self._behind.popleft())
+        elif self._head_size is None:
+            self._deadline.set(self._kept_s)
+
+    def pause_reading(self) -> None:
+        """Let the client wait."""
+        if self._reads:
+            self._reads = False
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Go on."""
+        if not self._reads:
+            self._reads = True
+            self.transport.resume_reading()
+
+    async def has_room(self) -> None:
+        """Return when the client takes something again, or has gone."""
+        if self._room is None:
+            self._room = asyncio.Event()
+        await self._room.wait()
+
+    def _begin(self, line: Line) -> None:
+        self._running = line
+        task = self.loop.create_task(line.run(self._app))
+        self._server.tasks.add(task)
+        task.add_done_callback(self._server.tasks.discard)
+
+    # What is no request.
+
+    def _no_request(self) -> None:
+        """An answer that is under way is cut: nothing is written into it."""
+        LOG.warning("Invalid HTTP request received.")
+        if self._running is None or not self._running.begun:
+            self._say(b"400 Bad Request", b"content-type: text/plain; charset=utf-8\r\n", _NO_REQUEST)
+        self.transport.close()
+
+    def _too_late(self) -> None:
+        if self._head_size is not None:
+            self._refuse(b"408 Request Timeout")
+        else:
+            self.transport.close()  # it was kept, and nobody asked
+
+    def _refuse(self, status: bytes) -> None:
+        """Before there is a request that an application could answer; an answer that is under way is not touched."""
+        if self.transport.is_closing():
+            return
+        if self._running is None:
+            self._say(status)
+        self.transport.close()
+
+    def _say(self, status: bytes, headers: bytes = b"", body: bytes = b"") -> None:
+        told = b"HTTP/1.1 %b\r\n%bcontent-length: %d\r\nconnection: close\r\n\r\n%b" % (
+            status,
+            headers,
+            len(body),
+            body,
+        )
+        self.transport.write(told)

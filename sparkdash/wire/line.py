@@ -1,0 +1,263 @@
+"""Line: one request's end of its client's connection.
+
+Owns: the request's body until somebody takes it, and the answer's form on the wire. There are two ways to answer: by ASGI's
+messages, and by calls that need neither a message nor a task for each piece (the gateway's `Line` says what each is for).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from sparkdash.wire.head import Head
+
+if TYPE_CHECKING:
+    from sparkdash.wire.connection import Wire
+
+LOG = logging.getLogger("uvicorn.error")
+BODY_LIMIT = 64 * 1024
+"""Bytes of a request's body that wait for the application; the rest waits in the client's socket."""
+NO_BODY = frozenset({204, 304})
+"""Statuses that have neither a body nor a length of one (RFC 9110 section 15)."""
+LINE = "sparkdash.line"
+"""The ASGI extension that gives an application the request's Line."""
+_STATUS = {each.value: b"HTTP/1.1 %d %b\r\n" % (each.value, each.phrase.encode()) for each in HTTPStatus}
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_FAULT = b"Internal Server Error"
+
+Call = Callable[[], object]
+Headers = Iterable[tuple[bytes, bytes]]
+Message = dict[str, Any]
+
+
+class Line:
+    """See the module. `length`: of the body, as the client wrote it; `keeps`: the connection is kept after the answer.
+
+    `full` and `room`: what is called when the connection fills up and when it has room again.
+    """
+
+    __slots__ = (
+        "_bodiless", "_chunked", "_expects", "_gone", "_head", "_left", "_length", "_more", "_news", "_over", "_parts",
+        "_sent", "_size", "_taken", "_wire", "begun", "full", "keeps", "length", "room",
+    )  # fmt: skip
+
+    def __init__(self, wire: Wire, head: Head, length: bytes | None, *, keeps: bool) -> None:
+        self._wire = wire
+        self._head = head
+        self.length = length
+        self.keeps = keeps
+        self._expects = head.expects
+        self._parts: list[bytes] = []
+        """Of the body, those that nobody has taken."""
+        self._size = 0
+        """Bytes of them."""
+        self._more = True
+        """Does more of the body come?"""
+        self._taken = False
+        """Was its end taken?"""
+        self._news: asyncio.Event | None = None
+        """Set when a receiver should look again."""
+        self._left = False
+        """Has the client?"""
+        self.begun = False
+        """Has the answer's head gone out?"""
+        self._over = False
+        """Is the answer complete?"""
+        self._bodiless = head.scope["method"] == "HEAD"
+        self._chunked = False
+        self._length: int | None = None
+        """Bytes of the answer's body, where its head says so."""
+        self._sent = 0
+        """Bytes of it so far, where it has no chunks."""
+        self._gone: Call | None = None
+        self.full: Call | None = None
+        self.room: Call | None = None
+
+    @property
+    def memo(self) -> dict[object, Any]:
+        """The same for all requests of this connection that say the same before their bodies, but for the length."""
+        return self._head.memo
+
+    # What the connection tells.
+
+    def brings(self, part: bytes) -> None:
+        """A part of the body has come."""
+        if self._over:
+            return
+        self._parts.append(part)
+        self._size += len(part)
+        if self._size > BODY_LIMIT:
+            self._wire.pause_reading()
+        self._wake()
+
+    def is_whole(self) -> None:
+        """All of it has."""
+        self._more = False
+        self._wake()
+
+    def lost(self) -> None:
+        """The connection has ended."""
+        if not self._over:
+            self._left = True
+            self._wake()
+        if self._gone is not None:
+            self._gone()
+
+    def _wake(self) -> None:
+        if self._news is not None:
+            self._news.set()
+
+    # The application's life.
+
+    async def run(self, app: Any) -> None:
+        """The application's call, whatever becomes of it."""
+        scope = self._head.scope.copy()
+        if self.length is not None:
+            scope["headers"] = [*scope["headers"], (b"content-length", self.length)]
+        scope["extensions"] = {LINE: self}
+        try:
+            await app(scope, self.receive, self.send)
+        except BaseException:  # also when the server cancels it: its client is told
+            LOG.exception("Exception in ASGI application\n")
+        else:
+            if self._over or self._left:
+                return
+            LOG.error("ASGI callable returned without a complete response.")
+        self._fail()
+
+    def _fail(self) -> None:
+        if self.begun:
+            self._wire.transport.close()
+        elif not self._left:
+            plain = (b"content-type", b"text/plain; charset=utf-8")
+            self.start(500, (plain, (b"content-length", b"%d" % len(_FAULT)), (b"connection", b"close")))
+            self.finish(_FAULT)
+
+    # The way of ASGI.
+
+    async def receive(self) -> Message:
+        """The body, and then that the client has left or the answer is complete."""
+        self._go_on()
+        while not (self._left or self._over):
+            if self._parts or not (self._more or self._taken):
+                return {"type": "http.request", "body": self._take(), "more_body": self._more}
+            self._wire.resume_reading()
+            if self._news is None:
+                self._news = asyncio.Event()
+            await self._news.wait()
+            self._news.clear()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        """The answer's head, then its body."""
+        await self.sent()
+        if self._left:
+            return
+        match message["type"]:
+            case "http.response.start" if not self.begun:
+                self.start(message["status"], [(name.lower(), value) for name, value in message.get("headers", ())])
+            case "http.response.body" if self.begun and not self._over:
+                body = bytes(message.get("body", b""))
+                self.write(body) if message.get("more_body", False) else self.finish(body)
+            case other:
+                raise RuntimeError(f"{other!r} was sent where it has no place.")
+
+    # The short way.
+
+    def body(self) -> bytes | None:
+        """See the gateway's."""
+        if self._more or self._left:
+            return None
+        self._wire.resume_reading()  # paused where the body is a large one
+        return self._take()
+
+    def _take(self) -> bytes:
+        parts = self._parts
+        self._parts, self._size, self._taken = [], 0, not self._more
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _go_on(self) -> None:
+        """Who waits with its body until it is told to send it is told so, once."""
+        if self._expects and not self.begun and not self._wire.transport.is_closing():
+            self._expects = False
+            self._wire.transport.write(_CONTINUE)
+
+    def hear(self, gone: Call) -> None:
+        """See the gateway's."""
+        self._gone = gone
+        if self._left:
+            self._wire.loop.call_soon(self.lost)
+
+    def flow(self, full: Call, room: Call) -> None:
+        """See the gateway's."""
+        self.full, self.room = full, room
+        if self._wire.is_full:
+            full()
+
+    def deaf(self) -> None:
+        """See the gateway's."""
+        self._gone = self.full = self.room = None
+
+    def start(self, status: int, headers: Headers) -> None:
+        """See the gateway's. Raises ValueError: a header has a line break in it, and would be another."""
+        if self._left:
+            return
+        lines, closes = [_STATUS.get(status) or b"HTTP/1.1 %d \r\n" % status], False
+        for name, value in headers:
+            lines.append(b"%b: %b\r\n" % (name, value))
+            if name == b"content-length":
+                self._length = int(value)
+            elif name == b"connection" and b"close" in value.lower():
+                closes, self.keeps = True, False
+        self._bodiless = self._bodiless or status in NO_BODY
+        if self._length is None and not self._bodiless and not self._head.is_old:
+            self._chunked = True
+            lines.append(b"transfer-encoding: chunked\r\n")
+        if not (self.keeps or closes):
+            lines.append(b"connection: close\r\n")
+        head = b"".join(lines)
+        if head.count(b"\n") != len(lines):
+            raise ValueError("a header of the answer has a line break in it")
+        self.begun = True
+        self._wire.transport.write(head + b"\r\n")
+
+    def write(self, piece: bytes) -> None:
+        """See the gateway's."""
+        if self._left or not piece:
+            return
+        if self._chunked:
+            self._wire.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        elif not self._bodiless:
+            self._sent += len(piece)
+            self._wire.transport.write(piece)
+
+    def finish(self, last: bytes) -> None:
+        """See the gateway's. Raises ValueError: the body was not as long as its header said."""
+        self.write(last)
+        if self._left:
+            return
+        if self._chunked:
+            self._wire.transport.write(b"0\r\n\r\n")
+        elif self._length not in (None, self._sent) and not self._bodiless:
+            raise ValueError(f"the answer's body has {self._sent} bytes instead of {self._length}")
+        self._over = True
+        self._wake()
+        self._wire.answered(keeps=self.keeps)
+
+    async def sent(self) -> None:
+        """See the gateway's."""
+        while self._wire.is_full and not (self._left or self._over):
+            await self._wire.has_room()
+
+    def cut(self) -> None:
+        """See the gateway's."""
+        self._wire.transport.abort()
+
+
+def line(scope: Any) -> Line | None:
+    """The line of this scope; None where the connection is not one of ours."""
+    found: Line | None = (scope.get("extensions") or {}).get(LINE)
+    return found
