@@ -23,7 +23,8 @@ from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway import audit, control, guard, llamacpp_router, models, ollama, passthrough, problems, raw
 from sparkdash.gateway.access import Access
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.exchange import KEY, Exchange, Message, Receive, Scope, Send
+from sparkdash.gateway.exchange import KEY, Exchange, Message, Receive, Send
+from sparkdash.gateway.head import Scope
 from sparkdash.gateway.narrow import narrowed
 from sparkdash.gateway.route import OLLAMA, Dialect, is_control, is_plain, understand
 from sparkdash.settings import Settings
@@ -77,11 +78,13 @@ class Gateway:
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, line(scope))
         path, unix = scope["path"], guard.by_unix_socket(scope)
-        try:
-            guard.check(exchange.headers, self._doors, method=exchange.method, path=path, unix=unix)
-        except AdmissionError as error:
-            await exchange.refuse(error)
-            return
+        if not exchange.head.is_let_in:
+            try:
+                guard.check(exchange.headers, self._doors, method=exchange.method, path=path, unix=unix)
+            except AdmissionError as error:
+                await exchange.refuse(error)
+                return
+            exchange.head.is_let_in = True
         if (origin := exchange.headers.get("origin")) is not None:
             send = _readable(send, origin)
             exchange = Exchange(scope, receive, send, line(scope), guard.granted(origin))

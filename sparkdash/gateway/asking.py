@@ -101,9 +101,10 @@ class Asking:
         return care.prepare(self._place.body, self._asked, self._route, reader)
 
     def _opened(self, lease: Lease, body: bytes) -> AbstractAsyncContextManager[Answer]:
-        exchange, given = self._exchange, self._exchange.scope["headers"]
+        exchange, head = self._exchange, self._exchange.head
         url = far.address(lease.profile, lease.url, self._route.path) + (f"?{exchange.query}" if exchange.query else "")
-        headers = (far.headers if far.is_far(lease.profile) else to_engine)(given, lease.headers)
+        own = lease.headers
+        headers = far.headers(head.given, own) if far.is_far(lease.profile) else head.for_engine(own)
         return self._deps.upstream.open(exchange.method, url, headers, body)
 
     @asynccontextmanager

@@ -15,12 +15,13 @@ from sparkdash.access.key import Key
 from sparkdash.domain.lease import Request
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway import problems
+from sparkdash.gateway.head import LENGTH, Head, Scope
 from sparkdash.gateway.line import Line, Pump
 from sparkdash.gateway.room import Place
 from sparkdash.gateway.route import Dialect
 from sparkdash.units import MIB
+from sparkdash.wire import Line as WireLine
 
-Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -62,18 +63,17 @@ class Source(Protocol):
 
 class Exchange:
     """One request. `line`: its client's connection, where whoever answers may write to it past `send`; `more`: headers that
-    every answer gets."""
+    every answer gets. `headers`: the client's, but for the body's length."""
 
     def __init__(
-        self, scope: Scope, receive: Receive, send: Send, line: Line | None = None, more: Headers = ()
+        self, scope: Scope, receive: Receive, send: Send, line: WireLine | None = None, more: Headers = ()
     ) -> None:
         self.scope = scope
-        self.method: str = scope["method"]
-        self.headers: dict[str, str] = {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
-        }
-        self.raw_path: str = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
-        self.query: str = scope["query_string"].decode("latin-1")
+        head = self.head = Head.of(scope, line)
+        self.method = head.method
+        self.headers = head.headers
+        self.raw_path = head.raw_path
+        self.query = head.query
         self.row: Callable[[], Request] | None = None
         """Its row in the table of requests as it is now, once it has one."""
         self.also: Headers = ()
@@ -83,7 +83,7 @@ class Exchange:
         self.finished = False
         self._receive = receive
         self._more = tuple(more)
-        self._line = line or Pump(receive, send)
+        self._line: Line = line or Pump(receive, send)
         self.blocked = False
         """Does the client's connection take nothing just now?"""
         self.stops = 0
@@ -107,10 +107,10 @@ class Exchange:
         limit = limit_mib * MIB
         if (coding := self.headers.get("content-encoding", "").strip().lower()) not in ("", "identity"):
             raise _encoded(coding)
-        if int(self.headers.get("content-length") or 0) > limit:
-            raise _too_large(limit_mib)
         if (whole := self._line.body()) is not None:
             return _placed(whole, limit_mib, place)
+        if any(name == LENGTH and int(value) > limit for name, value in self.scope["headers"]):
+            raise _too_large(limit_mib)
         try:
             async with asyncio.timeout(limit_s) as deadline:
                 return await self._parts(limit_mib, place, deadline)

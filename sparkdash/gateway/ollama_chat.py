@@ -11,7 +11,8 @@ from typing import Any
 
 from sparkdash.gateway import passthrough, problems
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.exchange import Exchange, Message, Receive, Scope, Send
+from sparkdash.gateway.exchange import Exchange, Message, Receive, Send
+from sparkdash.gateway.head import Scope
 from sparkdash.gateway.ollama_wire import Ask, Heard, line, nanoseconds, rfc3339, shaped
 
 HEADERS = [(b"content-type", b"application/json; charset=utf-8")]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import lru_cache
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -142,6 +143,7 @@ class Opened:
         self._pool.give_back(self._origin, self._connection)
 
 
+@lru_cache(maxsize=256)
 def _parted(url: str) -> tuple[str, str]:
     """scheme://authority, and the rest. Anything after a `#` is for browsers, and never comes here."""
     slash = url.find("/", url.find("://") + 3)
@@ -149,16 +151,22 @@ def _parted(url: str) -> tuple[str, str]:
 
 
 def _head(method: str, target: str, authority: str, headers: Iterable[Header], body: bytes) -> bytes:
-    """The request's head.
+    """The request's head. Raises UpstreamError: see `_first`."""
+    first = _first(method, target, authority, tuple(headers))
+    return b"%bContent-Length: %d\r\n\r\n" % (first, len(body)) if body or method in _SENDS_LENGTH else first + b"\r\n"
+
+
+@lru_cache(maxsize=256)
+def _first(method: str, target: str, authority: str, headers: tuple[Header, ...]) -> bytes:
+    """The head but for its end and the body's length: the same for most requests of a client.
 
     Raises:
         UpstreamError: code `engine_unreachable`: a header or the address has a line break in it, and would be another.
     """
-    length = b"Content-Length: %d\r\n" % len(body) if body or method in _SENDS_LENGTH else b""
     first = f"{method} {target} HTTP/1.1\r\nHost: {authority}\r\nAccept-Encoding: identity\r\n".encode("latin-1")
     lines = [b"%b: %b\r\n" % header for header in headers]
-    head = b"".join((first, length, *lines, b"\r\n"))
-    if head.count(b"\n") != len(lines) + (5 if length else 4) or head.count(b"\r") != head.count(b"\n"):
+    head = b"".join((first, *lines))
+    if head.count(b"\n") != len(lines) + 3 or head.count(b"\r") != head.count(b"\n"):
         raise UpstreamError(
             f"The request to {authority} has a line break in its address or in one of its headers.",
             code="engine_unreachable",
