@@ -222,9 +222,9 @@ class SparkdashApp(App[None]):
         """Have the run that is measured stop."""
         self.order(self.orders.end_measuring())
 
-    def action_resume_measuring(self) -> None:
-        """Have the newest unfinished run go on."""
-        self.order(self.orders.resume())
+    def action_resume_measuring(self, run: str | None = None) -> None:
+        """Have a run go on, or the newest unfinished one."""
+        self.order(self.orders.resume(run))
 
     def action_doctor(self) -> None:
         """What of the daemon's box would keep engines from running."""

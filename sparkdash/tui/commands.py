@@ -55,8 +55,8 @@ class Actions(Protocol):
     def action_end_measuring(self) -> None:
         """End the measured run."""
 
-    def action_resume_measuring(self) -> None:
-        """Go on with a run."""
+    def action_resume_measuring(self, run: str | None = None) -> None:
+        """Go on with a run, or with the newest unfinished one."""
 
     def action_doctor(self) -> None:
         """Examine the box."""

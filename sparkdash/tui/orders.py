@@ -96,11 +96,11 @@ class Orders:
         if now is None:
             self._clerk.say("Nothing is measured that could be ended.")
             return
-        await self._told(self._clerk.link.end_measuring(), f"{now.run} stops; it may go on later")
+        await self._told(self._clerk.link.end_measuring(), f"{now.run} stops; r on the A/B page goes on with it")
 
-    async def resume(self) -> None:
-        """Have the newest run that still lacks something go on."""
-        await self._told(self._resume())
+    async def resume(self, run: str | None = None) -> None:
+        """Have a run that still lacks something go on, or the newest such one."""
+        await self._told(self._resume(run))
 
     async def doctor(self) -> None:
         """What of the daemon's box would keep engines from running."""
@@ -220,13 +220,13 @@ class Orders:
             await self._clerk.link.cancel_request(request_id)
             self._clerk.say("The request is ended; its client is told.")
 
-    async def _resume(self) -> None:
-        run = next((run for run in await self._clerk.link.runs() if run.ended_at is None), None)
+    async def _resume(self, run: str | None) -> None:
+        run = run or next((one.id for one in await self._clerk.link.runs() if one.ended_at is None), None)
         if run is None:
             self._clerk.say("There is no run that lacks anything.")
             return
-        await self._clerk.link.resume(run.id)
-        self._clerk.say(f"{run.id} goes on.")
+        await self._clerk.link.resume(run)
+        self._clerk.say(f"{run} goes on.")
 
     async def _doctor(self) -> None:
         self._clerk.say("The doctor looks at the box…")

@@ -167,7 +167,7 @@ async def test_what_is_measured_now_is_seen_and_ended_and_goes_on(stage: Any, bo
     async with stage(box.snapshot()) as on:
         on.link.reports = {RUN: measured()}
         await on.press("4", "e")
-        assert "nothing is measured that could be ended" in on.text
+        assert "Nothing is measured that could be ended" in on.text
         await on.happen(under_way())
         assert f"╭ measuring {RUN} ─" in on.text
         assert any("42 % 15 of 36 cells about 1h12m left" in row for row in on.rows)

@@ -9,7 +9,7 @@ page is seen and the daemon has news.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
 
@@ -39,7 +39,7 @@ class ComparePage(Page):
         Binding("n", "turn", "next arm", show=False),
         Binding("m", "markdown", "copy as Markdown", show=False),
         Binding("h", "html", "write the HTML page", show=False),
-        Binding("e", "end", "end the measurement", show=False),
+        Binding("e", "app.end_measuring", "end the measurement", show=False),
         Binding("r", "resume", "go on with the run", show=False),
     ]
 
@@ -97,14 +97,7 @@ class ComparePage(Page):
         """Set the next arm beside the baseline."""
         self.query_one(CellTable).turn()
 
-    def action_end(self) -> None:
-        """Stop what is measured; it may go on later."""
-        if (now := under_way(self.desk.view)) is None:
-            self.desk.say("nothing is measured that could be ended")
-        else:
-            self._order(self.desk.link.end_measuring(), f"{now.run} stops; r goes on with it")
-
-    def action_resume(self) -> None:
+    async def action_resume(self) -> None:
         """Measure what the run under the cursor still lacks."""
         run = self.query_one(RunTable).chosen
         if run is None:
@@ -112,16 +105,7 @@ class ComparePage(Page):
         elif run.ended_at is not None:
             self.desk.say(f"{run.id} is whole: nothing of it is missing")
         else:
-            self._order(self.desk.link.resume(run.id), f"{run.id} goes on")
-
-    @work(group="measuring", exclusive=True)
-    async def _order(self, order: Awaitable[None], done: str) -> None:
-        try:
-            await order
-        except SparkdashError as error:
-            self.desk.say(error.text(), bad=True)
-        else:
-            self.desk.say(done)
+            await self.app.run_action(f"resume_measuring({run.id!r})")
 
     def action_markdown(self) -> None:
         """Copy the report as Markdown."""
