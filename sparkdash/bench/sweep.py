@@ -32,6 +32,15 @@ class Sweep(Frozen):
         """The name of the family that its profiles make."""
         return f"sweep-{profile.name.replace('/', '-')}-{_word(self.name)}"
 
+    def known(self, profile: Profile) -> tuple[str, ...]:
+        """What could have been meant: the profile's flags, and the names inside its mappings."""
+        inner = (name for value in profile.args.values() if isinstance(value, dict) for name in value)
+        return (*profile.args, *inner)
+
+    def is_set(self, profile: Profile) -> bool:
+        """Has the profile that parameter? What it lacks is added as a flag."""
+        return _word(self.name) in map(_word, self.known(profile))
+
     def arms(self, profile: Profile) -> tuple[Arm, ...]:
         """One per value, in the given order."""
         family = self.family(profile)
@@ -80,9 +89,10 @@ def _over(args: dict[str, ArgValue], name: str, value: str) -> dict[str, Any]:
         if _word(flag) == _word(name):
             return {flag: parsed}
     for flag, inner in args.items():
-        if isinstance(inner, dict) and name in inner:
-            # no drafted tokens is no speculation: engines refuse a drafter that drafts nothing
-            return {flag: None if parsed == 0 and "spec" in flag else {name: parsed}}
+        for key in inner if isinstance(inner, dict) else ():
+            if _word(key) == _word(name):
+                # no drafted tokens is no speculation: engines refuse a drafter that drafts nothing
+                return {flag: None if parsed == 0 and "spec" in flag else {key: parsed}}
     return {name: parsed}
 
 

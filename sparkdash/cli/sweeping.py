@@ -12,24 +12,41 @@ from pathlib import Path
 from sparkdash import paths
 from sparkdash.bench import folder, sweep
 from sparkdash.bench.run import Arm
+from sparkdash.cli.screen import tell
 from sparkdash.client.client import AsyncClient
 from sparkdash.errors import AdmissionError
 
 
 async def swept(client: AsyncClient, profile_name: str, asked_for: str) -> tuple[Arm, ...]:
-    """The sweep's profiles, in a file of their own among the owner's, which the daemon reads."""
+    """The sweep's profiles, in a file of their own among the owner's, which the daemon reads.
+
+    Raises:
+        AdmissionError: `sweep_invalid`; `sweep_unread`: the daemon has its profiles from elsewhere.
+    """
     from sparkdash.catalog import yaml_writer
+    from sparkdash.catalog.catalog import nearest
 
     asked = sweep.parse(asked_for)
     profile = await client.profile(profile_name)
-    file = _sweep_file(asked.family(profile))
+    if not asked.is_set(profile):
+        near = nearest(asked.name, asked.known(profile))
+        guess = f" Did you mean {near[0]}?" if near else ""
+        tell(f"{profile.name} does not set {asked.name}: the sweep adds it.{guess}")
+    arms, file = asked.arms(profile), _sweep_file(asked.family(profile))
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(yaml_writer.dump(asked.document(profile)), encoding="utf-8")
-    problems = [one for one in (await client.reload()).problems if file.name in one]
+    read = await client.reload()
+    problems = [one for one in read.problems if file.name in one]
+    if not problems and {arm.profile for arm in arms} <= {one.name for one in read.profiles}:
+        return arms
+    file.unlink()
     if problems:
-        file.unlink()
         raise AdmissionError(f"The profile cannot be swept so: {problems[0]}", code="sweep_invalid")
-    return asked.arms(profile)
+    raise AdmissionError(
+        f"The daemon at {client.address} does not read the profiles in {file.parent}, where a sweep's are written.",
+        code="sweep_unread",
+        hint="It has another config folder, as every demo has: run this where it runs, with its SPARKDASH_CONFIG_DIR.",
+    )
 
 
 def _sweep_file(family: str) -> Path:

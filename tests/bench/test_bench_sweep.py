@@ -47,6 +47,8 @@ def test_a_parameter_inside_a_mapping(tmp_path: Path) -> None:
 def test_a_flag_by_any_spelling_and_a_new_one(tmp_path: Path) -> None:
     """max_num_seqs is max-num-seqs; what the profile lacks is added."""
     assert [profile.args["max-num-seqs"] for profile in swept("max_num_seqs=4,16", tmp_path).values()] == [4, 16]
+    (drafts, _) = swept("num-speculative-tokens=3,4", tmp_path).values()
+    assert drafts.args["speculative-config"]["num_speculative_tokens"] == 3
     assert [p.args["block-size"] for p in swept("block-size=16,32", tmp_path).values()] == [16, 32]
     assert [p.args["enforce-eager"] for p in swept("enforce-eager=true,false", tmp_path).values()] == [True, False]
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_daemon import FakeDaemon, engine, summary
@@ -120,10 +121,22 @@ def test_a_sweep_that_is_declined_leaves_no_profiles(
     terminal: Terminal, daemon: FakeDaemon, no: dict[str, str]
 ) -> None:
     """Its file is among the owner's profiles only while something may come of it. One Ctrl-C is a no as well."""
-    daemon.set(profiles=(summary("a"),))
-    daemon.whole["a"] = Profile(name="a", engine=EngineKind.SIM)
+    daemon.set(profiles=tuple(map(summary, ("a", "sweep-a-max-num-seqs/1", "sweep-a-max-num-seqs/2"))))
+    daemon.whole["a"] = Profile(name="a", engine=EngineKind.SIM, args={"max-num-seq": 4})
     code, shown = terminal("ab", "a", "--sweep", "max-num-seqs=1..2", NO_COLOR="1", **no)
     assert code == 1
+    assert "a does not set max-num-seqs: the sweep adds it. Did you mean max-num-seq?" in shown
     assert "Begin?" in shown
     assert [path for _, path, _ in daemon.calls].count(routes.reload().path) == 2
+    assert list((paths.config_dir() / "profiles").iterdir()) == []
+
+
+def test_a_sweep_before_a_daemon_that_reads_other_profiles(sparkdash: Callable[..., Any], daemon: FakeDaemon) -> None:
+    """As the demo's does: where they were written is told, and they are taken away again."""
+    daemon.set(profiles=(summary("a"),))
+    daemon.whole["a"] = Profile(name="a", engine=EngineKind.SIM)
+    done = sparkdash("ab", "a", "--sweep", "max-num-seqs=1..2", "--yes")
+    said = " ".join(done.err.replace("│", " ").split())
+    assert done.code == 3
+    assert f"does not read the profiles in {paths.config_dir() / 'profiles'}" in said
     assert list((paths.config_dir() / "profiles").iterdir()) == []
