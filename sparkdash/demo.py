@@ -2,7 +2,8 @@
 
 Owns: the demo's composition. Every profile that ships becomes its simulated twin, engines are processes, the
 box is `sim.box`, and a little traffic keeps the screens alive. Every figure is marked SIMULATED.
-Rule: it uses folders of its own and never touches the owner's daemon, containers or books.
+Rule: it uses folders of its own and never touches the owner's daemon, containers or books. Only runs of the bench, which
+`sparkdash ab` keeps among the owner's, are shared: it shows the simulated ones.
 """
 
 from __future__ import annotations
@@ -119,6 +120,7 @@ def _serve(port: int, traffic: bool, speed: float) -> int:
 def _own_folders() -> Iterator[Path]:
     """The parent's folder when there is one, as it outlives us when we are killed; gone at the end in any case."""
     folder = Path(os.environ.get(LEASH) or tempfile.mkdtemp(prefix="sparkdash-demo-"))
+    os.environ["SPARKDASH_BENCH_DIR"] = str(paths.bench_dir())
     try:
         for room in ("CONFIG", "STATE", "RUNTIME"):
             os.environ[f"SPARKDASH_{room}_DIR"] = str(folder / room.lower())

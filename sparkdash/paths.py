@@ -29,6 +29,11 @@ def state_dir() -> Path:
     return _given("SPARKDASH_STATE_DIR") or _DIRS.user_state_path
 
 
+def bench_dir() -> Path:
+    """The measured runs, a folder each; `SPARKDASH_BENCH_DIR`. A demo has folders of its own, but shows these."""
+    return _given("SPARKDASH_BENCH_DIR") or state_dir() / "bench"
+
+
 def owner(state: Path | None = None) -> str:
     """What a daemon's containers are labelled with: its state folder (ours unless given) hashed, so that two daemons on one box never adopt each other's."""
     return hashlib.sha256(str((state or state_dir()).resolve()).encode()).hexdigest()[:12]

@@ -18,14 +18,15 @@ INTERRUPTED = 130
 """The exit code of a run that was stopped."""
 
 
-async def asked(run: str | None) -> bytes:
-    """JSON: all runs (a list of bench.run.Run), or the report of one (bench.report.report.Report).
+async def asked(run: str | None, *, simulated: bool = False) -> bytes:
+    """JSON: all runs (a list of bench.run.Run), of simulated engines only where `simulated`; or the report of one
+    (bench.report.report.Report).
 
     Raises:
         AdmissionError: there is no such run, or it cannot be read.
         HostError: `report_failed`.
     """
-    which = [] if run is None else ["--", run]
+    which = ["--simulated"] if run is None and simulated else [] if run is None else ["--", run]
     try:
         done = await command.call(
             [sys.executable, "-m", "sparkdash", "bench", "show", "--json", *which], deadline_s=PATIENCE_S

@@ -23,15 +23,10 @@ from sparkdash.bench.results import Results, gather
 from sparkdash.bench.run import FORMAT, Run
 from sparkdash.domain.base import Frozen
 from sparkdash.errors import AdmissionError, HostError
-from sparkdash.paths import state_dir
+from sparkdash.paths import bench_dir
 
 RUN = "run.json"
 RECORDS = "records.jsonl"
-
-
-def bench_dir() -> Path:
-    """Where the folders of all runs lie."""
-    return state_dir() / "bench"
 
 
 def create(run: Run, root: Path | None = None) -> Path:

@@ -62,6 +62,7 @@ def show(
     layout: LayoutName = None,
     metric: MetricName = None,
     math: MathRun = None,
+    simulated: Annotated[bool, typer.Option("--simulated", help="Of all runs, those of simulated engines.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show a run: its tables with intervals, what can be claimed, and what is still to be measured.
@@ -74,7 +75,7 @@ def show(
       sparkdash bench show 20261121-200000-seeds --json
     """
     if run is None:
-        _list(as_json)
+        _list(as_json, simulated)
         return
     report = _report(run, math)
     if as_json:
@@ -174,10 +175,10 @@ def _rendered(run: str, form: Format, layout: str | None, metric: str | None, ma
     return markdown.render(page(report, chosen, shelf))
 
 
-def _list(as_json: bool) -> None:
+def _list(as_json: bool, simulated: bool) -> None:
     from sparkdash.bench import folder
 
-    runs = [folder.read_run(place) for place in folder.runs()]
+    runs = [run for run in map(folder.read_run, folder.runs()) if run.simulated or not simulated]
     if as_json:
         emit(runs)
         return

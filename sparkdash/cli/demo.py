@@ -17,13 +17,15 @@ def demo(
     """Show everything on simulated engines: gateway, swaps and dashboard.
 
     Every figure is marked SIMULATED; nothing is installed, started or measured on this box. It ends cleanly on q,
-    Ctrl-C or SIGTERM.
+    Ctrl-C or SIGTERM. Other commands reach it with SPARKDASH_URL; runs of the bench stay when it ends, and its A/B page
+    lists those of simulated engines.
 
     \b
     Examples:
       sparkdash demo
       sparkdash demo --speed 5
       sparkdash demo --headless --port 9000 --no-traffic
+      SPARKDASH_URL=http://127.0.0.1:9000 sparkdash ab qwen3.5-122b qwen3.5-122b/mtp-2
     """
     if not headless and not sys.stdout.isatty():
         raise typer.BadParameter("the dashboard needs a terminal; in a script use --headless")

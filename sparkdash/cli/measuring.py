@@ -17,6 +17,7 @@ from typing import Any
 import typer
 import uvloop
 
+from sparkdash import paths
 from sparkdash.bench import folder, hold, judgement, plan, stand, suites
 from sparkdash.bench.metrics import Metric
 from sparkdash.bench.results import Results
@@ -122,7 +123,7 @@ async def _work(
     results: Results, client: AsyncClient | None, world: Snapshot | None, suite: suites.Suite, wish: Wish
 ) -> None:
     """Say what is missing, ask, and measure it; a new run has a folder from the moment that it begins."""
-    place = folder.bench_dir() / results.run.id
+    place = paths.bench_dir() / results.run.id
     run, gaps = results.run, results.gaps()
     speeds = await bench_daemon.speeds(run, client, world)
     expected = plan.expected_s(gaps, speeds)

@@ -21,12 +21,12 @@ from sparkdash.errors import SparkdashError
 LOG = structlog.get_logger("sparkdash")
 
 
-async def runs(run: str | None) -> bytes:
-    """What was measured, or the report of one run: JSON, made by a process of its own."""
+async def runs(run: str | None, *, simulated: bool) -> bytes:
+    """What was measured, or the report of one run: JSON, made by a process of its own. `simulated`: of simulated engines only."""
     await asyncio.to_thread(import_module, "sparkdash.bench.asked")  # rarely asked for, and nobody else waits for it
     from sparkdash.bench.asked import asked
 
-    return await asked(run)
+    return await asked(run, simulated=simulated)
 
 
 def resume(house: House, run: str) -> None:

@@ -14,6 +14,7 @@ MARK = "# Written by `sparkdash service install`"
 KEPT = (
     "SPARKDASH_CONFIG_DIR",
     "SPARKDASH_STATE_DIR",
+    "SPARKDASH_BENCH_DIR",
     "SPARKDASH_RUNTIME_DIR",
     "SPARKDASH_HOST",
     "SPARKDASH_PORT",

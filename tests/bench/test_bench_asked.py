@@ -10,11 +10,11 @@ from pydantic import TypeAdapter
 
 from sparkdash.bench import asked as room
 from sparkdash.bench.asked import asked, resumed
-from sparkdash.bench.folder import bench_dir
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.run import Arm, CellKey, Run
 from sparkdash.errors import AdmissionError, HostError
 from sparkdash.host.command import Done
+from sparkdash.paths import bench_dir
 
 ID = "20261121-200000-seeds"
 
@@ -22,21 +22,21 @@ ID = "20261121-200000-seeds"
 async def test_runs_and_a_report_are_told_and_a_missing_one_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: Callable[..., Path]
 ) -> None:
-    """As `bench show --json` writes them; a name is never an option."""
+    """As `bench show --json` writes them; a demo asks for simulated ones only, and a name is never an option."""
     monkeypatch.setenv("SPARKDASH_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("SPARKDASH_CONFIG_DIR", str(tmp_path / "config"))
-    recorded(
-        bench_dir(),
-        arms=[Arm(name="plain", profile="coder")],
-        rates={"plain": {CellKey(suite="seeds", context=0, output=400): 60.0}},
-    )
-    assert [one.id for one in TypeAdapter(list[Run]).validate_json(await asked(None))] == [ID]
+    for changes in ({}, {"id": "20261120-200000-real", "simulated": False}):
+        recorded(
+            bench_dir(),
+            arms=[Arm(name="plain", profile="coder")],
+            rates={"plain": {CellKey(suite="seeds", context=0, output=400): 60.0}},
+            changes=changes,
+        )
+    assert [one.id for one in TypeAdapter(list[Run]).validate_json(await asked(None, simulated=True))] == [ID]
     assert Report.model_validate_json(await asked("last")).run.id == ID
-    for name in ("1999", "--help"):
-        with pytest.raises(AdmissionError) as caught:
-            await asked(name)
-        assert caught.value.code == "run_not_found"
-        assert caught.value.status == 404
+    with pytest.raises(AdmissionError) as caught:
+        await asked("--help")
+    assert (caught.value.code, caught.value.status) == ("run_not_found", 404)
 
 
 async def test_a_command_that_gives_no_reason_is_told_by_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sparkdash.bench.folder import bench_dir
 from sparkdash.bench.run import Arm, CellKey
 from sparkdash.cli.main import app
 from sparkdash.errors import AdmissionError
+from sparkdash.paths import bench_dir
 
 GRID = {
     CellKey(suite="seeds", context=context, output=output): 60.0 for context in (0, 2048) for output in (32, 150, 400)
