@@ -108,6 +108,9 @@ class Runner:
                 mine = [gap for gap in gaps if gap.launch == index]
                 arm = run.arm(run.order[index].arm)
                 raised = await self._launch(journal, run, arm, index, known)
+                if raised.simulated and not run.simulated:  # a server that nobody knew until it was asked
+                    run = run.model_copy(update={"simulated": True})
+                    folder.save(self._place, run)
                 await self._measure(journal, run, raised, mine)
         return self._ended()
 

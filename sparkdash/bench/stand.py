@@ -45,6 +45,7 @@ class Raised:
     look: Callable[[], Awaitable[Look]]
     anew: bool = True
     """Was it started for this launch, so that it has seen no prompt before?"""
+    simulated: bool = False
 
 
 class Stand(Protocol):
@@ -84,7 +85,7 @@ class Managed:
             defaults=profile.request,
         )
         found = await provenance(profile, engine, world, subject, await self._log(profile.name))
-        return Raised(subject, found, _Eyes(self._client, profile.name).look)
+        return Raised(subject, found, _Eyes(self._client, profile.name).look, simulated=engine.simulated)
 
     async def _log(self, profile: str) -> Sequence[str]:
         """Of the engine's start; empty when it cannot be had, as then what it would tell is not known."""
@@ -117,7 +118,8 @@ class Foreign:
         if model is None:
             raise UpstreamError(f"{self._wire.url} lists no model.", hint="Name one with --model.")
         subject = Subject(wire=self._wire, kind=kind, model=model, engine_url=self._wire.url)
-        return Raised(subject, await foreign(arm.profile, subject), _blind, anew=False)
+        found = await foreign(arm.profile, subject)
+        return Raised(subject, found, _blind, anew=False, simulated=measuring.is_simulated(cards))
 
 
 async def _blind() -> Look:

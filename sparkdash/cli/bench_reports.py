@@ -81,10 +81,13 @@ def show(
     if as_json:
         emit(report)
         return
-    from sparkdash.bench.report.page import page
-    from sparkdash.bench.report.terminal import show as draw
+    _draw(report, _layout(report, layout, metric))
 
-    draw(page(report, _layout(report, layout, metric), _shelf(report), bounds=True), _console())
+
+def told(run: str) -> None:
+    """What a run says as its measurement ends: with the verdicts last, and not the long commands of its engines."""
+    report = _report(run)
+    _draw(report, _layout(report, None, None), starts=False)
 
 
 def diff(
@@ -173,6 +176,13 @@ def _rendered(run: str, form: Format, layout: str | None, metric: str | None, ma
 
         return html.render(page(report, chosen, shelf), drawn(report, chosen, shelf), html.plotly())
     return markdown.render(page(report, chosen, shelf))
+
+
+def _draw(report: Report, layout: Layout, *, starts: bool = True) -> None:
+    from sparkdash.bench.report.page import page
+    from sparkdash.bench.report.terminal import show as draw
+
+    draw(page(report, layout, _shelf(report), bounds=True, starts=starts), _console())
 
 
 def _list(as_json: bool, simulated: bool) -> None:

@@ -39,7 +39,9 @@ def announce(
         tell(f"  {letters[arm.name]}  {arm.name}" + (f"  ({note})" if note else ""))
     launches = plan.launches_left(results)
     order = " ".join(letters[run.order[index].arm] for index in launches)
-    how = "passes over servers that are not started anew" if run.target == "url" else "launches, each of a new engine"
+    passes = ("pass over a server that is", "passes over servers that are")
+    starts = ("launch of a new engine", "launches, each of a new engine")
+    how = f"{passes[len(launches) != 1]} not started anew" if run.target == "url" else starts[len(launches) != 1]
     tell(f"  {order}: {len(launches)} {how}; {_cells(len(gaps))} to measure")
     if world is not None and (stopped := [name for name, engine in world.engines.items() if engine.state != "failed"]):
         tell(f"It stops {', '.join(stopped)}; what serves now is brought back at the end.")

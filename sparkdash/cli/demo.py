@@ -25,7 +25,7 @@ def demo(
       sparkdash demo
       sparkdash demo --speed 5
       sparkdash demo --headless --port 9000 --no-traffic
-      SPARKDASH_URL=http://127.0.0.1:9000 sparkdash ab qwen3.5-122b qwen3.5-122b/mtp-2
+      SPARKDASH_URL=http://127.0.0.1:9000 sparkdash ab A B
     """
     if not headless and not sys.stdout.isatty():
         raise typer.BadParameter("the dashboard needs a terminal; in a script use --headless")

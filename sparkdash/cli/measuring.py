@@ -142,12 +142,12 @@ async def _work(
     if wish.as_json:
         emit(_as_json(results, place))
         return
-    bench_reports.show(place.name)
+    bench_reports.told(place.name)
     if wish.calibrates:
         typer.echo(bench_words.noise_of(noise))
     if missing := results.gaps():
         tell(f"{len(missing)} cell(s) are missing; the same command measures them. See `sparkdash bench list`.")
-    tell(f"Kept in {place}")
+    tell(f"Kept in {place}; `sparkdash bench show {place.name}` tells as well how each engine was started.")
 
 
 def _agreed() -> bool:

@@ -20,6 +20,8 @@ _OWNERS = {
     "sparkdash-sim": EngineKind.SIM,
 }
 """`owned_by` in /v1/models, as each engine's server writes it."""
+SIMULATED = "SIMULATED"
+"""How a gateway of ours begins the description of a simulated model."""
 _VLLM_LIKE = frozenset({EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TRTLLM, EngineKind.SIM})
 
 
@@ -38,6 +40,13 @@ def kind_of(models: Mapping[str, Any]) -> EngineKind:
     cards = models.get("data")
     owners = [card.get("owned_by") for card in cards if isinstance(card, Mapping)] if isinstance(cards, list) else []
     return next((_OWNERS[owner] for owner in owners if owner in _OWNERS), EngineKind.OPENAI)
+
+
+def is_simulated(models: Mapping[str, Any]) -> bool:
+    """Does an answer of /v1/models come from a simulated engine, or from a demo's gateway, which says so in each description?"""
+    cards = models.get("data")
+    told = [card.get("description") for card in cards if isinstance(card, Mapping)] if isinstance(cards, list) else []
+    return kind_of(models) is EngineKind.SIM or any(str(one).startswith(SIMULATED) for one in told)
 
 
 def forces_length(kind: EngineKind) -> bool:

@@ -58,7 +58,12 @@ class Sims:
         self.launched.append(arm.name)
         self.apps.append(app)
         subject = Subject(wire=wire, kind=EngineKind.SIM, model=arm.profile, engine_url=url)
-        return Raised(subject, Provenance(profile=arm.profile, fingerprint=self.fingerprint, engine="sim"), self._look)
+        return Raised(
+            subject,
+            Provenance(profile=arm.profile, fingerprint=self.fingerprint, engine="sim"),
+            self._look,
+            simulated=True,
+        )
 
     async def _look(self) -> Look:
         return self.looks.pop(0) if self.looks else Look()
@@ -84,6 +89,7 @@ async def test_launches_go_back_and_forth_and_every_cell_is_measured(tmp_path: P
     assert sims.launched == ["A", "B", "B", "A"]
     assert results.gaps() == ()
     assert results.run.ended_at is not None
+    assert results.run.simulated
     assert len(results.samples) == 4 * 4 * 2
     assert {one.void for one in results.samples} == {None}
     for one in results.samples:

@@ -221,3 +221,17 @@ def test_an_engine_is_known_by_its_models(owner: str, kind: str) -> None:
     """Servers write who serves into their list."""
     assert measuring.kind_of({"data": [{"id": "m", "owned_by": owner}]}) == kind
     assert measuring.kind_of({}) is EngineKind.OPENAI
+
+
+@pytest.mark.parametrize(
+    ("card", "simulated"),
+    [
+        ({"owned_by": "sparkdash-sim"}, True),
+        ({"owned_by": "sparkdash", "description": "SIMULATED: OpenAI's gpt-oss-120b"}, True),
+        ({"owned_by": "sparkdash", "description": "gpt-oss-120b"}, False),
+        ({"owned_by": "vllm"}, False),
+    ],
+)
+def test_a_simulated_engine_is_known_also_behind_a_gateway(card: dict[str, str], simulated: bool) -> None:
+    """What is measured of it at a --url is labelled too."""
+    assert measuring.is_simulated({"data": [{"id": "m", **card}]}) is simulated

@@ -94,7 +94,7 @@ async def test_a_run_shows_its_cells_with_verdicts(stage: Any, box: Any) -> None
         assert verdict(on, "ctx=2K short").ink == "bad"
         assert verdict(on, "ctx=2K long").ink == "dim"
         assert any(row.startswith("ctx=2K long 66.5 - not measured") for row in on.rows)
-        assert "slow lacks 4 of 12 cells, about 2m40s: sparkdash bench resum" in on.text
+        assert "slow lacks 4 of 12 cells, about 2m40s: r, or sparkdash bench" in on.text
 
 
 async def test_what_is_not_claimed_has_no_colour(stage: Any, box: Any) -> None:

@@ -32,12 +32,21 @@ class Shelf:
     """By profile and role (target, drafter), where the headers could be read."""
 
 
-def page(report: Report, layout: Layout | None = None, shelf: Shelf | None = None, *, bounds: bool = False) -> Page:
-    """The report as blocks. `bounds` writes each figure of the matrix with its interval."""
+def page(
+    report: Report,
+    layout: Layout | None = None,
+    shelf: Shelf | None = None,
+    *,
+    bounds: bool = False,
+    starts: bool = True,
+) -> Page:
+    """The report as blocks. `bounds` writes each figure of the matrix with its interval; without `starts` it ends with the
+    figures, and not with how each engine was started."""
     layout = layout or derived(report)
     shelf = shelf or Shelf()
     source = Source(report, Metric(layout.metric), shelf.cannot_run, bounds)
-    return Page(tuple(_blocks(source, layout, shelf)))
+    how = _launches(report, layout) if starts else ()
+    return Page((*_blocks(source, layout, shelf), *how))
 
 
 def drawn(report: Report, layout: Layout | None = None, shelf: Shelf | None = None) -> tuple[charts.Chart, ...]:
@@ -71,7 +80,6 @@ def _blocks(source: Source, layout: Layout, shelf: Shelf) -> Iterator[Block]:
     yield from roofs.table(source, roofs.roofs(source, shelf.weights))
     yield from comparison.scores(source)
     yield from published.beside(source, _comparable(report, shelf))
-    yield from _launches(report, layout)
 
 
 def _comparable(report: Report, shelf: Shelf) -> Mapping[str, Sequence[Published]]:

@@ -15,7 +15,7 @@ from sparkdash.bench.report.blocks import spread, value
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.run import CellKey, Run
 from sparkdash.bench.verdict import Claim
-from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, frame, join, pad, right, say, wrap
+from sparkdash.tui.ink import ELLIPSIS, EMPTY, Ends, Ink, Line, clip, frame, join, pad, right, say, text, wrap
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.measuring import under_way
 from sparkdash.tui.widgets.table import Row, Table
@@ -122,7 +122,8 @@ class CellTable(Table):
         """See Table."""
         if self.report is None or self.arm is None:
             return EMPTY
-        line = pad(say("cell", Ink.DIM), CELL) + right(say(self.report.run.baseline, Ink.DIM), _base(width))
+        base = self.report.run.baseline if width >= ROOMY else "baseline"
+        line = pad(say("cell", Ink.DIM), CELL) + right(say(base, Ink.DIM), _base(width))
         if self.arm != self.report.run.baseline:
             line += say(" ") + right(say(self.arm, Ink.DIM), FIGURE)
         return line + _sides(width, [name for name, _, _ in BESIDE]) + say("  verdict", Ink.DIM)
@@ -137,11 +138,13 @@ class CellTable(Table):
         return [_cell(report, arm, key, names.short(key, words), width) for key in keys]
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        """See Table; below the cells what they come to, and what is missing."""
+        """See Table; below the cells the one under the cursor where it is cut, what all come to, and what is missing."""
         if self.report is None:
             told = wrap(self.refused or "reading the run…", width - 4, Ink.BAD if self.refused else Ink.DIM)
             return frame([*told, *[EMPTY] * max(0, height - 2 - len(told))][: height - 2], width, Ends(say("cells")))
-        foot = _foot(self.report, self.arm, width)
+        row = next((one for one in self.rows(view, width - 4) if one.key == self.cursor), None)
+        told = wrap(row.copy, width - 2, Ink.DIM, limit=2) if row and text(row.line).endswith(ELLIPSIS) else []
+        foot = [*(say(" ") + line for line in told), *_foot(self.report, self.arm, width)]
         lines = super().draw(view, width, height - len(foot))
         lines[0] = frame(
             [], width, Ends(self._title(), say("SIMULATED", Ink.WARN) if self.report.simulated else EMPTY)
@@ -187,13 +190,14 @@ def _base(width: int) -> int:
 def _figure(figure: Figure | None, *, bounds: bool = True) -> Line:
     if figure is None or figure.median is None:
         return say(DASH, Ink.DIM)
-    return say(spread(figure) if bounds else value(figure.median))
+    whole = spread(figure) if bounds else ""
+    return say(whole if 0 < len(whole) <= FIGURE else value(figure.median))
 
 
 def _foot(report: Report, arm: str | None, width: int) -> list[Line]:
     """What all cells come to, what a reader must know, and what is still to be measured."""
     lines: list[Line] = []
-    total = next((one for one in report.overall if one.arm == arm and one.cells), None)
+    total = next((one for one in report.overall if one.arm == arm and one.cells > 1), None)
     if total:
         ink = INKS.get(total.verdict.claim, Ink.DIM)
         lines.append(say(f" all {total.cells} cells: ", Ink.DIM) + say(total.verdict.text, ink))
@@ -201,5 +205,7 @@ def _foot(report: Report, arm: str | None, width: int) -> list[Line]:
     for one in report.filling:
         if one.arm in (arm, report.run.baseline):
             time = "" if one.seconds is None else f", about {duration(one.seconds)}"
-            lines.append(say(f" {one.arm} lacks {one.cells} of {one.of} cells{time}: ", Ink.DIM) + say(one.command))
+            lines.append(
+                say(f" {one.arm} lacks {one.cells} of {one.of} cells{time}: ", Ink.DIM) + say(f"r, or {one.command}")
+            )
     return [clip(line, width) for line in lines]
