@@ -75,7 +75,7 @@ class Bar:
         filled = round(step.share * BAR)
         left = f"  about {duration(step.left_s)} left" if step.left_s else ""
         bar = f"[{'#' * filled}{'-' * (BAR - filled)}] {100 * step.share:.0f} %"
-        self._line.draw(f"{bar}  {where}  {what}  {self._rate}{left}", f"{where}: {what}")
+        self._line.draw(f"{bar}{left}  {where}  {what}  {self._rate}", f"{where}: {what}")  # cut from the right
 
     def clear(self) -> None:
         """Take it away."""

@@ -98,12 +98,16 @@ async def test_a_run_shows_its_cells_with_verdicts(stage: Any, box: Any) -> None
 
 
 async def test_what_is_not_claimed_has_no_colour(stage: Any, box: Any) -> None:
-    """One launch of each arm is a hint, however large."""
+    """One launch of each arm is a hint, however large. A verdict that is cut stands whole below the cells."""
+    why = "the clock under load fell to 820 MHz"
     async with stage(box.snapshot()) as on:
-        on.link.reports = {"20261121-200000-seeds": measured(mode="screen")}
+        on.link.reports = {
+            "20261121-200000-seeds": measured(mode="screen", voids={("eagle", next(iter(GRID))): why}),
+        }
         await on.press("4", "j")
         assert "screen only: looks like" in on.text
         assert verdict(on, "ctx=0 long").ink == "dim"
+        assert any(row.startswith("ctx=0 short:") and row.endswith(why) for row in on.rows)
 
 
 async def test_a_report_is_copied_and_written(

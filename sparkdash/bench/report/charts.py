@@ -22,7 +22,8 @@ from sparkdash.domain.profile import Published
 PALETTE = ("#4c8dff", "#f0883e", "#3fb27f", "#c678dd", "#d4a72c", "#e5534b", "#39c5cf", "#8b949e")
 """Told apart on dark and on light paper."""
 BETTER, WORSE, NEITHER = "#3fb27f", "#e5534b", "#8b949e"
-
+LEAST_POSITIONS = 4
+"""Places for bars, also where fewer tokens are drafted: one bar over the whole width looks like a surface."""
 Trace = dict[str, Any]
 
 
@@ -190,10 +191,12 @@ def _differences(source: Source) -> Chart:
 def _acceptance(source: Source) -> Chart:
     """Share of accepted draft tokens by position, each arm over all its cells."""
     data: list[Trace] = []
+    most = 0
     for arm in source.report.arms:
         cells = [one.accepted_at for one in source.report.speculation if one.arm == arm.name and one.accepted_at]
         if cells:
             depth = min(map(len, cells))
+            most = max(most, depth)
             shares = [sum(one[place] for one in cells) / len(cells) for place in range(depth)]
             data.append(
                 {
@@ -208,7 +211,11 @@ def _acceptance(source: Source) -> Chart:
     layout = {
         "barmode": "group",
         "bargap": 0.6,
-        "xaxis": {"title": {"text": "speculated position"}, "type": "category"},
+        "xaxis": {
+            "title": {"text": "speculated position"},
+            "type": "category",
+            "range": [-0.5, max(most, LEAST_POSITIONS) - 0.5],
+        },
         "yaxis": {"title": {"text": "accepted"}, "tickformat": ".0%", "range": [0, 1]},
     }
     return Chart(

@@ -38,19 +38,19 @@ HINTS = (Claim.NO_DIFFERENCE, Claim.INCONCLUSIVE, Claim.SCREEN)
 
 
 def side_by_side(source: Source, layout: Layout) -> Iterator[Block]:
-    """Builds by modes in one cell, with the shares of right answers."""
+    """Builds by modes in one cell, with the shares of right answers where questions were asked, or belong to the layout."""
     key = source.compared
     if key is None:
         return
     notes = Notes()
     letters = "/".join(mode.letter for mode in layout.modes)
-    head = ("Engine", *layout.about, *(mode.name for mode in layout.modes), f"Math {letters}")
+    maths = layout.math or source.asks_math or bool(source.report.scores)
+    head = ("Engine", *layout.about, *(mode.name for mode in layout.modes), *([f"Math {letters}"] if maths else ()))
     rows = []
     for build in layout.builds:
         figures = [_arm_cell(source, build, mode.name, key, notes) for mode in layout.modes]
-        rows.append(
-            (Cell(build.name), *(Cell(one) for one in build.about), *figures, Cell(_maths(source, build, layout)))
-        )
+        right = (Cell(_maths(source, build, layout)),) if maths else ()
+        rows.append((Cell(build.name), *(Cell(one) for one in build.about), *figures, *right))
     yield Heading(2, f"{layout.words.comparison} ({_where(source, key)} {source.metric.unit})")
     yield Grid(head=head, rows=tuple(rows), widths=(0,) * len(head), notes=tuple(notes.texts))
 

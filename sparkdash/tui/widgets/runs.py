@@ -24,7 +24,7 @@ from sparkdash.units import DASH, duration
 SEEN = "seen"
 """The key of the first row, which is no run: the figures that were seen in passing."""
 INKS = {Claim.FASTER: Ink.GOOD, Claim.SLOWER: Ink.BAD, Claim.VOID: Ink.WARN}
-CELL, FIGURE, MEDIAN = 18, 19, 8
+CELL, FIGURE, WIDE, MEDIAN = 18, 19, 24, 8
 """Of the columns. The baseline is told without its bounds where there is little room."""
 SIDE = 9
 """Of a column beside the verdict, where there is room."""
@@ -122,10 +122,11 @@ class CellTable(Table):
         """See Table."""
         if self.report is None or self.arm is None:
             return EMPTY
-        base = self.report.run.baseline if width >= ROOMY else "baseline"
+        alone = self.arm == self.report.run.baseline
+        base = self.report.run.baseline if width >= ROOMY else "tok/s" if alone else "baseline"
         line = pad(say("cell", Ink.DIM), CELL) + right(say(base, Ink.DIM), _base(width))
-        if self.arm != self.report.run.baseline:
-            line += say(" ") + right(say(self.arm, Ink.DIM), FIGURE)
+        if not alone:
+            line += say(" ") + right(say(self.arm, Ink.DIM), _figures(width))
         return line + _sides(width, [name for name, _, _ in BESIDE]) + say("  verdict", Ink.DIM)
 
     def rows(self, view: View, width: int) -> list[Row]:  # noqa: ARG002 - they come from the report
@@ -142,7 +143,8 @@ class CellTable(Table):
         if self.report is None:
             told = wrap(self.refused or "reading the run…", width - 4, Ink.BAD if self.refused else Ink.DIM)
             return frame([*told, *[EMPTY] * max(0, height - 2 - len(told))][: height - 2], width, Ends(say("cells")))
-        row = next((one for one in self.rows(view, width - 4) if one.key == self.cursor), None)
+        rows = self.rows(view, width - 4)
+        row = next((one for one in rows if one.key == self.cursor), rows[0] if rows else None)
         told = wrap(row.copy, width - 2, Ink.DIM, limit=2) if row and text(row.line).endswith(ELLIPSIS) else []
         foot = [*(say(" ") + line for line in told), *_foot(self.report, self.arm, width)]
         lines = super().draw(view, width, height - len(foot))
@@ -168,9 +170,9 @@ class CellTable(Table):
 def _cell(report: Report, arm: str, key: CellKey, name: str, width: int) -> Row:
     base = report.figure(Metric.DECODE, report.run.baseline, key)
     figure = report.figure(Metric.DECODE, arm, key)
-    line = pad(say(name), CELL) + right(_figure(base, bounds=width >= ROOMY), _base(width))
+    line = pad(say(name), CELL) + right(_figure(base, _base(width)), _base(width))
     if arm != report.run.baseline:
-        line += say(" ") + right(_figure(figure), FIGURE)
+        line += say(" ") + right(_figure(figure, _figures(width)), _figures(width))
     beside = [(report.figure(metric, arm, key), digits) for _, metric, digits in BESIDE]
     line += _sides(width, [value(one.median if one else None, digits) for one, digits in beside])
     told = figure.verdict if figure else None
@@ -184,14 +186,19 @@ def _sides(width: int, texts: list[str]) -> Line:
 
 
 def _base(width: int) -> int:
-    return FIGURE if width >= ROOMY else MEDIAN
+    return WIDE if width >= ROOMY else MEDIAN
 
 
-def _figure(figure: Figure | None, *, bounds: bool = True) -> Line:
+def _figures(width: int) -> int:
+    return WIDE if width >= ROOMY else FIGURE
+
+
+def _figure(figure: Figure | None, room: int) -> Line:
+    """With its bounds where there is room for them: half a figure is none."""
     if figure is None or figure.median is None:
         return say(DASH, Ink.DIM)
-    whole = spread(figure) if bounds else ""
-    return say(whole if 0 < len(whole) <= FIGURE else value(figure.median))
+    whole = spread(figure)
+    return say(whole if len(whole) <= room else value(figure.median))
 
 
 def _foot(report: Report, arm: str | None, width: int) -> list[Line]:
