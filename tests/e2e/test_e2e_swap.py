@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +20,7 @@ pytestmark = [pytest.mark.podman, pytest.mark.timeout(300)]
 def spark(new_daemon: Callable[..., Any], tiny: Any) -> Iterator[Any]:
     """A daemon on real podman with two good profiles and a small zoo, one engine at a time."""
     daemon = new_daemon(
-        runtime="podman", stop_grace_s=3, no_progress_s=4, drain_s=30, min_dwell_s=0, side_by_side=False
+        runtime="podman", stop_grace_s=3, no_progress_s=100, drain_s=30, min_dwell_s=0, side_by_side=False
     )
     for name in ("east", "west"):
         daemon.write(name, tiny(name))
@@ -58,6 +59,18 @@ def test_twenty_clients_two_profiles_every_request_is_answered_in_a_fair_order(s
     assert spark.containers() == []
 
 
+@contextmanager
+def impatient(spark: Any) -> Iterator[None]:
+    """The daemon gives up soon on an engine that says nothing; good ones may be as slow as a busy machine makes them."""
+    file = spark.root / "config" / "config.toml"
+    before = file.read_text()
+    file.write_text(before.replace("no_progress_s = 100", "no_progress_s = 3"))
+    spark.post("/api/reload", {})
+    yield
+    file.write_text(before)
+    spark.post("/api/reload", {})
+
+
 def refused(spark: Any, model: str) -> openai.APIStatusError:
     """The error that the official client raises for a chat with this model."""
     import openai
@@ -81,10 +94,11 @@ def test_each_bad_profile_gets_its_own_clear_error(spark: Any, model: str, statu
     """The API, the command line and the snapshot tell the same reason, and the service goes on."""
     import openai
 
-    error = refused(spark, model)
+    with impatient(spark) if code == "no_progress" else nullcontext():
+        error = refused(spark, model)
+        told = spark.sparkdash("use", model, "--yes")
     assert (error.status_code, error.code) == (status, code)
     assert words in str(error.body)
-    told = spark.sparkdash("use", model, "--yes")
     assert told.returncode != 0
     assert words in told.stderr + told.stdout
     assert "Traceback" not in told.stderr
