@@ -77,7 +77,7 @@ def test_it_prints_its_address_serves_and_ends_cleanly(number: signal.Signals, m
         )
         assert answer.usage is not None
         assert answer.usage.completion_tokens == 8
-        with urllib.request.urlopen(f"{url}/api/state", timeout=10) as reply:
+        with urllib.request.urlopen(f"{url}/api/state", timeout=60) as reply:
             state = json.load(reply)
         assert state["daemon"]["simulated"]
         assert all(engine["simulated"] for engine in state["engines"].values())
