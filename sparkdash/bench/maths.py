@@ -1,10 +1,10 @@
-"""Arithmetic questions with whole-number answers, and the judge of what was answered. Pure.
+"""Arithmetic questions with whole-number answers. Pure.
 
-Owns: generator v1 and scorer v1. Must not know: engines, files, how two arms compare.
+Owns: generator v1. Must not know: engines, files, how an answer is judged (scorer.py).
 Rule 1: question i of a seed is made of the bytes of SHA-256("sparkdash-math/v1|SEED|I") alone, eight big-endian words of
 32 bits, each used as `lowest + word % count`. Any language can make the same questions; asking for more of them changes
 none of the first.
-Rule 2: a published version never changes, nor does its scorer: what is mended becomes v2. Results carry both names.
+Rule 2: a published version never changes: what is mended becomes v2. Results carry its name.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from __future__ import annotations
 import hashlib
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 
-from sparkdash.bench.stats import wilson
 from sparkdash.domain.base import Frozen
 
 GENERATOR = "sparkdash-math/v1"
-SCORER = "sparkdash-math-scorer/v1"
 
 ASK = "You may work it out step by step. The last line must be exactly of this form:\nANSWER: <integer>"
 
@@ -71,74 +69,6 @@ def question(seed: int, number: int) -> Question:
     stratum = _STRATA[number % len(_STRATA)]
     text, answer = _MAKERS[stratum](draw)
     return Question(number=number, stratum=stratum, text=text, answer=answer)
-
-
-class Outcome(StrEnum):
-    """What became of one question."""
-
-    RIGHT = "right"
-    """The last `ANSWER:` line holds the right number: the only outcome that counts."""
-    LENIENT = "lenient"
-    """No such line, but the last number of the text is right."""
-    WRONG = "wrong"
-    TRUNCATED = "truncated"
-    """The length limit came before any `ANSWER:` line."""
-    UNPARSED = "unparsed"
-    """No number anywhere."""
-
-
-def score(answer: int, text: str, finish_reason: str | None = None) -> Outcome:
-    """Judge an answer's visible text; what stands before `</think>` is not looked at."""
-    visible = text.rpartition("</think>")[2]
-    lines = [found for line in visible.splitlines() if (found := _ANSWER.fullmatch(line.strip()))]
-    if lines:
-        return Outcome.RIGHT if _value(lines[-1].group(1)) == answer else Outcome.WRONG
-    if finish_reason == "length":
-        return Outcome.TRUNCATED
-    numbers = _NUMBER.findall(visible)
-    if not numbers:
-        return Outcome.UNPARSED
-    return Outcome.LENIENT if _value(numbers[-1]) == answer else Outcome.WRONG
-
-
-class Tally(Frozen):
-    """How many of n questions had which outcome."""
-
-    n: int
-    right: int
-    lenient: int
-    wrong: int
-    truncated: int
-    unparsed: int
-
-    @property
-    def share(self) -> float | None:
-        """Right / all, 0..1; None of nothing."""
-        return self.right / self.n if self.n else None
-
-    @property
-    def text(self) -> str:
-        """`37/50 = 74 % [60, 84]`, with Wilson's 95 % interval."""
-        if not self.n:
-            return "-"
-        low, high = wilson(self.right, self.n)
-        return f"{self.right}/{self.n} = {100 * self.right / self.n:.0f} % [{100 * low:.0f}, {100 * high:.0f}]"
-
-
-def tally(outcomes: Iterable[Outcome]) -> Tally:
-    """Count them."""
-    found = list(outcomes)
-    return Tally(n=len(found), **{one.value: found.count(one) for one in Outcome})
-
-
-_NUMERAL = r"[-\u2212+]?[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?"
-_ANSWER = re.compile(rf"[*_`\s]*ANSWER:[*_`$\s]*({_NUMERAL})[*_`$.\s]*")
-"""Markdown's emphasis and a full stop around it are no other form."""
-_NUMBER = re.compile(rf"(?<![0-9A-Za-z.,])({_NUMERAL})")
-
-
-def _value(numeral: str) -> float:
-    return float(numeral.replace(",", "").replace("\u2212", "-"))
 
 
 class _Draw:

@@ -1,6 +1,6 @@
 """How good and how equal the answers of a run are, arm by arm against the baseline. Pure.
 
-Owns: which answers of a run are judged. Must not know: how one is judged (maths.py), how two arms compare (accuracy.py).
+Owns: which answers of a run are judged. Must not know: how one is judged (scorer.py), how two arms compare (accuracy.py).
 Rule: answers are judged anew from their text, so that a run that was judged by an older scorer can be compared.
 """
 
@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sparkdash.bench.accuracy import AccuracyVerdict, Identity, compare_accuracy, compare_outputs
-from sparkdash.bench.maths import GENERATOR, SCORER, Outcome, Stratum, Tally, number_of, question, score, tally
+from sparkdash.bench.maths import GENERATOR, Stratum, number_of, question
 from sparkdash.bench.records import Sample
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Kind
+from sparkdash.bench.scorer import SCORER, Outcome, Tally, score, tally
 from sparkdash.domain.base import Frozen
 
 

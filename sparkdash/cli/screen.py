@@ -15,7 +15,6 @@ import typer
 
 Cell = str
 RIGHT = ">"
-LEFT = "<"
 
 
 def colours(stream: TextIO) -> bool:

@@ -49,11 +49,6 @@ def is_simulated(models: Mapping[str, Any]) -> bool:
     return kind_of(models) is EngineKind.SIM or any(str(one).startswith(SIMULATED) for one in told)
 
 
-def forces_length(kind: EngineKind) -> bool:
-    """Can this engine be made to generate exactly so many tokens?"""
-    return kind is not EngineKind.OPENAI
-
-
 def forced(kind: EngineKind, tokens: int) -> dict[str, Any]:
     """An answer of exactly `tokens`, where the engine can be made to; at most so many elsewhere."""
     length: dict[str, Any] = {"max_tokens": tokens}

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from sparkdash.bench import folder
 from sparkdash.bench.compare import fit
-from sparkdash.bench.maths import score
 from sparkdash.bench.records import Cell, Launch, Sample
 from sparkdash.bench.run import Arm, CellKey, Mode, PlannedCell, Run, Slot
+from sparkdash.bench.scorer import score
 from sparkdash.bench.stats import Paired, bootstrap_median, holm_levels, mcnemar, paired_difference
 from sparkdash.bench.verdict import judge
 
