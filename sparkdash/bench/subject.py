@@ -170,11 +170,13 @@ class Counter:
         """Tokens of the whole prompt, whose text is of that class.
 
         Raises:
-            UpstreamError: the engine stopped answering.
+            UpstreamError: the engine stopped answering, or telling.
         """
-        if self.exact and (counted := await self.tokens(content)) is not None:
-            return counted + self.offset
-        return self.offset + round(len(content) * self.per_character[kind])
+        if not self.exact:
+            return self.offset + round(len(content) * self.per_character[kind])
+        if (counted := await self.tokens(content)) is None:
+            raise UpstreamError(f"{self.subject.model} does not tell its tokens any more.", code="not_measurable")
+        return counted + self.offset
 
     async def tokens(self, content: str) -> int | None:
         """As /tokenize says; None when there is no such route."""

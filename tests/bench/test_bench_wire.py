@@ -18,11 +18,12 @@ from sparkdash.bench import prompts
 from sparkdash.bench.answer import Answer, read_stream
 from sparkdash.bench.records import Sample
 from sparkdash.bench.run import CellKey
-from sparkdash.bench.subject import Subject
+from sparkdash.bench.subject import Counter, Subject
 from sparkdash.bench.suites import CLASSES
 from sparkdash.bench.wire import Wire
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
 from sparkdash.engines import measuring
+from sparkdash.errors import UpstreamError
 from sparkdash.sim.app import App
 from sparkdash.sim.http import Request
 from sparkdash.sim.process import serving
@@ -208,6 +209,18 @@ async def test_a_late_client_doubts_only_what_came_together(pieces: tuple[bytes,
             answer = await asking
     assert answer.text == "".join(piece.decode() for piece in pieces)
     assert (answer.lag_ms > 0) is doubt
+
+
+async def test_an_engine_that_stops_telling_its_tokens_is_not_estimated() -> None:
+    """It was known to count exactly: another figure in its place would be a prompt of another length."""
+
+    class Mute(Wire):
+        async def post(self, *_: object, **__: object) -> object:
+            return ["no", "object"]
+
+    counter = Counter(Subject(wire=Mute("http://x"), kind=EngineKind.VLLM, model="m"), exact=True)
+    with pytest.raises(UpstreamError, match="m does not tell its tokens any more"):
+        await counter("prose", "text")
 
 
 async def test_nobody_listens(unused_tcp_port: int) -> None:
