@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis
+import programs
 import pytest
 import structlog
 from xdist.scheduler import LoadScopeScheduling
@@ -160,8 +161,7 @@ class Daemon:
 
     def start(self, *program: str) -> Daemon:
         """Start it, or another program that serves, and wait until its log says that it does."""
-        argv = [sys.executable, *(program or self.program)]
-        self.process = subprocess.Popen(argv, env=self.env, stderr=subprocess.PIPE, text=True)
+        self.process = programs.Program(program or self.program, env=self.env, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         seen = []
         for line in self.process.stderr:
@@ -239,10 +239,11 @@ class Daemon:
 
     def sparkdash(self, *argv: str, timeout: float = 90) -> subprocess.CompletedProcess[str]:
         """Run a sparkdash command against this daemon."""
-        return subprocess.run(
-            [sys.executable, "-m", "sparkdash", *argv],
-            env=self.env, capture_output=True, text=True, timeout=timeout, check=False,
-        )  # fmt: skip
+        return programs.run(["-m", "sparkdash", *argv], env=self.env, text=True, timeout=timeout)
+
+    def begin(self, *argv: str) -> subprocess.Popen[str]:
+        """Begin a sparkdash command against this daemon, and hear its stderr."""
+        return programs.Program(["-m", "sparkdash", *argv], env=self.env, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.fixture(scope="module")

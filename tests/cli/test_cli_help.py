@@ -1,7 +1,6 @@
 """Help, start-up, and how the program ends."""
 
 import json
-import os
 import resource
 import signal
 import subprocess
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 import typer.main
 from fake_daemon import FakeDaemon
+from programs import Program
 
 from sparkdash import __version__
 from sparkdash.cli.main import app
@@ -133,10 +133,8 @@ def test_a_reader_that_leaves_is_no_error(daemon: FakeDaemon) -> None:
 
 def test_ctrl_c_ends_cleanly_with_130(daemon: FakeDaemon) -> None:
     """No traceback, the shell's own code."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "sparkdash", "status", "--watch"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ},
-    )  # fmt: skip
+    words = ["-m", "sparkdash", "status", "--watch"]
+    process = Program(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline().startswith("daemon")
     process.send_signal(signal.SIGINT)

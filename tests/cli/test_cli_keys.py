@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import programs
 
 from sparkdash.access.key import digest
 
@@ -55,8 +54,8 @@ def test_no_keys(sparkdash: Run) -> None:
 
 def test_a_port_for_others_needs_a_key(own_folders: Path) -> None:
     """The daemon does not start without one, and says how one is made."""
-    serve = [sys.executable, "-m", "sparkdash", "serve", "--host", "0.0.0.0", "--port", "0", "--runtime", "process"]
-    done = subprocess.run(serve, capture_output=True, text=True, timeout=60, env=os.environ.copy(), check=False)
+    serve = ["-m", "sparkdash", "serve", "--host", "0.0.0.0", "--port", "0", "--runtime", "process"]
+    done = programs.run(serve, text=True)
     assert done.returncode == 2
     assert "sparkdash keys add" in done.stderr
     assert "Traceback" not in done.stderr

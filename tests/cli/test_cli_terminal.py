@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from fake_daemon import FakeDaemon, engine, summary
+from programs import Program
 
 from sparkdash import paths
 from sparkdash.client import routes
@@ -27,8 +28,8 @@ def terminal() -> Terminal:
 
     def run(*argv: str, typed: str = "", interrupted_at: str = "", **env: str) -> tuple[int, str]:
         ours, theirs = pty.openpty()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "sparkdash", *argv], stdin=theirs, stdout=theirs, stderr=theirs,
+        process = Program(
+            ["-m", "sparkdash", *argv], stdin=theirs, stdout=theirs, stderr=theirs,
             env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **env}, start_new_session=True,
         )  # fmt: skip
         os.close(theirs)

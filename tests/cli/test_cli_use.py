@@ -2,12 +2,12 @@
 
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from fake_daemon import BIRTH, GIB, FakeDaemon, engine, sample, summary, swap
+from programs import Program
 
 from sparkdash.cli.progress import steps
 from sparkdash.domain.engine import EngineState, Failure, LoadProgress, Parked
@@ -290,8 +290,8 @@ def test_an_engine_that_died_loading_ends_the_wait(sparkdash: Run, daemon: FakeD
 def test_ctrl_c_stops_the_waiting_and_not_the_swap(daemon: FakeDaemon) -> None:
     """It says how to stop the swap itself, and ends with 130."""
     daemon.on_use = lambda name: [SwapChanged(swap=swap(name))]
-    argv = [sys.executable, "-m", "sparkdash", "use", "new"]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    words = ["-m", "sparkdash", "use", "new"]
+    with Program(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == "drain\n"
         process.send_signal(signal.SIGINT)

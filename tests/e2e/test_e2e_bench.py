@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import Program
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -67,8 +67,8 @@ def cells(found: list[dict[str, Any]]) -> list[tuple[int, int]]:
 
 def test_killed_in_the_middle_it_goes_on_and_measures_nothing_twice(box: Any) -> None:
     """SIGKILL in the second launch. Until then others are told who has the box, and the swaps are the bench's; then it is free."""
-    argv = [sys.executable, str(HALTING), "ab", "plain", "fast", "--suite", "tiny", "--yes"]
-    with subprocess.Popen(argv, env=box.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as bench:
+    words = [str(HALTING), "ab", "plain", "fast", "--suite", "tiny", "--yes"]
+    with Program(words, env=box.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as bench:
         assert bench.stdout is not None
         assert bench.stdout.readline() == b"halted\n"
         status, told = box.call("POST", "/v1/chat/completions", CHAT)
@@ -122,8 +122,7 @@ def test_directly_and_at_a_url_it_measures_the_same_engine(box: Any) -> None:
 
 def test_ctrl_c_ends_it_cleanly_and_lets_others_in(box: Any) -> None:
     """Exit code 130, a word on how to go on, and the box is free at once."""
-    argv = [sys.executable, "-m", "sparkdash", "bench", "fast", "--suite", "long", "--yes"]
-    bench = subprocess.Popen(argv, env=box.env, stderr=subprocess.PIPE, text=True)
+    bench = box.begin("bench", "fast", "--suite", "long", "--yes")
     assert bench.stderr is not None
     with bench.stderr as lines:
         next(line for line in lines if "ctx" in line)
@@ -138,8 +137,7 @@ def test_ctrl_c_ends_it_cleanly_and_lets_others_in(box: Any) -> None:
 def test_it_is_ended_and_resumed_from_elsewhere(box: Any) -> None:
     """As the dashboard does: how far it is stands in the snapshot, also of one that lets others in; it ends as with Ctrl-C,
     and goes on beside the daemon."""
-    argv = [sys.executable, "-m", "sparkdash", "bench", "fast", "--suite", "long", "--share", "--yes"]
-    bench = subprocess.Popen(argv, env=box.env, stderr=subprocess.PIPE, text=True)
+    bench = box.begin("bench", "fast", "--suite", "long", "--share", "--yes")
     assert bench.stderr is not None
     with bench.stderr as lines:
         next(line for line in lines if "ctx" in line)

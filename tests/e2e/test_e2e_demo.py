@@ -11,7 +11,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import urllib.request
 import uuid
@@ -21,8 +20,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from programs import Program, run
 
-ARGV = [sys.executable, "-m", "sparkdash", "demo"]
+WORDS = ["-m", "sparkdash", "demo"]
 MARK = "SPARKDASH_TEST_MARK"
 """Handed down to every engine of a test's own demo: others may run on this box."""
 
@@ -44,8 +44,8 @@ def short_path() -> Iterator[Path]:
 @contextmanager
 def headless(*flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A headless demo and its root URL."""
-    argv = [*ARGV, "--headless", "--speed", "20", *flags]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
+    words = [*WORDS, "--headless", "--speed", "20", *flags]
+    with Program(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
         try:
             assert child.stdout is not None
             found = re.search(r"http://\S+?(?=/v1)", next(line for line in child.stdout if "serves" in line))
@@ -91,9 +91,7 @@ def test_a_port_that_is_taken_is_told() -> None:
     """One sentence with the port and the flag; no traceback."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        done = subprocess.run(
-            [*ARGV, "--headless", "--port", port], capture_output=True, text=True, timeout=60, check=False
-        )
+        done = run([*WORDS, "--headless", "--port", port], text=True)
     assert done.returncode == 5
     assert port in done.stderr
     assert "--port" in done.stderr
@@ -104,7 +102,7 @@ def test_a_killed_daemon_leaves_nothing_once_the_dashboard_is_left(short_path: P
     """kill -9 of the demo's daemon orphans its engine; leaving the dashboard sweeps up."""
     leader, follower = pty.openpty()
     env = {**os.environ, "TMPDIR": str(short_path), "TERM": "xterm-256color"}
-    with subprocess.Popen([*ARGV, "--speed", "20"], stdin=follower, stdout=follower, stderr=follower, env=env) as child:
+    with Program([*WORDS, "--speed", "20"], stdin=follower, stdout=follower, stderr=follower, env=env) as child:
         os.close(follower)
         seen = b""
         while b"ready" not in seen:
@@ -124,9 +122,8 @@ def test_a_killed_daemon_leaves_nothing_once_the_dashboard_is_left(short_path: P
 def test_a_terminal_that_goes_away_takes_the_demo_with_it(short_path: Path) -> None:
     """The window is closed or the TUI killed: its daemon and its engines end by themselves."""
     leader, follower = pty.openpty()
-    argv = [*ARGV, "--speed", "20"]
     env = {**os.environ, "TMPDIR": str(short_path), "TERM": "xterm-256color"}
-    with subprocess.Popen(argv, stdin=follower, stdout=follower, stderr=follower, env=env) as child:
+    with Program([*WORDS, "--speed", "20"], stdin=follower, stdout=follower, stderr=follower, env=env) as child:
         os.close(follower)
         seen = b""
         while b"SIMULATED" not in seen:
