@@ -155,22 +155,3 @@ def test_it_is_ended_and_resumed_from_elsewhere(box: Any) -> None:
     box.post("/api/bench/2001/resume", {})
     told = box.until(lambda state: state["notices"] and state["notices"][0]["code"] == "bench_failed")["notices"][0]
     assert "There is no run 2001." in told["text"]
-
-
-@pytest.mark.parametrize(
-    ("argv", "code", "words"),
-    [
-        (("ab", "plain"), 2, "at least two"),
-        (("ab", "plain", "http://127.0.0.1:1"), 2, "profiles or URLs"),
-        (("ab", "plain", "nobody", "--yes"), 3, "nobody"),
-        (("bench", "plain", "--suite", "smok"), 3, "Did you mean smoke?"),
-        (("bench", "--url", "http://127.0.0.1:1", "--yes"), 6, "does not answer"),
-        (("bench", "resume", "2001"), 3, "There is no run 2001"),
-    ],
-)
-def test_a_mistake_is_told_without_a_traceback(box: Any, argv: tuple[str, ...], code: int, words: str) -> None:
-    """What failed, what was found, what to do."""
-    done = box.sparkdash(*argv)
-    assert done.returncode == code, done.stderr
-    assert words in " ".join(done.stderr.replace("│", " ").split())
-    assert "Traceback" not in done.stderr

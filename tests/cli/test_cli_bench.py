@@ -1,0 +1,35 @@
+"""What is wrong with a measurement that was asked for, before anything is measured. `tests/e2e` measures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fake_daemon import FakeDaemon, summary
+
+from sparkdash.domain.profile import EngineKind, Profile
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        (("ab", "plain"), 2, "at least two"),
+        (("ab", "plain", "http://127.0.0.1:1"), 2, "profiles or URLs"),
+        (("ab", "plain", "nobody", "--yes"), 3, "nobody"),
+        (("bench", "plain", "--suite", "smok"), 3, "Did you mean smoke?"),
+        (("bench", "--url", "http://127.0.0.1:1", "--yes"), 6, "does not answer"),
+        (("bench", "resume", "2001"), 3, "There is no run 2001"),
+    ],
+)
+def test_a_mistake_is_told_without_a_traceback(
+    sparkdash: Callable[..., Any], daemon: FakeDaemon, argv: tuple[str, ...], code: int, words: str
+) -> None:
+    """What failed, what was found, what to do."""
+    daemon.set(profiles=(summary("plain"),))
+    daemon.whole["plain"] = Profile(name="plain", engine=EngineKind.SIM)
+    unknown = {"message": "There is no profile nobody.", "code": "model_not_found"}
+    daemon.errors["/api/profiles/nobody"] = (404, unknown)
+    done = sparkdash(*argv)
+    assert done.code == code, done.err
+    assert words in " ".join(done.err.replace("│", " ").split())
