@@ -6,6 +6,7 @@ Owns: those words. Must not know: how anything is measured, or when.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from textwrap import wrap
 
 from sparkdash.bench import plan
 from sparkdash.bench.compare import Noise
@@ -13,7 +14,7 @@ from sparkdash.bench.results import Results
 from sparkdash.bench.run import CellKey, Kind, Run
 from sparkdash.bench.runner import Step
 from sparkdash.bench.suites import Suite
-from sparkdash.cli.screen import LiveLine, tell
+from sparkdash.cli.screen import LiveLine, tell, width
 from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.state import Snapshot
 from sparkdash.units import duration
@@ -31,26 +32,35 @@ def announce(
 ) -> None:
     """The plan: arms, order, what is to be measured, what is stopped for it, and how long it takes."""
     run, gaps = results.run, results.gaps()
-    tell(f"{suite.suite} v{suite.version} ({suite.hash[:10]}): {_cells(len(run.cells))}. {suite.about}")
+    say(f"{suite.suite} v{suite.version} ({suite.hash[:10]}): {cells(len(run.cells))}. {suite.about}")
     letters = dict(zip((arm.name for arm in run.arms), LETTERS, strict=False))
     for arm in run.arms:
         note = "the baseline" if arm.name == run.baseline and len(run.arms) > 1 else ""
         note = f"cannot run: {arm.impossible}" if arm.impossible else note
-        tell(f"  {letters[arm.name]}  {arm.name}" + (f"  ({note})" if note else ""))
+        say(f"  {letters[arm.name]}  {arm.name}" + (f"  ({note})" if note else ""))
     launches = plan.launches_left(results)
     order = " ".join(letters[run.order[index].arm] for index in launches)
     passes = ("pass over a server that is", "passes over servers that are")
     starts = ("launch of a new engine", "launches, each of a new engine")
     how = f"{passes[len(launches) != 1]} not started anew" if run.target == "url" else starts[len(launches) != 1]
-    tell(f"  {order}: {len(launches)} {how}; {_cells(len(gaps))} to measure")
+    say(f"  {order}: {len(launches)} {how}; {cells(len(gaps))} to measure")
     if world is not None and (stopped := [name for name, engine in world.engines.items() if engine.state != "failed"]):
-        tell(f"It stops {', '.join(stopped)}; what serves now is brought back at the end.")
+        say(f"It stops {', '.join(stopped)}; what serves now is brought back at the end.")
     sources = {one.source for one in speeds.values() if one.source}
     known = f"about {duration(expected_s)}, by decode rates {' and '.join(sorted(sources))}" if expected_s else None
-    tell(f"It takes {known}." if known else "How long it takes is not known before the first launch.")
+    say(f"It takes {known}." if known else "How long it takes is not known before the first launch.")
 
 
-def _cells(count: int) -> str:
+def say(text: str) -> None:
+    """A word to the person, broken at spaces, where a terminal would break it anywhere; further lines keep the indent."""
+    plain = text.lstrip()
+    indent = " " * (len(text) - len(plain))
+    for line in wrap(plain, width() - 1, initial_indent=indent, subsequent_indent=indent, break_long_words=False):
+        tell(line)
+
+
+def cells(count: int) -> str:
+    """ "1 cell", "5 cells"."""
     return f"{count} cell{'' if count == 1 else 's'}"
 
 

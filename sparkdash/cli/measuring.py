@@ -146,8 +146,10 @@ async def _work(
     if wish.calibrates:
         typer.echo(bench_words.noise_of(noise))
     if missing := results.gaps():
-        tell(f"{len(missing)} cell(s) are missing; the same command measures them. See `sparkdash bench list`.")
-    tell(f"Kept in {place}; `sparkdash bench show {place.name}` tells as well how each engine was started.")
+        what = f"{bench_words.cells(len(missing))} {'is' if len(missing) == 1 else 'are'} missing"
+        bench_words.say(f"{what}; the same command measures them. See `sparkdash bench list`.")
+    tell(f"Kept in {place}")
+    tell(f"`sparkdash bench show {place.name}` tells as well how each engine was started.")
 
 
 def _agreed() -> bool:

@@ -13,6 +13,7 @@ from sparkdash.domain.container import Stranger
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.guard import Guard
 from sparkdash.domain.lease import Request
+from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.metric import EngineSample, Memory, Metric
 from sparkdash.domain.progress import estimate_text, stage_text
 from sparkdash.domain.state import Snapshot
@@ -32,12 +33,20 @@ def lines(world: Snapshot) -> Iterator[str]:
     yield from _engines(world)
     yield from _parked(world)
     yield from _box(world)
+    if world.measuring and world.measuring.lives(world.at):
+        yield from _measuring(world.measuring)
     yield _row("swap", swap_line(world.swap, world.at) if world.swap else DASH)
     yield from _requests(world)
     for notice in world.notices[:3]:
         yield from _told(notice.level, notice.text)
     if world.problems:
         yield _row("profiles", f"{len(world.problems)} with problems; see `sparkdash profiles check`")
+
+
+def _measuring(now: Measuring) -> Iterator[str]:
+    left = f", about {duration(now.left_s)} left" if now.left_s is not None else ""
+    yield _row("bench", f"{now.run}  {percent(now.share)}{left}")
+    yield _row("", f"{now.arm}: {now.cell or now.doing}")
 
 
 def swap_line(swap: Swap, now: float) -> str:

@@ -6,6 +6,9 @@ from pydantic import Field
 
 from sparkdash.domain.base import Frozen
 
+SILENT_S = 20.0
+"""A run tells every five seconds, and its right lapses after fifteen: one that is silent for so long has died."""
+
 
 class Measuring(Frozen):
     """One moment of a run."""
@@ -30,3 +33,7 @@ class Measuring(Frozen):
     """When the daemon was told, Unix seconds."""
     ends: bool = False
     """It was asked to stop, and will when it next asks."""
+
+    def lives(self, now: float) -> bool:
+        """Is it still measured, as far as was told? `now`: the daemon's Unix seconds."""
+        return now - self.at < SILENT_S

@@ -12,6 +12,7 @@ from sparkdash.domain.engine import EngineState, Failure, LoadProgress, Parked
 from sparkdash.domain.event import Level, Notice
 from sparkdash.domain.guard import Floors, Guard, GuardKill, GuardLevel
 from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.metric import EngineSample, Gpu, Memory, Metric
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import SwapPhase
@@ -104,6 +105,17 @@ def test_a_swap_shows_phase_share_and_time(daemon: FakeDaemon) -> None:
     eta = {"fraction": 0.38, "eta_s": 110.0, "eta_low_s": 90.0, "eta_high_s": 140.0, "eta_at": BIRTH + 93}
     told = text(daemon, swap=now.model_copy(update=eta), at=BIRTH + 103)
     assert "swap      to b: load weights 63 %  38 % in 43s, about 1m40s left (1m20s to 2m10s)" in told
+
+
+def test_a_run_that_is_measured_is_told_until_it_falls_silent(daemon: FakeDaemon) -> None:
+    """Whoever is refused for it sees how long it takes."""
+    now = Measuring(
+        run="20261121-200000-seeds", doing="measuring", arm="eagle", cell="ctx 2K x 150", launch=2, launches=4, done=15,
+        cells=36, share=0.42, left_s=4320.0, at=BIRTH,
+    )  # fmt: skip
+    told = "bench     20261121-200000-seeds  42 %, about 1h12m left\n          eagle: ctx 2K x 150\n"
+    assert told in text(daemon, measuring=now, at=BIRTH + 5)
+    assert "bench" not in text(daemon, measuring=now, at=BIRTH + 30)
 
 
 def test_the_guard_tells_its_floors_its_level_and_its_last_kill(daemon: FakeDaemon) -> None:

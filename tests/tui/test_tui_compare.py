@@ -14,10 +14,9 @@ from sparkdash.bench.report.assemble import report
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.run import Arm, CellKey
 from sparkdash.domain.event import MeasuringChanged, SampleTaken
-from sparkdash.domain.measuring import Measuring
+from sparkdash.domain.measuring import SILENT_S, Measuring
 from sparkdash.errors import AdmissionError
 from sparkdash.tui.screens.compare import AGAIN_S, ComparePage
-from sparkdash.tui.widgets.measuring import SILENT_S
 from sparkdash.tui.widgets.runs import CellTable
 from sparkdash.tui.widgets.table import Row
 

@@ -1,6 +1,6 @@
 """A run of the bench while it is measured: how far it is, what it measures now, how long it still takes.
 
-Owns: those rows. Rule: a run that has not told for SILENT_S is not shown: its process has died, and the box is free.
+Owns: those rows. Rule: a run that has fallen silent is not shown: its process has died, and the box is free.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.spark import meter
 from sparkdash.units import duration
 
-SILENT_S = 20.0
-"""It tells every five seconds, and its right lapses after fifteen."""
 METER = 30
 
 
 def under_way(view: View) -> Measuring | None:
     """The run that is measured now, as far as was told."""
     found = view.snapshot.measuring if view.snapshot else None
-    return found if found is not None and view.now - found.at < SILENT_S else None
+    return found if found is not None and found.lives(view.now) else None
 
 
 class MeasuringPanel(Panel):
