@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
+import itertools
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -114,6 +117,20 @@ def engine_ports() -> tuple[int, int]:
 def ports() -> tuple[int, int]:
     """`engine_ports()`, for those who start no daemon."""
     return engine_ports()
+
+
+_walked = itertools.count()
+
+
+@pytest.fixture
+def unused_tcp_port(ports: tuple[int, int]) -> int:
+    """One of this worker's own, instead of the kernel's choice: that one may be another process's until it is used."""
+    first, last = ports
+    for _ in range(first, last + 1):
+        port = last - next(_walked) % (last + 1 - first)  # from the end: a daemon's engines walk upwards
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("all ports of this worker are taken")
 
 
 @pytest.fixture(scope="session")

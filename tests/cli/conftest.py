@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import socket
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -81,7 +80,6 @@ def sparkdash(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture
-def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def nobody(monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int) -> None:
     """No daemon anywhere."""
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        monkeypatch.setenv("SPARKDASH_PORT", str(closed.getsockname()[1]))
+    monkeypatch.setenv("SPARKDASH_PORT", str(unused_tcp_port))

@@ -154,13 +154,12 @@ def test_a_pull_that_fails_midway_is_an_error(daemon: FakeDaemon, client: Client
         next(steps)
 
 
-def test_no_daemon_says_how_to_start_one() -> None:
+def test_no_daemon_says_how_to_start_one(unused_tcp_port: int) -> None:
     """A refused connection is DaemonError 7 with the command to type."""
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    with Client(f"http://127.0.0.1:{port}") as client:
+    url = f"http://127.0.0.1:{unused_tcp_port}"
+    with Client(url) as client:
         assert not client.health()
-        with pytest.raises(DaemonError, match=f"No sparkdash daemon answers at http://127.0.0.1:{port}") as caught:
+        with pytest.raises(DaemonError, match=f"No sparkdash daemon answers at {url}") as caught:
             client.state()
     assert (caught.value.code, caught.value.exit_code) == ("daemon_unreachable", 7)
 

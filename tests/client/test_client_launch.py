@@ -32,12 +32,10 @@ server.serve_forever()
 
 
 @pytest.fixture
-def port(monkeypatch: pytest.MonkeyPatch) -> int:
+def port(monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int) -> int:
     """A free port, in the settings."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        number = free.getsockname()[1]
-    monkeypatch.setenv("SPARKDASH_PORT", str(number))
-    return number
+    monkeypatch.setenv("SPARKDASH_PORT", str(unused_tcp_port))
+    return unused_tcp_port
 
 
 def test_a_daemon_that_serves_is_left_alone(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:

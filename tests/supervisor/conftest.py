@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import json
-import os
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -39,8 +38,6 @@ from sparkdash.upstream import Upstream
 
 T = TypeVar("T")
 OWNER = "us"
-PORTS = (20000 + os.getpid() % 400 * 25, 20024 + os.getpid() % 400 * 25)
-"""This test process's own: between a look at a port and its use, another process may take it."""
 TURNS = 40
 """Turns of the loop that count as rest: a request over loopback takes about fifteen."""
 
@@ -372,8 +369,9 @@ def profile(name: str, *, gib: float | None = 80, **facts: Any) -> Profile:
 class House:
     """A supervisor in its surroundings, and what it published."""
 
-    def __init__(self, upstream: Upstream, clock: FakeClock) -> None:
+    def __init__(self, upstream: Upstream, clock: FakeClock, ports: tuple[int, int]) -> None:
         self.clock = clock
+        self._ports = ports
         self.runtime = FakeRuntime(clock)
         self.reader = FakeReader(self.runtime)
         self.upstream = upstream
@@ -387,7 +385,7 @@ class House:
     async def open(self, *profiles: Profile, store: Any = None, guard: Any = None, **settings: Any) -> Supervisor:
         """Start a supervisor with these profiles; returns once it has adopted."""
         given = {
-            "engine_ports": PORTS,
+            "engine_ports": self._ports,
             "reserve_gib": 10,
             "min_dwell_s": 0,
             "drain_s": 60,
@@ -546,10 +544,10 @@ def foreign_owner() -> dict[str, str]:
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[House]:
+async def house(ports: tuple[int, int]) -> AsyncIterator[House]:
     """Everything around a supervisor; `await house.open(...)` starts one."""
     async with Upstream() as upstream:
-        made = House(upstream, FakeClock())
+        made = House(upstream, FakeClock(), ports)
         yield made
         await made.close()
         await made.runtime.close()
