@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from sparkdash.cli import bench_captured, bench_reports
+from sparkdash.cli import bench_captured, bench_list, bench_reports
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
 from sparkdash.cli.screen import RIGHT, emit, table
 
@@ -138,7 +138,7 @@ def resume(name: RunName = "last", share: Share = False, yes: Yes = False, as_js
 
 @app.command("list")
 def list_runs(as_json: AsJson = False) -> None:
-    """List the runs, the newest first, and what is missing of each.
+    """List the runs, the newest first, and how many of its cells each has.
 
     \b
     Examples:
@@ -150,10 +150,7 @@ def list_runs(as_json: AsJson = False) -> None:
     found = [folder.read(place) for place in folder.runs()]
     if as_json:
         return emit([_as_json(one) for one in found])
-    if not found:
-        return typer.echo("Nothing was measured yet. `sparkdash bench PROFILE --suite smoke` takes about a minute.")
-    rows = [_row(one) for one in found]
-    return typer.echo("\n".join(table(("RUN", "SUITE", "MODE", "ARMS", "CELLS", "STATE"), rows, f"<<<<{RIGHT}<")))
+    return bench_list.listed(found)
 
 
 @app.command()
@@ -201,15 +198,6 @@ def calibrate(
             calibrates=True,
         )
     )  # fmt: skip
-
-
-def _row(found: Results) -> tuple[str, ...]:
-    run = found.run
-    whole = sum(len(run.planned(index)) for index in range(len(run.order)))
-    missing = len(found.gaps())
-    state = "whole" if not missing else f"{missing} missing"
-    arms = " ".join(arm.name for arm in run.arms) + (" (SIMULATED)" if run.simulated else "")
-    return run.id, run.suite, run.mode, arms, f"{whole - missing}/{whole}", state
 
 
 def _as_json(found: Results) -> dict[str, Any]:

@@ -5,14 +5,16 @@ Owns: what is written where. Must not know: how anything is measured. No daemon 
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sparkdash.cli import bench_list
 from sparkdash.cli.parameters import AsJson
-from sparkdash.cli.screen import colours, emit, table, tell, width
+from sparkdash.cli.screen import colours, emit, tell, width
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +77,10 @@ def show(
       sparkdash bench show 20261121-200000-seeds --json
     """
     if run is None:
-        _list(as_json, simulated)
+        from sparkdash.bench import folder
+
+        found = [run for run in map(folder.read_run, folder.runs()) if run.simulated or not simulated]
+        emit(found) if as_json else bench_list.listed(folder.read(folder.find(run.id)) for run in found)
         return
     report = _report(run, math)
     if as_json:
@@ -185,31 +190,6 @@ def _draw(report: Report, layout: Layout, *, starts: bool = True) -> None:
     draw(page(report, layout, _shelf(report), bounds=True, starts=starts), _console())
 
 
-def _list(as_json: bool, simulated: bool) -> None:
-    from sparkdash.bench import folder
-
-    runs = [run for run in map(folder.read_run, folder.runs()) if run.simulated or not simulated]
-    if as_json:
-        emit(runs)
-        return
-    if not runs:
-        typer.echo("Nothing was measured yet; `sparkdash ab A B` measures two profiles against each other.")
-        return
-    head = ("run", "suite", "mode", "arms", "state")
-    rows = [
-        (
-            one.id,
-            f"{one.suite} {one.suite_version}",
-            one.mode.value,
-            ", ".join(arm.name for arm in one.arms[:3])
-            + (f" and {len(one.arms) - 3} more" if len(one.arms) > 3 else ""),
-            ("whole" if one.ended_at else "has gaps") + (", SIMULATED" if one.simulated else ""),
-        )
-        for one in runs
-    ]
-    typer.echo("\n".join(table(head, rows, "<<<<<")))
-
-
 def _report(run: str, math: str | None = None) -> Report:
     from sparkdash.bench import folder
     from sparkdash.bench.report.assemble import report, with_math
@@ -267,8 +247,6 @@ def _weights(profiles: Sequence[Profile]) -> dict[str, dict[str, WeightFacts]]:
 
 
 def _console() -> Console:
-    import sys
-
     from rich.console import Console
 
     return Console(width=width(), no_color=not colours(sys.stdout), highlight=False)
