@@ -86,6 +86,10 @@ def test_the_charts_show_the_report_s_figures(found: Report) -> None:
     assert figure is not None
     assert made["context"].data[0]["x"] == ["0", "2K"]
     assert made["context"].data[0]["y"][0] == figure.median
+    assert made["context"].layout["xaxis"]["categoryarray"] == [
+        "0",
+        "2K",
+    ]  # also where the first arm has only the second
     (accepted,) = made["acceptance"].data
     assert accepted["y"] == [0.62, 0.31]
     (differences,) = made["differences"].data

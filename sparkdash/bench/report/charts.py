@@ -64,7 +64,11 @@ def _contexts(source: Source, published: Mapping[str, Sequence[Published]]) -> C
     for number, (output, word) in enumerate(words.items(), 1):
         axis = "" if number == 1 else str(number)
         keys = sorted((key for key in source.grid_keys if key.output == output), key=lambda key: key.context)
-        layout[f"xaxis{axis}"] = {"title": {"text": "context, tokens"}, "type": "category"}
+        layout[f"xaxis{axis}"] = {
+            "title": {"text": "context, tokens"},
+            "type": "category",
+            "categoryarray": [names.context(key.context) for key in keys],  # else in the order in which figures come
+        }
         layout[f"yaxis{axis}"] = (
             {"rangemode": "tozero", "matches": "y"}
             if axis
@@ -211,6 +215,7 @@ def _acceptance(source: Source) -> Chart:
     layout = {
         "barmode": "group",
         "bargap": 0.6,
+        "showlegend": True,  # also of one arm alone: a bar must say whose it is
         "xaxis": {
             "title": {"text": "speculated position"},
             "type": "category",
