@@ -6,8 +6,8 @@ import asyncio
 import heapq
 import json
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeVar
@@ -40,6 +40,8 @@ T = TypeVar("T")
 OWNER = "us"
 TURNS = 40
 """Turns of the loop that count as rest: a request over loopback takes about fifteen."""
+LATE_MS = 300
+"""How long a request is waited for whose packets the kernel of a busy machine brings late; one that hangs is left alone."""
 
 
 class FakeClock:
@@ -47,6 +49,8 @@ class FakeClock:
 
     def __init__(self) -> None:
         self.time = 1_000_000.0
+        self.asking: Callable[[], int] = lambda: 0
+        """How many requests are under way: time does not pass over them."""
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
         self._order = count()
 
@@ -72,8 +76,12 @@ class FakeClock:
 
     async def rest(self) -> None:
         """Let everything run that can without time passing."""
-        for _ in range(TURNS):
-            await asyncio.sleep(0)
+        for _ in range(LATE_MS):
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+            if not self.asking():
+                return
+            await asyncio.sleep(0.001)
 
     async def drive(self, work: Awaitable[T]) -> T:
         """Let time pass until `work` is done."""
@@ -366,11 +374,34 @@ def profile(name: str, *, gib: float | None = 80, **facts: Any) -> Profile:
     return Profile(name=name, **{**given, **facts})
 
 
+class CountingUpstream(Upstream):
+    """Knows how many short questions are under way."""
+
+    asking = 0
+
+    async def get(self, *args: Any, **more: Any) -> Any:
+        with self._counted():
+            return await super().get(*args, **more)
+
+    async def generate(self, *args: Any, **more: Any) -> Any:
+        with self._counted():
+            return await super().generate(*args, **more)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        self.asking += 1
+        try:
+            yield
+        finally:
+            self.asking -= 1
+
+
 class House:
     """A supervisor in its surroundings, and what it published."""
 
-    def __init__(self, upstream: Upstream, clock: FakeClock, ports: tuple[int, int]) -> None:
+    def __init__(self, upstream: CountingUpstream, clock: FakeClock, ports: tuple[int, int]) -> None:
         self.clock = clock
+        clock.asking = lambda: upstream.asking
         self._ports = ports
         self.runtime = FakeRuntime(clock)
         self.reader = FakeReader(self.runtime)
@@ -546,7 +577,7 @@ def foreign_owner() -> dict[str, str]:
 @pytest.fixture
 async def house(ports: tuple[int, int]) -> AsyncIterator[House]:
     """Everything around a supervisor; `await house.open(...)` starts one."""
-    async with Upstream() as upstream:
+    async with CountingUpstream() as upstream:
         made = House(upstream, FakeClock(), ports)
         yield made
         await made.close()
