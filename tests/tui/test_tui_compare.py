@@ -106,7 +106,7 @@ async def test_what_is_not_claimed_has_no_colour(stage: Any, box: Any) -> None:
         await on.press("4", "j")
         assert "screen only: looks like" in on.text
         assert verdict(on, "ctx=0 long").ink == "dim"
-        assert any(row.startswith("ctx=0 short:") and row.endswith(why) for row in on.rows)
+        assert f"| - | void: {why}" in " ".join(on.text.split())
 
 
 async def test_a_report_is_copied_and_written(
@@ -187,6 +187,9 @@ async def test_what_is_measured_now_is_seen_and_ended_and_goes_on(stage: Any, bo
         await on.press("j", "r")
         assert on.link.asked[-1] == ("resume", RUN)
         assert f"{RUN} goes on" in on.text
+        await on.happen(under_way())
+        await on.happen(MeasuringChanged(measuring=None))
+        assert on.link.asked[-1] == ("report", RUN)  # what it says is another now
 
 
 async def test_the_palette_ends_the_measurement_and_goes_on_with_the_newest_unfinished_run(

@@ -70,12 +70,14 @@ class ComparePage(Page):
     def show(self, view: View) -> None:
         """See Page."""
         super().show(view)
-        now = under_way(view)
-        if self.is_current and self._measured != (running := now.run if now else None):
+        now, before = under_way(view), self._measured
+        report = self.query_one(CellTable).report
+        if self.is_current and before != (running := now.run if now else None):
             self._measured = running  # one began or ended: the list of runs is another
             self._runs()
+            if report is not None and report.run.id == before:
+                self._ask(before)
         at, seq = self._read
-        report = self.query_one(CellTable).report
         if report is None or report.run.ended_at is not None or not self.is_current:
             return
         if view.snapshot and view.snapshot.seq != seq and view.here - at >= AGAIN_S:

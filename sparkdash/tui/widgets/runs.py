@@ -66,7 +66,7 @@ class RunTable(Table):
 
 
 def _name(width: int) -> int:
-    return 34 if width >= ROOMY else 26
+    return 34 if width >= ROOMY else 28
 
 
 def _run(run: Run, width: int, *, measured: bool) -> Line:
@@ -177,7 +177,8 @@ def _cell(report: Report, arm: str, key: CellKey, name: str, width: int) -> Row:
     line += _sides(width, [value(one.median if one else None, digits) for one, digits in beside])
     told = figure.verdict if figure else None
     verdict = say(told.text, INKS.get(told.claim, Ink.DIM)) if told else EMPTY
-    copy = f"{name}: {spread(base) if base else DASH} | {spread(figure) if figure else DASH} | {told.text if told else DASH}"
+    parts = [spread(one) if one else "" for one in (base, figure)] + [told.text if told else ""]
+    copy = f"{name}: {' | '.join(part or DASH for part in parts)}"
     return Row(key.model_dump_json(), clip(line + say("  ") + verdict, width), copy)
 
 
