@@ -7,12 +7,13 @@ import json
 import re
 import signal
 import socket
-import sys
+import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import httpx
 import pytest
+from programs import Program
 
 from sparkdash.domain.profile import Profile
 from sparkdash.sim.http import Request, Response, listen
@@ -130,28 +131,23 @@ def test_a_talk_begins_anew_after_its_turns() -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_it_hangs_up_before_the_demo_refuses_anybody(number: signal.Signals) -> None:
     """Ctrl-C while the first engine loads and the pretend clients wait for it: none of them is a failed request in the log."""
-    child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "sparkdash", "demo", "--headless"),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        assert child.stdout is not None
-        url = re.search(r"http://\S+(?=/v1)", (await child.stdout.readline()).decode())
-        assert url is not None
-        async with (
-            httpx.AsyncClient(timeout=60, verify=False) as http,
-            http.stream("GET", f"{url[0]}/api/events") as feed,
-        ):
-            waiting: set[str] = set()
-            async for line in feed.aiter_lines():
-                waiting |= set(re.findall(r'"client":"(\S+?)".{,80}"state":"waiting"', line))
-                if len(waiting) == len(HABITS):
-                    break
-            child.send_signal(number)
-        _, said = await child.communicate()
-    finally:
-        if child.returncode is None:
+    words = ["-m", "sparkdash", "demo", "--headless"]
+    with Program(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        try:
+            url = re.search(r"http://\S+(?=/v1)", (await asyncio.to_thread(child.stdout.readline)).decode())
+            assert url is not None
+            async with (
+                httpx.AsyncClient(timeout=60, verify=False) as http,
+                http.stream("GET", f"{url[0]}/api/events") as feed,
+            ):
+                waiting: set[str] = set()
+                async for line in feed.aiter_lines():
+                    waiting |= set(re.findall(r'"client":"(\S+?)".{,80}"state":"waiting"', line))
+                    if len(waiting) == len(HABITS):
+                        break
+                child.send_signal(number)
+            _, said = await asyncio.to_thread(child.communicate)
+        finally:
             child.kill()
     assert child.returncode == 0
     assert b"serving" in said
