@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -29,18 +28,14 @@ def why(profile: ProfileName, as_json: AsJson = False) -> None:
       sparkdash why gpt-oss-120b
       sparkdash why qwen3-coder-30b-nvfp4/eagle3 --json
     """
-    asyncio.run(_why(profile, as_json=as_json))
+    from sparkdash.client.blocking import Client
 
-
-async def _why(profile: str, *, as_json: bool) -> None:
-    from sparkdash.client.client import AsyncClient
-
-    async with AsyncClient() as client:
-        plan = await client.plan(profile)
+    with Client() as client:
+        plan = client.plan(profile)
     if as_json:
-        return emit(plan)
-    typer.echo("\n".join(lines(plan, shutil.get_terminal_size().columns)))
-    return None
+        emit(plan)
+    else:
+        typer.echo("\n".join(lines(plan, shutil.get_terminal_size().columns)))
 
 
 def lines(plan: Plan, columns: int) -> Iterator[str]:

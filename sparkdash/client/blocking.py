@@ -5,15 +5,13 @@ Rule: as in `client`, whose methods these are without the loop. Must not know: t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
-
-import httpx
+from typing import Literal, Self, TypeVar
 
 from sparkdash.client import calls, routes
-from sparkdash.client.address import credentials
-from sparkdash.client.envelope import error_of, speaking_to
+from sparkdash.client.envelope import error_of, understood
+from sparkdash.client.line import Line
 from sparkdash.client.routes import Ask, ProfileList, Toggle
 from sparkdash.client.sse import Frames, Lines
 from sparkdash.domain.container import PullProgress
@@ -23,6 +21,8 @@ from sparkdash.domain.swap import Plan
 from sparkdash.errors import SparkdashError
 
 T = TypeVar("T")
+FAILED = 400
+"""The first status that is an error."""
 
 
 class Client:
@@ -30,8 +30,7 @@ class Client:
 
     def __init__(self, url: str | None = None, *, uds: Path | None = None) -> None:
         self.address = calls.address(url, uds)
-        transport = httpx.HTTPTransport(**calls.door(self.address))
-        self._http = httpx.Client(base_url=self.address.url, transport=transport, headers=credentials(self.address))
+        self._line = Line(self.address)
 
     def __enter__(self) -> Self:
         return self
@@ -40,8 +39,8 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
+        """Close the connection."""
+        self._line.close()
 
     def state(self) -> Snapshot:
         """All that is known now."""
@@ -98,7 +97,7 @@ class Client:
     def health(self) -> bool:
         """Does a daemon answer? Never raises for one that does not."""
         try:
-            self._ask(Ask("/health", bool), calls.HEALTH)
+            self._ask(Ask("/health", bool), calls.HEALTH_S)
         except SparkdashError:
             return False
         return True
@@ -113,19 +112,20 @@ class Client:
     def pull(self, name: str) -> Iterator[PullProgress]:
         """Fetch a profile's image; the last item has `done`."""
         frames = Frames()
-        for chunk in self._chunks("POST", "/api/pull", json={"profile": name}):
+        for chunk in self._chunks("POST", "/api/pull", {"profile": name}):
             for frame in frames.feed(chunk):
                 yield calls.pulled(frame, self.address)
 
-    def _ask(self, ask: Ask[T], limits: httpx.Timeout = calls.ANSWER) -> T:
-        with speaking_to(self.address):
-            reply = self._http.request(ask.method, ask.path, json=ask.body, timeout=limits)
-            if reply.is_error:
-                raise error_of(reply.status_code, reply.content, self.address)
-            return ask.read(reply.content)
+    def _ask(self, ask: Ask[T], silence_s: float = calls.ANSWER_S) -> T:
+        with self._line.asked(ask.method, ask.path, ask.body, silence_s) as reply, understood(self.address):
+            content = reply.read()
+            if reply.status >= FAILED:
+                raise error_of(reply.status, content, self.address)
+            return ask.read(content)
 
-    def _chunks(self, method: str, path: str, *, json: Any = None) -> Iterator[bytes]:
-        with speaking_to(self.address), self._http.stream(method, path, json=json, timeout=calls.STREAM) as reply:
-            if reply.is_error:
-                raise error_of(reply.status_code, reply.read(), self.address)
-            yield from reply.iter_bytes()
+    def _chunks(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Iterator[bytes]:
+        with self._line.asked(method, path, body, calls.STREAM_S) as reply:
+            if reply.status >= FAILED:
+                raise error_of(reply.status, reply.read(), self.address)
+            while chunk := reply.read1():
+                yield chunk

@@ -1,4 +1,4 @@
-"""What both clients do alike: where the daemon is, how long they wait for it, how its frames are read.
+"""What both clients do alike: where the daemon is, how long it may say nothing, how its frames are read.
 
 Must not know: which of the two asks.
 """
@@ -6,26 +6,23 @@ Must not know: which of the two asks.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-import httpx
 
 from sparkdash.client.address import Address, at_socket, at_url, find
-from sparkdash.client.envelope import error_of, speaking_to
+from sparkdash.client.envelope import error_of, understood
 from sparkdash.client.sse import Frame
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.event import EVENT, Event
 from sparkdash.domain.state import Snapshot
 
-ANSWER = httpx.Timeout(30.0, connect=3.0)
+ANSWER_S = 30.0
 """The slowest plain call asks podman something; the daemon gives podman less than this."""
-EXAMINATION = httpx.Timeout(60.0, connect=3.0)
+EXAMINATION_S = 60.0
 """The doctor gives every command and read a limit of its own, the longest 15 s; a large report takes seconds."""
-HEALTH = httpx.Timeout(5.0, connect=3.0)
+HEALTH_S = 5.0
 """A daemon's loop answers at once; another program that holds its port may never."""
-STREAM = httpx.Timeout(30.0, connect=3.0, read=None)
+STREAM_S = None
 """A log or a pull may be silent for as long as it likes."""
-FEED = httpx.Timeout(30.0, connect=3.0, read=45.0)
+FEED_S = 45.0
 """The feed says something every 15 s: three missed comments are a dead link."""
 
 
@@ -36,23 +33,17 @@ def address(url: str | None, uds: Path | None) -> Address:
     return find() if url is None else at_url(url)
 
 
-def door(at: Address) -> dict[str, Any]:
-    """What a transport is made with: our own, so that no proxy of the environment gets between a box and itself, and so that the
-    certificates (40 ms to read) are loaded for https only."""
-    return {"uds": str(at.uds) if at.uds else None, "verify": at.url.startswith("https:")}
-
-
 def pulled(frame: Frame, at: Address) -> PullProgress:
     """One frame of a pull. Raises SparkdashError: the one it carries."""
     if frame.name == "error":
         raise error_of(503, frame.data.encode(), at)
-    with speaking_to(at):
+    with understood(at):
         return PullProgress.model_validate_json(frame.data)
 
 
 def item(frame: Frame, at: Address) -> Snapshot | Event | None:
     """One frame of the feed; None for what is neither."""
-    with speaking_to(at):
+    with understood(at):
         if frame.name == "snapshot":
             return Snapshot.model_validate_json(frame.data)
         return EVENT.validate_json(frame.data) if frame.name == "fact" else None

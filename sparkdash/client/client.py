@@ -16,7 +16,8 @@ import httpx
 
 from sparkdash.client import calls, routes
 from sparkdash.client.address import credentials
-from sparkdash.client.envelope import error_of, speaking_to
+from sparkdash.client.envelope import error_of
+from sparkdash.client.over_httpx import door, limits, speaking_to
 from sparkdash.client.routes import Ask, Cause, Hold, ProfileList, Toggle
 from sparkdash.client.sse import Frame, Frames, Lines
 from sparkdash.domain.container import PullProgress
@@ -40,7 +41,7 @@ class AsyncClient:
 
     def __init__(self, url: str | None = None, *, uds: Path | None = None) -> None:
         self.address = calls.address(url, uds)
-        transport = httpx.AsyncHTTPTransport(**calls.door(self.address))
+        transport = httpx.AsyncHTTPTransport(**door(self.address))
         self._http = httpx.AsyncClient(
             base_url=self.address.url, transport=transport, headers=credentials(self.address)
         )
@@ -73,15 +74,15 @@ class AsyncClient:
 
     async def doctor(self) -> Diagnosis:
         """Have the doctor examine the daemon's box; takes seconds."""
-        return await self._ask(routes.doctor(), calls.EXAMINATION)
+        return await self._ask(routes.doctor(), calls.EXAMINATION_S)
 
     async def runs(self) -> bytes:
         """What was measured, as JSON; the bench knows its shape."""
-        return await self._ask(routes.runs(), calls.EXAMINATION)
+        return await self._ask(routes.runs(), calls.EXAMINATION_S)
 
     async def report(self, run: str) -> bytes:
         """The report of one run, as JSON; takes seconds where the run is large."""
-        return await self._ask(routes.report(run), calls.EXAMINATION)
+        return await self._ask(routes.report(run), calls.EXAMINATION_S)
 
     async def use(self, name: str, cause: Cause = "user") -> Plan:
         """Bring a profile up. Returns at once; the feed tells how it goes."""
@@ -155,7 +156,7 @@ class AsyncClient:
     async def health(self) -> bool:
         """Does a daemon answer? Never raises for one that does not."""
         try:
-            await self._ask(Ask("/health", bool), calls.HEALTH)
+            await self._ask(Ask("/health", bool), calls.HEALTH_S)
         except SparkdashError:
             return False
         return True
@@ -178,14 +179,14 @@ class AsyncClient:
 
     async def events(self, since: int | None = None) -> AsyncGenerator[Snapshot | Event, None]:
         """One connection to the feed, until it ends; `client.feed` is the one that reconnects."""
-        async with aclosing(self._frames("GET", routes.events(since), limits=calls.FEED)) as frames:
+        async with aclosing(self._frames("GET", routes.events(since), silence_s=calls.FEED_S)) as frames:
             async for frame in frames:
                 if item := calls.item(frame, self.address):
                     yield item
 
-    async def _ask(self, ask: Ask[T], limits: httpx.Timeout = calls.ANSWER) -> T:
+    async def _ask(self, ask: Ask[T], silence_s: float | None = calls.ANSWER_S) -> T:
         with speaking_to(self.address):
-            reply = await self._http.request(ask.method, ask.path, json=ask.body, timeout=limits)
+            reply = await self._http.request(ask.method, ask.path, json=ask.body, timeout=limits(silence_s))
             if reply.is_error:
                 raise error_of(reply.status_code, reply.content, self.address)
             return ask.read(reply.content)
@@ -198,10 +199,10 @@ class AsyncClient:
                     yield frame
 
     async def _chunks(
-        self, method: str, path: str, *, json: Any = None, limits: httpx.Timeout = calls.STREAM
+        self, method: str, path: str, *, json: Any = None, silence_s: float | None = calls.STREAM_S
     ) -> AsyncGenerator[bytes, None]:
         with speaking_to(self.address):
-            async with self._http.stream(method, path, json=json, timeout=limits) as reply:
+            async with self._http.stream(method, path, json=json, timeout=limits(silence_s)) as reply:
                 if reply.is_error:
                     raise error_of(reply.status_code, await reply.aread(), self.address)
                 async for chunk in reply.aiter_bytes():

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import httpx
 from pydantic import ValidationError
 
 from sparkdash.client.address import Address
@@ -73,34 +72,43 @@ def _build(status: int, message: str, envelope: dict[str, Any]) -> SparkdashErro
     return _BY_STATUS.get(status, AdmissionError if status < 500 else HostError)(message, **common)
 
 
+def unreachable(address: Address, words: str) -> DaemonError:
+    """Nobody answers; `words` are what the system or OpenSSL said of it."""
+    if UNTRUSTED in words:
+        return DaemonError(
+            f"The certificate of {address} is not one that is trusted here.",
+            code="daemon_untrusted",
+            hint="SSL_CERT_FILE names a PEM file with the authority that signed it.",
+        )
+    return DaemonError(
+        f"No sparkdash daemon answers at {address}.",
+        hint="See SPARKDASH_URL." if address.given else "Start it with `sparkdash serve`.",
+    )
+
+
+def silent(address: Address) -> DaemonError:
+    """It took the call, and no more."""
+    return DaemonError(
+        f"The daemon at {address} took the call and did not answer in time.",
+        code="daemon_silent",
+        hint="The box may be out of memory; the daemon's log says more.",
+    )
+
+
+def hung_up(address: Address, how: str) -> DaemonError:
+    """The connection ended before the answer did; `how` names what was raised."""
+    return DaemonError(
+        f"The daemon at {address} hung up in the middle of an answer ({how}).",
+        code="daemon_hung_up",
+        hint="`sparkdash status` says whether it is still there.",
+    )
+
+
 @contextmanager
-def speaking_to(address: Address) -> Iterator[None]:
-    """Whatever goes wrong on the way to the daemon and back, as a DaemonError."""
+def understood(address: Address) -> Iterator[None]:
+    """An answer that is not what this version reads, as a DaemonError."""
     try:
         yield
-    except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-        if UNTRUSTED in str(error):
-            raise DaemonError(
-                f"The certificate of {address} is not one that is trusted here.",
-                code="daemon_untrusted",
-                hint="SSL_CERT_FILE names a PEM file with the authority that signed it.",
-            ) from None
-        raise DaemonError(
-            f"No sparkdash daemon answers at {address}.",
-            hint="See SPARKDASH_URL." if address.given else "Start it with `sparkdash serve`.",
-        ) from None
-    except httpx.TimeoutException:
-        raise DaemonError(
-            f"The daemon at {address} took the call and did not answer in time.",
-            code="daemon_silent",
-            hint="The box may be out of memory; the daemon's log says more.",
-        ) from None
-    except httpx.TransportError as error:
-        raise DaemonError(
-            f"The daemon at {address} hung up in the middle of an answer ({type(error).__name__}).",
-            code="daemon_hung_up",
-            hint="`sparkdash status` says whether it is still there.",
-        ) from None
     except ValidationError as error:
         raise DaemonError(
             f"The daemon at {address} is of another version: {_first(error)}.",

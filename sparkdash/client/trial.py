@@ -13,7 +13,8 @@ from typing import Any, Literal, NamedTuple
 import httpx
 
 from sparkdash.client.address import Address
-from sparkdash.client.envelope import error_of, speaking_to
+from sparkdash.client.envelope import error_of
+from sparkdash.client.over_httpx import speaking_to
 from sparkdash.client.sse import Frames
 from sparkdash.errors import UpstreamError
 

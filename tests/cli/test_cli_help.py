@@ -85,8 +85,9 @@ def loaded(*argv: str) -> set[str]:
     (("--help",), HEAVY | {"pydantic"}),
     (("--version",), HEAVY | {"pydantic"}),
     (("use", "--help"), HEAVY),
-    (("status",), HEAVY - {"httpx", "rich"}),
-], ids=["help", "version", "help of use", "status"])  # fmt: skip
+    (("status",), HEAVY),
+    (("why", "a"), HEAVY),
+], ids=["help", "version", "help of use", "status", "why"])  # fmt: skip
 def test_a_command_loads_only_what_it_needs(argv: tuple[str, ...], forbidden: set[str], nobody: None) -> None:
     """Help pays for no client, a client for no server."""
     assert loaded(*argv) & forbidden == set()

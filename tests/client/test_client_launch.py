@@ -7,7 +7,6 @@ import sys
 import threading
 from pathlib import Path
 
-import httpx
 import psutil
 import pytest
 from fake_daemon import FakeDaemon
@@ -129,7 +128,7 @@ def test_another_program_on_the_port_does_not_hold_it_up(
     daemon: FakeDaemon, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What takes the call and never answers is no daemon; ours then says why it cannot start."""
-    monkeypatch.setattr(calls, "HEALTH", httpx.Timeout(0.2))
+    monkeypatch.setattr(calls, "HEALTH_S", 0.2)
     with socket.create_server(("127.0.0.1", port)), pytest.raises(launch.DaemonStartError) as caught:
         launch.ensure()
     assert "port_in_use" in caught.value.log_tail[0] or "cannot listen" in caught.value.log_tail[0]

@@ -36,7 +36,8 @@ assert "Usage" in out.getvalue()
             {"textual", "litellm", "huggingface_hub", "jinja2", "tokenizers"},
             id="the daemon",
         ),
-        pytest.param("import sparkdash.client.client, sparkdash.client.blocking", HEAVY, id="the client"),
+        pytest.param("import sparkdash.client.client", HEAVY, id="the client"),
+        pytest.param("import sparkdash.client.blocking", HEAVY | {"httpx"}, id="the one-shot commands' client"),
         pytest.param("import sparkdash.sim.__main__", HEAVY | {"httpx"}, id="the simulated engine"),
     ],
 )

@@ -1,0 +1,149 @@
+"""The one-shot commands' own connection: opened anew when it must be, over TLS, and left in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import select
+import socket
+import threading
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_daemon import FakeDaemon
+
+from sparkdash import listen
+from sparkdash.client.blocking import Client
+from sparkdash.client.routes import Ask
+from sparkdash.errors import DaemonError
+
+TLS = Path(__file__).parents[1] / "data" / "tls"
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
+
+
+@contextmanager
+def scripted(*scripts: Callable[[socket.socket], None]) -> Iterator[str]:
+    """A server each of whose connections, one after the other, is a script's; its URL."""
+
+    def serve() -> None:
+        for script in scripts:
+            connection, _ = server.accept()
+            with connection:
+                script(connection)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        thread.join()
+
+
+def test_a_connection_serves_several_calls_and_is_opened_again_once_closed() -> None:
+    """A daemon ends idle connections; nobody hears of it."""
+    asked: list[bytes] = []
+
+    def twice(connection: socket.socket) -> None:
+        for _ in range(2):
+            asked.append(connection.recv(65536))
+            connection.sendall(HEAD + b"{}")
+
+    def once(connection: socket.socket) -> None:
+        asked.append(connection.recv(65536))
+        connection.sendall(HEAD + b"{}")
+
+    with scripted(twice, once) as url, Client(url) as client:
+        for _ in range(2):
+            assert client._ask(Ask("/a", bytes)) == b"{}"
+        assert select.select([client._line._connection.sock], [], [], 60)[0]  # the end of the connection has come
+        assert client._ask(Ask("/b", bytes)) == b"{}"
+    assert [head.split()[1] for head in asked] == [b"/a", b"/a", b"/b"]
+
+
+def test_one_that_says_nothing_is_silent() -> None:
+    """Not gone, and not for ever."""
+    over = threading.Event()
+    with scripted(lambda connection: over.wait(60) and None) as url, Client(url) as client:
+        with pytest.raises(DaemonError, match="did not answer in time") as caught:
+            client._ask(Ask("/health", bool), 0.05)
+        over.set()
+    assert caught.value.code == "daemon_silent"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [HEAD + b"{", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", b"no http\r\n\r\n"],
+    ids=["short", "chunk", "rubbish"],
+)
+def test_an_answer_that_breaks_off_is_told(answer: bytes) -> None:
+    """Half a body is no body."""
+
+    def cut(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(answer)
+
+    with scripted(cut) as url, Client(url) as client, pytest.raises(DaemonError) as caught:
+        client._ask(Ask("/a", bytes))
+    assert caught.value.code == "daemon_hung_up"
+
+
+def test_a_stream_that_is_left_does_not_disturb_the_next_call(daemon: FakeDaemon) -> None:
+    """What it still had to say is not the next answer."""
+    with Client(daemon.url) as client:
+        lines = client.logs("a")
+        assert next(lines) == "first line"
+        lines.close()
+        assert client.health()
+
+
+def test_a_path_and_a_login_in_the_url_are_used() -> None:
+    """For a daemon behind somebody's proxy."""
+    heads: list[str] = []
+
+    def note(connection: socket.socket) -> None:
+        heads.append(connection.recv(65536).decode())
+        connection.sendall(HEAD + b"{}")
+
+    with scripted(note) as url, Client(url.replace("//", "//me:p%40ss@") + "/spark") as client:
+        assert client.health()
+    assert heads[0].startswith("GET /spark/health HTTP/1.1\r\n")
+    assert f"Authorization: Basic {b64encode(b'me:p@ss').decode()}\r\n" in heads[0]
+
+
+@pytest.fixture
+async def secured() -> AsyncIterator[tuple[str, list[str]]]:
+    """Something on https that answers every call with an empty object; its URL, and the keys it was shown."""
+    keys: list[str] = []
+
+    async def app(scope: Any, _receive: Any, send: Any) -> None:
+        keys.append(dict(scope["headers"]).get(b"authorization", b"").decode())
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": json.dumps({}).encode()})
+
+    tls = listen.Tls(TLS / "cert.pem", TLS / "key.pem")
+    server, sock = listen.Server(app, tls), listen.bind_tcp("127.0.0.1", 0)
+    serving = asyncio.create_task(server.serve(sockets=[sock]))
+    yield listen.root_url(sock, tls), keys
+    server.stop()
+    await serving
+
+
+async def test_over_https_with_a_key(secured: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only where the certificate is trusted: else the key stays here."""
+    url, keys = secured
+    monkeypatch.setenv("SPARKDASH_KEY", "sk-3")
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+
+    def ask() -> None:
+        with Client(url) as client:
+            client.cancel()
+
+    with pytest.raises(DaemonError, match="not one that is trusted") as caught:
+        await asyncio.to_thread(ask)
+    assert (caught.value.code, keys) == ("daemon_untrusted", [])
+    monkeypatch.setenv("SSL_CERT_FILE", str(TLS / "cert.pem"))
+    await asyncio.to_thread(ask)
+    assert keys == ["Bearer sk-3"]
