@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from sparkdash.domain.engine import Failure, Parked
@@ -59,6 +60,13 @@ def of_request(request: Request) -> Row:
         r.id, r.started_at, r.profile, r.client, r.route, r.state.value, r.status, r.finished_at, r.ttft_s,
         r.prompt_tokens, r.cached_tokens, r.completion_tokens, r.decode_tok_s, r.finish_reason, r.error, r.reasoning_tokens,
     )  # fmt: skip
+
+
+@cache
+def put_requests(number: int) -> str:
+    """PUT_REQUEST for that many rows, one behind the other."""
+    row = PUT_REQUEST.partition("VALUES ")[2]
+    return PUT_REQUEST + f", {row}" * (number - 1)
 
 
 def of_kill(kill: GuardKill) -> Row:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -33,6 +34,8 @@ LEARNED_FROM = 5
 TOGETHER_S = 0.1
 """Finished requests wait so long for one another: one transaction costs a third of one for each, and the loop is left alone.
 What else is kept is written at once."""
+AT_ONCE = 32
+"""Requests that one statement writes: around each of them the thread gives the interpreter's lock away and must get it again."""
 
 Steps = tuple[Step, ...]
 
@@ -226,10 +229,34 @@ def _write_all(database: sqlite3.Connection, unwritten: deque[tuple[str, rows.Ro
     """In the thread, as one transaction; what is added meanwhile is written, too. What was written before a failure is kept,
     and a row that SQLite has no form for (an engine that counts 2**63 tokens) is passed over."""
     database.execute("BEGIN")
+    requests: list[rows.Row] = []
     try:
         while unwritten:
-            with suppress(OverflowError, UnicodeError):
-                database.execute(*unwritten.popleft())
+            statement, row = unwritten.popleft()
+            if statement == rows.PUT_REQUEST:
+                requests.append(row)
+            else:
+                _write_one(database, statement, row)
+            if len(requests) == AT_ONCE:
+                _write_requests(database, requests)
+                requests.clear()
     finally:
-        if database.in_transaction:
-            database.execute("COMMIT")
+        try:
+            _write_requests(database, requests)
+        finally:
+            if database.in_transaction:
+                database.execute("COMMIT")
+
+
+def _write_one(database: sqlite3.Connection, statement: str, row: rows.Row) -> None:
+    with suppress(OverflowError, UnicodeError):
+        database.execute(statement, row)
+
+
+def _write_requests(database: sqlite3.Connection, requests: Sequence[rows.Row]) -> None:
+    try:
+        if requests:
+            database.execute(rows.put_requests(len(requests)), tuple(chain.from_iterable(requests)))
+    except (OverflowError, UnicodeError):  # told before anything of it is written
+        for row in requests:
+            _write_one(database, rows.PUT_REQUEST, row)
