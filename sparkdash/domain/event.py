@@ -5,10 +5,11 @@ Facts are never lost (a reader that falls behind is told to resync); samples may
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.engine import Engine, Parked
@@ -126,8 +127,11 @@ Fact = Annotated[
 ]
 
 
-class Event(Frozen):
-    """A fact with its place in the journal."""
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A fact with its place in the journal. No model, as there is one for every change of a request: only EVENT looks inside."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     seq: int
     at: float
