@@ -105,13 +105,8 @@ class Reply:
             self._done(answer.status)
             return
         with exchange.flow(answer, self._deps.settings.slow_client_s, stuck) as push:
-
-            def pass_on(piece: bytes) -> None:
-                tap.feed(piece, now())
-                push(piece if splice is None else splice.feed(piece))
-
             push(first if splice is None else splice.feed(first))
-            await answer.pour(pass_on)
+            await answer.pour(_passed_on(tap.feed, now, push, splice))
             self._look_for_its_end(answer)
             await exchange.finish(b"" if splice is None else splice.end())
         self._done(answer.status)
@@ -199,3 +194,22 @@ class Reply:
             "decode_tok_s": self._tap.decode_tok_s(usage.completion),
             "finish_reason": self._tap.finish_reason,
         }
+
+
+def _passed_on(
+    note: Callable[[bytes, float], None], now: Callable[[], float], push: Callable[[bytes], None], splice: Splice | None
+) -> Callable[[bytes], None]:
+    """What becomes of a piece: all that happens per chunk."""
+    if splice is None:
+
+        def as_it_is(piece: bytes) -> None:
+            note(piece, now())
+            push(piece)
+
+        return as_it_is
+
+    def spliced(piece: bytes) -> None:
+        note(piece, now())
+        push(splice.feed(piece))
+
+    return spliced

@@ -21,7 +21,8 @@ from sparkdash.gateway.route import Dialect
 TAIL = 64 * 1024
 """Kept of the end: holds the final usage even where it follows the tools echoed by /v1/responses."""
 HEAD = 8 * 1024
-"""Kept of the beginning: /v1/messages tells the prompt's tokens in its first event."""
+"""Kept of the beginning, where something is told there: the prompt's tokens in /v1/messages, the id in /v1/responses."""
+_HEADED = frozenset({Dialect.MESSAGES, Dialect.RESPONSES})
 CARRY = 64
 """Longer than any pattern below: what is carried over when a chunk ends in the middle of a line."""
 EMPTY = (b'"', b"")
@@ -55,6 +56,9 @@ _LAST = {
     Dialect.MESSAGES: re.compile(rb"\nevent: ?message_stop\r?\n"),
 }
 """What ends a stream for its clients, who then need not wait for the connection to end."""
+_CHAT = ("prompt_tokens", "completion_tokens", "prompt_tokens_details", "completion_tokens_details")
+_RESPONSES = ("input_tokens", "output_tokens", "input_tokens_details", "output_tokens_details")
+"""How the two protocols of OpenAI's call the same counts."""
 _RESPONSE_ID = re.compile(rb'"id": ?"(resp_[^"]+)"')
 _SEQUENCE = re.compile(rb'"sequence_number": ?(\d+)')
 
@@ -86,6 +90,7 @@ class Tap:
         self._dropped = 0
         """Bytes that the tail no longer has."""
         self._head = b""
+        self._head_limit = HEAD if dialect in _HEADED else 0
         self.size = 0
         """Bytes so far."""
         self.first: float | None = None
@@ -96,7 +101,7 @@ class Tap:
     def feed(self, chunk: bytes, now: float) -> None:
         """Take note of a chunk that came at `now`."""
         size = self.size
-        if size < HEAD:
+        if size < self._head_limit:
             self._head += chunk[: HEAD - size]
         self.size = size = size + len(chunk)
         self._tail.append(chunk)
@@ -245,17 +250,23 @@ def _count(counts: dict[str, Any], key: str) -> int | None:
 
 
 def _openai(counts: dict[str, Any]) -> Usage:
-    chat = "prompt_tokens" in counts or "completion_tokens" in counts
-    read, written = ("prompt_tokens", "completion_tokens") if chat else ("input_tokens", "output_tokens")
-    of_prompt, of_answer = counts.get(f"{read}_details"), counts.get(f"{written}_details")
-    reasoning = _count(of_answer, "reasoning_tokens") if isinstance(of_answer, dict) else None
+    if "prompt_tokens" in counts or "completion_tokens" in counts:
+        prompt, completion, of_prompt, of_answer = _CHAT
+    else:
+        prompt, completion, of_prompt, of_answer = _RESPONSES
+    reasoning = _detail(counts, of_answer, "reasoning_tokens")
     return Usage(
-        prompt=_count(counts, read),
-        cached=_count(of_prompt, "cached_tokens") if isinstance(of_prompt, dict) else None,
-        completion=_count(counts, written),
+        _count(counts, prompt),
+        _detail(counts, of_prompt, "cached_tokens"),
+        _count(counts, completion),
         # SGLang tells it beside the others
-        reasoning=_count(counts, "reasoning_tokens") if reasoning is None else reasoning,
+        _count(counts, "reasoning_tokens") if reasoning is None else reasoning,
     )
+
+
+def _detail(counts: dict[str, Any], group: str, key: str) -> int | None:
+    details = counts.get(group)
+    return _count(details, key) if isinstance(details, dict) else None
 
 
 def _anthropic(counts: dict[str, Any]) -> Usage:

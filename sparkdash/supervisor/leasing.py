@@ -71,10 +71,10 @@ class Leasing:
             raise refusals.shutting_down()
         return self._claims.new(request_id, on_wait)
 
-    async def granted(self, claim: Claim, profile: str | None, *, batch: bool) -> Lease:
-        """The engine, once it is its turn."""
+    def at_once(self, claim: Claim, profile: str | None, *, batch: bool) -> Lease | None:
+        """The engine, if it is its turn now. None: its claim waits for it."""
         name = self._desk.arrive(claim.ticket, profile, batch=batch)
-        return self._granted(name, claim) if name is not None else await claim.waits()
+        return None if name is None else self._granted(name, claim)
 
     def leave(self, claim: Claim) -> None:
         """Its stay is over. Idempotent."""
@@ -133,13 +133,14 @@ class _Stay:
         self._batch = batch
 
     async def __aenter__(self) -> Lease:
-        self._claim = self._leasing.claim(self._request_id, self._on_wait)
+        claim = self._claim = self._leasing.claim(self._request_id, self._on_wait)
         try:
-            self._lease = await self._leasing.granted(self._claim, self._profile, batch=self._batch)
+            lease = self._leasing.at_once(claim, self._profile, batch=self._batch) or await claim.waits()
         except BaseException:
-            self._leasing.leave(self._claim)
+            self._leasing.leave(claim)
             raise
-        return self._lease
+        self._lease = lease
+        return lease
 
     async def __aexit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import lru_cache
 
 import httptools
 
@@ -266,7 +267,7 @@ class Connection(asyncio.Protocol):
         self._framed = self._bodiless or status in (204, 304)
         for name, value in self.headers:
             if name == b"content-type":
-                self.content_type = value.partition(b";")[0].strip().lower().decode("latin-1")
+                self.content_type = _media_type(value)
             elif name == b"content-length":
                 self.length, self._framed = int(value), True
             elif name == b"transfer-encoding" and b"chunked" in value.lower():
@@ -315,3 +316,8 @@ class Connection(asyncio.Protocol):
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+@lru_cache(maxsize=64)
+def _media_type(value: bytes) -> str:
+    return value.partition(b";")[0].strip().lower().decode("latin-1")
