@@ -6,6 +6,7 @@ Must not know how keys are kept.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -84,6 +85,8 @@ class Access:
         self._used_today = used_today
         self._clock = clock
         self._monotonic = monotonic
+        self._looked: tuple[Key, ...] | None = None
+        """The keys as they are in this turn of the loop."""
         self._recent: dict[str, deque[float]] = {}
         """When each limited key's requests of the last minute came, by name."""
 
@@ -125,13 +128,16 @@ class Access:
             self._within_requests(key)
 
     def _now(self) -> tuple[Key, ...]:
+        """Requests of one turn of the loop came at the same time, and the file is looked at once for all of them."""
         if self._keys is None:
             return ()
-        try:
-            return tuple(self._keys.look())
-        except SparkdashError as error:
-            LOG.warning("the keys cannot be read; those of before hold", why=error.text())
-            return tuple(self._keys.last)
+        if self._looked is None:
+            self._looked = _look(self._keys)
+            asyncio.get_running_loop().call_soon(self._forget)
+        return self._looked
+
+    def _forget(self) -> None:
+        self._looked = None
 
     def _within_tokens(self, key: Key) -> None:
         if key.tokens_per_day is None or self._used_today(key.name) < key.tokens_per_day:
@@ -159,6 +165,14 @@ class Access:
                 retry_after=MINUTE_S - (now - recent[0]),
             )
         recent.append(now)
+
+
+def _look(keys: Keys) -> tuple[Key, ...]:
+    try:
+        return tuple(keys.look())
+    except SparkdashError as error:
+        LOG.warning("the keys cannot be read; those of before hold", why=error.text())
+        return tuple(keys.last)
 
 
 def permitted(key: Key | None, name: str, catalog: Catalog, snapshot: Snapshot) -> str:

@@ -195,6 +195,7 @@ def serve_gateway(pipe: Connection, engine_port: int) -> None:
     """The real gateway on the real server, with a supervisor that grants at once."""
     from sparkdash import listen as doors
     from sparkdash.bus import Bus
+    from sparkdash.daemon.real import YOUNG
     from sparkdash.domain.engine import Engine, EngineState
     from sparkdash.domain.profile import EngineKind, Profile
     from sparkdash.domain.state import DaemonInfo, Snapshot
@@ -233,6 +234,7 @@ def serve_gateway(pipe: Connection, engine_port: int) -> None:
             serving = asyncio.create_task(server.serve(sockets=[sock]))
             gc.collect()
             gc.freeze()  # as the daemon does
+            gc.set_threshold(YOUNG, 10, 10)
             await serve(pipe, sock.getsockname()[1])
             await serving
 
