@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 
 from sparkdash.errors import UpstreamError
 from sparkdash.upstream.connection import Connection, Header, Take
@@ -27,13 +27,13 @@ class Answer:
         self.ends_with_connection = not connection.framed
         """Is the connection's end all that ends the body (no chunks, no length)? Then an engine's death looks like one."""
 
-    async def piece(self) -> bytes:
+    def piece(self) -> Awaitable[bytes]:
         """What has come of the body since the last call; waits for something; empty at the end.
 
         Raises:
             UpstreamError: code `engine_died`, when the connection ends before the body does.
         """
-        return await self._connection.piece()
+        return self._connection.piece()
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """The body as it arrives, never empty pieces.
@@ -44,14 +44,14 @@ class Answer:
         while piece := await self._connection.piece():
             yield piece
 
-    async def pour(self, take: Take) -> None:
+    def pour(self, take: Take) -> Awaitable[None]:
         """Give the body to `take`, each piece at once when it comes, on the loop: it must not wait. Returns at the end;
         what `take` raises comes out here.
 
         Raises:
             UpstreamError: code `engine_died`, when the connection ends before the body does.
         """
-        await self._connection.pour(take)
+        return self._connection.pour(take)
 
     def pause(self) -> None:
         """Let the engine wait, as whoever takes the body cannot now."""
