@@ -41,10 +41,11 @@ async def holding(
     *,
     shares: bool = False,
     patience_s: float = LAPSE_S,
+    waits: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[None]:
     """Hold it inside the block; `headers` carry the token meanwhile, also after it had to be taken anew.
 
-    `shares`: others are let in. `patience_s`: how long another holder is waited for.
+    `shares`: others are let in. `patience_s`: how long another holder is waited for, of which `waits` is told once.
 
     Raises:
         AdmissionError: code `held`: another has it, and keeps it.
@@ -71,7 +72,7 @@ async def holding(
                 pulse.news.clear()
                 pause_s = 1.0
 
-    heart = asyncio.create_task(keep(await _granted(beat, patience_s)), name="bench lease")
+    heart = asyncio.create_task(keep(await _granted(beat, patience_s, waits)), name="bench lease")
     try:
         yield
     finally:
@@ -82,13 +83,19 @@ async def holding(
             await client.let_go()
 
 
-async def _granted(beat: Callable[[], Awaitable[float]], patience_s: float) -> float:
+async def _granted(beat: Callable[[], Awaitable[float]], patience_s: float, waits: Callable[[str], None]) -> float:
     """The first beat; what a killed holder has left behind lapses while we wait."""
     until = asyncio.get_running_loop().time() + patience_s
+    told = patience_s <= 0
     while True:
         try:
             return await beat()
         except SparkdashError as error:
-            if error.code != "held" or asyncio.get_running_loop().time() > until:
+            if error.code != "held":
+                raise
+            if not told:
+                waits(error.message)
+                told = True
+            if asyncio.get_running_loop().time() > until:
                 raise
         await asyncio.sleep(1.0)

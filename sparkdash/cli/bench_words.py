@@ -10,6 +10,7 @@ from textwrap import wrap
 
 from sparkdash.bench import plan
 from sparkdash.bench.compare import Noise
+from sparkdash.bench.hold import LAPSE_S
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import CellKey, Kind, Run
 from sparkdash.bench.runner import Step
@@ -57,6 +58,11 @@ def say(text: str) -> None:
     indent = " " * (len(text) - len(plain))
     for line in wrap(plain, width() - 1, initial_indent=indent, subsequent_indent=indent, break_long_words=False):
         tell(line)
+
+
+def waits(why: str) -> None:
+    """Another has the box, and may just have died."""
+    say(f"{why} It is waited for, {LAPSE_S:.0f} s at most.")
 
 
 def cells(count: int) -> str:

@@ -189,7 +189,9 @@ async def _run(
         watch.news = pulse.news.set
         holder = f"sparkdash bench ({run.suite})"
         if client is not None:
-            await stack.enter_async_context(hold.holding(client, holder, headers, pulse, shares=wish.share))
+            await stack.enter_async_context(
+                hold.holding(client, holder, headers, pulse, shares=wish.share, waits=bench_words.waits)
+            )
         else:
             await stack.enter_async_context(bench_daemon.told(holder, pulse))
         if client is not None and world is not None:

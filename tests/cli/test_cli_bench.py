@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 from fake_daemon import FakeDaemon, summary
 
+from sparkdash.bench import hold
+from sparkdash.client.client import AsyncClient
 from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.errors import SparkdashError
 
 
 @pytest.mark.parametrize(
@@ -33,3 +36,18 @@ def test_a_mistake_is_told_without_a_traceback(
     done = sparkdash(*argv)
     assert done.code == code, done.err
     assert words in " ".join(done.err.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(("patience_s", "times"), [(1e-9, 1), (0.0, 0)])
+async def test_who_waits_for_another_measurement_says_so(daemon: FakeDaemon, patience_s: float, times: int) -> None:
+    """Once, and why; who only tells how far it is waits for nobody."""
+    why = "sparkdash bench (seeds) has this box to itself, so that its figures are true."
+    daemon.errors["/api/lease"] = (503, {"message": why, "code": "held"})
+    said: list[str] = []
+    pulse = hold.Pulse(expected_s=lambda: None, measuring=lambda: None, ends=lambda: None)
+    async with AsyncClient(daemon.url) as client:
+        with pytest.raises(SparkdashError) as refused:
+            async with hold.holding(client, "me", {}, pulse, patience_s=patience_s, waits=said.append):
+                pytest.fail("nobody let go")
+    assert refused.value.code == "held"
+    assert said == [why] * times
