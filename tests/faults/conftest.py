@@ -178,7 +178,8 @@ class Box:
         if how == "missing":
             (self.folder / "bin/podman").rename(self.folder / "bin/gone")
             return
-        (self.folder / f"fault.{verb}").write_text(how)
+        (self.folder / "fault").write_text(how)
+        (self.folder / "fault").rename(self.folder / f"fault.{verb}")  # whole, as a call may be under way
 
     def mend(self) -> None:
         """Podman is well again."""

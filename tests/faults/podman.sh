@@ -11,8 +11,10 @@ case $1 in --log-level*) shift ;; esac
 printf '%s\n' "$*" >>"$FAKE_PODMAN/calls"
 verb=$1 fault=$FAKE_PODMAN/fault.$1
 if [ -e "$fault" ]; then
-    { read -r how; told=$(while IFS= read -r line || [ "$line" ]; do printf '%s\n' "$line"; done); } <"$fault"
+    how=
+    { { read -r how; told=$(while IFS= read -r line || [ "$line" ]; do printf '%s\n' "$line"; done); } <"$fault"; } 2>/dev/null
     case $how in
+    '') ;; # it was taken away this moment
     hang) exec /bin/sleep 600 ;;
     killed) kill -9 $$ ;;
     garbage) printf '{"Id": [not json\0\033[31m\n'; exit 0 ;;
@@ -27,6 +29,10 @@ place() { # $folder of a container, by name or id
         [ "${folder##*/}" = "$1" ] && return
         { read -r id <"$folder/id"; } 2>/dev/null && [ "$id" = "$1" ] && return
     done
+    gone "$1"
+}
+
+gone() { # or it was removed while we looked
     printf 'Error: no container with name or ID "%s" found: no such container\n' "$1" >&2
     exit 125
 }
@@ -39,12 +45,10 @@ inspect) # --type container NAMES
     all=
     for name; do
         place "$name"
-        read -r facts <"$folder/facts"
+        read -r facts <"$folder/facts" && read -r state <"$folder/state" || gone "$name"
         if [ -e "$folder/exit" ]; then
-            read -r code <"$folder/exit"
+            read -r code <"$folder/exit" || gone "$name"
             state="{\"Status\": \"exited\", \"ExitCode\": $code, \"Pid\": 0}"
-        else
-            read -r state <"$folder/state"
         fi
         all="$all${all:+, }{$facts, \"State\": $state}"
     done
@@ -60,7 +64,7 @@ ps) # ids by label
 top) # its one process
     place "$2"
     [ -e "$folder/exit" ] && { echo "Error: top can only be used on running containers" >&2; exit 125; }
-    read -r pid <"$folder/pid"
+    read -r pid <"$folder/pid" || gone "$2"
     printf 'HPID\n%s\n' "$pid" ;;
 *) exec "$PYTHON" -SEs "$HERE/podman.py" "$@" ;;
 esac
