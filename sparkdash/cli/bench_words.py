@@ -5,7 +5,9 @@ Owns: those words. Must not know: how anything is measured, or when.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from string import ascii_uppercase
 from textwrap import wrap
 
 from sparkdash.bench import plan
@@ -21,7 +23,12 @@ from sparkdash.domain.state import Snapshot
 from sparkdash.units import duration
 
 BAR = 20
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def lettered(names: Iterable[str]) -> dict[str, str]:
+    """A short mark for each: A to Z, then AA, AB and so on, as a spreadsheet names its columns."""
+    marks = ("".join(each) for size in itertools.count(1) for each in itertools.product(ascii_uppercase, repeat=size))
+    return dict(zip(names, marks, strict=False))
 
 
 def announce(
@@ -34,7 +41,7 @@ def announce(
     """The plan: arms, order, what is to be measured, what is stopped for it, and how long it takes."""
     run, gaps = results.run, results.gaps()
     say(f"{suite.suite} v{suite.version} ({suite.hash[:10]}): {cells(len(run.cells))}. {suite.about}")
-    letters = dict(zip((arm.name for arm in run.arms), LETTERS, strict=False))
+    letters = lettered(arm.name for arm in run.arms)
     for arm in run.arms:
         note = "the baseline" if arm.name == run.baseline and len(run.arms) > 1 else ""
         note = f"cannot run: {arm.impossible}" if arm.impossible else note
@@ -74,7 +81,7 @@ class Bar:
     """Where a run is, as one line."""
 
     def __init__(self, run: Run) -> None:
-        self._letters = dict(zip((arm.name for arm in run.arms), LETTERS, strict=False))
+        self._letters = lettered(arm.name for arm in run.arms)
         self._line = LiveLine()
         self._rate = ""
 

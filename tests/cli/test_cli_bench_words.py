@@ -1,0 +1,12 @@
+"""What a measurement says on the terminal."""
+
+from __future__ import annotations
+
+from sparkdash.cli.bench_words import lettered
+
+
+def test_every_arm_has_a_mark() -> None:
+    """A sweep may have more values than there are letters."""
+    marks = lettered(f"n={value}" for value in range(60))
+    assert [marks[f"n={value}"] for value in (0, 25, 26, 27, 52)] == ["A", "Z", "AA", "AB", "BA"]
+    assert len(set(marks.values())) == 60
