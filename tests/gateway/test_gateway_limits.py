@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -22,10 +23,12 @@ HALF = json.dumps({"model": "alpha", "stream": True, "pad": "x" * (600 * 1024)})
 
 
 @asynccontextmanager
-async def connected(house: Any) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A client that no library keeps to the rules."""
+async def connected(house: Any, said: bytes = b"") -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A client that no library keeps to the rules. What it said lies in its socket before the gateway looks at the clock."""
     host, port = house.base.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
+    sock = socket.create_connection((host, int(port)))
+    sock.sendall(said)
+    reader, writer = await asyncio.open_connection(sock=sock)
     try:
         yield reader, writer
     finally:
@@ -67,8 +70,7 @@ async def test_a_large_head_is_served(house: Any) -> None:
 async def test_a_head_that_does_not_come_is_given_up(house: Any, monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
     """408 for a request that stops in the middle and for a connection that says nothing."""
     monkeypatch.setattr(connection, "HEAD_S", 0.05)
-    async with connected(house) as (reader, writer):
-        writer.write(said)
+    async with connected(house, said) as (reader, _):
         assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
 
 
@@ -81,8 +83,8 @@ class TestSlowBodies:
 
     async def test_a_body_that_trickles_is_a_408(self, house: Any) -> None:
         """In words, at once when the time is up, and the rest is not waited for."""
-        async with connected(house) as (reader, writer):
-            writer.write(b"POST " + CHAT.encode() + b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+        said = b"POST " + CHAT.encode() + b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
+        async with connected(house, said) as (reader, _):
             head, _, body = (await reader.read()).partition(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 408 ")
             assert json.loads(body)["error"]["code"] == "body_too_slow"
