@@ -37,12 +37,6 @@ RAW = [
 TYPES = ["application/json", "text/plain", "multipart/form-data", "multipart/form-data; boundary=x", "\xff/\xfe", ""]
 
 
-@pytest.fixture
-def settings() -> Settings:
-    """Little patience, so that what never ends ends soon."""
-    return Settings(body_s=0.3)
-
-
 def bodies() -> Iterator[bytes]:
     """Every odd value under every key, with a model that exists and without."""
     for value in ODD:
@@ -115,12 +109,13 @@ async def said_to(base: str, sent: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_malformed_http_ends(house: Any, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+async def test_malformed_http_ends(house: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Every connection is answered or closed; none of the answers is a 500. Others are served as ever after."""
     dice = random.Random(seed)
     with monkeypatch.context() as short:
         short.setattr(connection, "HEAD_S", 0.3)
         short.setattr(house.server.config, "timeout_keep_alive", 0.3)
+        short.setitem(vars(settings), "body_s", 0.3)  # they are frozen for everybody else
         for _ in range(3):
             sent = [message(dice) for _ in range(25)]
             for asked, got in zip(sent, await asyncio.gather(*(said_to(house.base, one) for one in sent)), strict=True):
