@@ -94,12 +94,13 @@ class Wire(asyncio.Protocol):
         self._server.connections.discard(self)
         self._deadline.stop()
         self._behind.clear()
-        running, self._running = self._running, None
+        running, self._running, self._asking = self._running, None, None
         if running is not None:
             running.lost()
         self.resume_writing()
         if exc is None:
             self.transport.close()
+        del self._parser  # it knows this object, which is to go without the collector
 
     def data_received(self, data: bytes) -> None:
         """Counts what belongs to a head."""

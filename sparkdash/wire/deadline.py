@@ -37,8 +37,8 @@ class Deadline:
         self._at = None
 
     def stop(self) -> None:
-        """There will be none any more."""
-        self._at = None
+        """There will be none any more, and nobody is held to be told."""
+        self._at, self._passed = None, _nobody
         if self._timer is not None:
             self._timer.cancel()
 
@@ -55,3 +55,7 @@ class Deadline:
         else:
             self._at = None
             self._passed()
+
+
+def _nobody() -> None:
+    """Is told nothing."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable
 from itertools import product
 from types import SimpleNamespace
@@ -330,3 +332,26 @@ async def test_a_wish_for_another_protocol_is_passed_by() -> None:
         request = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n%b\r\n%b" % (len(body), more, body)
         assert (await client.says(request)).endswith(b"\r\n\r\nok"), request
     await client.leaves()
+
+
+@pytest.mark.parametrize(
+    "request_", [b"GET / HTTP/1.1\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nx", b"GET /"]
+)
+async def test_a_connection_that_is_over_goes_without_the_collector(request_: bytes) -> None:
+    """Answered, in the middle of a body or of a head: nothing holds what it held."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while (message := await receive())["type"] == "http.request" and message["more_body"]:
+            pass
+        await by_messages(200, [], [])(scope, receive, send)
+
+    gc.disable()
+    try:
+        client = Client(app)
+        gone = weakref.ref(client.wire)
+        await client.says(request_)
+        await client.leaves()
+        del client
+        assert gone() is None
+    finally:
+        gc.enable()
