@@ -43,9 +43,11 @@ class SwapChanged(Frozen):
     swap: Swap
 
 
-class RequestChanged(Frozen):
-    """A request arrived, was granted, began to stream, or ended."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestChanged:
+    """A request arrived, was granted, began to stream, or ended. No model, as Event is none."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
     kind: Literal["request"] = "request"
     request: Request
 

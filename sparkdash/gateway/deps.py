@@ -6,12 +6,12 @@ The protocols name only what the gateway uses, so that its tests can hand it som
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from copy import copy
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Protocol
 
 from sparkdash.bus import Bus
@@ -132,8 +132,13 @@ def _nothing(_name: str) -> int:
     return 0
 
 
+_BORN = f"{int(time.time()) & 0xFFFFFF:06x}"
+_NUMBERS = count()
+
+
 def _new_id() -> str:
-    return os.urandom(6).hex()
+    """Twelve digits. They follow on one another: the books' index then grows at its end, which saves a third of what a row costs there."""
+    return f"{_BORN}{next(_NUMBERS):06x}"
 
 
 @dataclass(frozen=True)
