@@ -205,23 +205,25 @@ class Line:
         """See the gateway's. Raises ValueError: a header has a line break in it, and would be another."""
         if self._left:
             return
-        lines, closes = [_STATUS.get(status) or b"HTTP/1.1 %d \r\n" % status], False
+        lines, length = [_STATUS.get(status) or b"HTTP/1.1 %d \r\n" % status], None
+        keeps, says_so = self.keeps, False
         for name, value in headers:
             lines.append(b"%b: %b\r\n" % (name, value))
             if name == b"content-length":
-                self._length = int(value)
+                length = int(value)
             elif name == b"connection" and b"close" in value.lower():
-                closes, self.keeps = True, False
-        self._bodiless = self._bodiless or status in NO_BODY
-        if self._length is None and not self._bodiless and not self._head.is_old:
-            self._chunked = True
+                keeps, says_so = False, True
+        bodiless = self._bodiless or status in NO_BODY
+        chunked = length is None and not bodiless and not self._head.is_old
+        if chunked:
             lines.append(b"transfer-encoding: chunked\r\n")
-        if not (self.keeps or closes):
+        if not (keeps or says_so):
             lines.append(b"connection: close\r\n")
         head = b"".join(lines)
-        if head.count(b"\n") != len(lines):
+        if not head.count(b"\n") == head.count(b"\r") == len(lines):
             raise ValueError("a header of the answer has a line break in it")
-        self.begun = True
+        self.begun, self.keeps = True, keeps
+        self._length, self._bodiless, self._chunked = length, bodiless, chunked
         self._wire.transport.write(head + b"\r\n")
 
     def write(self, piece: bytes) -> None:

@@ -141,6 +141,21 @@ async def test_a_status_that_no_list_has_is_passed_on() -> None:
     assert body == b"x"
 
 
+@pytest.mark.parametrize("make", [by_line, by_messages])
+@pytest.mark.parametrize("bad", [b"a\r\nx-evil: 1", b"a\nx-evil: 1", b"a\rx-evil: 1"])
+@pytest.mark.parametrize("status", [200, 204])
+async def test_a_header_with_a_line_break_is_a_fault_and_no_other_header(
+    make: Callable[..., Any], bad: bytes, status: int
+) -> None:
+    """The client hears of the fault, in a form that it can read, and the connection ends."""
+    app = make(status, [(b"x-good", bad)], [b"secret"])
+    head, body, over = await exchanged(app, b"GET / HTTP/1.1\r\n\r\n")
+    assert (body, over) == (b"Internal Server Error", True)
+    assert b"http/1.1 500 internal server error" in head
+    assert b"content-length: 21" in head
+    assert not [each for each in head if each.startswith((b"transfer-encoding", b"x-"))]
+
+
 async def test_rubbish_behind_a_request_does_not_get_into_its_answer() -> None:
     """The connection ends there; the answer is cut, and nothing else is in it."""
     go_on = asyncio.Event()
