@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
@@ -51,6 +50,8 @@ def doctor(
       sparkdash doctor --list
       sparkdash doctor --json | jq '.findings[] | select(.status == "fail")'
     """
+    import asyncio
+
     from sparkdash.doctor import checks_named, examine
 
     chosen = checks_named(names or ())

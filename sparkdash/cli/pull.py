@@ -6,7 +6,6 @@ answers, else through the runtime; weights are files of the owner's own cache an
 
 from __future__ import annotations
 
-import asyncio
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -144,6 +143,8 @@ def _must_be_here(order: Order) -> None:
 
 
 def _fetch_image(order: Order) -> None:
+    import asyncio
+
     from sparkdash.cli.local import runtime
     from sparkdash.cli.shelf import here, on_this_box
     from sparkdash.domain.container import PullProgress

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
 import typer
@@ -31,6 +30,8 @@ def run(
       sparkdash run gpt-oss-120b --dry-run
       sparkdash run gpt-oss-120b --dry-run --json | jq -r '.argv[]'
     """
+    import asyncio
+
     if dry_run:
         return _print_command(profile, anyway=anyway, as_json=as_json)
     if anyway:

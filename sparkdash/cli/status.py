@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,6 +33,8 @@ def status(
       sparkdash status --json | jq '.engines | keys'
     """
     if watch:
+        import asyncio
+
         asyncio.run(_watch(as_json))
         return
     from sparkdash.client.blocking import Client

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -35,6 +34,8 @@ def stop(
       sparkdash stop --daemon          engines go on, the next daemon adopts them
       sparkdash stop --daemon --all
     """
+    import asyncio
+
     if profile is not None and (everything or daemon):
         raise typer.BadParameter("give a PROFILE, or --all and --daemon, not both", param_hint="PROFILE")
     if daemon:
@@ -134,6 +135,8 @@ def _meant(world: Snapshot, profile: str | None) -> set[str]:
 
 
 async def _end(client: AsyncClient, name: str | None, names: set[str], *, wait: bool) -> None:
+    import asyncio
+
     from sparkdash.cli.progress import Progress
     from sparkdash.client.follow import until_gone
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -45,6 +44,8 @@ def use(
       sparkdash use --a gpt-oss-120b --b qwen3.5-122b/mtp-2
       sparkdash use --toggle
     """
+    import asyncio
+
     if not profile and not (toggle or a or b):
         raise typer.BadParameter("give a PROFILE, --toggle, or --a and --b", param_hint="PROFILE")
     if profile is not None and toggle:
@@ -89,6 +90,8 @@ async def change(client: AsyncClient, name: str, *, wait: bool, ask: bool, as_js
 
 async def _up(client: AsyncClient, name: str) -> Snapshot:
     """Swap and wait, drawing how it goes."""
+    import asyncio
+
     from sparkdash.cli.progress import Progress
     from sparkdash.client.follow import until_ready
 
