@@ -32,6 +32,7 @@ KILLED_S = 5.0
 
 _ID = re.compile(r"[0-9a-f]{64}")
 """What podman and docker call a container by."""
+_MARKED = f"\0{ENV_MARK}=".encode()
 
 Births = dict[int, str]
 """Processes by pid, each with proc.birth's word for it."""
@@ -150,7 +151,7 @@ async def _over(held: int, limit_s: float | None) -> bool:
 def _marked(root: Path) -> dict[int, tuple[str, str | None]]:
     """Every living process but this one: its birth, and its engine's mark if it carries one that we may read."""
     boot = proc.boot(root)
-    return {it.pid: (f"{boot}:{it.ticks}", None if it.stuck else _mark(root / str(it.pid))) for it in _living(root)}
+    return {it.pid: (f"{boot}:{it.ticks}", None if it.stuck else _mark(it.pid, root)) for it in _living(root)}
 
 
 def _living(root: Path) -> list[proc.Stat]:
@@ -166,13 +167,13 @@ def _living(root: Path) -> list[proc.Stat]:
     return [it for it in found.values() if not it.ended]
 
 
-def _mark(entry: Path) -> str | None:
+def _mark(pid: int, root: Path) -> str | None:
     try:
-        environment = (entry / "environ").read_bytes()
+        environment = b"\0" + (root / f"{pid}/environ").read_bytes()
     except OSError:  # gone, or another user's
         return None
-    words = [word for word in environment.split(b"\0") if word.startswith(f"{ENV_MARK}=".encode())]
-    return words[-1].partition(b"=")[2].decode(errors="replace") if words else None
+    _, found, rest = environment.rpartition(_MARKED)
+    return rest.partition(b"\0")[0].decode(errors="replace") if found else None
 
 
 def _in(container: str | None, pid: int, root: Path) -> bool:

@@ -36,10 +36,12 @@ class Stat:
 def stat(pid: int, proc: Path = PROC) -> Stat | None:
     """One process; None when it is gone."""
     try:
-        text = (proc / str(pid) / "stat").read_text(errors="replace")
+        told = (proc / f"{pid}/stat").read_bytes()
     except OSError:
         return None
-    fields = text.rpartition(")")[2].split()  # the name before it may hold spaces and brackets
+    fields = (
+        told.rpartition(b")")[2].decode().split()
+    )  # the name before it may hold spaces, brackets, and anything else
     return Stat(
         pid,
         parent=int(fields[1]),
