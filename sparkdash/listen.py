@@ -115,6 +115,16 @@ class Server(uvicorn.Server):
         """Wait for `stop`; uvicorn's own loop polls."""
         await self.stopping()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """uvicorn's, without its pause of a tenth of a second where nobody is connected."""
+        if self.server_state.connections or self.server_state.tasks:
+            await super().shutdown(sockets)
+            return
+        for server in self.servers:
+            server.close()
+        for each in sockets or []:
+            each.close()
+
 
 def bind_tcp(host: str, port: int) -> socket.socket:
     """A listening TCP socket; port 0 takes a free one.

@@ -21,6 +21,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
+from serving import deserted
 
 from sparkdash import listen
 from sparkdash.bus import Bus
@@ -315,6 +316,7 @@ async def opened(
             running.cancel()
             with suppress(asyncio.CancelledError):
                 await running
+            await deserted(server)
             server.stop()
             await serving
 

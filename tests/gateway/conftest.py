@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 from leaping import LeapingClock
+from serving import deserted
 
 from sparkdash import listen
 from sparkdash.bus import Bus
@@ -407,6 +408,7 @@ async def living_house(
             yield House(base, app, supervisor, bus, catalog, upstream, engine, client, recorded, done, server)
         finally:
             await client.aclose()
+            await deserted(server)
             server.stop()
             await serving
 
