@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import sys
 
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
@@ -41,3 +42,4 @@ if __name__ == "__main__":
     for line in sys.stdin:
         words = json.loads(line)
         print(json.dumps({"answer": lists(vllm) if words is None else complaint(vllm, words)}), flush=True)
+    os._exit(0)  # to take all of vLLM's modules apart again takes Python 3 s
