@@ -21,8 +21,17 @@ from threading import Lock
 from typing import Any
 
 ZYGOTE = Path(__file__).with_name("zygote.py")
-READ_AT_START = ("PYTHON", "LANG", "LC_", "FORCE_COLOR", "TYPER_", "PYDANTIC_", "PSUTIL_", "OTEL_")
+READ_AT_START = ("PYTHON", "LANG", "LC_", "TZ", "FORCE_COLOR", "TYPER_", "PYDANTIC_", "PSUTIL_", "OTEL_")
 """Beginnings of variables that the interpreter or a library reads as it is loaded."""
+
+
+def read_at_start(env: Any) -> dict[str, str]:
+    """The variables that have their effect before a program begins."""
+    return {name: value for name, value in env.items() if name.startswith(READ_AT_START)}
+
+
+READ = read_at_start(os.environ)
+"""Before any test has set one."""
 HOW = tuple(inspect.signature(subprocess.Popen._execute_child).parameters)[1:]  # type: ignore[attr-defined]
 
 
@@ -32,15 +41,10 @@ class Zygote:
     def __init__(self) -> None:
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._one = Lock()
-        self._read = read_at_start(os.environ)
         env = {name: os.environ[name] for name in ("HOME", "PATH") if name in os.environ}
         argv = [sys.executable, "-P", str(ZYGOTE)]
         with theirs:
-            self._process = subprocess.Popen(argv, env=env | self._read, stdin=theirs, stdout=subprocess.DEVNULL)
-
-    def serves(self, env: dict[str, str]) -> bool:
-        """Would a program with this environment have imported the same?"""
-        return read_at_start(env) == self._read
+            self._process = subprocess.Popen(argv, env=env | READ, stdin=theirs, stdout=subprocess.DEVNULL)
 
     def ask(self, asked: dict[str, Any], *descriptors: int) -> int:
         """One number for one request."""
@@ -64,11 +68,6 @@ def zygote() -> Zygote:
     return made
 
 
-def read_at_start(env: Any) -> dict[str, str]:
-    """The variables that have their effect before a program begins."""
-    return {name: value for name, value in env.items() if name.startswith(READ_AT_START)}
-
-
 class Program(subprocess.Popen[Any]):
     """`python WORDS`, for `-m sparkdash …` or a script of the tests that is put together of the same parts.
 
@@ -86,7 +85,7 @@ class Program(subprocess.Popen[Any]):
         ours = [how["p2cread"], how["c2pwrite"], how["errwrite"]]
         descriptors = [number if each == -1 else each for number, each in enumerate(ours)]
         env = dict(os.environ if how["env"] is None else how["env"])
-        if sys.platform != "linux" or not zygote().serves(env):
+        if sys.platform != "linux" or read_at_start(env) != READ:
             return super()._execute_child(*given)  # type: ignore[misc]
         folder = str(Path(how["cwd"] or ".").resolve())
         asked = {"words": how["args"][1:], "env": env, "folder": folder, "session": how["start_new_session"]}
@@ -109,9 +108,9 @@ class Program(subprocess.Popen[Any]):
     def _internal_poll(self, *given: Any, **more: Any) -> int | None:
         if self._end is None:
             return super()._internal_poll(*given, **more)  # type: ignore[misc,no-any-return]
-        if self.returncode is None and self._waitpid_lock.acquire(blocking=False):  # type: ignore[attr-defined]
+        if self._waitpid_lock.acquire(blocking=False):  # type: ignore[attr-defined] # else another thread waits for it
             try:
-                pid, status = self._try_wait(os.WNOHANG)
+                pid, status = self._try_wait(os.WNOHANG) if self.returncode is None else (0, 0)
                 if pid:
                     self._handle_exitstatus(status)  # type: ignore[attr-defined]
             finally:
