@@ -59,4 +59,4 @@ def _refusal(done: command.Done, without_a_reason: str) -> AdmissionError | Host
         said = done.err.strip().splitlines()[-1:] or ["no reason told"]
         return HostError(f"{without_a_reason}: {said[0]}", code="report_failed")
     status = 404 if told["code"] == "run_not_found" else 409
-    return AdmissionError(told["message"], code=told["code"], hint=told["hint"], status=status)
+    return AdmissionError(told["message"], code=told["code"], hint=told.get("hint"), status=status)

@@ -151,14 +151,6 @@ class WeightFacts(Frozen):
             return None
         return self.bytes.dense + head + self.bytes.experts * min(self.active_experts, self.experts) // self.experts
 
-    def decode_bytes(self, tokens: int, bits: float = BF16_BITS) -> int | None:
-        """All that decoding one token after `tokens` others reads and writes: active weights, the KV cache, and twice each state."""
-        weights, cache = self.active_bytes(), self.kv_bytes(tokens, 1, bits)
-        if weights is None or cache is None:
-            return None
-        states = sum(layer.bytes(0, 1, bits, bits) or 0 for layer in self.kv if layer.kind is Attention.LINEAR)
-        return weights + cache + states
-
 
 class Unread(Frozen):
     """Weights that nothing could be told of."""

@@ -187,11 +187,14 @@ def test_what_is_not_known_leaves_no_ceiling() -> None:
 
 
 def test_a_plain_step_is_what_the_checkpoint_says_of_itself() -> None:
-    """One sequence, nothing speculated: WeightFacts.decode_bytes."""
+    """One sequence, nothing speculated, no linear layers: the active weights and the whole cache, once each."""
     for one in (coder(), gpt_oss()):
         found = step(one, context=4096)
         assert found is not None
-        assert found.total == pytest.approx(one.decode_bytes(4096), abs=1)
+        weights, cache = one.active_bytes(), one.kv_bytes(4096, 1)
+        assert weights is not None
+        assert cache is not None
+        assert found.total == pytest.approx(weights + cache, abs=1)
 
 
 @pytest.mark.parametrize(

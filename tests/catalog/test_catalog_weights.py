@@ -158,7 +158,6 @@ def test_qwen3_30b_a3b_reads_three_billion_weights_a_token() -> None:
     assert active is not None
     assert round(active / 2 / 1e9, 2) == 3.04
     assert found.kv_bytes_per_token() == 48 * 2 * 4 * 128 * 2
-    assert found.decode_bytes(1000) == active + 1000 * 98304
 
 
 def test_the_gated_deltanet_of_qwen36_27b_is_what_llamacpp_logged() -> None:
