@@ -91,11 +91,13 @@ async def lines(process: Process, *, silence_s: float | None = None) -> AsyncIte
 
 
 async def _end(process: Process) -> None:
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(REAP_S):
-                await process.wait()
-    # Unread output keeps asyncio's transport open for ever, and there is no public way to close it.
-    process._transport.close()  # type: ignore[attr-defined]  # not in typeshed
+    try:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REAP_S):
+                    await process.wait()
+    finally:  # also when we are cancelled once more
+        # Unread output keeps asyncio's transport open for ever, and there is no public way to close it.
+        process._transport.close()  # type: ignore[attr-defined]  # not in typeshed

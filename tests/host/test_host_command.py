@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from asyncio.subprocess import STDOUT
+from asyncio.subprocess import STDOUT, Process
 from pathlib import Path
 
 import psutil
@@ -33,6 +33,24 @@ async def test_a_program_that_is_not_there() -> None:
     """It is the operating system's own error: the caller knows what to say."""
     with pytest.raises(FileNotFoundError):
         await call(["no-such-program"], deadline_s=1)
+
+
+async def test_cancelling_twice_leaves_nothing_open() -> None:
+    """The second time it is while the child is waited for."""
+    begun: asyncio.Future[Process] = asyncio.get_running_loop().create_future()
+
+    async def use() -> None:
+        async with running(["sleep", "60"]) as process:
+            begun.set_result(process)
+            await process.wait()
+
+    task = asyncio.ensure_future(use())
+    process = await begun
+    while not task.done():
+        task.cancel()
+        await asyncio.sleep(0)
+    assert process._transport.is_closing()  # type: ignore[attr-defined]
+    await process.wait()
 
 
 async def test_cancelling_the_caller_kills_the_child(tmp_path: Path) -> None:

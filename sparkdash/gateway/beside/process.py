@@ -236,14 +236,19 @@ class _Running:
         if self.process.stdin:
             self.process.stdin.close()
         try:
+            await self._over(grace_s)
+            await self._listens
+        finally:
+            self.process._transport.close()  # type: ignore[attr-defined]  # there is no public way to let its pipes go
+
+    async def _over(self, grace_s: float) -> None:
+        try:
             async with asyncio.timeout(grace_s):
                 await self.process.wait()
         except TimeoutError:
             with suppress(ProcessLookupError):
                 self.process.kill()
             await self.process.wait()
-        await self._listens
-        self.process._transport.close()  # type: ignore[attr-defined]  # there is no public way to let its pipes go
 
 
 def _environment(ours: Mapping[str, str]) -> dict[str, str]:
