@@ -118,14 +118,22 @@ def test_the_cache_holds_the_tokens_that_the_headers_foretold(spark: Any, engine
 
 def test_the_prefix_cache_figures_equal_the_engines_own(spark: Any) -> None:
     """A repeated prompt hits the cache, and the dashboard's lifetime rate is hits / queries of /metrics."""
-    # text in many pieces, also on a busy box: one piece has no rate, and greedily the random model may say half a character for ever
-    assert stream(spark, "tiny", tokens=400, temperature=1).prompt_tokens_details.cached_tokens > 0
+    assert stream(spark, "tiny").prompt_tokens_details.cached_tokens > 0
     own = counters(spark, "tiny")
     rate = own["vllm:prefix_cache_hits_total"] / own["vllm:prefix_cache_queries_total"]
     state = spark.until(lambda s: sampled(s, "tiny", "prefix_hit_lifetime") == pytest.approx(rate))
     assert 0 < sampled(state, "tiny", "prefix_hit_lifetime") < 1
-    # the counters move at the prefill, the request's own rate is there when it is over
-    assert spark.until(lambda s: s["figures"]["tiny"]["rates"])
+
+
+def test_a_requests_own_rate_is_among_its_profiles_figures(spark: Any) -> None:
+    """Greedily the random model may say half a character for ever; and on a busy box the engine may say all of an answer at once,
+    which has no rate."""
+
+    def has_a_rate() -> bool:
+        stream(spark, "tiny", tokens=400, temperature=1)
+        return bool(spark.state()["figures"]["tiny"]["rates"])
+
+    assert any(has_a_rate() for _ in range(20))
 
 
 def sampled(state: dict[str, Any], profile: str, metric: str) -> Any:
