@@ -15,8 +15,6 @@ from sparkdash.engines.kv_width import GGML_BITS, SIXTEEN
 
 PEAK = 273e9
 """Bytes/s of the GB10's LPDDR5X by NVIDIA's data sheet of the DGX Spark."""
-ACHIEVABLE = 232e9
-"""Bytes/s that a read-bound kernel was seen to reach: 231 to 234 GB/s (antirez/ds4, issue 773)."""
 
 
 class Step(Frozen):
@@ -53,12 +51,7 @@ class Roofline(Frozen):
     @property
     def peak_tok_s(self) -> float:
         """At 273 GB/s: cannot be exceeded."""
-        return self._rate(PEAK)
-
-    @property
-    def achievable_tok_s(self) -> float:
-        """At 232 GB/s: what a perfect kernel reaches."""
-        return self._rate(ACHIEVABLE)
+        return self.nodes * PEAK * self.acceptance_length * self.sequences / self.step.total
 
     def share(self, tok_s: float) -> float:
         """Measured / peak: 0.62 is 62 % of the roofline."""
@@ -72,9 +65,6 @@ class Roofline(Frozen):
         """`52 % of the roofline`, and above it that this cannot be."""
         said = f"{100 * self.share(tok_s):.0f} % of the roofline"
         return f"{said}: exceeds it, unverified" if self.exceeded(tok_s) else said
-
-    def _rate(self, bandwidth: float) -> float:
-        return self.nodes * bandwidth * self.acceptance_length * self.sequences / self.step.total
 
 
 def roofline(step: Step, sequences: int = 1, acceptance_length: float | None = 1.0, nodes: int = 1) -> Roofline | None:

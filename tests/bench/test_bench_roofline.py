@@ -62,13 +62,13 @@ def gpt_oss() -> WeightFacts:
 
 
 def test_a_mixture_of_experts() -> None:
-    """2.19 GB a token, a ceiling of 125 and 106 tok/s; the measured 65.0 is 52 % of the first."""
+    """2.19 GB a token, a ceiling of 125 tok/s; the measured 65.0 is 52 % of it."""
     found = step(coder(), context=0, key_bits=8)
     assert found is not None
     assert found.total == pytest.approx(2.19e9, rel=0.01)
     line = roofline(found)
     assert line is not None
-    assert (line.peak_tok_s, line.achievable_tok_s) == pytest.approx((125, 106), rel=0.01)
+    assert line.peak_tok_s == pytest.approx(125, rel=0.01)
     assert line.share(65.0) == pytest.approx(0.52, abs=0.01)
     assert line.text(65.0) == "52 % of the roofline"
 
