@@ -131,6 +131,11 @@ class Run(Frozen):
     ended_at: datetime | None = None
     """When the last gap was filled."""
 
+    @property
+    def suite_name(self) -> str:
+        """What was measured, exactly: `seeds 1 (5eed5eed)`, the last being the beginning of the suite's hash."""
+        return f"{self.suite} {self.suite_version} ({self.suite_hash[:8]})"
+
     def arm(self, name: str) -> Arm:
         """The arm of that name.
 

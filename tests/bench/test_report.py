@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -253,6 +254,23 @@ def test_another_suite_is_never_compared(rehearse: Rehearse) -> None:
     assert found.refused
     assert all(pair.change is None for pair in found.pairs)
     assert "Refused: The suites differ: seeds 1 (beefbeef) and seeds 1 (5eed5eed)." in render(side_by_side(found))
+
+
+def test_lengths_of_two_suites_are_told_in_tokens_and_each_column_by_its_suite(rehearse: Rehearse) -> None:
+    """`long` would mean the same in both, and no prompt of them is the same. What the other suite has not is no blank."""
+    other = {CellKey(suite="own", context=0, output=output): 90.0 for output in (32, 150, 400)}
+    own = {"suite": "own", "suite_version": "7", "suite_hash": "beef" * 16}
+    found = difference(
+        report(rehearse(arms=[PLAIN], rates={"plain": GRID})),
+        report(rehearse(arms=[PLAIN], rates={"plain": other}, changes=own)),
+    )
+    out = render(side_by_side(found))
+    assert "long" not in out
+    assert "| Cell | Before: seeds 1 (5eed5eed) | After: own 7 (beefbeef) | Change |" in out
+    assert "| ctx=0 400 tokens | 66.5 [66.5, 66.5] | - | - |" in re.sub(r" +", " ", out)
+    assert found.model_dump(mode="json")["suites"] == ["seeds 1 (5eed5eed)", "own 7 (beefbeef)"]
+    same = difference(*[report(rehearse(arms=[PLAIN], rates={"plain": GRID}))] * 2)
+    assert "| ctx=0 long |" in re.sub(r" +", " ", render(side_by_side(same)))
 
 
 def test_simulated_beside_real_is_refused_and_another_box_is_told(rehearse: Rehearse) -> None:

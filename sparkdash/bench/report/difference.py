@@ -33,11 +33,18 @@ class Difference(Frozen):
 
     old: str
     new: str
+    suites: tuple[str, str]
+    """Old and new, by name, version and hash. Two that differ mean other prompts, also where a cell has the same lengths."""
     metric: Metric
     simulated: bool
     """One of them, at least, was simulated."""
     flags: tuple[Flag, ...]
     pairs: tuple[Pair, ...]
+
+    @property
+    def same_suite(self) -> bool:
+        """Were both asked the same prompts?"""
+        return self.suites[0] == self.suites[1]
 
     @property
     def refused(self) -> bool:
@@ -62,6 +69,7 @@ def difference(old: Report, new: Report, metric: Metric = Metric.DECODE) -> Diff
     return Difference(
         old=old.run.id,
         new=new.run.id,
+        suites=(old.run.suite_name, new.run.suite_name),
         metric=metric,
         simulated=old.simulated or new.simulated,
         flags=flags,
@@ -81,10 +89,12 @@ def page(found: Difference) -> Page:
         blocks.append(Text((f"{'Refused' if flag.refuses else 'Mind'}{who}: {flag.text}",), Tone.WORSE))
     if not found.pairs:
         blocks.append(Text(("No profile was measured in both.",)))
-    words = names.lengths([one.key.output for one in found.pairs])
+    words = names.lengths([one.key.output for one in found.pairs]) if found.same_suite else {}
+    before, after = (f": {suite}" * (not found.same_suite) for suite in found.suites)
+    head = ("Cell", f"Before{before}", f"After{after}", "Change")
     for profile in dict.fromkeys(one.profile for one in found.pairs):
-        rows = tuple(_row(one, words, digits(found.metric)) for one in found.pairs if one.profile == profile)
-        blocks += [Heading(2, profile), Grid(head=("Cell", "Before", "After", "Change"), rows=rows)]
+        rows = tuple(_row(one, found, words) for one in found.pairs if one.profile == profile)
+        blocks += [Heading(2, profile), Grid(head=head, rows=rows)]
     blocks.append(
         Text(("A change between two runs is no verdict: the days differ too. `sparkdash ab` measures one.",), Tone.DIM)
     )
@@ -97,10 +107,11 @@ def _change(before: Figure | None, after: Figure | None) -> float | None:
     return after.median / before.median - 1
 
 
-def _row(one: Pair, words: dict[int, str], digits: int) -> tuple[Cell, ...]:
+def _row(one: Pair, found: Difference, words: dict[int, str]) -> tuple[Cell, ...]:
+    """A figure that one run lacks is a blank, still to be measured; of another suite it is a dash, as it never will be."""
+    lacks = "" if found.same_suite else DASH
     return (
         Cell(names.cell(one.key, words)),
-        Cell(spread(one.old, digits) if one.old else ""),
-        Cell(spread(one.new, digits) if one.new else ""),
+        *(Cell(spread(each, digits(found.metric)) if each else lacks) for each in (one.old, one.new)),
         Cell(DASH if one.change is None else change(one.change), Tone.DIM),
     )

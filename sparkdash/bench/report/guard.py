@@ -82,10 +82,7 @@ def _who(report: Report, arm: ArmReport) -> tuple[str, tuple[tuple[str, str], ..
 
 def _suites(ours: Run, theirs: Run) -> Iterator[Flag]:
     if ours.suite_hash != theirs.suite_hash:
-        said = (
-            f"The suites differ: {ours.suite} {ours.suite_version} ({ours.suite_hash[:8]}) and "
-            f"{theirs.suite} {theirs.suite_version} ({theirs.suite_hash[:8]})."
-        )
+        said = f"The suites differ: {ours.suite_name} and {theirs.suite_name}."
         yield Flag(refuses=True, arm="", text=said)
     if ours.host.name != theirs.host.name:
         yield Flag(refuses=False, arm="", text=f"Other boxes: {ours.host.name or '-'} and {theirs.host.name or '-'}.")
