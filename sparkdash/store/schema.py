@@ -85,6 +85,21 @@ def connect(path: Path) -> sqlite3.Connection:
     return database
 
 
+def close_to_others(path: Path) -> int | None:
+    """A database from before it was its owner's alone becomes so, with its -wal and -shm. The mode that it had; None when
+    nothing had to be done, or could be as it is another user's."""
+    mode = path.stat().st_mode & 0o777
+    if not mode & 0o077:
+        return None
+    files = [path.with_name(path.name + end) for end in ("", "-wal", "-shm")]
+    try:
+        for file in filter(Path.exists, files):
+            file.chmod(0o600)
+    except OSError:
+        return None
+    return mode
+
+
 def _bring_up_to_date(database: sqlite3.Connection) -> None:
     database.execute("BEGIN IMMEDIATE")
     (version,) = database.execute("PRAGMA user_version").fetchone()

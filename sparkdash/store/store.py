@@ -19,6 +19,8 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+import structlog
+
 from sparkdash.domain import footprint
 from sparkdash.domain.engine import Parked
 from sparkdash.domain.event import Fact, Level, Notice
@@ -28,6 +30,7 @@ from sparkdash.domain.lease import Request
 from sparkdash.domain.swap import Step, Swap, SwapOutcome, SwapPhase
 from sparkdash.store import rows, schema, usage
 
+LOG = structlog.get_logger("sparkdash.store")
 LEARNED_FROM = 5
 """Swaps of one fingerprint that times are learned from: enough to pass over one cold page cache, few enough to follow a new disk."""
 
@@ -152,6 +155,8 @@ class Store:
         for key, day, tokens in kept.used:
             self._today.add(key, day, tokens)
         self.parked = kept.parked
+        if kept.exposed is not None:
+            LOG.warning("others could read the database; now only you can", path=str(path), mode=f"{kept.exposed:o}")
 
     def _write(self, statement: str, row: rows.Row) -> None:
         self._unwritten.append((statement, row))
@@ -208,6 +213,8 @@ class _Kept(NamedTuple):
     loads: list[rows.Held]
     used: list[tuple[str, int, int]]
     parked: dict[str, Parked]
+    exposed: int | None
+    """The mode that the file had, when others could read it."""
 
 
 def _read(path: Path) -> tuple[sqlite3.Connection, _Kept]:
@@ -218,6 +225,7 @@ def _read(path: Path) -> tuple[sqlite3.Connection, _Kept]:
             loads=[rows.held(row) for row in database.execute(rows.GET_LOADS)],
             used=database.execute(usage.GET_TOKENS).fetchall(),
             parked=dict(rows.parked(row) for row in database.execute(rows.GET_PARKED)),
+            exposed=schema.close_to_others(path),
         )
     except BaseException:
         with suppress(sqlite3.Error):

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from sparkdash.domain.engine import Failure
 from sparkdash.domain.event import Fact, Notice
@@ -249,6 +250,27 @@ async def test_a_database_that_cannot_be_used_is_told_and_gone_without(tmp_path:
     assert isinstance(notice, Notice)
     assert notice.code == "store_unusable"
     assert str(path) in notice.text
+
+
+def modes(path: Path) -> list[str]:
+    """Of the database and the files beside it."""
+    return [f"{path.with_name(path.name + end).stat().st_mode & 0o777:o}" for end in ("", "-wal", "-shm")]
+
+
+async def test_a_database_that_others_could_read_is_closed_to_them_and_the_log_says_so_once(tmp_path: Path) -> None:
+    """One from before it was made its owner's alone, with the files beside it; a new one is from the start."""
+    path = tmp_path / "sparkdash.db"
+    path.touch(mode=0o644)
+    path.chmod(0o644)  # whatever the umask
+    with capture_logs() as said:
+        for _ in range(2):
+            async with Store.opened(path, lambda _: None) as store:
+                store.record_swap(swap("1", 100), "f")
+                open_to = modes(path)
+        async with Store.opened(tmp_path / "new.db", lambda _: None):
+            pass
+    assert open_to == ["600"] * 3
+    assert [(one["path"], one["mode"]) for one in said] == [(str(path), "644")]
 
 
 async def test_a_database_that_breaks_later_is_told_once(tmp_path: Path) -> None:
