@@ -256,6 +256,8 @@ class Profile(Frozen):
         )  # fmt: skip
         if self.env_from:  # only then: what ran before there were such names keeps its fingerprint
             launch["env_from"] = self.env_from
+        if self.engine is EngineKind.SIM:  # started with it; a real engine is started with its arguments
+            launch["context"] = self.context
         if self.engine is EngineKind.REMOTE:
             launch |= {"model_id": self.model_id, "key_env": self.key_env}
         text = json.dumps(launch, sort_keys=True, separators=(",", ":"))

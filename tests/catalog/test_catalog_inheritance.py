@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from sparkdash.catalog import Catalog
+from sparkdash.domain.profile import EngineKind, Profile
 
 Loaded = Callable[[str], Catalog]
 
@@ -85,6 +86,13 @@ def test_equal_launches_have_equal_fingerprints(family: Catalog) -> None:
     base = family.profiles["big"].model_copy(update={"serves": ()})
     assert family.profiles["big/plain"].fingerprint == base.fingerprint
     assert family.profiles["big/changed"].fingerprint != family.profiles["big"].fingerprint
+
+
+@pytest.mark.parametrize(("engine", "same"), [(EngineKind.SIM, False), (EngineKind.VLLM, True)])
+def test_the_context_is_part_of_a_simulated_launch_alone(engine: EngineKind, same: bool) -> None:
+    """A simulated engine is started with it; of a real one it only tells."""
+    short, long = (Profile(name="m", engine=engine, context=context) for context in (4096, 8192))
+    assert (short.fingerprint == long.fingerprint) is same
 
 
 def test_each_profile_knows_its_line(family: Catalog) -> None:
