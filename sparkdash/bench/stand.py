@@ -119,7 +119,7 @@ class Foreign:
             raise UpstreamError(f"{self._wire.url} lists no model.", hint="Name one with --model.")
         subject = Subject(wire=self._wire, kind=kind, model=model, engine_url=self._wire.url)
         found = await foreign(arm.profile, subject)
-        return Raised(subject, found, _blind, anew=False, simulated=measuring.is_simulated(cards))
+        return Raised(subject, found, _blind, anew=False, simulated=measuring.is_simulated(cards, model))
 
 
 async def _blind() -> Look:

@@ -37,16 +37,28 @@ class Counting:
 
 def kind_of(models: Mapping[str, Any]) -> EngineKind:
     """The engine behind an answer of /v1/models; `openai` when it does not say."""
-    cards = models.get("data")
-    owners = [card.get("owned_by") for card in cards if isinstance(card, Mapping)] if isinstance(cards, list) else []
+    owners = [card.get("owned_by") for card in _cards(models)]
     return next((_OWNERS[owner] for owner in owners if owner in _OWNERS), EngineKind.OPENAI)
 
 
-def is_simulated(models: Mapping[str, Any]) -> bool:
-    """Does an answer of /v1/models come from a simulated engine, or from a demo's gateway, which says so in each description?"""
+def is_simulated(models: Mapping[str, Any], model: str) -> bool:
+    """Does that model, by an answer of /v1/models, run on a simulated engine? A gateway of ours says so in its description.
+
+    A name that is not listed may be any of those that are.
+    """
+    listed = _cards(models)
+    mine = [card for card in listed if card.get("id") == model]
+    roots = [card.get("root") for card in mine]  # of `auto`, what runs now
+    asked = [card for card in listed if card in mine or card.get("id") in roots] or listed
+    return any(
+        _OWNERS.get(str(card.get("owned_by"))) is EngineKind.SIM or str(card.get("description")).startswith(SIMULATED)
+        for card in asked
+    )
+
+
+def _cards(models: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     cards = models.get("data")
-    told = [card.get("description") for card in cards if isinstance(card, Mapping)] if isinstance(cards, list) else []
-    return kind_of(models) is EngineKind.SIM or any(str(one).startswith(SIMULATED) for one in told)
+    return [card for card in cards if isinstance(card, Mapping)] if isinstance(cards, list) else []
 
 
 def forced(kind: EngineKind, tokens: int) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.profile import AUTO, EngineKind, ProfileSummary
 from sparkdash.domain.state import Snapshot
+from sparkdash.engines.measuring import SIMULATED
 from sparkdash.gateway.ollama_wire import rfc3339
 
 _STATUS = {
@@ -52,7 +53,7 @@ def item(snapshot: Snapshot, profile: ProfileSummary, name: str) -> dict[str, An
     """One model. `name` is the profile's own or an alias; `root` is always the profile's own."""
     engine = snapshot.engines.get(profile.name)
     return {
-        **_common(snapshot, name, profile.about or profile.name, engine),
+        **_common(snapshot, name, _about(profile), engine),
         "root": profile.name,
         **_context(profile.context),
         "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
@@ -70,6 +71,12 @@ def auto(snapshot: Snapshot) -> dict[str, Any]:
         **_context(profile.context if profile else None),
         "status": status(engine),
     }
+
+
+def _about(profile: ProfileSummary) -> str:
+    """What a simulated engine answers is labelled wherever it is read, also by a bench that knows this gateway by its URL alone."""
+    about = profile.about or profile.name
+    return f"{SIMULATED}: {about}" if profile.simulated and not about.startswith(SIMULATED) else about
 
 
 def _common(snapshot: Snapshot, name: str, about: str, engine: Engine | None) -> dict[str, Any]:

@@ -247,4 +247,15 @@ def test_an_engine_is_known_by_its_models(owner: str, kind: str) -> None:
 )
 def test_a_simulated_engine_is_known_also_behind_a_gateway(card: dict[str, str], simulated: bool) -> None:
     """What is measured of it at a --url is labelled too."""
-    assert measuring.is_simulated({"data": [{"id": "m", **card}]}) is simulated
+    assert measuring.is_simulated({"data": [{"id": "m", **card}]}, "m") is simulated
+
+
+@pytest.mark.parametrize(("model", "simulated"), [("real", False), ("sim", True), ("auto", False), ("unlisted", True)])
+def test_of_a_gateway_that_has_both_the_one_that_is_measured_decides(model: str, simulated: bool) -> None:
+    """`auto` is what runs now; of a name that is not listed nothing better is known."""
+    cards = [
+        {"id": "real", "root": "real", "description": "a model"},
+        {"id": "sim", "root": "sim", "description": "SIMULATED: a model"},
+        {"id": "auto", "root": "real", "description": "whatever runs now"},
+    ]
+    assert measuring.is_simulated({"data": cards}, model) is simulated

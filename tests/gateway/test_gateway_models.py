@@ -8,6 +8,7 @@ import pytest
 
 from sparkdash.domain.engine import EngineState, Failure
 from sparkdash.domain.event import EngineChanged
+from sparkdash.gateway import models
 
 pytestmark = pytest.mark.usefixtures("anthropic_sdk")
 
@@ -54,6 +55,14 @@ async def test_status_follows_the_engine(house: Any, tools: Any) -> None:
         said.append((await house.client.get("/v1/models/beta/fast")).json()["status"])
     failed = {"value": "unloaded", "failed": True, "exit_code": 137}
     assert said == [{"value": "loading"}, {"value": "loading"}, {"value": "unloaded"}, failed]
+
+
+async def test_a_simulated_model_says_so(house: Any) -> None:
+    """Once; a bench that measures it by this gateway's URL knows it by nothing else."""
+    snapshot = house.bus.snapshot
+    profile = snapshot.profile("alpha").model_copy(update={"simulated": True, "about": "a coder"})
+    for told in (profile, profile.model_copy(update={"about": "SIMULATED: a coder"})):
+        assert models.item(snapshot, told, "alpha")["description"] == "SIMULATED: a coder"
 
 
 async def test_auto_without_an_engine(house: Any, tools: Any) -> None:
