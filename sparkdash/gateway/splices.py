@@ -39,7 +39,10 @@ class Splice(Protocol):
 
 
 class Frames:
-    """Cuts a stream into whole frames, and gives those that hold anything worth a look to `_spliced`."""
+    """Cuts a stream into whole frames, and gives those that hold anything worth a look to `_frame`."""
+
+    _mark = b""
+    """Is in every frame that is changed."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -47,23 +50,19 @@ class Frames:
     def feed(self, chunk: bytes) -> bytes:
         """See Splice."""
         if not self._rest and chunk.endswith(b"\n\n"):  # as nearly always
-            return self._spliced(chunk) if self._matters(chunk) else chunk
+            return self._spliced(chunk) if self._mark in chunk else chunk
         data = self._rest + chunk if self._rest else chunk
         end = _after_blank_line(data)
         if len(data) - end > FRAME_LIMIT:
             end = len(data)
         self._rest = data[end:]
         whole = data[:end]
-        return self._spliced(whole) if self._matters(whole) else whole
+        return self._spliced(whole) if self._mark in whole else whole
 
     def end(self) -> bytes:
         """See Splice."""
         rest, self._rest = self._rest, b""
         return rest
-
-    def _matters(self, _frames: bytes) -> bool:
-        """Is there anything in these that `_frame` would change?"""
-        return True
 
     def _spliced(self, frames: bytes) -> bytes:
         return b"".join(map(self._frame, _each(frames)))
@@ -75,8 +74,10 @@ class Frames:
 class WithoutUsage(Frames):
     """Takes the chunk out that `stream_options.include_usage` brings: no choices, only counts."""
 
-    def _matters(self, frames: bytes) -> bool:
-        return b"[]" in frames and _COUNTS_ONLY.search(frames) is not None
+    _mark = b"[]"
+
+    def _spliced(self, frames: bytes) -> bytes:
+        return super()._spliced(frames) if _COUNTS_ONLY.search(frames) else frames
 
     def _frame(self, frame: bytes) -> bytes:
         begins = frame.lstrip(b"\r\n")

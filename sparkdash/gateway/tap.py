@@ -1,7 +1,8 @@
 """Tap: what an answer tells while it passes by.
 
 Owns: time to first token, time of the last one, and the engine's own token counts. Pure but for the clock it is handed.
-Rule 1: per chunk there is one search and one append; no JSON. Counts come once, at the end, from the tail.
+Rule 1: once text has begun a chunk is put down with its time, and nothing is searched: when the last text came, and the counts,
+are looked for once, at the end, in the tail. What is kept is little, so that a chunk's memory is soon the next one's.
 Rule 2: a chunk is neither a frame nor a token. Frames may be split anywhere; one chunk may hold many tokens.
 Rule 3: tokens are counted by the engine (usage, or llama.cpp's timings), never by us; without them there is no rate.
 
@@ -12,24 +13,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from sparkdash.gateway.route import Dialect
 
-TAIL = 64 * 1024
-"""Kept of the end: holds the final usage even where it follows the tools echoed by /v1/responses."""
+TAIL = 8 * 1024
+"""Kept of a stream's end, at least: the last text, the reason and the counts are in its last few events."""
+LONG_TAIL = 64 * 1024
+"""The same of /v1/responses, whose last event echoes the tools before the counts, and of an answer that is no stream."""
 HEAD = 8 * 1024
-"""Kept of the beginning, where something is told there: the prompt's tokens in /v1/messages, the id in /v1/responses."""
-_HEADED = frozenset({Dialect.MESSAGES, Dialect.RESPONSES})
+"""Kept of the beginning."""
 CARRY = 64
 """Longer than any pattern below: what is carried over when a chunk ends in the middle of a line."""
-EMPTY = (b'"', b"")
-"""What follows a key's opening quote when there is no text, or not yet."""
-NEVER = b"\0"
-"""Occurs in no event stream."""
-
 _TOOL = rb'"tool_calls": ?\[ ?\{'
 _TEXT = {
     Dialect.CHAT: re.compile(rb'"(?:content|reasoning|reasoning_content|refusal|arguments)": ?"[^"]|' + _TOOL),
@@ -84,61 +80,79 @@ class Tap:
         self._stream = stream
         self._bears_text = _TEXT[dialect].search
         self._on_first = on_first
-        self._likely = NEVER
-        self._carry = b""
-        self._tail: deque[bytes] = deque()
+        self._chunks: list[bytes] = []
+        self._times: list[float] = []
+        """When each of them came."""
+        self._kept = TAIL if stream and dialect is not Dialect.RESPONSES else LONG_TAIL
+        self._full_at = 2 * self._kept
+        """The size at which what is too old is dropped."""
         self._dropped = 0
-        """Bytes that the tail no longer has."""
-        self._head = b""
-        self._head_limit = HEAD if dialect in _HEADED else 0
+        """Bytes that are no longer kept."""
+        self._begun_with = b""
+        """The head, once something was dropped."""
+        self._last_dropped: float | None = None
+        """When the last text came, as far as it is no longer kept."""
+        self._joined = (0, b"")
+        """The tail, and what size it was the tail of."""
         self.size = 0
         """Bytes so far."""
         self.first: float | None = None
         """When the first event with text, reasoning or a tool call came; the caller's clock."""
-        self.last: float | None = None
-        """When the last of them came."""
 
     def feed(self, chunk: bytes, now: float) -> None:
         """Take note of a chunk that came at `now`."""
-        size = self.size
-        if size < self._head_limit:
-            self._head += chunk[: HEAD - size]
-        self.size = size = size + len(chunk)
-        self._tail.append(chunk)
-        if size - self._dropped > 4 * TAIL:
-            self._trim()
-        if not self._stream:
-            return
-        text = self._carry + chunk if self._carry else chunk
-        self._carry = b"" if chunk.endswith(b"\n") else text[-CARRY:]
-        # what bore text last time is looked for first: that is seven times as quick as the pattern
-        at = text.find(self._likely)
-        if (at >= 0 and text[at + len(self._likely) : at + len(self._likely) + 1] not in EMPTY) or self._bears(text):
-            self.last = now
-            if self.first is None:
-                self._begins(now)
+        self._chunks.append(chunk)
+        self._times.append(now)
+        self.size = size = self.size + len(chunk)
+        if self.first is None:
+            self._look_for_text(now)
+        if size > self._full_at:
+            self._drop()
 
-    def _bears(self, text: bytes) -> bool:
-        found = self._bears_text(text)
-        if found is not None and found[0][-2:-1] == b'"':
-            self._likely = found[0][:-1]
-        return found is not None
+    def _look_for_text(self, now: float) -> None:
+        if self._stream and self._bears_text(self._seen_at(len(self._chunks) - 1)):
+            self.first = now
+            if self._on_first is not None:
+                self._on_first()
 
-    def _begins(self, now: float) -> None:
-        self.first = now
-        if self._on_first is not None:
-            self._on_first()
+    def _seen_at(self, place: int) -> bytes:
+        """A chunk with what came before it of the same line."""
+        seen, carry = self._chunks[place], b""
+        while place and len(carry) < CARRY and not self._chunks[place - 1].endswith(b"\n"):
+            place -= 1
+            carry = self._chunks[place] + carry
+        return carry[-CARRY:] + seen if carry else seen
 
-    def _trim(self) -> None:
-        while self.size - self._dropped - len(self._tail[0]) >= TAIL:
-            self._dropped += len(self._tail.popleft())
+    @property
+    def last(self) -> float | None:
+        """When the last of those events came."""
+        if self.first is None:
+            return None
+        backwards = range(len(self._chunks) - 1, -1, -1)
+        found = next((place for place in backwards if self._bears_text(self._seen_at(place))), None)
+        return self._last_dropped if found is None else self._times[found]
+
+    def _drop(self) -> None:
+        """Keep the tail only."""
+        if not self._dropped:
+            self._begun_with = self._head()
+        self._last_dropped = self.last
+        old = 0
+        while self.size - self._dropped - len(self._chunks[old]) >= self._kept:
+            self._dropped += len(self._chunks[old])
+            old += 1
+        del self._chunks[:old], self._times[:old]
+        self._full_at = self._dropped + 2 * self._kept
 
     def tail(self) -> bytes:
-        """At least the last 64 KiB, or all there was."""
-        if len(self._tail) > 1:
-            self._trim()
-            self._tail = deque((b"".join(self._tail),))
-        return self._tail[0] if self._tail else b""
+        """At least what is to be kept of the end, or all there was."""
+        if self._joined[0] != self.size:
+            self._joined = self.size, b"".join(self._chunks)
+        return self._joined[1]
+
+    def _head(self) -> bytes:
+        """Of the beginning, where the prompt's tokens are told in /v1/messages, and the id in /v1/responses."""
+        return self._begun_with if self._dropped else self.tail()[:HEAD]
 
     def _lines(self) -> bytes:
         """The tail, with what a line begins after before its first one, too."""
@@ -149,7 +163,7 @@ class Tap:
         tail = self.tail()
         counts = _last_object(_USAGE, tail)
         if counts and self._dialect is Dialect.MESSAGES:
-            begun = _first_object(_FIRST_USAGE, self._head)
+            begun = _first_object(_FIRST_USAGE, self._head())
             found = _anthropic(begun | {key: value for key, value in counts.items() if value is not None})
             # the first event counts the answer too, at 0 or 1: no count of what has come since
             left = self._stream and counts == begun and not self.complete
@@ -160,9 +174,10 @@ class Tap:
 
     def decode_tok_s(self, completion: int | None) -> float | None:
         """(completion tokens - 1) / (last - first text-bearing event); None when either is not known."""
-        if completion is None or completion < 2 or self.first is None or self.last is None or self.last <= self.first:
+        if completion is None or completion < 2 or self.first is None:
             return None
-        return (completion - 1) / (self.last - self.first)
+        last = self.last
+        return None if last is None or last <= self.first else (completion - 1) / (last - self.first)
 
     @property
     def complete(self) -> bool:
@@ -199,7 +214,7 @@ class Tap:
     @property
     def response_id(self) -> str | None:
         """The id that /v1/responses gave this answer."""
-        found = _RESPONSE_ID.search(self._head)
+        found = _RESPONSE_ID.search(self._head())
         return found[1].decode() if found else None
 
     @property

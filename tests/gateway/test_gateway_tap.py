@@ -110,13 +110,59 @@ def test_no_rate_without_counts(completion: int | None) -> None:
     assert tap.decode_tok_s(completion) is None
 
 
+TEXT = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
+
+
 def test_the_tail_is_bounded() -> None:
     """A long answer costs no more memory than a short one."""
     tap = Tap(Dialect.CHAT)
     for tick in range(2000):
         tap.feed(b"data: " + b"x" * 500 + b"\n\n", float(tick))
-    assert TAIL <= len(tap.tail()) <= TAIL + 600
+        assert len(tap.tail()) <= 2 * TAIL + 508
+    assert len(tap.tail()) >= TAIL
     assert tap.size == 2000 * 508
+
+
+def test_the_last_text_is_known_when_it_is_no_longer_kept() -> None:
+    """An engine may say much after its last word."""
+    tap = Tap(Dialect.CHAT)
+    tap.feed(TEXT, 1.0)
+    tap.feed(TEXT, 2.0)
+    for tick in range(200):
+        tap.feed(b": " + b"x" * 500 + b"\n\n", 3.0 + tick)
+    assert TEXT not in tap.tail()
+    assert (tap.first, tap.last) == (1.0, 2.0)
+    tap.feed(TEXT, 400.0)
+    assert (tap.first, tap.last) == (1.0, 400.0)
+
+
+def test_what_is_told_in_the_beginning_is_known_at_the_end_of_a_long_answer(recorded_body: Any) -> None:
+    """The prompt's tokens in /v1/messages, after more text than is kept."""
+    head, event, end = recorded_body("vllm-0.32.0-base-messages-stream").partition(b"event: message_delta")
+    tap = Tap(Dialect.MESSAGES)
+    tap.feed(head, 1.0)
+    for tick in range(400):
+        tap.feed(b'event: content_block_delta\ndata: {"delta":{"text":"' + b"x" * 200 + b'"}}\n\n', 2.0 + tick)
+    tap.feed(event + end, 500.0)
+    assert (tap.usage().prompt, tap.last) == (17, 401.0)
+
+
+@given(cuts=st.lists(st.integers(0, 10**6), max_size=40), texts=st.lists(st.booleans(), min_size=1, max_size=60))
+@settings(max_examples=100, deadline=None)
+def test_the_last_text_is_the_last_that_came(cuts: list[int], texts: list[bool]) -> None:
+    """However the stream is cut, it is that of the piece in which a reader of whole lines sees the last text begin, or of the next,
+    where that one's beginning is still on the same line."""
+    body = b"".join(TEXT if bears else b": " + b"x" * 700 + b"\n\n" for bears in texts)
+    edges = sorted({0, len(body), *(cut % len(body) for cut in cuts)})
+    tap = Tap(Dialect.CHAT)
+    for tick, (start, end) in enumerate(pairwise(edges)):
+        tap.feed(body[start:end], float(tick))
+    at = body.rfind(b'"content":"a')
+    if at < 0:
+        assert tap.last is None
+        return
+    seen = next(tick for tick, end in enumerate(edges[1:]) if end >= at + len(b'"content":"a'))
+    assert tap.last in (seen, seen + 1)
 
 
 def test_a_plain_answer_has_counts_but_no_times(recorded_body: Any) -> None:
