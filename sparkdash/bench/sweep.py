@@ -58,7 +58,7 @@ class Sweep(Frozen):
         """A profile file: the profile, and a variant per value."""
         base = profile.model_dump(mode="json", exclude_defaults=True, exclude=set(_KEEPS))
         variants = {_word(value): {"args": _over(profile.args, self.name, value)} for value in self.values}
-        about = f"{profile.name} with {self.name} at {', '.join(self.values)}; written by sparkdash ab --sweep"
+        about = f"{profile.name} with {self.name} at {', '.join(self.values)}"
         return {"profile": self.family(profile), **base, "about": about, "variants": variants}
 
 

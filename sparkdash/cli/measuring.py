@@ -18,7 +18,7 @@ import typer
 import uvloop
 
 from sparkdash import paths
-from sparkdash.bench import folder, hold, judgement, plan, stand, suites
+from sparkdash.bench import folder, hold, judgement, plan, stand, suites, sweep_file
 from sparkdash.bench.metrics import Metric
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, Mode, Run
@@ -72,13 +72,13 @@ async def _measure(wish: Wish) -> None:
     foreign = ["://" in name for name in wish.arms]
     if any(foreign) and not all(foreign):
         raise typer.BadParameter("give profiles or URLs, not both", param_hint="PROFILES")
-    async with bench_daemon.daemon(managed=not foreign[0]) as client:
-        swept = await sweeping.swept(client, wish.arms[0], wish.sweep) if client and wish.sweep else ()
-        try:
-            await _begun(client, suite, swept, wish, foreign[0])
-        finally:
-            if swept and sweeping.begun_with(swept) is None:
-                await sweeping.tidied(client, swept)
+    sweep_file.forget()
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(bench_daemon.daemon(managed=not foreign[0]))
+        swept: tuple[Arm, ...] = ()
+        if client and wish.sweep:
+            swept = await stack.enter_async_context(sweeping.swept(client, wish.arms[0], wish.sweep))
+        await _begun(client, suite, swept, wish, foreign[0])
 
 
 async def _begun(

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import uvloop
 
 from sparkdash import catalog, log, notify, paths
+from sparkdash.bench import sweep_file
 from sparkdash.daemon.house import House, Parts
 from sparkdash.daemon.life import serve
 from sparkdash.host.box import BoxReader
@@ -27,6 +28,7 @@ them garbage: looking cost every request a twentieth of its time (measured with 
 def run(load_settings: Callable[[], Settings]) -> None:
     """Serve until SIGTERM or SIGINT. Raises SparkdashError when it cannot begin, or when the supervisor crashed."""
     log.configure()
+    sweep_file.forget()
     faulthandler.enable()  # systemd's watchdog ends us with SIGABRT: the journal then says where the loop was stuck
     notifier, settings = notify.from_environment(), load_settings()
     parts = Parts(

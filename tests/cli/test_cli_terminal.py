@@ -132,6 +132,17 @@ def test_a_sweep_that_is_declined_leaves_no_profiles(
     assert list((paths.config_dir() / "profiles").iterdir()) == []
 
 
+def test_a_sweep_whose_daemon_fails_leaves_no_profiles(sparkdash: Callable[..., Any], daemon: FakeDaemon) -> None:
+    """As it reads them, which is when they are there already."""
+    daemon.set(profiles=(summary("a"),))
+    daemon.whole["a"] = Profile(name="a", engine=EngineKind.SIM)
+    daemon.errors[routes.reload().path] = (500, {"message": "It broke.", "code": "internal_error"})
+    done = sparkdash("ab", "a", "--sweep", "max-num-seqs=1..2", "--yes")
+    assert done.code != 0
+    assert "It broke." in done.err
+    assert list((paths.config_dir() / "profiles").iterdir()) == []
+
+
 def test_a_sweep_before_a_daemon_that_reads_other_profiles(sparkdash: Callable[..., Any], daemon: FakeDaemon) -> None:
     """As the demo's does: where they were written is told, and they are taken away again."""
     daemon.set(profiles=(summary("a"),))
