@@ -15,13 +15,14 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import uvicorn
 
 from sparkdash.errors import DaemonError, HostError
-from sparkdash.wire import Wire
+from sparkdash.wire import Heads, Wire
 
 SOCKET_NAME = "daemon.sock"
 BACKLOG = 512
@@ -63,10 +64,11 @@ class Server(uvicorn.Server):
     """uvicorn without its ten wake-ups a second and without its signal handling: the daemon has its own."""
 
     def __init__(self, app: Any, tls: Tls | None = None) -> None:
+        connection: Any = partial(Wire, heads=Heads())
         super().__init__(
             uvicorn.Config(
                 app,
-                http=Wire,
+                http=connection,
                 ws="none",
                 lifespan="off",
                 log_config=None,

@@ -6,7 +6,8 @@ Owns: which side a path belongs to, and how errors of the control side look. `/v
 from __future__ import annotations
 
 import socket
-from functools import cached_property
+from collections.abc import Awaitable, Callable
+from functools import cached_property, partial
 from urllib.parse import unquote
 
 from fastapi import FastAPI
@@ -21,20 +22,23 @@ from sparkdash.access.key import Scope as Side
 from sparkdash.domain.profile import AUTO
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway import audit, control, guard, llamacpp_router, models, ollama, passthrough, problems, raw
-from sparkdash.gateway.access import Access
+from sparkdash.gateway.access import Access, Caller
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.exchange import KEY, Exchange, Message, Receive, Send
-from sparkdash.gateway.head import Scope
+from sparkdash.gateway.exchange import Exchange, Receive, Send
+from sparkdash.gateway.head import Head, Scope, Way
 from sparkdash.gateway.narrow import narrowed
 from sparkdash.gateway.route import OLLAMA, Dialect, is_control, is_plain, understand
 from sparkdash.settings import Settings
-from sparkdash.wire import line
+from sparkdash.wire import Line
 
 __all__ = ["Deps", "Gateway", "build"]
 
 READ = ("GET", "HEAD")
+_JSON = [(b"content-type", b"application/json")]
 ALIVE = frozenset({"/health", "/v1/health", "/ping", "/", "/api/hello"})
 """What clients call to see whether anything is there: 200 while the gateway is up, whatever the engines do."""
+
+Answering = Callable[[Deps, Exchange], Awaitable[None]]
 
 
 def build(deps: Deps) -> Gateway:
@@ -43,7 +47,7 @@ def build(deps: Deps) -> Gateway:
 
 
 class Gateway:
-    """An ASGI application."""
+    """An ASGI application, and one that our own server hands its lines (see `wire`)."""
 
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
@@ -67,71 +71,97 @@ class Gateway:
         return self
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection's scope; uvicorn calls it."""
+        """One connection's scope, from any server."""
         if scope["type"] == "http":
-            await self._http(scope, receive, send)
+            await self._answer(Exchange.by_messages(scope, receive, send))
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close"})
         else:
             await self.control(scope, receive, send)
 
-    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(scope, receive, send, line(scope))
-        path, unix = scope["path"], guard.by_unix_socket(scope)
-        if not exchange.head.is_let_in:
-            try:
-                guard.check(exchange.headers, self._doors, method=exchange.method, path=path, unix=unix)
-            except AdmissionError as error:
-                await exchange.refuse(error)
-                return
-            exchange.head.is_let_in = True
-        if (origin := exchange.headers.get("origin")) is not None:
-            send = _readable(send, origin)
-            exchange = Exchange(scope, receive, send, line(scope), guard.granted(origin))
-        if guard.is_preflight(exchange.headers, exchange.method):
-            await exchange.answer(204, b"", guard.preflight(exchange.headers))
-        elif path in ALIVE and exchange.method in READ:
-            await exchange.answer(200, control.Health().model_dump_json().encode(), _JSON)
-        else:
-            await self._for_caller(exchange, receive, send, unix=unix)
+    def serve_line(self, line: Line) -> Awaitable[None]:
+        """One request, from our own server."""
+        return self._answer(Exchange(Head.of(line), line))
 
-    async def _for_caller(self, exchange: Exchange, receive: Receive, send: Send, *, unix: bool) -> None:
-        side = Side.CONTROL if is_control(exchange.scope["path"]) else Side.INFERENCE
+    async def _answer(self, exchange: Exchange) -> None:
+        head, deps = exchange.head, self._deps
         try:
-            caller = self._access.caller(exchange.headers, unix=unix)
-            self._access.admit(caller, side, counts=exchange.method not in READ)
+            way = head.way or self._let_in(head)
         except AdmissionError as error:
-            if exchange.scope["path"].rstrip("/") in OLLAMA:
-                await ollama.refuse(exchange, error)
+            await exchange.refuse(error)
+            return
+        if way.side is not None:
+            try:
+                caller = self._access.caller(head.headers, unix=head.unix)
+                self._access.admit(caller, way.side, counts=not way.reads)
+            except AdmissionError as error:
+                await _refuse(exchange, error)
                 return
-            route = understand(exchange.raw_path)
-            await exchange.refuse(error, route.dialect if route else Dialect.OTHER)
-            return
-        exchange.scope[KEY] = caller.key
-        if side is Side.INFERENCE or exchange.method in READ or self._deps.audit is None:
-            await self._answer(exchange, receive, send)
-            return
-        record = audit.Record(caller.who, exchange, self._deps.clock())
-        receive, send = record.hearing(receive), record.seeing(send, self._deps.audit)
-        await self._answer(Exchange(exchange.scope, receive, send), receive, send)
+            exchange.key = caller.key
+            deps = narrowed(deps, caller.key)
+            if way.side is Side.CONTROL and not way.reads:
+                exchange = self._audited(exchange, caller)
+        await way.answer(deps, exchange)
 
-    async def _answer(self, exchange: Exchange, receive: Receive, send: Send) -> None:
-        path: str = exchange.scope["path"]
-        deps = narrowed(self._deps, exchange.key)
-        if is_plain(exchange.raw_path):
-            await passthrough.relay(deps, exchange)
-        elif path.rstrip("/") in OLLAMA:
-            await ollama.serve(deps, exchange, receive, send)
-        elif path.startswith("/api/"):
-            await self.control(exchange.scope, receive, send)
-        elif (answered := llamacpp_router.handler(exchange)) is not None:
-            await answered(deps, exchange)
-        elif path.startswith("/upstream/"):
-            await raw.serve(deps, exchange)
-        elif (name := _model_path(exchange)) is not None:
-            await _models(deps, exchange, name)
+    def _let_in(self, head: Head) -> Way:
+        """Raises AdmissionError: the guard has something against it."""
+        guard.check(head.headers, self._doors, method=head.method, path=head.path, unix=head.unix)
+        origin, reads, path = head.headers.get("origin"), head.method in READ, head.path
+        granted = [] if origin is None else guard.granted(origin)
+        if guard.is_preflight(head.headers, head.method):
+            way = Way(_may_ask, None, reads, granted)
+        elif reads and path in ALIVE:
+            way = Way(_alive, None, reads, granted)
         else:
-            await passthrough.relay(deps, exchange)
+            side = Side.CONTROL if is_control(path) else Side.INFERENCE
+            way = Way(self._answering(head), side, reads, granted)
+        head.way = way
+        return way
+
+    def _answering(self, head: Head) -> Answering:
+        """Whose request it is to answer."""
+        path = head.path
+        if is_plain(head.raw_path):
+            return passthrough.relay
+        if path.rstrip("/") in OLLAMA:
+            return ollama.serve
+        if path.startswith("/api/"):
+            return self._controlled
+        if (answering := llamacpp_router.handler(head)) is not None:
+            return answering
+        if path.startswith("/upstream/"):
+            return raw.serve
+        if (name := _model_path(head)) is not None:
+            return partial(_models, name=name)
+        return passthrough.relay
+
+    async def _controlled(self, _deps: Deps, exchange: Exchange) -> None:
+        await self.control(*exchange.messages())
+
+    def _audited(self, exchange: Exchange, caller: Caller) -> Exchange:
+        """The same, with a line about it kept."""
+        if self._deps.audit is None:
+            return exchange
+        scope, receive, send = exchange.messages()
+        record = audit.Record(caller.who, scope, self._deps.clock())
+        return Exchange.by_messages(scope, record.hearing(receive), record.seeing(send, self._deps.audit), caller.key)
+
+
+async def _may_ask(_deps: Deps, exchange: Exchange) -> None:
+    await exchange.answer(204, b"", guard.preflight(exchange.headers))
+
+
+async def _alive(_deps: Deps, exchange: Exchange) -> None:
+    await exchange.answer(200, control.Health().model_dump_json().encode(), _JSON)
+
+
+async def _refuse(exchange: Exchange, error: AdmissionError) -> None:
+    """Its caller, in the words of whom it was meant for."""
+    if exchange.head.path.rstrip("/") in OLLAMA:
+        await ollama.refuse(exchange, error)
+    else:
+        route = understand(exchange.raw_path)
+        await exchange.refuse(error, route.dialect if route else Dialect.OTHER)
 
 
 async def _models(deps: Deps, exchange: Exchange, name: str) -> None:
@@ -148,11 +178,8 @@ async def _models(deps: Deps, exchange: Exchange, name: str) -> None:
     await exchange.answer(200, problems.encode(body), _JSON)
 
 
-_JSON = [(b"content-type", b"application/json")]
-
-
-def _model_path(exchange: Exchange) -> str | None:
-    path = unquote(exchange.raw_path).rstrip("/")
+def _model_path(head: Head) -> str | None:
+    path = unquote(head.raw_path).rstrip("/")
     path = path.removeprefix("/v1")
     if path == "/models":
         return ""
@@ -176,17 +203,6 @@ def _doors(settings: Settings) -> guard.Doors:
     box = socket.gethostname().lower()
     own = (box, f"{box}.local") if beyond else ()
     return guard.Doors((*own, *(name.lower() for name in settings.host_names)), beyond, settings.allowed_origins)
-
-
-def _readable(send: Send, origin: str) -> Send:
-    """`send`, with what lets a page of that origin read the answer."""
-
-    async def sent(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message["headers"], *guard.granted(origin)]}
-        await send(message)
-
-    return sent
 
 
 def _control(deps: Deps) -> FastAPI:

@@ -10,7 +10,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from sparkdash.gateway.exchange import Exchange, Message, Receive, Send
+from sparkdash.gateway.exchange import Message, Receive, Send
+from sparkdash.gateway.head import Scope
 
 BODY_LIMIT = 2048
 """Bytes of a body that are kept; control requests name a profile and little else."""
@@ -20,9 +21,9 @@ SECRET = "token"  # noqa: S105 - the key's name
 class Record:
     """One request, heard and seen while it is served."""
 
-    def __init__(self, who: str, exchange: Exchange, at: float) -> None:
+    def __init__(self, who: str, scope: Scope, at: float) -> None:
         self._who = who
-        self._exchange = exchange
+        self._scope = scope
         self._at = at
         self._body = b""
         self._status: int | None = None
@@ -53,16 +54,16 @@ class Record:
     @property
     def _worth_keeping(self) -> bool:
         """All but a holder's renewals of its lease, which come every few seconds."""
-        return not (self._exchange.scope["path"] == "/api/lease" and self._said().get(SECRET) and self._status == 200)
+        return not (self._scope["path"] == "/api/lease" and self._said().get(SECRET) and self._status == 200)
 
     def _line(self) -> dict[str, object]:
         """Who, from where, what, and what came of it."""
-        client = self._exchange.scope.get("client")
+        client = self._scope.get("client")
         return {
             "at": round(self._at, 3),
             "who": self._who,
             "from": client[0] if client else None,
-            "did": f"{self._exchange.method} {self._exchange.scope['path']}",
+            "did": f"{self._scope['method']} {self._scope['path']}",
             "said": {key: value for key, value in self._said().items() if key != SECRET},
             "status": self._status,
         }

@@ -1,4 +1,4 @@
-"""Exchange: one HTTP request and its one answer, over raw ASGI.
+"""Exchange: one HTTP request and its one answer.
 
 Owns: reading a body within its limits, starting an answer once, sending pieces of it, cutting a client that stands still.
 Must not know engines or leases.
@@ -15,12 +15,11 @@ from sparkdash.access.key import Key
 from sparkdash.domain.lease import Request
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway import problems
-from sparkdash.gateway.head import LENGTH, Head, Scope
+from sparkdash.gateway.head import Head, Scope
 from sparkdash.gateway.line import Line, Pump
 from sparkdash.gateway.room import Place
 from sparkdash.gateway.route import Dialect
 from sparkdash.units import MIB
-from sparkdash.wire import Line as WireLine
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -34,8 +33,6 @@ STREAM_HEADERS = [
 ]
 
 
-KEY = "sparkdash.key"
-"""Where in a scope the key is."""
 CODING_SHOWN = 40
 SLOWEST_BODY = 64 * 1024
 """Bytes per second under which a body is too slow, once its time is up."""
@@ -62,14 +59,17 @@ class Source(Protocol):
 
 
 class Exchange:
-    """One request. `line`: its client's connection, where whoever answers may write to it past `send`; `more`: headers that
-    every answer gets. `headers`: the client's, but for the body's length."""
+    """One request. `line`: what carries its answer. `headers`: the client's, but for the body's length. `key`: whose request it is,
+    once that is known; None when no key was asked for."""
 
-    def __init__(
-        self, scope: Scope, receive: Receive, send: Send, line: WireLine | None = None, more: Headers = ()
-    ) -> None:
-        self.scope = scope
-        head = self.head = Head.of(scope, line)
+    __slots__ = (
+        "_line", "also", "blocked", "finished", "head", "headers", "key", "method", "query", "raw_path", "row", "started",
+        "stops",
+    )  # fmt: skip
+
+    def __init__(self, head: Head, line: Line, key: Key | None = None) -> None:
+        self.head = head
+        self.key = key
         self.method = head.method
         self.headers = head.headers
         self.raw_path = head.raw_path
@@ -81,19 +81,22 @@ class Exchange:
         self.started = False
         """Has the status line gone out?"""
         self.finished = False
-        self._receive = receive
-        self._more = tuple(more)
-        self._line: Line = line or Pump(receive, send)
+        self._line = line
         self.blocked = False
         """Does the client's connection take nothing just now?"""
         self.stops = 0
         """How often it came to that."""
 
-    @property
-    def key(self) -> Key | None:
-        """Whose request it is; None when no key was asked for. Kept in the scope: one request may be answered in two costumes."""
-        found: Key | None = self.scope.get(KEY)
-        return found
+    @classmethod
+    def by_messages(cls, scope: Scope, receive: Receive, send: Send, key: Key | None = None) -> Exchange:
+        """One that is carried by ASGI's messages."""
+        return cls(Head.in_scope(scope), Pump(scope, receive, send), key)
+
+    def messages(self) -> tuple[Scope, Receive, Send]:
+        """The way of ASGI, for who answers by its messages; instead of everything else here."""
+        line = self._line
+        granted = self.head.way.granted if self.head.way else []
+        return line.scope(), line.receive, _with(granted, line.send) if granted else line.send
 
     async def body(self, limit_mib: int, place: Place, limit_s: float) -> bytes:
         """The whole request body, which takes its `place`. It must come within `limit_s`, and a second more for every 64 KiB.
@@ -105,11 +108,11 @@ class Exchange:
             ClientGone: it hung up before the end.
         """
         limit = limit_mib * MIB
-        if (coding := self.headers.get("content-encoding", "").strip().lower()) not in ("", "identity"):
-            raise _encoded(coding)
+        if self.head.coding:
+            raise _encoded(self.head.coding)
         if (whole := self._line.body()) is not None:
             return _placed(whole, limit_mib, place)
-        if any(name == LENGTH and int(value) > limit for name, value in self.scope["headers"]):
+        if int(self._line.length or 0) > limit:
             raise _too_large(limit_mib)
         try:
             async with asyncio.timeout(limit_s) as deadline:
@@ -120,7 +123,7 @@ class Exchange:
     async def _parts(self, limit_mib: int, place: Place, deadline: asyncio.Timeout) -> bytes:
         parts, size, more = [], 0, True
         while more:
-            message = await self._receive()
+            message = await self._line.receive()
             if message["type"] == "http.disconnect":
                 raise ClientGone
             part = message.get("body", b"")
@@ -147,14 +150,15 @@ class Exchange:
         Raises:
             ClientGone: it did, and the answer was not finished.
         """
-        while (await self._receive())["type"] != "http.disconnect":
+        while (await self._line.receive())["type"] != "http.disconnect":
             pass
         if not self.finished:
             raise ClientGone
 
     def start(self, status: int, headers: Headers) -> None:
         """Send the status line and the headers, whose names are in lower case."""
-        self._line.start(status, (*headers, *self._more, *self.also))
+        granted = self.head.way.granted if self.head.way else ()
+        self._line.start(status, (*headers, *granted, *self.also))
         self.started = True
 
     async def send(self, chunk: bytes) -> None:
@@ -241,6 +245,17 @@ class Flow:
         else:
             self._seen = self._exchange.stops
             self._watch()
+
+
+def _with(headers: Headers, send: Send) -> Send:
+    """`send`, with these headers besides."""
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], *headers]}
+        await send(message)
+
+    return sent
 
 
 def _placed(body: bytes, limit_mib: int, place: Place) -> bytes:

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Any
 from urllib.parse import urlsplit
 
 from sparkdash.errors import AdmissionError
@@ -49,9 +48,8 @@ def is_loopback(name: str) -> bool:
         return False
 
 
-def by_unix_socket(scope: Mapping[str, Any]) -> bool:
-    """Did that ASGI request come through the unix socket, which only programs of this box can open?"""
-    server = scope.get("server")
+def by_unix_socket(server: tuple[str, int | None] | None) -> bool:
+    """Did what came in there (ASGI's `server`) come through the unix socket, which only programs of this box can open?"""
     return server is not None and server[1] is None
 
 

@@ -1,48 +1,78 @@
 """Head: what a request says before its body, in the form in which the gateway asks it.
 
-A client that keeps its connection says the same again and again; then it is the same object for all of its requests, and what
-follows from it alone is found out once. Must not hold what follows from anything else.
+Clients say the same again and again; then it is the same object for all of these requests, and what follows from it alone is
+found out once. Must not hold what follows from anything else, but for the gateway's own settings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sparkdash.access.key import Scope as Side
+from sparkdash.gateway.guard import Pairs, by_unix_socket
 from sparkdash.gateway.headers import to_engine
 from sparkdash.wire import Line
+
+if TYPE_CHECKING:
+    from sparkdash.gateway.deps import Deps
+    from sparkdash.gateway.exchange import Exchange
 
 Scope = MutableMapping[str, Any]
 LENGTH = b"content-length"
 _NOTHING: Mapping[str, str] = {}
 
 
+class Way(NamedTuple):
+    """Where a request goes that the guard let in."""
+
+    answer: Callable[[Deps, Exchange], Awaitable[None]]
+    side: Side | None
+    """Where its caller must be let in; None: whoever asks is answered."""
+    reads: bool
+    """It changes nothing, and is no work for an engine."""
+    granted: Pairs
+    """Headers of its answer, for the page that asks."""
+
+
 class Head:
     """See the module. `headers` and `given` have all of the client's headers but the body's length, `given` as they came."""
 
-    __slots__ = ("_for_engine", "given", "headers", "is_let_in", "method", "query", "raw_path")
+    __slots__ = ("_for_engine", "coding", "given", "headers", "method", "path", "query", "raw_path", "unix", "way")
 
-    def __init__(self, scope: Scope) -> None:
-        self.method: str = scope["method"]
-        self.given: list[tuple[bytes, bytes]] = [pair for pair in scope["headers"] if pair[0] != LENGTH]
-        self.headers: Mapping[str, str] = {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in self.given
-        }
-        self.raw_path: str = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
-        self.query: str = scope["query_string"].decode("latin-1")
-        self.is_let_in = False
-        """Did the guard find nothing against it?"""
+    def __init__(
+        self, method: str, path: str, raw_path: bytes, query: bytes, given: Pairs, server: tuple[str, int | None] | None
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.raw_path = raw_path.decode("latin-1")
+        self.query = query.decode("latin-1")
+        self.given = given
+        self.headers: Mapping[str, str] = {name.decode("latin-1"): value.decode("latin-1") for name, value in given}
+        self.unix = by_unix_socket(server)
+        coding = self.headers.get("content-encoding", "").strip().lower()
+        self.coding = "" if coding == "identity" else coding
+        """How the body is compressed."""
+        self.way: Way | None = None
+        """Set once the guard found nothing against it."""
         self._for_engine: tuple[tuple[bytes, bytes], ...] | None = None
 
     @classmethod
-    def of(cls, scope: Scope, line: Line | None) -> Head:
-        """The head of this request; `line` is its client's connection, if that is one of ours."""
-        if line is None:
-            return cls(scope)
-        head: Head | None = line.memo.get(cls)
-        if head is None:
-            head = line.memo[cls] = cls(scope)
+    def of(cls, line: Line) -> Head:
+        """The head of the request on this line."""
+        said = line.head
+        if said.memo is None:
+            said.memo = cls(said.method, said.path, said.raw_path, said.query, said.headers, said.door[0])
+        head: Head = said.memo
         return head
+
+    @classmethod
+    def in_scope(cls, scope: Scope) -> Head:
+        """The head of an ASGI request."""
+        path: str = scope["path"]
+        given = [pair for pair in scope["headers"] if pair[0] != LENGTH]
+        raw_path = scope.get("raw_path") or path.encode()
+        return cls(scope["method"], path, raw_path, scope["query_string"], given, scope.get("server"))
 
     def for_engine(self, own: Mapping[str, str]) -> tuple[tuple[bytes, bytes], ...]:
         """What an engine gets of it, with the lease's `own` headers in place of the client's."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Protocol
 
 PUMP_LIMIT = 64 * 1024
@@ -18,7 +18,24 @@ Call = Callable[[], object]
 
 
 class Line(Protocol):
-    """One request's. Nothing here waits; the callbacks come on the loop."""
+    """One request's. Nothing here waits but what is `async`; the callbacks come on the loop."""
+
+    @property
+    def length(self) -> bytes | None:
+        """Of the request's body, as the client wrote it."""
+        ...
+
+    def scope(self) -> MutableMapping[str, Any]:
+        """The request in ASGI's words, for who answers it by `receive` and `send`."""
+        ...
+
+    def receive(self) -> Awaitable[MutableMapping[str, Any]]:
+        """ASGI's."""
+        ...
+
+    def send(self, message: Any) -> Awaitable[None]:
+        """ASGI's."""
+        ...
 
     def body(self) -> bytes | None:
         """The request's body, once, if all of it is here already."""
@@ -60,15 +77,25 @@ class Line(Protocol):
 class Pump:
     """A Line over ASGI's `receive` and `send`."""
 
-    def __init__(self, receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
-        self._receive = receive
-        self._send = send
+    def __init__(self, scope: MutableMapping[str, Any], receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
+        self._scope = scope
+        self.receive = receive
+        self.send = send
         self._messages: deque[dict[str, Any]] = deque()
         self._size = 0
         self._full: Call | None = None
         self._room: Call | None = None
         self._sending: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
+
+    @property
+    def length(self) -> bytes | None:
+        """See Line."""
+        return next((value for name, value in self._scope["headers"] if name == b"content-length"), None)
+
+    def scope(self) -> MutableMapping[str, Any]:
+        """See Line."""
+        return self._scope
 
     def body(self) -> bytes | None:
         """It comes by messages."""
@@ -79,7 +106,7 @@ class Pump:
         self._watching = asyncio.create_task(self._watch(gone), name="client")
 
     async def _watch(self, gone: Call) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
+        while (await self.receive())["type"] != "http.disconnect":
             pass
         gone()
 
@@ -117,7 +144,7 @@ class Pump:
     async def _run(self) -> None:
         while self._messages:
             message = self._messages.popleft()
-            await self._send(message)
+            await self.send(message)
             self._size -= len(message.get("body", b""))
         if self._room is not None:
             self._room()

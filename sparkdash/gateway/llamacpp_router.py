@@ -22,6 +22,7 @@ from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway import feed, models, passthrough, problems
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.exchange import ClientGone, Exchange
+from sparkdash.gateway.head import Head
 from sparkdash.gateway.peek import peek
 from sparkdash.gateway.route import Route
 
@@ -32,11 +33,11 @@ _JSON = [(b"content-type", b"application/json")]
 Handler = Callable[[Deps, Exchange], Awaitable[None]]
 
 
-def handler(exchange: Exchange) -> Handler | None:
+def handler(head: Head) -> Handler | None:
     """Who answers this path; None: it is no affair of the router's."""
-    path = exchange.raw_path.rstrip("/").removeprefix("/v1")
+    path = head.raw_path.rstrip("/").removeprefix("/v1")
     found = _ROUTES.get(path)
-    return found[1] if found is not None and exchange.method in found[0] else None
+    return found[1] if found is not None and head.method in found[0] else None
 
 
 # --- /models/sse ------------------------------------------------------------------------------------------------

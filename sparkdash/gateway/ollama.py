@@ -19,7 +19,7 @@ from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway import models, ollama_embed, ollama_wire, problems
 from sparkdash.gateway.access import permitted
 from sparkdash.gateway.deps import Catalog, Deps
-from sparkdash.gateway.exchange import ClientGone, Exchange, Receive, Send
+from sparkdash.gateway.exchange import ClientGone, Exchange
 from sparkdash.gateway.names import meant
 from sparkdash.gateway.ollama_chat import HEADERS, Costume
 from sparkdash.gateway.ollama_wire import Ask, rfc3339, shaped
@@ -29,18 +29,18 @@ VERSION = "0.13.4"
 LATEST = ":latest"
 
 
-async def serve(deps: Deps, exchange: Exchange, receive: Receive, send: Send) -> None:
+async def serve(deps: Deps, exchange: Exchange) -> None:
     """Answer one request."""
     try:
-        await _answer(deps, exchange, receive, send)
+        await _answer(deps, exchange)
     except ClientGone:
         return
     except SparkdashError as error:
         await refuse(exchange, error)
 
 
-async def _answer(deps: Deps, exchange: Exchange, receive: Receive, send: Send) -> None:
-    word = exchange.scope["path"].rstrip("/").removeprefix("/api/")
+async def _answer(deps: Deps, exchange: Exchange) -> None:
+    word = exchange.head.path.rstrip("/").removeprefix("/api/")
     if word in _READS:
         if exchange.method not in ("GET", "HEAD"):
             raise problems.of_status(405, f"/api/{word} takes GET, not {exchange.method}")
@@ -56,14 +56,14 @@ async def _answer(deps: Deps, exchange: Exchange, receive: Receive, send: Send) 
         return
     if word in ollama_embed.WORDS:
         name = _name(ollama_wire.model_of(body), deps.catalog())
-        await ollama_embed.relay(deps, exchange, body, name, receive, send, older=word == "embeddings")
+        await ollama_embed.relay(deps, exchange, body, name, older=word == "embeddings")
         return
     ask = ollama_wire.read(body, generate=word == "generate")
     name = _name(ask.model, deps.catalog())
     if ask.empty:
         await _load(deps, exchange, ask, name)
     else:
-        await Costume(deps, exchange, ask, receive, send).relay(name)
+        await Costume(deps, exchange, ask).relay(name)
 
 
 async def _body(deps: Deps, exchange: Exchange) -> dict[str, Any]:

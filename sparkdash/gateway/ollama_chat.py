@@ -11,7 +11,7 @@ from typing import Any
 
 from sparkdash.gateway import passthrough, problems
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.exchange import Exchange, Message, Receive, Send
+from sparkdash.gateway.exchange import Exchange, Message, Receive
 from sparkdash.gateway.head import Scope
 from sparkdash.gateway.ollama_wire import Ask, Heard, line, nanoseconds, rfc3339, shaped
 
@@ -46,12 +46,11 @@ def given(body: bytes, receive: Receive) -> Receive:
 class Costume:
     """One chat: passthrough speaks OpenAI with it, and the client hears Ollama."""
 
-    def __init__(self, deps: Deps, exchange: Exchange, ask: Ask, receive: Receive, send: Send) -> None:
+    def __init__(self, deps: Deps, exchange: Exchange, ask: Ask) -> None:
         self._deps = deps
         self._ask = ask
-        self._outer = exchange
-        self._receive = receive
-        self._send = send
+        self._key = exchange.key
+        self._scope, self._receive, self._send = exchange.messages()
         self._inner: Exchange | None = None
         self._heard = Heard()
         self._begun = deps.monotonic()
@@ -67,7 +66,8 @@ class Costume:
     async def relay(self, name: str) -> None:
         """To its end."""
         body = problems.encode({"model": name, **self._ask.body})
-        self._inner = Exchange(clothed(self._outer.scope, self._ask.path), given(body, self._receive), self._take)
+        scope, receive = clothed(self._scope, self._ask.path), given(body, self._receive)
+        self._inner = Exchange.by_messages(scope, receive, self._take, self._key)
         await passthrough.relay(self._deps, self._inner)
 
     async def _take(self, message: Message) -> None:

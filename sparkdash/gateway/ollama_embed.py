@@ -13,7 +13,7 @@ from typing import Any
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway import passthrough, problems
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.exchange import Exchange, Message, Receive, Send
+from sparkdash.gateway.exchange import Exchange, Message
 from sparkdash.gateway.ollama_chat import HEADERS, clothed, given, words
 from sparkdash.gateway.ollama_wire import nanoseconds
 
@@ -21,10 +21,9 @@ WORDS = frozenset({"embed", "embeddings"})
 PATH = "/v1/embeddings"
 
 
-async def relay(
-    deps: Deps, exchange: Exchange, body: Mapping[str, Any], name: str, receive: Receive, send: Send, *, older: bool
-) -> None:
+async def relay(deps: Deps, exchange: Exchange, body: Mapping[str, Any], name: str, *, older: bool) -> None:
     """Answer one request whose model is `name` here. `older`: in the shape of /api/embeddings."""
+    scope, receive, send = exchange.messages()
     begun, status, kept, raw = deps.monotonic(), 200, list[tuple[bytes, bytes]](), bytearray()
 
     async def take(message: Message) -> None:
@@ -43,7 +42,8 @@ async def relay(
             await send({"type": "http.response.body", "body": text, "more_body": False})
 
     asked = problems.encode({"model": name, **read(body, older=older)})
-    await passthrough.relay(deps, Exchange(clothed(exchange.scope, PATH), given(asked, receive), take))
+    inner = Exchange.by_messages(clothed(scope, PATH), given(asked, receive), take, exchange.key)
+    await passthrough.relay(deps, inner)
 
 
 def read(body: Mapping[str, Any], *, older: bool) -> dict[str, Any]:

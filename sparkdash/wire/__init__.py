@@ -2,10 +2,11 @@
 
 `connection` parses and says in which order requests are answered, `head` is what a request says before its body, `line` is one
 request's end of it, `deadline` the connection's one clock. To uvicorn's server it is what its own protocol would be; to an
-application it is ASGI.
+application it is ASGI, or, if it has `serve_line`, the Line itself.
 """
 
 from sparkdash.wire.connection import Wire
-from sparkdash.wire.line import Line, line
+from sparkdash.wire.head import Heads
+from sparkdash.wire.line import Line
 
-__all__ = ["Line", "Wire", "line"]
+__all__ = ["Heads", "Line", "Wire"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from functools import partial
 from typing import Any
 
 import httptools
@@ -17,8 +18,8 @@ from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 from uvicorn.server import ServerState
 
 from sparkdash.wire.deadline import Deadline
-from sparkdash.wire.head import Fields, Head
-from sparkdash.wire.line import Line
+from sparkdash.wire.head import Door, Fields, Head, Heads
+from sparkdash.wire.line import Line, Serve, by_messages
 
 LOG = logging.getLogger("uvicorn.error")
 HEAD_LIMIT = 64 * 1024
@@ -30,7 +31,10 @@ _NO_REQUEST = b"Invalid HTTP request received."
 
 
 class Wire(asyncio.Protocol):
-    """One client's connection, as uvicorn's server makes them."""
+    """One client's connection, as uvicorn's server makes them. `heads`: what the server's connections share.
+
+    An application that has `serve_line` is handed each request's Line; any other is called by ASGI.
+    """
 
     def __init__(
         self,
@@ -38,17 +42,21 @@ class Wire(asyncio.Protocol):
         server_state: ServerState,
         app_state: dict[str, Any],  # noqa: ARG002 - uvicorn's way to call it
         _loop: asyncio.AbstractEventLoop | None = None,
+        heads: Heads | None = None,
     ) -> None:
         self.loop = _loop or asyncio.get_running_loop()
-        self._app = config.loaded_app
+        app = config.loaded_app
+        self._serve: Serve = getattr(app, "serve_line", None) or partial(by_messages, app)
         self._kept_s: float = config.timeout_keep_alive
         self._server = server_state
         self._parser = httptools.HttpRequestParser(self)
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._deadline = Deadline(self.loop, self._too_late)
-        self._scope: dict[str, Any] = {}
-        """What every request's says of the connection."""
         self.transport: asyncio.Transport
+        self.client: tuple[str, int] | None = None
+        """Its address; None through a unix socket."""
+        self._door: Door = (None, "http")
+        self._heads = Heads() if heads is None else heads
         self._head: Head | None = None
         """The last one."""
         self._head_size: int | None = 0
@@ -72,14 +80,8 @@ class Wire(asyncio.Protocol):
         """The clock of the first head runs."""
         self.transport = transport  # type: ignore[assignment]  # uvloop's is no asyncio.Transport by its class
         self._server.connections.add(self)  # type: ignore[arg-type]  # it is asked to shut down, and nothing else
-        self._scope = {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "server": get_local_addr(self.transport),
-            "client": get_remote_addr(self.transport),
-            "scheme": "https" if is_ssl(self.transport) else "http",
-            "root_path": "",
-        }
+        self._door = get_local_addr(self.transport), "https" if is_ssl(self.transport) else "http"
+        self.client = get_remote_addr(self.transport)
         self._deadline.set(HEAD_S)
 
     def shutdown(self) -> None:
@@ -94,7 +96,7 @@ class Wire(asyncio.Protocol):
         self._server.connections.discard(self)
         self._deadline.stop()
         self._behind.clear()
-        running, self._running, self._asking = self._running, None, None
+        running, self._running, self._asking, self._head = self._running, None, None, None
         if running is not None:
             running.lost()
         self.resume_writing()
@@ -115,9 +117,9 @@ class Wire(asyncio.Protocol):
             self._no_request()
             return
         if self._head_size is not None:
-            self._head_size += len(data)
-            if not self._deadline.is_set:
+            if self._head_size == 0:
                 self._deadline.set(HEAD_S)
+            self._head_size += len(data)
 
     def pause_writing(self) -> None:
         """The client takes no more for now."""
@@ -138,8 +140,6 @@ class Wire(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """A request's first byte."""
-        if self._head_size is None:
-            self._deadline.clear()
         self._url, self._fields, self._length, self._head_size = b"", [], None, 0
 
     def on_url(self, url: bytes) -> None:
@@ -161,7 +161,7 @@ class Wire(asyncio.Protocol):
         self._deadline.clear()
         head = self._head
         if head is None or not head.is_said_by(method, url, version, fields):
-            head = self._head = Head(self._scope, method, url, version, fields)
+            head = self._head = self._heads.of(self._door, method, url, version, fields)
         line = self._asking = Line(self, head, self._length, keeps=not head.is_old and parser.should_keep_alive())
         if self._running is None:
             self._begin(line)
@@ -216,7 +216,7 @@ class Wire(asyncio.Protocol):
 
     def _begin(self, line: Line) -> None:
         self._running = line
-        task = self.loop.create_task(line.run(self._app))
+        task = self.loop.create_task(line.run(self._serve))
         self._server.tasks.add(task)
         task.add_done_callback(self._server.tasks.discard)
 

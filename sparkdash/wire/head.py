@@ -1,50 +1,71 @@
-"""Head: what a request says before its body."""
+"""Head: what a request says before its body, and at which door it says it.
+
+Owns: that the same words are one object, for as long as a connection is open that said them last. Must not know what is served.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
+from weakref import WeakValueDictionary
 
 import httptools
 
 Fields = list[tuple[bytes, bytes]]
+Door = tuple[tuple[str, int | None] | None, str]
+"""A server's own address, (path, None) for a unix socket, and the scheme."""
 
 
 class Head:
-    """A request's first line and its headers, but for the body's length. A client that keeps its connection says the same again and
-    again: that is one object then, and what was found out about it is kept in `memo`.
-
-    `scope`: ASGI's, without the length. Whoever gets it must change nothing in it.
+    """A request's first line and its headers, but for the body's length. Clients say the same again and again, on one connection or
+    on many: that is one object then, and what was found out about it is kept in `memo`. `headers`: their names in lower case.
     """
 
-    __slots__ = ("_fields", "_method", "_url", "_version", "expects", "is_old", "memo", "scope")
+    __slots__ = (
+        "__weakref__", "_said", "door", "expects", "headers", "is_old", "memo", "method", "path", "query", "raw_path",
+        "version",
+    )  # fmt: skip
 
-    def __init__(self, connection: Mapping[str, Any], method: bytes, url: bytes, version: str, fields: Fields) -> None:
-        """`connection`: what ASGI's scope says of it. Raises httptools.HttpParserError or ValueError: the URL is none."""
-        self._method, self._url, self._version, self._fields = method, url, version, fields
-        raw_path, query = _parted(url)
-        path = raw_path.decode("ascii")
-        headers = [(name.lower(), value) for name, value in fields]
-        self.scope: dict[str, Any] = {
-            **connection,
-            "http_version": version,
-            "method": method.decode("ascii"),
-            "path": unquote(path) if "%" in path else path,
-            "raw_path": raw_path,
-            "query_string": query,
-            "headers": headers,
-        }
+    def __init__(self, door: Door, method: bytes, url: bytes, version: str, fields: Fields) -> None:
+        """Raises httptools.HttpParserError or ValueError: the URL is none."""
+        self._said = method, url, version, fields
+        self.door = door
+        self.method = method.decode("ascii")
+        self.raw_path, self.query = _parted(url)
+        path = self.raw_path.decode("ascii")
+        self.path = unquote(path) if "%" in path else path
+        self.version = version
+        self.headers: Fields = [(name.lower(), value) for name, value in fields]
         self.is_old = version == "1.0"
         """Is it of HTTP/1.0, which knows neither chunks nor connections that are kept?"""
-        self.expects = any(name == b"expect" and value.lower() == b"100-continue" for name, value in headers)
+        self.expects = any(name == b"expect" and value.lower() == b"100-continue" for name, value in self.headers)
         """Does the client wait with its body until it is told to go on?"""
-        self.memo: dict[object, Any] = {}
-        """For whoever serves the connection: what follows from the head alone."""
+        self.memo: Any = None
+        """For the application: what follows from the head alone."""
 
     def is_said_by(self, method: bytes, url: bytes, version: str, fields: Fields) -> bool:
         """Are these the same words?"""
-        return fields == self._fields and url == self._url and method == self._method and version == self._version
+        return self._said == (method, url, version, fields)
+
+
+class Heads:
+    """What the connections of one server say. Nothing is held here: a head, and any key in it, goes with the last connection that
+    said it."""
+
+    def __init__(self) -> None:
+        self._said: WeakValueDictionary[object, Head] = WeakValueDictionary()
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._said)
+
+    def of(self, door: Door, method: bytes, url: bytes, version: str, fields: Fields) -> Head:
+        """The head of these words. Raises as `Head` does."""
+        words = (door, method, url, version, *fields)
+        head = self._said.get(words)
+        if head is None:
+            head = self._said[words] = Head(door, method, url, version, fields)
+        return head
 
 
 def _parted(url: bytes) -> tuple[bytes, bytes]:

@@ -1,14 +1,14 @@
 """Line: one request's end of its client's connection.
 
 Owns: the request's body until somebody takes it, and the answer's form on the wire. There are two ways to answer: by ASGI's
-messages, and by calls that need neither a message nor a task for each piece (the gateway's `Line` says what each is for).
+messages, and by calls that need neither a scope nor a message or a task for each piece (the gateway's `Line` says what each is for).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +22,6 @@ BODY_LIMIT = 64 * 1024
 """Bytes of a request's body that wait for the application; the rest waits in the client's socket."""
 NO_BODY = frozenset({204, 304})
 """Statuses that have neither a body nor a length of one (RFC 9110 section 15)."""
-LINE = "sparkdash.line"
-"""The ASGI extension that gives an application the request's Line."""
 _STATUS = {each.value: b"HTTP/1.1 %d %b\r\n" % (each.value, each.phrase.encode()) for each in HTTPStatus}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _FAULT = b"Internal Server Error"
@@ -31,6 +29,7 @@ _FAULT = b"Internal Server Error"
 Call = Callable[[], object]
 Headers = Iterable[tuple[bytes, bytes]]
 Message = dict[str, Any]
+Serve = Callable[["Line"], Awaitable[None]]
 
 
 class Line:
@@ -40,13 +39,13 @@ class Line:
     """
 
     __slots__ = (
-        "_bodiless", "_chunked", "_expects", "_gone", "_head", "_left", "_length", "_more", "_news", "_over", "_parts",
-        "_sent", "_size", "_taken", "_wire", "begun", "full", "keeps", "length", "room",
+        "_bodiless", "_chunked", "_expects", "_gone", "_left", "_length", "_more", "_news", "_over", "_parts", "_sent",
+        "_size", "_taken", "_wire", "begun", "full", "head", "keeps", "length", "room",
     )  # fmt: skip
 
     def __init__(self, wire: Wire, head: Head, length: bytes | None, *, keeps: bool) -> None:
         self._wire = wire
-        self._head = head
+        self.head = head
         self.length = length
         self.keeps = keeps
         self._expects = head.expects
@@ -66,7 +65,7 @@ class Line:
         """Has the answer's head gone out?"""
         self._over = False
         """Is the answer complete?"""
-        self._bodiless = head.scope["method"] == "HEAD"
+        self._bodiless = head.method == "HEAD"
         self._chunked = False
         self._length: int | None = None
         """Bytes of the answer's body, where its head says so."""
@@ -75,11 +74,6 @@ class Line:
         self._gone: Call | None = None
         self.full: Call | None = None
         self.room: Call | None = None
-
-    @property
-    def memo(self) -> dict[object, Any]:
-        """The same for all requests of this connection that say the same before their bodies, but for the length."""
-        return self._head.memo
 
     # What the connection tells.
 
@@ -91,35 +85,30 @@ class Line:
         self._size += len(part)
         if self._size > BODY_LIMIT:
             self._wire.pause_reading()
-        self._wake()
+        if self._news is not None:
+            self._news.set()
 
     def is_whole(self) -> None:
         """All of it has."""
         self._more = False
-        self._wake()
+        if self._news is not None:
+            self._news.set()
 
     def lost(self) -> None:
         """The connection has ended."""
         if not self._over:
             self._left = True
-            self._wake()
+            if self._news is not None:
+                self._news.set()
         if self._gone is not None:
             self._gone()
 
-    def _wake(self) -> None:
-        if self._news is not None:
-            self._news.set()
-
     # The application's life.
 
-    async def run(self, app: Any) -> None:
+    async def run(self, serve: Serve) -> None:
         """The application's call, whatever becomes of it."""
-        scope = self._head.scope.copy()
-        if self.length is not None:
-            scope["headers"] = [*scope["headers"], (b"content-length", self.length)]
-        scope["extensions"] = {LINE: self}
         try:
-            await app(scope, self.receive, self.send)
+            await serve(self)
         except BaseException:  # also when the server cancels it: its client is told
             LOG.exception("Exception in ASGI application\n")
         else:
@@ -137,6 +126,25 @@ class Line:
             self.finish(_FAULT)
 
     # The way of ASGI.
+
+    def scope(self) -> dict[str, Any]:
+        """The request in ASGI's words; each time another, which may be changed."""
+        head, (server, scheme) = self.head, self.head.door
+        length = [] if self.length is None else [(b"content-length", self.length)]
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": head.version,
+            "server": server,
+            "client": self._wire.client,
+            "scheme": scheme,
+            "root_path": "",
+            "method": head.method,
+            "path": head.path,
+            "raw_path": head.raw_path,
+            "query_string": head.query,
+            "headers": [*head.headers, *length],
+        }
 
     async def receive(self) -> Message:
         """The body, and then that the client has left or the answer is complete."""
@@ -214,7 +222,7 @@ class Line:
             elif name == b"connection" and b"close" in value.lower():
                 keeps, says_so = False, True
         bodiless = self._bodiless or status in NO_BODY
-        chunked = length is None and not bodiless and not self._head.is_old
+        chunked = length is None and not bodiless and not self.head.is_old
         if chunked:
             lines.append(b"transfer-encoding: chunked\r\n")
         if not (keeps or says_so):
@@ -246,7 +254,8 @@ class Line:
         elif self._length not in (None, self._sent) and not self._bodiless:
             raise ValueError(f"the answer's body has {self._sent} bytes instead of {self._length}")
         self._over = True
-        self._wake()
+        if self._news is not None:
+            self._news.set()
         self._wire.answered(keeps=self.keeps)
 
     async def sent(self) -> None:
@@ -259,7 +268,7 @@ class Line:
         self._wire.transport.abort()
 
 
-def line(scope: Any) -> Line | None:
-    """The line of this scope; None where the connection is not one of ours."""
-    found: Line | None = (scope.get("extensions") or {}).get(LINE)
-    return found
+def by_messages(app: Any, line: Line) -> Awaitable[None]:
+    """The call of an application that knows nothing but ASGI."""
+    called: Awaitable[None] = app(line.scope(), line.receive, line.send)
+    return called

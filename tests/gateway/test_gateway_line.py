@@ -105,7 +105,7 @@ async def test_a_pump_keeps_the_order_and_tells_when_it_is_full() -> None:
     async def receive() -> Any:
         return {"type": "http.disconnect"}
 
-    pump = Pump(receive, send)
+    pump = Pump({}, receive, send)
     pump.hear(lambda: told.append("gone"))
     pump.flow(lambda: told.append("full"), lambda: told.append("room"))
     pump.start(200, [])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +15,9 @@ import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from sparkdash.listen import Server
-from sparkdash.wire import Wire, line
+from sparkdash.wire import Heads, Line, Wire
 from sparkdash.wire.deadline import Deadline
+from sparkdash.wire.head import Head
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -23,8 +25,8 @@ Headers = list[tuple[bytes, bytes]]
 class Socket(asyncio.Transport):
     """Remembers what was asked of it."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, door: object = None) -> None:
+        super().__init__({"sockname": door})
         self.written = b""
         self.closing = False
 
@@ -45,14 +47,24 @@ class Socket(asyncio.Transport):
         pass
 
 
+class Handed:
+    """An application that is handed the lines of our server."""
+
+    def __init__(self, serve: Callable[[Line], Awaitable[None]]) -> None:
+        self.serve_line = serve
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        raise AssertionError("it has a way of its own")
+
+
 class Client:
     """One connection to an application, whose tasks run to their end with `rest`."""
 
-    def __init__(self, app: Any, protocol: type[Any] = Wire) -> None:
+    def __init__(self, app: Any, protocol: Callable[..., Any] = Wire, door: object = None) -> None:
         server = Server(app)
         server.config.load()
         self.tasks = server.server_state.tasks
-        self.wire, self.socket = protocol(server.config, server.server_state, {}), Socket()
+        self.wire, self.socket = protocol(server.config, server.server_state, {}), Socket(door)
         self.wire.connection_made(self.socket)
 
     async def says(self, data: bytes) -> bytes:
@@ -75,15 +87,13 @@ class Client:
 def by_line(status: int, headers: Headers, pieces: list[bytes]) -> Any:
     """The gateway's way."""
 
-    async def app(scope: Any, _receive: Any, _send: Any) -> None:
-        own = line(scope)
-        assert own is not None
+    async def serve(own: Line) -> None:
         own.start(status, headers)
         for piece in pieces:
             own.write(piece)
         own.finish(b"")
 
-    return app
+    return Handed(serve)
 
 
 def by_messages(status: int, headers: Headers, pieces: list[bytes]) -> Any:
@@ -160,15 +170,13 @@ async def test_rubbish_behind_a_request_does_not_get_into_its_answer() -> None:
     """The connection ends there; the answer is cut, and nothing else is in it."""
     go_on = asyncio.Event()
 
-    async def app(scope: Any, _receive: Any, _send: Any) -> None:
-        own = line(scope)
-        assert own is not None
+    async def serve(own: Line) -> None:
         own.start(200, [])
         own.write(b"a")
         await go_on.wait()
         own.finish(b"b")
 
-    client = Client(app)
+    client = Client(Handed(serve))
     assert (await client.says(b"GET / HTTP/1.1\r\n\r\n")).endswith(b"1\r\na\r\n")
     assert await client.says(b"\0\0 rubbish\r\n\r\n") == b""
     assert client.socket.closing
@@ -176,7 +184,7 @@ async def test_rubbish_behind_a_request_does_not_get_into_its_answer() -> None:
     go_on.set()
     await client.rest()
     assert not client.tasks
-    assert b"400" in (await Client(app).says(b"\0 rubbish\r\n\r\n")).splitlines()[0]
+    assert b"400" in (await Client(Handed(serve)).says(b"\0 rubbish\r\n\r\n")).splitlines()[0]
 
 
 async def test_who_waits_by_messages_hears_that_its_client_left_with_another_request_behind_it() -> None:
@@ -198,15 +206,13 @@ async def test_a_body_is_asked_for_when_its_client_waits_for_that() -> None:
     """`Expect: 100-continue`: told once, before the answer."""
     got: list[bytes] = []
 
-    async def app(scope: Any, receive: Any, _send: Any) -> None:
-        own = line(scope)
-        assert own is not None
+    async def serve(own: Line) -> None:
         if own.body() is None:
-            got.append((await receive())["body"])
+            got.append((await own.receive())["body"])
         own.start(200, [(b"content-length", b"0")])
         own.finish(b"")
 
-    client = Client(app)
+    client = Client(Handed(serve))
     asked = await client.says(b"POST / HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
     assert asked == b"HTTP/1.1 100 Continue\r\n\r\n"
     assert (await client.says(b"ok")).startswith(b"HTTP/1.1 200 ")
@@ -230,14 +236,12 @@ async def test_while_a_request_is_answered_no_time_runs() -> None:
     """Not that of a head, nor that of a connection on which nobody asks."""
     go_on = asyncio.Event()
 
-    async def app(scope: Any, _receive: Any, _send: Any) -> None:
-        own = line(scope)
-        assert own is not None
+    async def serve(own: Line) -> None:
         await go_on.wait()
         own.start(200, [(b"content-length", b"0")])
         own.finish(b"")
 
-    client = Client(app)
+    client = Client(Handed(serve))
     for request, runs in ((b"GET / HT", True), (b"TP/1.1\r\n\r\n", False), (b"GET ", True)):
         await client.says(request)
         assert client.wire._deadline.is_set is runs
@@ -292,20 +296,19 @@ def test_a_deadline_may_be_moved_either_way() -> None:
     assert (passed, clock.timers) == ([50], [])
 
 
-async def test_requests_that_say_the_same_share_a_memo() -> None:
+async def test_requests_that_say_the_same_share_a_head() -> None:
     """But for their length; and whoever says anything else gets another."""
-    memos: list[Any] = []
+    heads: list[Any] = []
     lengths: list[Any] = []
 
-    async def app(scope: Any, _receive: Any, _send: Any) -> None:
-        own = line(scope)
-        assert own is not None
-        memos.append(own.memo)
-        lengths.append(dict(scope["headers"]).get(b"content-length"))
+    async def serve(own: Line) -> None:
+        heads.append(own.head)
+        lengths.append(dict(own.scope()["headers"]).get(b"content-length"))
+        assert own.length == lengths[-1]
         own.start(200, [(b"content-length", b"0")])
         own.finish(b"")
 
-    client = Client(app)
+    client = Client(Handed(serve))
     for first, headers, body in (
         (b"POST /a", b"X: 1\r\nContent-Length: 1\r\n", b"x"),
         (b"POST /a", b"X: 1\r\ncontent-length: 2\r\n", b"xx"),
@@ -317,8 +320,34 @@ async def test_requests_that_say_the_same_share_a_memo() -> None:
         await client.says(b"%b HTTP/1.1\r\n%b\r\n%b" % (first, headers, body))
     await client.leaves()
     assert lengths == [b"1", b"2", b"1", b"1", b"1", None]
-    assert memos[0] is memos[1]
-    assert len({id(memo) for memo in memos}) == 5
+    assert heads[0] is heads[1]
+    assert len({id(head) for head in heads}) == 5
+
+
+async def test_connections_to_one_door_share_a_head_while_one_of_them_is_open() -> None:
+    """A client that opens one for each request is understood once; nobody's key is held for longer than its connections."""
+    seen: list[weakref.ref[Head]] = []
+
+    async def serve(own: Line) -> None:
+        seen.append(weakref.ref(own.head))
+        own.start(200, [(b"content-length", b"0")])
+        own.finish(b"")
+
+    heads = Heads()
+    doors: list[tuple[str, int] | str] = [("127.0.0.1", 8000), ("127.0.0.1", 8000), "/run/daemon.sock"]
+    clients = [Client(Handed(serve), partial(Wire, heads=heads), door) for door in doors]
+    for client in clients:
+        await client.says(b"GET / HTTP/1.1\r\nAuthorization: Bearer secret\r\n\r\n")
+    one, other, elsewhere = (ref() for ref in seen)
+    assert one is other
+    assert one is not elsewhere
+    del one, other, elsewhere
+    await clients[0].leaves()
+    assert seen[0]() is not None
+    await clients[1].leaves()
+    assert (seen[0](), len(heads)) == (None, 1)
+    await clients[2].leaves()
+    assert len(heads) == 0
 
 
 async def test_what_follows_a_body_in_chunks_reaches_nobody() -> None:

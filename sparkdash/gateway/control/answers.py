@@ -45,7 +45,7 @@ class FeedResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One listener."""
-        await feed.serve(self._deps.bus, self._encode, Exchange(scope, receive, send), self._since)
+        await feed.serve(self._deps.bus, self._encode, Exchange.by_messages(scope, receive, send), self._since)
 
 
 async def encoded(lines: AsyncIterator[str]) -> AsyncIterator[bytes]:

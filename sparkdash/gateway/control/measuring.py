@@ -39,7 +39,7 @@ def add(api: APIRouter, deps: Deps) -> None:
     async def lease(body: LeaseBody, request: Request) -> LeaseGranted:
         if body.token is None:
             held = exclusive.take(body.holder, body.expected_s, shares=body.shares)
-            if body.pid is not None and by_unix_socket(request.scope):
+            if body.pid is not None and by_unix_socket(request.scope["server"]):
                 ending.watch(body.pid, lambda: died(held))
             what = "measures, and lets others in" if held.shares else "has the box to itself"
             deps.bus.publish(Notice(level=Level.INFO, code="held", text=f"{held.holder} {what}."))
