@@ -28,17 +28,18 @@ class Metric(StrEnum):
     VISIBLE = "visible"
     PREFILL = "prefill"
     TTFT = "ttft"
+    TTFV = "ttfv"
     AGGREGATE = "aggregate"
 
     @property
     def unit(self) -> str:
         """tok/s or s."""
-        return "s" if self is Metric.TTFT else "tok/s"
+        return "s" if self in _TIMES else "tok/s"
 
     @property
     def less_is_better(self) -> bool:
         """Is the smaller figure the faster one?"""
-        return self is Metric.TTFT
+        return self in _TIMES
 
     @property
     def definition(self) -> str:
@@ -46,12 +47,14 @@ class Metric(StrEnum):
         return _DEFINITIONS[self]
 
 
+_TIMES = frozenset({Metric.TTFT, Metric.TTFV})
 _DEFINITIONS = {
     Metric.DECODE: "(completion tokens - tokens of the first chunk) / (last token - first token); reasoning counts; blank below 16 tokens",
     Metric.E2E: "completion tokens / (last token - request sent): prefill included, comparable with bench.py's tables",
     Metric.VISIBLE: "tokens outside the reasoning / (last token - request sent)",
     Metric.PREFILL: "uncached prompt tokens / (first token - request sent - fixed time), the fixed time fitted over the contexts",
     Metric.TTFT: "first content or reasoning token - request sent",
+    Metric.TTFV: "first token outside the reasoning - request sent; without reasoning the same as ttft",
     Metric.AGGREGATE: "completion tokens of all concurrent requests / (last end - first start)",
 }
 
@@ -86,6 +89,8 @@ def of_request(sample: Sample, metric: Metric, fixed_s: float = 0.0) -> float | 
             return sample.visible_tok_s
         case Metric.TTFT:
             return sample.ttft_s
+        case Metric.TTFV:
+            return sample.ttfv_s
         case Metric.PREFILL:
             return _prefill_tok_s(sample, fixed_s)
         case Metric.AGGREGATE:

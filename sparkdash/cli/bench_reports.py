@@ -36,7 +36,7 @@ MetricName = Annotated[
     str | None,
     typer.Option(
         "--metric",
-        help="What the tables show: decode, or e2e (prefill included, as published tables have it), prefill, ttft, visible.",
+        help="What the tables show: decode, or e2e (prefill included, as published tables have it), prefill, ttft, ttfv, visible.",
     ),
 ]
 
@@ -99,7 +99,7 @@ def diff(
     old: RunName,
     new: Annotated[str, typer.Argument(help="The run that is compared with it.", metavar="RUN")],
     metric: Annotated[
-        str, typer.Option("--metric", help="decode, e2e, prefill, ttft, visible or aggregate.")
+        str, typer.Option("--metric", help="decode, e2e, prefill, ttft, ttfv, visible or aggregate.")
     ] = "decode",
     as_json: AsJson = False,
 ) -> None:

@@ -137,8 +137,9 @@ class Rehearsal:
         ]
 
     def _speed(self, index: int, arm: str, cell: CellKey, rep: int, stream: int, rate: float) -> Sample:
-        """n / e2e is the rate; a tenth of the time passes before the first token."""
+        """n / e2e is the rate; a tenth of the time passes before the first token; what is hidden comes first."""
         whole = int(cell.output / rate * 1e9)
+        hidden = 0.0 if self.visible is None else 1 - self.visible
         return Sample(
             cell=cell,
             arm=arm,
@@ -149,7 +150,7 @@ class Rehearsal:
             t0_ns=0,
             response_ns=whole // 10,
             token_ns=whole // 10,
-            visible_ns=whole // 10,
+            visible_ns=whole // 10 + int(0.9 * whole * hidden),
             last_ns=whole,
             n=cell.output,
             visible=cell.output if self.visible is None else int(cell.output * self.visible),

@@ -150,6 +150,8 @@ def test_reasoning_makes_two_figures_of_one_stream(rehearse: Rehearse) -> None:
     out = told(rehearse(arms=[PLAIN], rates={"plain": GRID}, visible=0.6))
     assert "| Generation throughput (with reasoning overhead) | 36.0 tok/s |" in out
     assert "| Pure decode (no reasoning) | 66.5 tok/s |" in out
+    assert "| Time to the first token (ttft) | 0.667 s |" in out
+    assert "| Time to the first visible token (ttfv) | 3.067 s |" in out
 
 
 def test_the_recipe_table(rehearse: Rehearse) -> None:

@@ -19,6 +19,8 @@ from sparkdash.units import duration
 
 HEAD_WIDTH = 7
 """Of the context column: `ctx=16K`."""
+FIRST = ((Metric.TTFT, "token (ttft)"), (Metric.TTFV, "visible token (ttfv)"))
+"""What a reader waits for, where the stream begins with reasoning."""
 HIDDEN = 0.98
 """Below this share of visible tokens a stream counts as one with reasoning in it."""
 
@@ -180,11 +182,19 @@ def reasoning(source: Source, arm: str) -> Iterator[Block]:
     rows = [
         (Cell("Generation throughput (with reasoning overhead)"), Cell(f"{value(seen.median)} tok/s")),
         (Cell("Pure decode (no reasoning)"), Cell(f"{value(pure.median if pure else None) or DASH} tok/s")),
+        *(_first(source, arm, key, metric, what) for metric, what in FIRST),
     ]
     hit = next((one for one in source.report.hits if one.arm == source.arm(arm)), None)
     if hit:
         rows.append((Cell("Prefix cache hit rate"), Cell(percent(hit.rate))))
     yield Grid(head=("Metric", "Value"), rows=tuple(rows), widths=(0, 0))
+
+
+def _first(source: Source, arm: str, key: CellKey, metric: Metric, what: str) -> tuple[Cell, Cell]:
+    found = source.figure(arm, key, metric)
+    return Cell(f"Time to the first {what}"), Cell(
+        f"{value(found.median if found else None, digits(metric)) or DASH} s"
+    )
 
 
 def prefix(source: Source, arm: str) -> Iterator[Block]:
