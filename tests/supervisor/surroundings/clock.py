@@ -1,0 +1,65 @@
+"""Time in the test's hand."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Awaitable, Callable
+from itertools import count
+from typing import TypeVar
+
+T = TypeVar("T")
+TURNS = 40
+"""Turns of the loop that count as rest: a request over loopback takes about fifteen."""
+LATE_MS = 300
+"""How long a request is waited for whose packets the kernel of a busy machine brings late; one that hangs is left alone."""
+
+
+class FakeClock:
+    """Time that moves only when the test lets it."""
+
+    def __init__(self) -> None:
+        self.time = 1_000_000.0
+        self.asking: Callable[[], int] = lambda: 0
+        """How many requests are under way: time does not pass over them."""
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._order = count()
+
+    def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        wake = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (self.time + seconds, next(self._order), wake))
+        await wake
+
+    def step(self) -> None:
+        """Wake the next sleeper, at its time."""
+        while self._sleepers:
+            due, _, wake = heapq.heappop(self._sleepers)
+            if not wake.done():
+                self.time = max(self.time, due)
+                wake.set_result(None)
+                return
+
+    async def rest(self) -> None:
+        """Let everything run that can without time passing."""
+        for _ in range(LATE_MS):
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+            if not self.asking():
+                return
+            await asyncio.sleep(0.001)
+
+    async def drive(self, work: Awaitable[T]) -> T:
+        """Let time pass until `work` is done."""
+        task = asyncio.ensure_future(work)
+        for _ in range(20_000):
+            await self.rest()
+            if task.done():
+                return await task
+            self.step()
+        raise AssertionError("it never ended")

@@ -1,0 +1,79 @@
+"""Engines: what each does, and the small HTTP server that it comes up as."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import zlib
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from sparkdash.domain.container import ContainerSpec, ContainerState, Leftovers
+
+
+def pid_of(profile: str) -> int:
+    """The one process of this profile's engine."""
+    return zlib.crc32(profile.encode())
+
+
+@dataclass
+class Behaviour:
+    """What one profile's engine does."""
+
+    load_s: float = 3.0
+    never_ready: bool = False
+    dies_after_s: float | None = None
+    empty_answers: bool = False
+    wont_stop: bool = False
+    heartbeat: bool = False
+    """Says the same line for ever."""
+    leftovers: Leftovers = field(default_factory=Leftovers)
+    """What its stop finds besides."""
+    lines: tuple[str, ...] = ("INFO starting", "Loading safetensors checkpoint shards:  50% Completed | 1/2")
+
+
+@dataclass(eq=False)
+class Container:
+    """One fake container."""
+
+    spec: ContainerSpec
+    behaviour: Behaviour
+    started_at: float
+    state: ContainerState = ContainerState.RUNNING
+    exit_code: int | None = None
+    log: list[str] = field(default_factory=list)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    life: asyncio.Task[None] | None = None
+    server: web.AppRunner | None = None
+
+    def say(self, line: str) -> None:
+        self.log.append(line)
+        self.changed.set()
+
+    @property
+    def profile(self) -> str:
+        return self.spec.labels["sparkdash.profile"]
+
+
+async def serve(model: str, port: int, *, empty: bool = False) -> web.AppRunner:
+    """A tiny engine on a real socket."""
+
+    async def chat(_request: web.Request) -> web.Response:
+        words = [] if empty else [f"{model} says hello"]
+        events = [json.dumps({"choices": [{"index": 0, "delta": {"content": word}}]}) for word in words]
+        body = "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"])
+        return web.Response(text=body, content_type="text/event-stream")
+
+    async def ok(_request: web.Request) -> web.Response:
+        return web.json_response({"version": "0.99", "data": []})
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", chat)
+    for path in ("/health", "/version", "/v1/models"):
+        app.router.add_get(path, ok)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port, reuse_address=True).start()
+    return runner

@@ -1,0 +1,210 @@
+"""A supervisor in its surroundings, the requests that ask it, and the profiles that they name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from typing import Any
+
+from sparkdash.catalog import Catalog
+from sparkdash.domain.engine import EngineState
+from sparkdash.domain.event import EngineChanged, Fact, Notice, SwapChanged
+from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile
+from sparkdash.domain.swap import Swap
+from sparkdash.settings import Settings
+from sparkdash.supervisor import Lease, Supervisor
+from sparkdash.upstream import Upstream
+from surroundings.box import FakeReader
+from surroundings.clock import FakeClock
+from surroundings.runtime import FakeRuntime
+
+OWNER = "us"
+
+
+def profile(name: str, *, gib: float | None = 80, **facts: Any) -> Profile:
+    """A vLLM profile that needs `gib`; by default so much that no two fit."""
+    need = MemoryNeed(weights_gib=gib, kv_gib=0, overhead_gib=0, source="test") if gib is not None else MemoryNeed()
+    given = {
+        "engine": EngineKind.VLLM,
+        "image": "image",
+        "models": {"target": ModelRef(hf=f"org/{name}")},
+        "memory": need,
+    }
+    return Profile(name=name, **{**given, **facts})
+
+
+def catalog(*profiles: Profile) -> Catalog:
+    """These profiles."""
+    return Catalog({p.name: p for p in profiles})
+
+
+class CountingUpstream(Upstream):
+    """Knows how many short questions are under way."""
+
+    asking = 0
+
+    async def get(self, *args: Any, **more: Any) -> Any:
+        with self._counted():
+            return await super().get(*args, **more)
+
+    async def generate(self, *args: Any, **more: Any) -> Any:
+        with self._counted():
+            return await super().generate(*args, **more)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        self.asking += 1
+        try:
+            yield
+        finally:
+            self.asking -= 1
+
+
+class House:
+    """A supervisor in its surroundings, and what it published."""
+
+    def __init__(self, upstream: CountingUpstream, clock: FakeClock, ports: tuple[int, int]) -> None:
+        self.clock = clock
+        clock.asking = lambda: upstream.asking
+        self._ports = ports
+        self.runtime = FakeRuntime(clock)
+        self.reader = FakeReader(self.runtime)
+        self.upstream = upstream
+        self.facts: list[Fact] = []
+        self.on_fact: Callable[[Fact], object] = lambda _: None
+        """Called within the supervisor's own step, before anyone else runs."""
+        self.supervisor: Supervisor
+        self._running: asyncio.Task[None] | None = None
+        self._ids = count(1)
+
+    async def open(self, *profiles: Profile, store: Any = None, guard: Any = None, **settings: Any) -> Supervisor:
+        """Start a supervisor with these profiles; returns once it has adopted."""
+        given = {
+            "engine_ports": self._ports,
+            "reserve_gib": 10,
+            "min_dwell_s": 0,
+            "drain_s": 60,
+            "stop_grace_s": 1,
+            "reclaim_s": 30,
+            "no_progress_s": 20,
+            **settings,
+        }
+        self.reader.sizes.update({p.name: p.memory.total_bytes or 0 for p in profiles})
+        self.supervisor = Supervisor(
+            catalog=catalog(*profiles),
+            runtime=self.runtime,
+            upstream=self.upstream,
+            reader=self.reader,
+            publish=self._publish,
+            settings=Settings(**given),
+            owner=OWNER,
+            store=store,
+            guard=guard,
+            clock=self.clock,
+        )
+        self._running = asyncio.create_task(self.supervisor.run())
+        await self.clock.drive(self.supervisor.adopted())
+        return self.supervisor
+
+    def _publish(self, fact: Fact) -> None:
+        self.facts.append(fact)
+        self.on_fact(fact)
+
+    async def close(self) -> None:
+        """End the actor; engines stay."""
+        if self._running:
+            self._running.cancel()
+            with suppress(asyncio.CancelledError):
+                await self.clock.drive(self._running)
+            self._running = None
+
+    async def crash(self) -> None:
+        """SIGKILL: engines stay as they are, in whatever they were doing."""
+        self.runtime.out_of_reach = True
+        await self.close()
+        self.runtime.out_of_reach = False
+
+    def ask(self, name: str, seen: list[int] | None = None) -> Asking:
+        """A request that waits for its lease in the background."""
+        return Asking(self, name, seen if seen is not None else [])
+
+    async def leased(self, name: str) -> Lease:
+        """Get a lease, use the engine, and leave."""
+        asking = self.ask(name)
+        lease = await self.clock.drive(asking.granted())
+        await asking.leave()
+        return lease
+
+    async def loads(self, name: str) -> None:
+        """Let time pass until the engine of this profile is being loaded."""
+        while self.state(name) is not EngineState.LOADING:
+            self.clock.step()
+            await self.clock.rest()
+
+    async def settled(self) -> None:
+        await self.clock.drive(self.supervisor.settled())
+
+    def state(self, name: str) -> EngineState | None:
+        engine = self.supervisor.engines.get(name)
+        return engine.state if engine else None
+
+    def states(self, name: str) -> list[EngineState]:
+        """Every state that was published of this engine, repeats left out."""
+        seen: list[EngineState] = []
+        for fact in self.facts:
+            if isinstance(fact, EngineChanged) and fact.engine.profile == name and fact.engine.state not in seen[-1:]:
+                seen.append(fact.engine.state)
+        return seen
+
+    def swaps(self) -> list[Swap]:
+        """Those that ended, in order."""
+        return [f.swap for f in self.facts if isinstance(f, SwapChanged) and f.swap.ended_at is not None]
+
+    def notices(self) -> list[Notice]:
+        return [fact for fact in self.facts if isinstance(fact, Notice)]
+
+    def next_id(self) -> str:
+        return f"r{next(self._ids)}"
+
+
+class Asking:
+    """One request: asks at once, holds its lease until told to leave."""
+
+    def __init__(self, house: House, name: str, seen: list[int]) -> None:
+        self.seen = seen
+        """Places in the queue that it was told."""
+        self._house = house
+        self._go = asyncio.Event()
+        self._lease: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
+        self.task = asyncio.create_task(self._hold(name))
+
+    async def granted(self) -> Lease:
+        """The lease. Raises what the request was refused with."""
+        await asyncio.wait({self.task, self._lease}, return_when=asyncio.FIRST_COMPLETED)
+        return self._lease.result() if self._lease.done() else await self.task
+
+    @property
+    def has_lease(self) -> bool:
+        return self._lease.done()
+
+    async def leave(self) -> None:
+        """The answer is complete."""
+        self._go.set()
+        await self.task
+        await self._house.clock.rest()
+
+    async def vanish(self) -> None:
+        """The client hangs up."""
+        self.task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.task
+        await self._house.clock.rest()
+
+    async def _hold(self, name: str) -> Lease:
+        context = self._house.supervisor.lease(name, request_id=self._house.next_id(), on_wait=self.seen.append)
+        async with context as lease:
+            self._lease.set_result(lease)
+            await self._go.wait()
+            return lease
