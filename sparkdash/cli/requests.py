@@ -31,7 +31,7 @@ def requests(
         world = client.state()
     rows = [*world.requests.values(), *(world.recent if everything else ())]
     if as_json:
-        emit([row.model_dump(mode="json") for row in rows])
+        emit(rows)
     elif rows:
         head = ("id", "client", "profile", "state", "age", "out", "tok/s")
         typer.echo("\n".join(table(head, [_row(row, world.at) for row in rows], "<<<<>>>")))

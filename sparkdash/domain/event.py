@@ -5,13 +5,12 @@ Facts are never lost (a reader that falls behind is told to resync); samples may
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from sparkdash.domain.base import Frozen
+from sparkdash.domain.base import STRICT, Frozen, per_request
 from sparkdash.domain.engine import Engine, Parked
 from sparkdash.domain.guard import Guard
 from sparkdash.domain.lease import Request
@@ -43,11 +42,11 @@ class SwapChanged(Frozen):
     swap: Swap
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@per_request
 class RequestChanged:
-    """A request arrived, was granted, began to stream, or ended. No model, as Event is none."""
+    """A request arrived, was granted, began to stream, or ended."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     kind: Literal["request"] = "request"
     request: Request
 
@@ -129,11 +128,11 @@ Fact = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@per_request
 class Event:
-    """A fact with its place in the journal. No model, as there is one for every change of a request: only EVENT looks inside."""
+    """A fact with its place in the journal."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     seq: int
     at: float

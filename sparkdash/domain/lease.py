@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import ClassVar
 
-from sparkdash.domain.base import Frozen
+from pydantic import ConfigDict
+
+from sparkdash.domain.base import STRICT, per_request
 
 LEASE_HEADER = "x-sparkdash-lease"
 """Carries the token of whoever has the gateway to itself on each of its requests; it reaches no engine."""
@@ -24,8 +27,11 @@ class RequestState(StrEnum):
     """The client left."""
 
 
-class Request(Frozen):
+@per_request
+class Request:
     """One request as the gateway saw it. Times are Unix seconds, durations seconds, rates tokens per second."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     id: str
     client: str

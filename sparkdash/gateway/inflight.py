@@ -57,8 +57,7 @@ class InFlight:
         self.id = deps.new_id()
         self.profile = profile
         self._state = RequestState.WAITING
-        self._row: Request | None = None
-        self._news: dict[str, Any] = {
+        self._facts: dict[str, Any] = {
             "id": self.id,
             "client": client_name(user_agent),
             "key": key,
@@ -69,7 +68,8 @@ class InFlight:
             "stream": stream,
             "internal": user_agent.startswith(INTERNAL),
         }
-        """What `_row` does not have yet."""
+        self._row: Request | None = None
+        """The facts in their form; None when they have changed since."""
         self._untold = False
         """Is there news that the board will have told?"""
         self._later()
@@ -78,10 +78,7 @@ class InFlight:
     def request(self) -> Request:
         """The row as it is now."""
         if self._row is None:
-            self._row = Request(**self._news)
-        elif self._news:
-            self._row = self._row.model_copy(update=self._news)
-        self._news = {}
+            self._row = Request(**self._facts)
         return self._row
 
     def waits(self, position: int) -> None:
@@ -106,16 +103,20 @@ class InFlight:
         """It is over: done, failed or gone, with what was learned. Only the first call counts."""
         if self._state not in OPEN:
             return
-        self._state = state
-        self._news.update(state=state, position=None, finished_at=self._deps.clock(), **figures)
+        self._note(state, figures)
+        self._facts.update(position=None, finished_at=self._deps.clock())
         self._publish()
         if self._deps.record is not None:
             self._deps.record(self.request)
 
     def _change(self, state: RequestState, **news: Any) -> None:
-        self._state = state
-        self._news.update(news, state=state)
+        self._note(state, news)
         self._later()
+
+    def _note(self, state: RequestState, news: dict[str, Any]) -> None:
+        self._state = self._facts["state"] = state
+        self._facts.update(news)
+        self._row = None
 
     def _later(self) -> None:
         if not self._untold:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from pydantic_core import to_json
+
 from sparkdash.domain.lease import Request
 from sparkdash.domain.state import OPEN
 from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, dimmed, frame, pad, right, say
@@ -92,7 +94,7 @@ def _line(request: Request, view: View, width: int) -> Line:
 
 
 def _copy(request: Request) -> str:
-    return request.model_dump_json(exclude_none=True)
+    return to_json(request, exclude_none=True).decode()
 
 
 class RequestDetail(Panel):
