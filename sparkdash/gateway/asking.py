@@ -7,21 +7,19 @@ leases' coming and going, nor what becomes of the answer (reply does).
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from sparkdash.domain.profile import AUTO
-from sparkdash.errors import SparkdashError, UpstreamError
-from sparkdash.gateway import care, far
-from sparkdash.gateway.deps import Deps, Lease
-from sparkdash.gateway.exchange import ClientStuck, Exchange
+from sparkdash.errors import UpstreamError
+from sparkdash.gateway import care, fallbacks, far
+from sparkdash.gateway.deps import Lease
+from sparkdash.gateway.exchange import ClientStuck
 from sparkdash.gateway.headers import to_engine
-from sparkdash.gateway.peek import Peeked
+from sparkdash.gateway.names import known
 from sparkdash.gateway.reply import Reply
-from sparkdash.gateway.room import Place
-from sparkdash.gateway.route import Route
 from sparkdash.gateway.translate import words
 from sparkdash.gateway.translate.needed import TRANSLATED, lacks
 from sparkdash.gateway.translate.translator import Translator
+from sparkdash.gateway.want import Want
 from sparkdash.upstream import Answer
 
 UNKNOWN_PATH = frozenset({404, 405, 501})
@@ -31,96 +29,87 @@ WORDS_LIMIT = 64 * 1024
 """Of a refusal more is not read."""
 
 
-class Asking:
-    """One request's. It can be asked again, elsewhere, until the reply lets its body go. `stuck`: see `Reply.take`."""
+def foresee(want: Want, name: str) -> None:
+    """It will be asked of `name`: what takes time and does not need the engine may begin."""
+    translator = want.deps.translator
+    if translator is not None and want.route.path in TRANSLATED:
+        profile = known(name, want.deps.catalog())
+        if profile is not None and lacks(profile, None, want.route):
+            translator.foresee()
 
-    def __init__(
-        self,
-        deps: Deps,
-        exchange: Exchange,
-        route: Route,
-        asked: Peeked,
-        place: Place,
-        stuck: Callable[[ClientStuck], object],
-    ) -> None:
-        self._deps = deps
-        self._exchange = exchange
-        self._route = route
-        self._asked = asked
-        self._place = place
-        self._stuck = stuck
 
-    def foresee(self, name: str) -> None:
-        """It will be asked of `name`: what takes time and does not need the engine may begin."""
-        translator = self._deps.translator
-        if translator is not None and self._route.path in TRANSLATED and name != AUTO:
-            with suppress(SparkdashError):
-                if lacks(self._deps.catalog().find(name), None, self._route):
-                    translator.foresee()
+async def ask(want: Want, lease: Lease, reply: Reply, stuck: Callable[[ClientStuck], object]) -> None:
+    """Ask the engine of this lease, and hand its answer to `reply`. `stuck`: see `Reply.take`. It can be asked again,
+    elsewhere, until the reply lets its body go.
 
-    async def at(self, lease: Lease, reply: Reply, *, others: bool = False) -> None:
-        """Ask the engine of this lease, and hand its answer to `reply`. `others`: there are fallbacks.
-
-        Raises:
-            UpstreamError: it did not answer, or broke off.
-            HostError: it needs the translator, and there is none; or a service elsewhere refused.
-        """
-        sent_at, translator = self._deps.monotonic(), self._deps.translator
-        needed = False if translator is None else self._needs(lease, translator)
-        if needed is not True:
-            prepared = self._prepared(lease)
-            async with self._opened(lease, prepared.body) as answer:
-                if needed is False or answer.status not in UNKNOWN_PATH:
-                    adds_usage = prepared.adds_usage
-                    del prepared  # nothing here keeps the body, which is let go once an answer comes
-                    await self._taken(lease, answer, others=others)
-                    await reply.take(answer, sent_at, self._stuck, adds_usage=adds_usage)
-                    return
-        assert translator is not None  # noqa: S101 - without one nothing is needed of it
-        translator.learned.add(self._incarnation(lease))
-        async with self._translated(lease, translator) as answer:
-            await self._taken(lease, answer, others=others)
-            await reply.take(answer, sent_at, self._stuck, adds_usage=False)
-
-    def _needs(self, lease: Lease, translator: Translator) -> bool | None:
-        """Must it be translated? None: the engine will say so by a 404."""
-        needed = lacks(lease.profile, lease.engine.version, self._route)
-        if needed is None and self._incarnation(lease) in translator.learned:
-            return True
-        return needed if needed is not None or translator.installed else False
-
-    async def _taken(self, lease: Lease, answer: Answer, *, others: bool) -> None:
-        """Raises HostError: a service elsewhere answered what its client is told in our words, or by another profile."""
-        profile = lease.profile
-        if far.is_far(profile) and far.is_refusal(answer.status, others=others):
-            again = next((value.decode("latin-1") for name, value in answer.headers if name == b"retry-after"), None)
-            raise far.refusal(profile, answer.status, await answer.read(WORDS_LIMIT), lease.headers, again)
-
-    def _prepared(self, lease: Lease) -> care.Prepared:
-        reader = care.Reader(lease.profile, lease.names, lease.engine.version)
-        return care.prepare(self._place.body, self._asked, self._route, reader)
-
-    def _opened(self, lease: Lease, body: bytes) -> AbstractAsyncContextManager[Answer]:
-        exchange, head = self._exchange, self._exchange.head
-        url = far.address(lease.profile, lease.url, self._route.path) + (f"?{exchange.query}" if exchange.query else "")
-        own = lease.headers
-        headers = far.headers(head.given, own) if far.is_far(lease.profile) else head.for_engine(own)
-        return self._deps.upstream.open(exchange.method, url, headers, body)
-
-    @asynccontextmanager
-    async def _translated(self, lease: Lease, translator: Translator) -> AsyncIterator[Answer]:
-        headers = {
-            words.ENGINE: far.address(lease.profile, lease.url, "/v1"),
-            "content-type": "application/json",
-            **lease.headers,
-        }
-        async with translator.open(self._route.path, to_engine((), headers), self._prepared(lease).body) as answer:
-            if not any(name == words.FAULT for name, _ in answer.headers):
-                yield answer
+    Raises:
+        UpstreamError: it did not answer, or broke off.
+        HostError: it needs the translator, and there is none; or a service elsewhere refused.
+    """
+    sent_at, translator = want.deps.monotonic(), want.deps.translator
+    needed = False if translator is None else _needs(want, lease, translator)
+    if needed is not True:
+        prepared = _prepared(want, lease)
+        async with _opened(want, lease, prepared.body) as answer:
+            if needed is False or answer.status not in UNKNOWN_PATH:
+                adds_usage = prepared.adds_usage
+                del prepared  # nothing here keeps the body, which is let go once an answer comes
+                if far.is_far(lease.profile):
+                    await _heard_far(want, lease, answer)
+                await reply.take(answer, sent_at, stuck, adds_usage=adds_usage)
                 return
-            why = (await answer.read()).decode("utf-8", "replace")
-        raise UpstreamError(f"{lease.profile.name} does not answer: {why}.", code="engine_unreachable")
+    assert translator is not None  # noqa: S101 - without one nothing is needed of it
+    translator.learned.add(_incarnation(want, lease))
+    async with _translated(want, lease, translator) as answer:
+        if far.is_far(lease.profile):
+            await _heard_far(want, lease, answer)
+        await reply.take(answer, sent_at, stuck, adds_usage=False)
 
-    def _incarnation(self, lease: Lease) -> tuple[str, float | None, str]:
-        """What a 404 tells holds for this incarnation of the engine."""
-        return lease.url, lease.engine.ready_at, self._route.path
+
+def _needs(want: Want, lease: Lease, translator: Translator) -> bool | None:
+    """Must it be translated? None: the engine will say so by a 404."""
+    needed = lacks(lease.profile, lease.engine.version, want.route)
+    if needed is None and _incarnation(want, lease) in translator.learned:
+        return True
+    return needed if needed is not None or translator.installed else False
+
+
+async def _heard_far(want: Want, lease: Lease, answer: Answer) -> None:
+    """Raises HostError: a service elsewhere answered what its client is told in our words, or by another profile."""
+    if far.is_refusal(answer.status, others=bool(fallbacks.others(want))):
+        again = next((value.decode("latin-1") for name, value in answer.headers if name == b"retry-after"), None)
+        raise far.refusal(lease.profile, answer.status, await answer.read(WORDS_LIMIT), lease.headers, again)
+
+
+def _prepared(want: Want, lease: Lease) -> care.Prepared:
+    return care.prepare(want.place.body, want.peeked, want.route, lease.profile, lease.names, lease.engine.version)
+
+
+def _opened(want: Want, lease: Lease, body: bytes) -> AbstractAsyncContextManager[Answer]:
+    exchange, profile, own = want.exchange, lease.profile, lease.headers
+    url = far.address(profile, lease.url, want.route.path)
+    if exchange.query:
+        url += f"?{exchange.query}"
+    given = exchange.head
+    headers = far.headers(given.given, own) if far.is_far(profile) else given.for_engine(own)
+    return want.deps.upstream.open(exchange.method, url, headers, body)
+
+
+@asynccontextmanager
+async def _translated(want: Want, lease: Lease, translator: Translator) -> AsyncIterator[Answer]:
+    headers = {
+        words.ENGINE: far.address(lease.profile, lease.url, "/v1"),
+        "content-type": "application/json",
+        **lease.headers,
+    }
+    async with translator.open(want.route.path, to_engine((), headers), _prepared(want, lease).body) as answer:
+        if not any(name == words.FAULT for name, _ in answer.headers):
+            yield answer
+            return
+        why = (await answer.read()).decode("utf-8", "replace")
+    raise UpstreamError(f"{lease.profile.name} does not answer: {why}.", code="engine_unreachable")
+
+
+def _incarnation(want: Want, lease: Lease) -> tuple[str, float | None, str]:
+    """What a 404 tells holds for this incarnation of the engine."""
+    return lease.url, lease.engine.ready_at, want.route.path

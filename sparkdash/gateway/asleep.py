@@ -8,17 +8,14 @@ from __future__ import annotations
 from sparkdash.domain.profile import Profile
 from sparkdash.gateway import care, problems
 from sparkdash.gateway.count.counter import not_loaded
-from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.exchange import Exchange
-from sparkdash.gateway.peek import Peeked
-from sparkdash.gateway.room import Place
-from sparkdash.gateway.route import Route
+from sparkdash.gateway.want import Want
 
 
-async def answer(deps: Deps, exchange: Exchange, route: Route, asked: Peeked, place: Place, profile: Profile) -> None:
+async def answer(want: Want, profile: Profile) -> None:
     """The request's tokens. Raises AdmissionError: as `Counter.tokens` does."""
-    if deps.counter is None:
+    counter = want.deps.counter
+    if counter is None:
         raise not_loaded(profile, "there is nothing here that counts them")
-    body = care.prepare(place.body, asked, route, care.Reader(profile)).body
-    told = problems.encode({"input_tokens": await deps.counter.tokens(profile, body)})
-    await exchange.answer(200, told, [(b"content-type", b"application/json")])
+    body = care.prepare(want.place.body, want.peeked, want.route, profile).body
+    told = problems.encode({"input_tokens": await counter.tokens(profile, body)})
+    await want.exchange.answer(200, told, [(b"content-type", b"application/json")])

@@ -11,9 +11,9 @@ from typing import Self
 
 
 class Breakable:
-    """Use it as a context manager, in the task that is to be ended; several may stand inside one another."""
+    """Use it as a context manager, in the task that is to be ended."""
 
-    __slots__ = ("_before", "_reason", "_task")
+    __slots__ = ("_before", "_for_good", "_reason", "_task")
 
     _task: asyncio.Task[object] | None
 
@@ -22,6 +22,7 @@ class Breakable:
         assert self._task is not None  # noqa: S101 - a coroutine runs in one
         self._before = self._task.cancelling()
         self._reason: BaseException | None = None
+        self._for_good = False
         return self
 
     def off(self, reason: BaseException) -> None:
@@ -29,16 +30,34 @@ class Breakable:
 
         To be called while the task waits: by callbacks and other tasks.
         """
-        if self._task is not None and self._reason is None:
-            self._reason = reason
+        if not self._for_good:
+            self._for_good = True
+            self._end(reason)
+
+    def interrupt(self, reason: BaseException) -> None:
+        """As `off`, but any reason to end the stretch comes before this one, which asks only for what is done just now to
+        be broken off: whoever does that asks `why`."""
+        if self._reason is None:
+            self._end(reason)
+
+    def _end(self, reason: BaseException) -> None:
+        if self._task is None:
+            return
+        if self._reason is None:
             self._task.cancel()
+        self._reason = reason
+
+    def why(self) -> BaseException | None:
+        """Why the task was cancelled, to be raised in place of that; None: somebody else wants it to end."""
+        reason, self._reason, self._for_good = self._reason, None, False
+        if reason is None or self._task is None or self._task.uncancel() > self._before:
+            return None
+        return reason
 
     def __exit__(
         self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        task, self._task = self._task, None
-        if self._reason is None or kind is not asyncio.CancelledError:
-            return
-        assert task is not None  # noqa: S101 - it was entered
-        if task.uncancel() <= self._before:  # nobody else wants it to end
-            raise self._reason from None
+        why = self.why() if kind is asyncio.CancelledError else None
+        self._task = None
+        if why is not None:
+            raise why from None

@@ -35,19 +35,11 @@ class Prepared(NamedTuple):
     """The counts were asked for on our behalf: the chunk that carries them is not for the client."""
 
 
-class Reader(NamedTuple):
-    """The engine that was granted."""
-
-    profile: Profile
-    names: Sequence[str] = ()
-    """Models that it accepts; empty: whatever the client wrote."""
-    version: str | None = None
-    """As the engine itself tells it; the profile's word stands in."""
-
-
-def prepare(body: bytes, asked: Peeked, route: Route, reader: Reader) -> Prepared:
-    """The body for this engine."""
-    names, profile = reader.names, reader.profile
+def prepare(
+    body: bytes, asked: Peeked, route: Route, profile: Profile, names: Sequence[str] = (), version: str | None = None
+) -> Prepared:
+    """The body for the engine of this profile. `names`: models that it accepts; empty: whatever the client wrote. `version`: as
+    the engine itself tells it; the profile's word stands in."""
     name = names[0] if names and asked.model is not None and asked.model not in names else None
     if asked.span is not None:
         return Prepared(body if name is None else rename(body, asked.span, name))
@@ -55,7 +47,7 @@ def prepare(body: bytes, asked: Peeked, route: Route, reader: Reader) -> Prepare
     if name is not None or adds_usage or _wants_changes(profile):
         body = rewrite(body, _edits(asked, route, profile, name, adds_usage=adds_usage))
     if route.profile is None and (rules := concerning(body, route.dialect, profile.mends_off)):
-        body = mended(body, rules, _target(reader))
+        body = mended(body, rules, _target(profile, version))
     return Prepared(body, adds_usage)
 
 
@@ -98,11 +90,10 @@ def _lacks_usage(asked: Peeked, route: Route, profile: Profile) -> bool:
     return options is not None and (not options or options.get("include_usage") is False)
 
 
-def _target(reader: Reader) -> Target:
-    profile = reader.profile
+def _target(profile: Profile, version: str | None) -> Target:
     words = (profile.name, *profile.serves, *(ref.ref for ref in profile.models.values()))
     return Target(
         profile.engine,
-        version_of(reader.version or profile.engine_version),
+        version_of(version or profile.engine_version),
         harmony=any(_HARMONY in word.lower() for word in words),
     )

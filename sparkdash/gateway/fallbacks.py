@@ -8,16 +8,14 @@ Rule 3: what a person decided (stop, cancel) and what the request itself did wro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 
-from sparkdash.access.key import Key
 from sparkdash.domain.event import Level, Notice
-from sparkdash.domain.profile import AUTO
 from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError, UpstreamError
 from sparkdash.gateway.access import permitted
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.route import Route
+from sparkdash.gateway.want import Want
 
 ANSWERED = b"x-sparkdash-profile"
 """Header: the profile that answered in another's place."""
@@ -28,19 +26,22 @@ AGAIN_S = 600.0
 _CANNOT = frozenset({"cannot_run", "does_not_fit", "pinned"})
 
 
-def others(deps: Deps, route: Route, name: str, key: Key | None) -> list[str]:
-    """Names of the profiles that may answer in the place of `name`; those that there are, and that this key may use."""
-    if not route.generates or route.profile is not None or name == AUTO:
+def candidates(want: Want) -> Iterator[str]:
+    """Who is to answer: the wanted one, then its `others`."""
+    yield want.name
+    yield from others(want)
+
+
+def others(want: Want) -> list[str]:
+    """Names of the profiles that may answer in the place of the wanted one; those that there are, and that its key may use."""
+    asked, route, deps = want.profile, want.route, want.deps
+    if asked is None or not asked.fallbacks or not route.generates or route.profile is not None:
         return []
     catalog = deps.catalog()
-    try:
-        asked = catalog.find(name)
-    except SparkdashError:
-        return []
     found: list[str] = []
     for word in asked.fallbacks:
         try:
-            other = catalog.find(permitted(key, word, catalog, deps.bus.snapshot))
+            other = catalog.find(permitted(want.exchange.key, word, catalog, deps.bus.snapshot))
         except SparkdashError:
             continue
         if other.name != asked.name and not other.cannot_run:

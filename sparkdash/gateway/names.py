@@ -19,19 +19,24 @@ from sparkdash.gateway.route import Route
 COUNT_TOKENS = "/v1/messages/count_tokens"
 
 
-def meant(name: str, catalog: Catalog, stand_ins: Mapping[str, str]) -> str:
-    """What to ask the supervisor for: the word itself when a profile has it, else what it stands for, if anything."""
-    if name == AUTO or _is_known(name, catalog):
-        return name
-    return next((other for pattern, other in stand_ins.items() if fnmatchcase(name, pattern)), name)
+def meant(name: str, catalog: Catalog, stand_ins: Mapping[str, str]) -> tuple[str, Profile | None]:
+    """What to ask the supervisor for, and the profile of that name: the word itself when a profile has it, else what it
+    stands for, if anything."""
+    profile = known(name, catalog)
+    if profile is not None or name == AUTO:
+        return name, profile
+    other = next((other for pattern, other in stand_ins.items() if fnmatchcase(name, pattern)), name)
+    return other, known(other, catalog)
 
 
-def _is_known(name: str, catalog: Catalog) -> bool:
+def known(name: str, catalog: Catalog) -> Profile | None:
+    """The profile of that name; None for `auto` and where there is none."""
+    if name == AUTO:
+        return None
     try:
-        catalog.find(name)
+        return catalog.find(name)
     except SparkdashError:
-        return False
-    return True
+        return None
 
 
 def is_background(route: Route) -> bool:

@@ -105,7 +105,7 @@ async def _load(deps: Deps, exchange: Exchange, ask: Ask, name: str) -> None:
             "Models are not unloaded by their clients here.", code="not_supported", hint="`sparkdash stop` does it."
         )
     deps.exclusive.admit(exchange.headers.get(LEASE_HEADER))
-    wanted = meant(name, deps.catalog(), deps.settings.model_names)
+    wanted, _ = meant(name, deps.catalog(), deps.settings.model_names)
     wanted = permitted(exchange.key, wanted, deps.catalog(), deps.bus.snapshot)
     async with deps.supervisor.lease(wanted, request_id=deps.new_id(), on_wait=lambda _place: None):
         pass

@@ -26,13 +26,15 @@ from sparkdash.gateway.tap import Tap, error_code
 from sparkdash.upstream import Answer, engine_words
 
 EVENT_STREAM = "text/event-stream"
+PROGRESS_HEADER = "x-sparkdash-progress"
+"""`reasoning`: this chat wants to be told how far its engine is."""
 ERROR_LIMIT = 64 * 1024
 _NOTHING_YET = {dialect: Tap(dialect) for dialect in Dialect}
 """What is known of an answer before it comes."""
 
 
 class Reply:
-    """One request's. `place`: its body, which is let go once no other engine can answer in its place any more."""
+    """One request's. `model`: what its client calls it. `place`: its body, which is let go once no other engine can answer in its place any more."""
 
     def __init__(
         self,
@@ -40,14 +42,16 @@ class Reply:
         exchange: Exchange,
         route: Route,
         row: InFlight,
-        waiting: frames.Waiting,
+        model: str,
         place: Place,
     ) -> None:
         self._deps = deps
         self._exchange = exchange
         self._route = route
         self._row = row
-        self._waiting = waiting
+        self._model = model
+        self._waiting: frames.Waiting | None = None
+        """Once the client was told anything while it waits."""
         self._place = place
         self._tap = _NOTHING_YET[route.dialect]
         self._splice: Splice | None = None
@@ -62,7 +66,14 @@ class Reply:
         if not self._exchange.started:
             self._framed = True
             self._exchange.start(200, STREAM_HEADERS)
+        if self._waiting is None:
+            self._waiting = self._words()
         await self._exchange.send(self._waiting.next(waits_for))
+
+    def _words(self) -> frames.Waiting:
+        told = self._deps.settings.progress_as_reasoning or self._exchange.headers.get(PROGRESS_HEADER) == "reasoning"
+        now = self._deps.clock()
+        return frames.Waiting(self._route.dialect, self._row.id, self._model, now, reasoning=told)
 
     async def take(
         self, answer: Answer, sent_at: float, stuck: Callable[[ClientStuck], object], *, adds_usage: bool
@@ -121,7 +132,9 @@ class Reply:
             return None
         if adds_usage:
             return WithoutUsage()
-        if waiting.said and dialect is Dialect.RESPONSES:
+        if waiting is None:
+            return None
+        if dialect is Dialect.RESPONSES:
             return ResponseGoesOn(waiting.response_id, waiting.said)
         return MessageGoesOn() if waiting.thinks else None
 
@@ -156,11 +169,11 @@ class Reply:
 
     def _last_words(self, error: SparkdashError) -> bytes:
         """Ends a frame that was cut, then says what happened."""
-        tap, waiting, splice = self._tap, self._waiting, self._splice
+        tap, waiting, splice = self._tap, self._waiting or self._words(), self._splice
         last = frames.failure(
             error,
             self._route.dialect,
-            model=self._waiting.model,
+            model=self._model,
             now=self._deps.clock(),
             response_id=(None if waiting.said else tap.response_id) or waiting.response_id,
             sequence=max(splice.number if isinstance(splice, ResponseGoesOn) else tap.sequence, waiting.said - 1),

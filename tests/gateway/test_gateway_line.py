@@ -75,6 +75,29 @@ async def test_a_stretch_ends_with_its_own_reason() -> None:
     assert seen == ["inner"]
 
 
+@pytest.mark.parametrize("order", [("interrupt", "off"), ("off", "interrupt")])
+async def test_the_end_of_all_comes_before_an_interruption(order: tuple[str, str]) -> None:
+    """A client leaves in the turn in which its engine dies: nothing is tried again for it."""
+    stretch, loop, seen = Breakable(), asyncio.get_running_loop(), []
+
+    async def tries() -> None:
+        with stretch:
+            for reasons in (("interrupt",), order, ("never",)):
+                for reason in reasons:
+                    loop.call_soon(getattr(stretch, reason), ValueError(reason))
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    why = stretch.why()
+                    seen.append(str(why))
+                    if str(why) != "interrupt":
+                        raise (why or AssertionError) from None
+
+    with pytest.raises(ValueError, match="off"):
+        await tries()
+    assert seen == ["interrupt", "off"]
+
+
 async def test_a_task_that_is_cancelled_besides_stays_cancelled() -> None:
     """The daemon ends at the moment at which a client leaves."""
     stretch, begun = Breakable(), asyncio.Event()

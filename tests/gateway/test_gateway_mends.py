@@ -12,7 +12,7 @@ import pytest
 from sparkdash.domain.mend import MendName
 from sparkdash.domain.profile import EngineKind, ModelRef, Profile
 from sparkdash.engines.protocols import version_of
-from sparkdash.gateway.care import Reader, prepare
+from sparkdash.gateway.care import prepare
 from sparkdash.gateway.mends import MENDS, Target, concerning, mended
 from sparkdash.gateway.peek import peek
 from sparkdash.gateway.route import Dialect, understand
@@ -185,8 +185,8 @@ def asked(profile: Profile, path: str, **body: Any) -> dict[str, Any]:
     route = understand(path)
     assert route is not None
     written = json.dumps(body).encode()
-    reader = Reader(profile, (profile.name,), "0.33.0")
-    made: dict[str, Any] = json.loads(prepare(written, peek(written, "application/json"), route, reader).body)
+    sent = prepare(written, peek(written, "application/json"), route, profile, (profile.name,), "0.33.0").body
+    made: dict[str, Any] = json.loads(sent)
     return made
 
 

@@ -1,0 +1,29 @@
+"""Want: what one request is, as the gateway understood it before anybody waits for an engine."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sparkdash.domain.profile import Profile
+from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.exchange import Exchange
+from sparkdash.gateway.peek import Peeked
+from sparkdash.gateway.room import Place
+from sparkdash.gateway.route import Route
+
+
+class Want(NamedTuple):
+    """One request's."""
+
+    deps: Deps
+    exchange: Exchange
+    route: Route
+    place: Place
+    """Where its body is, until an engine's answer begins."""
+    peeked: Peeked
+    name: str
+    """What to ask the supervisor for."""
+    profile: Profile | None
+    """The profile of that name, when it was read; None: `auto`, or there is none."""
+    batch: bool
+    """May it wait for others?"""
