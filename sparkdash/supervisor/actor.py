@@ -62,6 +62,10 @@ from sparkdash.supervisor.tools import Tools
 from sparkdash.supervisor.waiters import Waiter, Waiters
 from sparkdash.supervisor.watch import Watch
 
+COUNTED_S = 0.02
+"""How late it may be told how many requests use an engine, where nothing else has changed: once for all that came or went
+meanwhile, as each telling makes a new Engine and an event for everybody."""
+
 
 class Actor:
     """`run` it in a task group, then post moves."""
@@ -75,6 +79,8 @@ class Actor:
         self._inbox: deque[tuple[Move | Adoption, Waiter | None]] = deque()
         self._news = asyncio.Event()
         """Set while there is a move in the inbox, or figures to tell."""
+        self._counts = asyncio.Event()
+        """Set while all that there is to tell is how many requests use the engines."""
         self._watch = Watch(tools, self.post)
         self.leasing = Leasing(tools, lambda: self._profiles, self, self._watch)
         self._swaps = Swaps(tools, store, self.post, self._watch.end, footprints)
@@ -98,6 +104,7 @@ class Actor:
         """Until cancelled; what takes time are tasks of `group`. `preloads`: the profiles that are to run from the beginning."""
         self._group = group
         await self._adopt(preloads)
+        group.create_task(self._tell_counts(), name="counts")
         while True:
             self._rest()
             await self._news.wait()
@@ -128,7 +135,7 @@ class Actor:
         if not self._inbox:
             granted = self._scheduler.walk_in(ticket, profile, self._tools.clock.monotonic(), batch=batch)
             if granted is not None:
-                self._stir()
+                self._counted()
                 return granted
         self.post(Arrive(ticket, profile, batch))
         return None
@@ -136,7 +143,7 @@ class Actor:
     def leave(self, ticket: str) -> None:
         """A request is over."""
         if not self._inbox and self._scheduler.walk_out(ticket, self._tools.clock.monotonic()):
-            self._stir()
+            self._counted()
         else:
             self.post(Leave(ticket))
 
@@ -174,11 +181,19 @@ class Actor:
 
     def _put(self, move: Move | Adoption, waiter: Waiter | None = None) -> None:
         self._inbox.append((move, waiter))
-        self._stir()
-
-    def _stir(self) -> None:
         self.idle.clear()
         self._news.set()
+
+    def _counted(self) -> None:
+        self.idle.clear()
+        self._counts.set()
+
+    async def _tell_counts(self) -> None:
+        while True:
+            await self._counts.wait()
+            await self._tools.clock.sleep(COUNTED_S)
+            self._counts.clear()
+            self._news.set()
 
     async def _adopt(self, preloads: Iterable[str]) -> None:
         try:

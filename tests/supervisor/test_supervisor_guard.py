@@ -75,6 +75,7 @@ async def test_the_guard_is_told_who_runs_who_loads_and_who_is_busy(house: Any, 
     (busy,) = guard.victims
     assert (busy.serves, busy.in_flight) == (True, 1)
     await asking.leave()
+    await house.settled()
     assert guard.victims[0].in_flight == 0
     await house.clock.drive(house.supervisor.stop("a"))
     assert guard.victims == ()

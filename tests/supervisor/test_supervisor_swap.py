@@ -29,6 +29,24 @@ async def test_a_request_brings_its_engine_up_and_gets_a_url_that_answers(house:
     assert house.supervisor.engines["a"].in_flight == 0
 
 
+async def test_requests_that_come_and_go_together_are_counted_once(house: Any, make_profile: Any) -> None:
+    """Five are granted one after another: one telling of all of them. One that came and went meanwhile is none."""
+    await house.open(make_profile("a"))
+    await house.leased("a")
+    await house.settled()
+    house.facts.clear()
+    many = [house.ask("a") for _ in range(5)]
+    for asking in many:
+        await house.clock.drive(asking.granted())
+    await house.settled()
+    await house.leased("a")
+    await house.settled()
+    for asking in many:
+        await asking.leave()
+    await house.settled()
+    assert [fact.engine.in_flight for fact in house.facts if isinstance(fact, EngineChanged)] == [5, 0]
+
+
 async def test_a_swap_goes_through_its_phases_in_order_and_times_each(house: Any, make_profile: Any) -> None:
     """Drain, stop, reclaim, preflight, create, load, warm; each is published, each has its seconds."""
     await house.open(make_profile("a"), make_profile("b"))

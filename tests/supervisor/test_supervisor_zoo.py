@@ -399,7 +399,7 @@ async def test_a_client_that_leaves_as_it_is_granted_leaves_nothing_behind(house
 
     house.on_fact = hang_up
     await house.clock.drive(asyncio.wait({asking.task}))
-    await house.clock.rest()
+    await house.settled()
     assert granted == [False]
     assert asking.task.cancelled()
     assert house.supervisor.engines["a"].in_flight == 0
