@@ -14,7 +14,10 @@ from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError, UpstreamError
 from sparkdash.gateway import fallbacks, problems
 from sparkdash.gateway.far import refusal
+from sparkdash.gateway.peek import Peeked
+from sparkdash.gateway.room import Room
 from sparkdash.gateway.route import understand
+from sparkdash.gateway.want import Want
 from sparkdash.settings import Policy, Settings
 from sparkdash.supervisor.remotes import Remotes
 
@@ -206,5 +209,11 @@ async def test_a_key_never_gets_a_fallback_that_it_may_not_use(box: Any) -> None
     deps: Any = SimpleNamespace(catalog=lambda: catalog, bus=box.house.bus)
     route = understand(CHAT)
     assert route is not None
-    assert fallbacks.others(deps, route, "a", key) == ["c"]
-    assert fallbacks.others(deps, route, "a", None) == ["b", "c"]
+
+    def others(key: Key | None) -> list[str]:
+        exchange: Any = SimpleNamespace(key=key)
+        want = Want(deps, exchange, route, Room(1).place(), Peeked("a"), "a", catalog.find("a"), batch=False)
+        return fallbacks.others(want)
+
+    assert others(key) == ["c"]
+    assert others(None) == ["b", "c"]
