@@ -90,30 +90,32 @@ class _Reader:
         self._error: str | None = None
 
     def take(self, at: int, data: str) -> None:
-        try:
-            event = json.loads(data)
-        except ValueError:
-            self._error = self._error or f"an event is no JSON: {data[:WORDS]}"
+        event = _parsed(data)
+        if event is None:
+            self._error = self._error or f"an event is no JSON object: {data[:WORDS]}"
             return
         if event.get("error"):
             self._error = self._error or words(data.encode())
             return
-        self._model = self._model or event.get("model")
+        self._model = self._model or _text(event, "model") or None
         usage = event.get("usage")
         if isinstance(usage, dict):
             self._usage = {**self._usage, **usage}
-        for choice in event.get("choices") or ():
+        choices = event.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            if not isinstance(choice, dict):
+                continue
             if self._response is None:
                 self._response = at
             self._choice(at, choice, usage if isinstance(usage, dict) else {})
 
     def _choice(self, at: int, choice: Mapping[str, Any], usage: Mapping[str, Any]) -> None:
-        delta = choice.get("delta") or {}
-        content = delta.get("content") or ""
-        thought = delta.get("reasoning") or delta.get("reasoning_content") or ""
-        self._finish = choice.get("finish_reason") or self._finish
+        delta = _within(choice, "delta")
+        content = _text(delta, "content")
+        thought = _text(delta, "reasoning") or _text(delta, "reasoning_content")
+        self._finish = _text(choice, "finish_reason") or self._finish
         before = self._count
-        if isinstance(count := usage.get("completion_tokens"), int):
+        if (count := _count(usage, "completion_tokens")) is not None:
             self._count, self._told = count, True
         elif isinstance(ids := choice.get("token_ids"), list):
             self._count, self._told = before + len(ids), True
@@ -135,7 +137,7 @@ class _Reader:
                 self._visible_at = at
 
     def answer(self) -> Answer:
-        n = self._usage.get("completion_tokens")
+        n = _count(self._usage, "completion_tokens")
         return Answer(
             t0_ns=self._t0,
             response_ns=self._response,
@@ -147,8 +149,8 @@ class _Reader:
             visible=self._seen(n),
             chunks=self._chunks,
             first_chunks=self._first_chunks,
-            prompt_tokens=self._usage.get("prompt_tokens"),
-            cached_tokens=_details(self._usage, "prompt_tokens_details").get("cached_tokens"),
+            prompt_tokens=_count(self._usage, "prompt_tokens"),
+            cached_tokens=_count(_within(self._usage, "prompt_tokens_details"), "cached_tokens"),
             finish_reason=self._finish,
             text="".join(self._text),
             thought="".join(self._thought),
@@ -160,14 +162,35 @@ class _Reader:
         """Tokens outside the reasoning: as `usage` tells, else as the chunks do."""
         if n is None or not self._thought:
             return n
-        told = _details(self._usage, "completion_tokens_details").get("reasoning_tokens")
-        hidden = told if isinstance(told, int) else self._thoughts if self._told else None
-        return None if hidden is None else n - hidden
+        told = _count(_within(self._usage, "completion_tokens_details"), "reasoning_tokens")
+        hidden = told if told is not None else self._thoughts if self._told else None
+        return None if hidden is None else max(0, n - hidden)
 
 
-def _details(usage: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = usage.get(key)
+# What a stranger's server sends may be of any shape: what is not what it should be was not told.
+
+
+def _parsed(data: str) -> dict[str, Any] | None:
+    try:
+        event = json.loads(data)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def _within(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = value.get(key)
     return found if isinstance(found, Mapping) else {}
+
+
+def _text(value: Mapping[str, Any], key: str) -> str:
+    found = value.get(key)
+    return found if isinstance(found, str) else ""
+
+
+def _count(value: Mapping[str, Any], key: str) -> int | None:
+    found = value.get(key)
+    return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else None
 
 
 def words(body: bytes) -> str:

@@ -109,12 +109,11 @@ class Foreign:
         try:
             cards = json.loads(await self._wire.get("/v1/models"))
         except ValueError:
-            raise UpstreamError(
-                f"{self._wire.url}/v1/models gives no JSON: that is no OpenAI-compatible server."
-            ) from None
+            cards = None
+        if not isinstance(cards, dict):
+            raise UpstreamError(f"{self._wire.url}/v1/models gives no list: that is no OpenAI-compatible server.")
         kind = measuring.kind_of(cards)
-        served = [str(card["id"]) for card in cards.get("data", ()) if "id" in card]
-        model = self.model or (served[0] if served else None)
+        model = self.model or next(iter(measuring.served(cards)), None)
         if model is None:
             raise UpstreamError(f"{self._wire.url} lists no model.", hint="Name one with --model.")
         subject = Subject(wire=self._wire, kind=kind, model=model, engine_url=self._wire.url)

@@ -23,8 +23,6 @@ from sparkdash.errors import UpstreamError
 CHAT = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
 TICK_S = 0.005
 """How often the loop's own lateness is looked at while requests run; it is told to about a millisecond, as loops sleep."""
-WORDS = 300
-"""Of an engine's refusal."""
 
 
 class Lag:

@@ -115,6 +115,8 @@ def run(
 
     if (profile is None) == (url is None):
         raise typer.BadParameter("give a PROFILE or --url", param_hint="PROFILE")
+    if model is not None and profile is not None and "://" not in profile:
+        raise typer.BadParameter("it goes with --url; a profile has one model", param_hint="--model")
     wish = Wish(
         arms=(profile or url or "",), suite=suite, mode=Mode.SCREEN, model=model, direct=direct, share=share, reps=reps,
         seed=seed, fresh=fresh, ask=not yes, as_json=as_json,
@@ -147,7 +149,7 @@ def list_runs(as_json: AsJson = False) -> None:
     """
     from sparkdash.bench import folder
 
-    found = [folder.read(place) for place in folder.runs()]
+    found = [folder.read(place) for place in bench_list.readable(folder.runs())]
     if as_json:
         return emit([_as_json(one) for one in found])
     return bench_list.listed(found)

@@ -6,7 +6,7 @@ Owns: its two files among the owner's suites. Must not know: how anything is mea
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -38,7 +38,6 @@ def captured(
     """
     from sparkdash import paths
     from sparkdash.bench import captured as kept
-    from sparkdash.bench import suites
     from sparkdash.catalog import yaml_writer
     from sparkdash.errors import AdmissionError, HostError
 
@@ -62,7 +61,7 @@ def captured(
         "cells": [{"output": output, "text": kept.TEXT, "reps": len(chats)}],
     }  # fmt: skip
     folder = paths.config_dir() / "suites"
-    suites.Suite.model_validate(suite)
+    _must_be_free(name, suite)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _owners_alone(folder / f"{name}.prompts", "".join(f"{kept.line_of(chat)}\n" for chat in chats))
@@ -72,6 +71,27 @@ def captured(
     tell(
         f"wrote {folder / name}.yaml: {len(chats)} chats ({others} other requests were passed over). `--suite {name}` measures them."
     )
+
+
+def _must_be_free(name: str, suite: dict[str, Any]) -> None:
+    """It may be made anew, but stands in the place of no other suite."""
+    from pydantic import ValidationError
+
+    from sparkdash.bench import suites
+    from sparkdash.errors import AdmissionError
+
+    try:
+        suites.Suite.model_validate(suite)
+    except ValidationError:
+        raise AdmissionError(
+            f"{name!r} is no name of a suite.", code="suite_name_invalid",
+            hint="It has small letters, digits, - and _, and begins with a letter or a digit.",
+        ) from None  # fmt: skip
+    file = suites.names().get(name)
+    if file is not None and not file.with_suffix(".prompts").exists():
+        raise AdmissionError(
+            f"There is a suite {name} already, in {file}.", code="suite_exists", status=409, hint="Give yours another name.",
+        )  # fmt: skip
 
 
 def _owners_alone(place: Path, text: str) -> None:

@@ -6,12 +6,14 @@ Owns: its columns. Must not know: where runs lie.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from sparkdash.cli.screen import RIGHT, table, width
+from sparkdash.cli.screen import RIGHT, table, tell, width
+from sparkdash.errors import AdmissionError
 
 if TYPE_CHECKING:
     from sparkdash.bench.results import Results
@@ -26,6 +28,19 @@ def listed(found: Iterable[Results]) -> None:
     lines = table(("RUN", "MODE", "CELLS", "ARMS"), rows, f"<<{RIGHT}<")
     room = width() if sys.stdout.isatty() else max(map(len, lines))
     typer.echo("\n".join(line if len(line) <= room else f"{line[: room - 1]}…" for line in lines))
+
+
+def readable(places: Iterable[Path]) -> Iterator[Path]:
+    """Those that this sparkdash understands; of the others it is told why not, as they keep nobody from the rest."""
+    from sparkdash.bench import folder
+
+    for place in places:
+        try:
+            folder.read_run(place)
+        except AdmissionError as error:
+            tell(error.text())
+        else:
+            yield place
 
 
 def _row(found: Results) -> tuple[str, ...]:

@@ -79,8 +79,9 @@ def show(
     if run is None:
         from sparkdash.bench import folder
 
-        found = [run for run in map(folder.read_run, folder.runs()) if run.simulated or not simulated]
-        emit(found) if as_json else bench_list.listed(folder.read(folder.find(run.id)) for run in found)
+        known = {place: folder.read_run(place) for place in bench_list.readable(folder.runs())}
+        found = {place: run for place, run in known.items() if run.simulated or not simulated}
+        emit([*found.values()]) if as_json else bench_list.listed(map(folder.read, found))
         return
     report = _report(run, math)
     if as_json:

@@ -49,7 +49,8 @@ def _is_url(url: str) -> bool:
     try:
         parts = urlsplit(url)
         wrong = parts.port == 0  # asking for the port is what reads it
-    except ValueError:  # brackets without an end, or no port at all
+        (parts.hostname or "").encode("idna")
+    except ValueError:  # brackets without an end, no port at all, or a name that no network has
         return False
     whole = not (parts.query or parts.fragment) and url.isprintable() and " " not in url
     return parts.scheme in ("http", "https") and bool(parts.hostname) and whole and not wrong

@@ -41,6 +41,11 @@ def kind_of(models: Mapping[str, Any]) -> EngineKind:
     return next((_OWNERS[owner] for owner in owners if owner in _OWNERS), EngineKind.OPENAI)
 
 
+def served(models: Mapping[str, Any]) -> list[str]:
+    """The names in an answer of /v1/models, in its order."""
+    return [str(card["id"]) for card in _cards(models) if "id" in card]
+
+
 def is_simulated(models: Mapping[str, Any], model: str) -> bool:
     """Does that model, by an answer of /v1/models, run on a simulated engine? A gateway of ours says so in its description.
 

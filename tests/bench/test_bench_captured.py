@@ -22,7 +22,7 @@ from sparkdash.bench.stand import Foreign
 from sparkdash.bench.wire import Wire
 from sparkdash.cli.main import app
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
-from sparkdash.errors import ProfileError
+from sparkdash.errors import AdmissionError, ProfileError
 from sparkdash.sim.process import serving
 
 MARK = "the client's secret garden"
@@ -84,6 +84,21 @@ def test_a_suite_is_made_read_and_refused_when_its_prompts_changed() -> None:
     place.write_text("{}\n")
     with pytest.raises(ProfileError, match="is not what this suite was made of"):
         suites.load("mine")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("A b", "no name"), ("../x", "no name"), ("seeds", "already"), ("own", "already")]
+)
+def test_a_captured_suite_takes_the_place_of_no_other(name: str, words: str) -> None:
+    """Neither of one that comes with sparkdash, nor of one that the owner wrote."""
+    folder = paths.config_dir() / "suites"
+    folder.mkdir()
+    (folder / "own.yaml").write_text("suite: own\n")
+    (paths.state_dir() / "captured.jsonl").write_text(f"{line('b')}\n")
+    error = CliRunner().invoke(app, ["bench", "captured", name]).exception
+    assert isinstance(error, AdmissionError)
+    assert words in error.message
+    assert [file.name for file in folder.iterdir()] == ["own.yaml"]
 
 
 def test_cells_of_captured_requests_want_prompts(tmp_path: Path) -> None:

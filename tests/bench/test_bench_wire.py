@@ -17,7 +17,8 @@ from leaping import LeapingClock
 from sparkdash.bench import prompts
 from sparkdash.bench.answer import Answer, read_stream
 from sparkdash.bench.records import Sample
-from sparkdash.bench.run import CellKey
+from sparkdash.bench.run import Arm, CellKey
+from sparkdash.bench.stand import Foreign
 from sparkdash.bench.subject import Counter, Subject
 from sparkdash.bench.suites import CLASSES
 from sparkdash.bench.wire import Wire
@@ -158,6 +159,29 @@ def test_an_error_in_the_stream_is_told() -> None:
     assert answer.error == "the engine died"
 
 
+@pytest.mark.parametrize("data", ["5", "null", "[]", '"so"'])
+def test_an_event_that_is_no_object_is_an_error(data: str) -> None:
+    """In words, whatever else was said."""
+    assert "no JSON object" in (read_stream(0, [(1, f"data: {data}\n\n".encode())]).error or "")
+
+
+def test_figures_of_another_shape_were_not_told() -> None:
+    """Of a stranger's server: half a token, a count in words, a list where a text should be."""
+    usage = {
+        "completion_tokens": "3",
+        "prompt_tokens": 2.5,
+        "prompt_tokens_details": [],
+        "completion_tokens_details": 7,
+    }
+    odd = [frame(choices=5), frame(choices=[None, {"delta": "x"}, {"delta": {"content": ["a"]}, "finish_reason": 1}])]
+    answer = read_stream(0, [(1, piece) for piece in (*odd, delta(content="b"), frame(choices=[], usage=usage))])
+    assert (answer.error, answer.text, answer.n, answer.prompt_tokens) == (None, "b", None, None)
+    assert (answer.cached_tokens, answer.finish_reason, answer.visible) == (None, None, None)
+    usage = {"completion_tokens": 3, "completion_tokens_details": {"reasoning_tokens": 5}}
+    pieces = [(1, delta(reasoning="a")), (2, frame(choices=[], usage=usage))]
+    assert read_stream(0, pieces).visible == 0
+
+
 async def test_a_request_over_the_wire() -> None:
     """Timestamps in order, the engine's counts, and refusals in its own words; nothing is raised."""
     async with serving(sim(time_scale=20)) as (_app, url), Wire(url) as wire:
@@ -227,6 +251,21 @@ async def test_nobody_listens(unused_tcp_port: int) -> None:
     """A refused connection is an answer with an error."""
     async with Wire(f"http://127.0.0.1:{unused_tcp_port}") as wire:
         assert (await wire.chat({"model": "x"})).error is not None
+
+
+@pytest.mark.parametrize(
+    ("models", "words"),
+    [("[]", "gives no list"), ("<html>", "gives no list"), ('{"data": null}', "lists no model"), ('{"data": [5]}', "lists no model")],
+)  # fmt: skip
+async def test_a_server_of_another_kind_is_told(models: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever stands where its models should."""
+
+    async def get(_wire: Wire, _path: str) -> bytes:
+        return models.encode()
+
+    monkeypatch.setattr(Wire, "get", get)
+    with pytest.raises(UpstreamError, match=words):
+        await Foreign(Wire("")).launch(Arm(name="A", profile="http://odd/v1"), lambda _: None)
 
 
 @pytest.mark.parametrize(("owner", "kind"), [("vllm", "vllm"), ("llamacpp", "llamacpp"), ("someone", "openai")])

@@ -154,6 +154,15 @@ def test_reasoning_makes_two_figures_of_one_stream(rehearse: Rehearse) -> None:
     assert "| Time to the first visible token (ttfv) | 3.067 s |" in out
 
 
+@pytest.mark.parametrize(("changes", "command"), [
+    ({"seed": 7, "target": "direct"}, "sparkdash bench coder --suite seeds --seed 7 --direct"),
+    ({"target": "url", "model": "m"}, "sparkdash bench --url coder --model m --suite seeds --seed 42"),
+])  # fmt: skip
+def test_the_command_measures_the_same_again(rehearse: Rehearse, changes: dict[str, Any], command: str) -> None:
+    """The same prompts, the same way."""
+    assert f"```bash\n{command}\n```" in told(rehearse(arms=[PLAIN], rates={"plain": GRID}, changes=changes))
+
+
 def test_the_recipe_table(rehearse: Rehearse) -> None:
     """Steps over the baseline, with their images; titles in English where no published document has others."""
     results = rehearse(

@@ -47,6 +47,25 @@ def test_show_lists_the_runs_and_shows_one(runs: list[str]) -> None:
     assert json.loads(sparkdash("bench", "show", "last", "--json"))["run"]["id"] == runs[1]
 
 
+def test_a_run_that_is_not_understood_keeps_nobody_from_the_others(runs: list[str]) -> None:
+    """It is named, with the reason."""
+    odd = bench_dir() / "20991231-000000-x"
+    odd.mkdir()
+    (odd / "run.json").write_text('{"format": 99}')
+    for command in ("show", "list"):
+        done = CliRunner().invoke(app, ["bench", command, "--json"], catch_exceptions=False)
+        told = [one if command == "show" else one["run"] for one in json.loads(done.stdout)]
+        assert [one["id"] for one in told] == runs[::-1]
+        assert "20991231-000000-x/run.json is no run that this sparkdash understands" in done.stderr
+
+
+def test_a_model_goes_with_a_url() -> None:
+    """A profile has its own."""
+    done = CliRunner().invoke(app, ["bench", "coder", "--model", "x"])
+    assert done.exit_code == 2
+    assert "it goes with --url" in done.output
+
+
 def test_diff_sets_two_runs_side_by_side(runs: list[str]) -> None:
     """Nothing is claimed of them."""
     shown = sparkdash("bench", "diff", *runs)

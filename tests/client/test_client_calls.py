@@ -232,7 +232,7 @@ def test_a_runtime_folder_that_is_closed_to_us_is_named(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     "url",
     ["127.0.0.1:8484", "unix:///x", "http://", "", "http://[::1", "http://h:abc", "http://h:99999", "http://h:0",
-     "http://a b:1", "http://h:1/?x"],
+     "http://a b:1", "http://h:1/?x", "http://a..b:1", f"http://{'a' * 70}:1"],
 )  # fmt: skip
 def test_an_address_that_is_no_url_is_refused(url: str) -> None:
     """The owner's typing error is named."""

@@ -114,13 +114,16 @@ def _commands(source: Source) -> Iterator[Block]:
     run = source.report.run
     arms = [arm.profile for arm in source.report.arms if not arm.impossible]
     yield Heading(2, "Benchmark Commands")
+    more = f" --seed {run.seed}" + " --direct" * (run.target == "direct")
     if len(arms) == 1:
-        yield Command((f"sparkdash bench {arms[0]} --suite {run.suite}",))
+        what = f"--url {arms[0]}" if run.target == "url" else arms[0]
+        model = f" --model {run.model}" * (run.model is not None)
+        yield Command((f"sparkdash bench {what}{model} --suite {run.suite}{more}",))
         return
     yield Command(
         (
             f"sparkdash ab {_sweep(run.arms) or ' '.join(arms)} \\",
-            f"  --suite {run.suite} --mode {run.mode.value} --seed {run.seed}",
+            f"  --suite {run.suite} --mode {run.mode.value}{more}",
         )
     )
 
