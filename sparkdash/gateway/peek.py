@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
+from pydantic_core import SchemaValidator, core_schema
 
 from sparkdash.errors import AdmissionError
 
@@ -27,17 +28,11 @@ _MAY_BE_JSON = frozenset({"", "text/plain", "application/x-www-form-urlencoded"}
 """What programs send that say nothing of the body's kind; the last is `curl -d`."""
 
 
-@dataclass(slots=True)
-class _Asked:
-    """The only keys that are made into objects; the parser skips the rest."""
-
-    model: Any = None
-    stream: Any = None
-    stream_options: Any = None
-    service_tier: Any = None
-
-
-_ASKED = TypeAdapter(_Asked)
+_ANYTHING = core_schema.typed_dict_field(core_schema.any_schema(), required=False)
+_ASKED = SchemaValidator(
+    core_schema.typed_dict_schema(dict.fromkeys(("model", "stream", "stream_options", "service_tier"), _ANYTHING))
+)
+"""The only keys that are made into objects; the parser skips the rest."""
 _NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -60,18 +55,19 @@ def peek(body: bytes, content_type: str) -> Peeked:
     Raises:
         AdmissionError: code `invalid_json`, `invalid_model`; status 400.
     """
-    kind = content_type.partition(";")[0].strip().lower()
+    kind = _media_type(content_type)
     if kind == "multipart/form-data":
         return _form(body, _boundary(content_type))
     if not (kind.endswith("json") or kind in _MAY_BE_JSON) or not body or body.isspace():
         return Peeked()
-    asked = _asked(body)
-    return Peeked(
-        _name(asked.model),
-        asked.stream is True,
-        stream_options=_options(asked.stream_options),
-        service_tier=asked.service_tier,
-    )
+    said = _asked(body).get
+    options, tier = _options(said("stream_options")), said("service_tier")
+    return Peeked(_name(said("model")), said("stream") is True, stream_options=options, service_tier=tier)
+
+
+@lru_cache(maxsize=64)
+def _media_type(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
 
 
 def is_batch(priority: str | None, service_tier: object) -> bool:
@@ -95,14 +91,15 @@ def is_for_responses(body: bytes) -> bool:
     return b'"messages"' not in body and b'"input"' in body
 
 
-def _asked(body: bytes) -> _Asked:
+def _asked(body: bytes) -> dict[str, Any]:
     try:
-        return _ASKED.validate_json(body)
+        asked: dict[str, Any] = _ASKED.validate_json(body)
     except ValidationError:
         return _asked_slowly(body)
+    return asked
 
 
-def _asked_slowly(body: bytes) -> _Asked:
+def _asked_slowly(body: bytes) -> dict[str, Any]:
     """What the fast parser refuses and engines take: lone surrogates of a cut emoji, a byte order mark."""
     try:
         value = json.loads(body.decode("utf-8-sig"))
@@ -114,7 +111,7 @@ def _asked_slowly(body: bytes) -> _Asked:
         raise AdmissionError(
             f"The request's body is a JSON {_json_type(value)}.", code="invalid_json", hint="Send a JSON object."
         )
-    return _ASKED.validate_python(value)
+    return value
 
 
 def _options(value: object) -> Mapping[str, Any] | None:
@@ -134,6 +131,8 @@ def _name(value: object) -> str | None:
     if not isinstance(value, str) or len(value) > NAME_LIMIT:
         found = json.dumps(value, default=str)[:SHOWN]
         raise AdmissionError(f"`model` must be a short string, and is {found}.", code="invalid_model")
+    if value.isascii():
+        return value
     return value.encode("utf-8", "replace").decode()  # half an emoji would break every JSON that tells of it
 
 

@@ -8,7 +8,7 @@ line or lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
 from sparkdash.domain.lease import RequestState
@@ -75,9 +75,9 @@ class Reply:
         now = self._deps.clock()
         return frames.Waiting(self._route.dialect, self._row.id, self._model, now, reasoning=told)
 
-    async def take(
+    def take(
         self, answer: Answer, sent_at: float, stuck: Callable[[ClientStuck], object], *, adds_usage: bool
-    ) -> None:
+    ) -> Awaitable[None]:
         """An engine's answer to what was sent at `sent_at`. `adds_usage`: its stream has counts that nobody asked for.
         `stuck` is called when the client takes nothing any more.
 
@@ -87,12 +87,11 @@ class Reply:
         """
         exchange = self._exchange
         if exchange.started and (answer.status >= 400 or answer.content_type != EVENT_STREAM):
-            await self._refused_in_stream(answer)
-        elif answer.status == HTTPStatus.BAD_REQUEST and self._route.generates:
-            await self._refused(answer)
-        else:
-            self._splice = self._spliced(answer, adds_usage=adds_usage)
-            await self._pass_on(answer, sent_at, stuck)
+            return self._refused_in_stream(answer)
+        if answer.status == HTTPStatus.BAD_REQUEST and self._route.generates:
+            return self._refused(answer)
+        self._splice = self._spliced(answer, adds_usage=adds_usage)
+        return self._pass_on(answer, sent_at, stuck)
 
     def _begins(self) -> None:
         self.begun = True

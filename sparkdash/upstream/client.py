@@ -101,7 +101,7 @@ class Upstream:
 class Opened:
     """The life of one question: see `Upstream.open`."""
 
-    __slots__ = ("_body", "_connection", "_head", "_method", "_origin", "_pool")
+    __slots__ = ("_bodiless", "_body", "_connection", "_head", "_origin", "_pool")
 
     _origin: Origin
     _connection: Connection
@@ -110,32 +110,22 @@ class Opened:
         root, target = _parted(url)
         self._pool = pool
         self._origin = pool.origin(root)
-        self._method = method
+        self._bodiless = method == "HEAD"
         self._head = _head(method, target, self._origin.authority, headers, body)
         self._body = body
 
     async def __aenter__(self) -> Answer:
-        kept = self._pool.free(self._origin)
-        answered = kept is not None and await self._asked(kept)
-        if not answered:
-            await self._asked(await self._pool.fresh(self._origin))
-        self._head = self._body = b""  # sent, and no longer needed while the answer comes
-        return Answer(self._connection)
-
-    async def _asked(self, connection: Connection) -> bool:
-        """Is the head of an answer there? Not so when a kept connection turned out closed."""
-        self._connection = connection
+        connection = self._pool.free(self._origin) or await self._pool.fresh(self._origin)
         try:
-            await connection.ask(self._head, self._body, bodiless=self._method == "HEAD")
+            await connection.ask(self._head, self._body, bodiless=self._bodiless)
         except UpstreamError:
-            connection.cut()
             if connection.heard or not connection.reused:
                 raise
-            return False
-        except BaseException:
-            connection.cut()
-            raise
-        return True
+            connection = await self._pool.fresh(self._origin)
+            await connection.ask(self._head, self._body, bodiless=self._bodiless)
+        self._connection = connection
+        self._head = self._body = b""  # sent, and no longer needed while the answer comes
+        return Answer(connection)
 
     async def __aexit__(
         self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None

@@ -67,8 +67,9 @@ class Connection(asyncio.Protocol):
         self._sent = True
         self._complete = False
         self._reusable = False
-        self._framed = False
-        """Does the answer tell its end: by a length or by chunks?"""
+        self.framed = False
+        """Does the answer tell its own end, by a length or by chunks? Otherwise that of the connection is it, and an engine's death
+        looks the same."""
         self._head_size = 0
         self._buffered = 0
         self._take: Take | None = None
@@ -81,11 +82,6 @@ class Connection(asyncio.Protocol):
         done = self._complete and self._reusable and self._sent
         return (done or not self._asked) and not self._lost and not self._transport.is_closing()
 
-    @property
-    def framed(self) -> bool:
-        """Does the answer tell its own end? Otherwise that of the connection is it, and an engine's death looks the same."""
-        return self._framed
-
     def renew(self) -> None:
         """Forget the last answer, and what nobody took of it: the next question may come."""
         self._pieces.clear()
@@ -94,19 +90,22 @@ class Connection(asyncio.Protocol):
         self.reused = True
 
     async def ask(self, head: bytes, body: bytes, *, bodiless: bool = False) -> None:
-        """Send a request and wait for the head of its answer. `bodiless`: it is one to HEAD, which has no body.
+        """Send a request and wait for the head of its answer, or be cut. `bodiless`: it is one to HEAD, which has no body.
 
         Raises:
             UpstreamError: code `engine_died`: the connection ended first, or what came is no HTTP.
         """
         self._asked, self._bodiless = True, bodiless
-        if len(body) <= BODY_PIECE:
-            self._transport.writelines((head, body))
-        else:
-            await self._upload(head, memoryview(body))
-        while not self.status:
-            self._raise()
-            await self._next()
+        try:
+            if len(body) <= BODY_PIECE:
+                self._transport.writelines((head, body))
+            else:
+                await self._upload(head, memoryview(body))
+            while not self.status:
+                await self._news()
+        except BaseException:
+            self.cut()
+            raise
 
     async def _upload(self, head: bytes, body: memoryview) -> None:
         """Ends early when the answer begins before it: the engine has read enough."""
@@ -129,8 +128,7 @@ class Connection(asyncio.Protocol):
             UpstreamError: code `engine_died`: the connection ended before the body did.
         """
         while not self._pieces and not self._complete:
-            self._raise()
-            await self._next()
+            await self._news()
         found = b"".join(self._pieces)
         self._pieces.clear()
         self._buffered = 0
@@ -148,9 +146,9 @@ class Connection(asyncio.Protocol):
         if self._pieces:
             self._give(take)
         while not self._complete:
-            self._raise()
-            await self._next()
-        self._raise()
+            await self._news()
+        if self._error is not None:
+            raise self._error
 
     def pause(self) -> None:
         """Read no more: whoever takes the body cannot now. TCP lets the engine know."""
@@ -227,7 +225,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """It has ended; for an answer without a length or chunks that is its end."""
         self._lost = True
-        if self.status and not self._framed and exc is None:
+        if self.status and not self.framed and exc is None:
             self._complete = True
         elif self._asked and not self._complete and self._error is None:
             self._error = self._ended(exc)
@@ -264,14 +262,14 @@ class Connection(asyncio.Protocol):
         status = self._parser.get_status_code()
         if status < 200:
             return
-        self._framed = self._bodiless or status in (204, 304)
+        self.framed = self._bodiless or status in (204, 304)
         for name, value in self.headers:
             if name == b"content-type":
                 self.content_type = _media_type(value)
             elif name == b"content-length":
-                self.length, self._framed = int(value), True
+                self.length, self.framed = int(value), True
             elif name == b"transfer-encoding" and b"chunked" in value.lower():
-                self._framed = True
+                self.framed = True
         self.status = status
         if self._bodiless:
             self._complete = True
@@ -304,14 +302,12 @@ class Connection(asyncio.Protocol):
             hint="Its log says more: `sparkdash logs PROFILE`.",
         )
 
-    def _raise(self) -> None:
+    def _news(self) -> asyncio.Future[None]:
+        """Done when something has changed. Raises what went wrong."""
         if self._error is not None:
             raise self._error
-
-    async def _next(self) -> None:
-        """Until something has changed."""
         self._waiter = asyncio.get_running_loop().create_future()
-        await self._waiter
+        return self._waiter
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

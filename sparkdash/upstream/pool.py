@@ -110,7 +110,7 @@ class Pool:
         connection.renew()
         loop = asyncio.get_running_loop()
         connection.idle_since = loop.time()
-        self.origin(origin.root).free.append(connection)
+        self._origins.setdefault(origin.root, origin).free.append(connection)  # it may have been forgotten meanwhile
         if self._timer is None:
             self._timer = loop.call_later(KEPT_S, self._sweep)
 
