@@ -107,15 +107,12 @@ class Access:
                 return Caller(f"key {key.name}", key)
         raise _unknown() if given else _missing()
 
-    def admit(self, caller: Caller, scope: Scope, *, counts: bool) -> None:
-        """Let the caller use that side now. `counts`: it is work for an engine, and within the key's limits.
+    def admit(self, key: Key, scope: Scope, *, counts: bool) -> None:
+        """Let that key use that side now. `counts`: it is work for an engine, and within the key's limits.
 
         Raises:
             AdmissionError: 403 `scope_refused`; 429 with Retry-After: `key_requests_used_up`, `key_tokens_used_up`.
         """
-        key = caller.key
-        if key is None:
-            return
         if scope not in key.scopes:
             raise AdmissionError(
                 f"The key {key.name!r} is for {' and '.join(key.scopes)}, not for {scope}.",

@@ -93,12 +93,12 @@ class Gateway:
         if way.side is not None:
             try:
                 caller = self._access.caller(head.headers, unix=head.unix)
-                self._access.admit(caller, way.side, counts=not way.reads)
+                if (key := caller.key) is not None:
+                    self._access.admit(key, way.side, counts=not way.reads)
+                    exchange.key, deps = key, narrowed(deps, key)
             except AdmissionError as error:
                 await _refuse(exchange, error)
                 return
-            exchange.key = caller.key
-            deps = narrowed(deps, caller.key)
             if way.side is Side.CONTROL and not way.reads:
                 exchange = self._audited(exchange, caller)
         await way.answer(deps, exchange)
@@ -106,15 +106,16 @@ class Gateway:
     def _let_in(self, head: Head) -> Way:
         """Raises AdmissionError: the guard has something against it."""
         guard.check(head.headers, self._doors, method=head.method, path=head.path, unix=head.unix)
-        origin, reads, path = head.headers.get("origin"), head.method in READ, head.path
-        granted = [] if origin is None else guard.granted(origin)
+        if (origin := head.headers.get("origin")) is not None:
+            head.granted = guard.granted(origin)
+        reads, path = head.method in READ, head.path
         if guard.is_preflight(head.headers, head.method):
-            way = Way(_may_ask, None, reads, granted)
+            way = Way(_may_ask, None, reads)
         elif reads and path in ALIVE:
-            way = Way(_alive, None, reads, granted)
+            way = Way(_alive, None, reads)
         else:
             side = Side.CONTROL if is_control(path) else Side.INFERENCE
-            way = Way(self._answering(head), side, reads, granted)
+            way = Way(self._answering(head), side, reads)
         head.way = way
         return way
 

@@ -95,7 +95,7 @@ class Exchange:
     def messages(self) -> tuple[Scope, Receive, Send]:
         """The way of ASGI, for who answers by its messages; instead of everything else here."""
         line = self._line
-        granted = self.head.way.granted if self.head.way else []
+        granted = self.head.granted
         return line.scope(), line.receive, _with(granted, line.send) if granted else line.send
 
     async def body(self, limit_mib: int, place: Place, limit_s: float) -> bytes:
@@ -111,7 +111,10 @@ class Exchange:
         if self.head.coding:
             raise _encoded(self.head.coding)
         if (whole := self._line.body()) is not None:
-            return _placed(whole, limit_mib, place)
+            if len(whole) > limit:
+                raise _too_large(limit_mib)
+            place.take(len(whole))
+            return whole
         if int(self._line.length or 0) > limit:
             raise _too_large(limit_mib)
         try:
@@ -157,8 +160,7 @@ class Exchange:
 
     def start(self, status: int, headers: Headers) -> None:
         """Send the status line and the headers, whose names are in lower case."""
-        granted = self.head.way.granted if self.head.way else ()
-        self._line.start(status, (*headers, *granted, *self.also))
+        self._line.start(status, (*headers, *self.head.granted, *self.also))
         self.started = True
 
     async def send(self, chunk: bytes) -> None:
@@ -177,13 +179,11 @@ class Exchange:
         """Joins `source` to the client's connection: see Flow."""
         return Flow(self, self._line, source, limit_s, stuck)
 
-    async def finish(self, last: bytes = b"") -> None:
+    def finish(self, last: bytes = b"") -> Awaitable[None]:
         """Send the last piece; waits while the client is slow."""
         self.finished = True
         self.block()
-        await self._line.sent()
-        self._line.finish(last)
-        await self._line.sent()
+        return self._line.end(last)
 
     async def answer(self, status: int, body: bytes, headers: Headers) -> None:
         """A whole answer at once."""
@@ -256,13 +256,6 @@ def _with(headers: Headers, send: Send) -> Send:
         await send(message)
 
     return sent
-
-
-def _placed(body: bytes, limit_mib: int, place: Place) -> bytes:
-    if len(body) > limit_mib * MIB:
-        raise _too_large(limit_mib)
-    place.take(len(body))
-    return body
 
 
 def _encoded(coding: str) -> AdmissionError:

@@ -31,14 +31,24 @@ class Way(NamedTuple):
     """Where its caller must be let in; None: whoever asks is answered."""
     reads: bool
     """It changes nothing, and is no work for an engine."""
-    granted: Pairs
-    """Headers of its answer, for the page that asks."""
 
 
 class Head:
     """See the module. `headers` and `given` have all of the client's headers but the body's length, `given` as they came."""
 
-    __slots__ = ("_for_engine", "coding", "given", "headers", "method", "path", "query", "raw_path", "unix", "way")
+    __slots__ = (
+        "_for_engine",
+        "coding",
+        "given",
+        "granted",
+        "headers",
+        "method",
+        "path",
+        "query",
+        "raw_path",
+        "unix",
+        "way",
+    )
 
     def __init__(
         self, method: str, path: str, raw_path: bytes, query: bytes, given: Pairs, server: tuple[str, int | None] | None
@@ -55,6 +65,8 @@ class Head:
         """How the body is compressed."""
         self.way: Way | None = None
         """Set once the guard found nothing against it."""
+        self.granted: Pairs = []
+        """Headers of every answer, for the page that asks; set then, too."""
         self._for_engine: tuple[tuple[bytes, bytes], ...] | None = None
 
     @classmethod

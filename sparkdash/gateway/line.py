@@ -61,12 +61,12 @@ class Line(Protocol):
         """A piece of the body. What a client that has gone is sent is lost."""
         ...
 
-    def finish(self, last: bytes) -> None:
-        """The last piece, and the answer's end."""
-        ...
-
     async def sent(self) -> None:
         """Return when the client has room for more."""
+        ...
+
+    async def end(self, last: bytes) -> None:
+        """The last piece, and the answer's end, once the client has room for it."""
         ...
 
     def cut(self) -> None:
@@ -129,10 +129,6 @@ class Pump:
         """See Line."""
         self._put({"type": "http.response.body", "body": piece, "more_body": True})
 
-    def finish(self, last: bytes) -> None:
-        """See Line."""
-        self._put({"type": "http.response.body", "body": last, "more_body": False})
-
     def _put(self, message: dict[str, Any]) -> None:
         self._messages.append(message)
         self._size += len(message.get("body", b""))
@@ -153,6 +149,12 @@ class Pump:
         """See Line. Raises what `send` raised."""
         if self._sending is not None:
             await self._sending
+
+    async def end(self, last: bytes) -> None:
+        """See Line. Returns when it was sent, too. Raises what `send` raised."""
+        await self.sent()
+        self._put({"type": "http.response.body", "body": last, "more_body": False})
+        await self.sent()
 
     def cut(self) -> None:
         """The connection is another's."""

@@ -17,9 +17,9 @@ from sparkdash.gateway.access import may_see, permitted
 from sparkdash.gateway.deps import Catalog, Deps
 
 
-def narrowed(deps: Deps, key: Key | None) -> Deps:
+def narrowed(deps: Deps, key: Key) -> Deps:
     """The same deps for a key that may use all, else with the catalog and the snapshot without the other models."""
-    if key is None or not key.models:
+    if not key.models:
         return deps
     bus = _Bus(deps.bus, key)
     return deps.seen_through(bus, partial(_catalog, deps, bus, key))

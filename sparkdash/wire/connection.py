@@ -148,20 +148,19 @@ class Wire(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header; or what follows a body in chunks, which nobody gets."""
-        if len(name) == len(_LENGTH) and name.lower() == _LENGTH:
+        if name.lower() == _LENGTH:
             self._length = value
         else:
             self._fields.append((name, value))
 
     def on_headers_complete(self) -> None:
         """The application is called; what follows is the body."""
-        parser, url, fields = self._parser, self._url, self._fields
-        method, version = parser.get_method(), parser.get_http_version()
+        parser, head = self._parser, self._head
+        words = parser.get_method(), self._url, parser.get_http_version(), self._fields
         self._head_size, self._fields = None, []
         self._deadline.clear()
-        head = self._head
-        if head is None or not head.is_said_by(method, url, version, fields):
-            head = self._head = self._heads.of(self._door, method, url, version, fields)
+        if head is None or head.words != words:
+            head = self._head = self._heads.of(self._door, words)
         line = self._asking = Line(self, head, self._length, keeps=not head.is_old and parser.should_keep_alive())
         if self._running is None:
             self._begin(line)
@@ -184,7 +183,6 @@ class Wire(asyncio.Protocol):
 
     def answered(self, *, keeps: bool) -> None:
         """The answer is complete; the next one's turn has come. `keeps`: the connection stays for it."""
-        self._server.total_requests += 1
         self._running = None
         if not keeps:
             self.transport.close()

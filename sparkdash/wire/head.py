@@ -12,6 +12,8 @@ from weakref import WeakValueDictionary
 import httptools
 
 Fields = list[tuple[bytes, bytes]]
+Words = tuple[bytes, bytes, str, Fields]
+"""The method, the URL, the version and the headers, as they came."""
 Door = tuple[tuple[str, int | None] | None, str]
 """A server's own address, (path, None) for a unix socket, and the scheme."""
 
@@ -22,14 +24,15 @@ class Head:
     """
 
     __slots__ = (
-        "__weakref__", "_said", "door", "expects", "headers", "is_old", "memo", "method", "path", "query", "raw_path",
-        "version",
+        "__weakref__", "door", "expects", "headers", "is_old", "memo", "method", "path", "query", "raw_path", "version",
+        "words",
     )  # fmt: skip
 
-    def __init__(self, door: Door, method: bytes, url: bytes, version: str, fields: Fields) -> None:
+    def __init__(self, door: Door, words: Words) -> None:
         """Raises httptools.HttpParserError or ValueError: the URL is none."""
-        self._said = method, url, version, fields
+        self.words = words
         self.door = door
+        method, url, version, fields = words
         self.method = method.decode("ascii")
         self.raw_path, self.query = _parted(url)
         path = self.raw_path.decode("ascii")
@@ -43,10 +46,6 @@ class Head:
         self.memo: Any = None
         """For the application: what follows from the head alone."""
 
-    def is_said_by(self, method: bytes, url: bytes, version: str, fields: Fields) -> bool:
-        """Are these the same words?"""
-        return self._said == (method, url, version, fields)
-
 
 class Heads:
     """What the connections of one server say. Nothing is held here: a head, and any key in it, goes with the last connection that
@@ -59,12 +58,13 @@ class Heads:
         """How many there are."""
         return len(self._said)
 
-    def of(self, door: Door, method: bytes, url: bytes, version: str, fields: Fields) -> Head:
+    def of(self, door: Door, words: Words) -> Head:
         """The head of these words. Raises as `Head` does."""
-        words = (door, method, url, version, *fields)
-        head = self._said.get(words)
+        *line, fields = words
+        said = (door, *line, *fields)
+        head = self._said.get(said)
         if head is None:
-            head = self._said[words] = Head(door, method, url, version, fields)
+            head = self._said[said] = Head(door, words)
         return head
 
 

@@ -22,7 +22,7 @@ BODY_LIMIT = 64 * 1024
 """Bytes of a request's body that wait for the application; the rest waits in the client's socket."""
 NO_BODY = frozenset({204, 304})
 """Statuses that have neither a body nor a length of one (RFC 9110 section 15)."""
-_STATUS = {each.value: b"HTTP/1.1 %d %b\r\n" % (each.value, each.phrase.encode()) for each in HTTPStatus}
+_STATUS = {each.value: b"HTTP/1.1 %d %b" % (each.value, each.phrase.encode()) for each in HTTPStatus}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _FAULT = b"Internal Server Error"
 
@@ -65,11 +65,11 @@ class Line:
         """Has the answer's head gone out?"""
         self._over = False
         """Is the answer complete?"""
-        self._bodiless = head.method == "HEAD"
-        self._chunked = False
-        self._length: int | None = None
+        self._bodiless: bool
+        self._chunked: bool
+        self._length: int | None
         """Bytes of the answer's body, where its head says so."""
-        self._sent = 0
+        self._sent: int
         """Bytes of it so far, where it has no chunks."""
         self._gone: Call | None = None
         self.full: Call | None = None
@@ -185,7 +185,7 @@ class Line:
     def _take(self) -> bytes:
         parts = self._parts
         self._parts, self._size, self._taken = [], 0, not self._more
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return b"".join(parts)
 
     def _go_on(self) -> None:
         """Who waits with its body until it is told to send it is told so, once."""
@@ -213,26 +213,28 @@ class Line:
         """See the gateway's. Raises ValueError: a header has a line break in it, and would be another."""
         if self._left:
             return
-        lines, length = [_STATUS.get(status) or b"HTTP/1.1 %d \r\n" % status], None
-        keeps, says_so = self.keeps, False
-        for name, value in headers:
-            lines.append(b"%b: %b\r\n" % (name, value))
+        lines, length, closes, head = [_STATUS.get(status) or b"HTTP/1.1 %d " % status], None, False, self.head
+        for header in headers:
+            lines.append(b": ".join(header))
+            name, value = header
             if name == b"content-length":
                 length = int(value)
             elif name == b"connection" and b"close" in value.lower():
-                keeps, says_so = False, True
-        bodiless = self._bodiless or status in NO_BODY
-        chunked = length is None and not bodiless and not self.head.is_old
+                closes = True
+        bodiless = head.method == "HEAD" or status in NO_BODY
+        chunked = length is None and not bodiless and not head.is_old
         if chunked:
-            lines.append(b"transfer-encoding: chunked\r\n")
-        if not (keeps or says_so):
-            lines.append(b"connection: close\r\n")
-        head = b"".join(lines)
-        if not head.count(b"\n") == head.count(b"\r") == len(lines):
+            lines.append(b"transfer-encoding: chunked")
+        if not (self.keeps or closes):
+            lines.append(b"connection: close")
+        lines += (b"", b"")
+        written = b"\r\n".join(lines)
+        if not written.count(b"\n") == written.count(b"\r") == len(lines) - 1:
             raise ValueError("a header of the answer has a line break in it")
-        self.begun, self.keeps = True, keeps
-        self._length, self._bodiless, self._chunked = length, bodiless, chunked
-        self._wire.transport.write(head + b"\r\n")
+        self.begun, self.keeps = True, self.keeps and not closes
+        self._length = None if bodiless else length
+        self._bodiless, self._chunked, self._sent = bodiless, chunked, 0
+        self._wire.transport.write(written)
 
     def write(self, piece: bytes) -> None:
         """See the gateway's."""
@@ -245,13 +247,13 @@ class Line:
             self._wire.transport.write(piece)
 
     def finish(self, last: bytes) -> None:
-        """See the gateway's. Raises ValueError: the body was not as long as its header said."""
+        """The last piece, and the answer's end. Raises ValueError: the body was not as long as its header said."""
         self.write(last)
         if self._left:
             return
         if self._chunked:
             self._wire.transport.write(b"0\r\n\r\n")
-        elif self._length not in (None, self._sent) and not self._bodiless:
+        elif self._length not in (None, self._sent):
             raise ValueError(f"the answer's body has {self._sent} bytes instead of {self._length}")
         self._over = True
         if self._news is not None:
@@ -262,6 +264,11 @@ class Line:
         """See the gateway's."""
         while self._wire.is_full and not (self._left or self._over):
             await self._wire.has_room()
+
+    async def end(self, last: bytes) -> None:
+        """See the gateway's."""
+        await self.sent()
+        self.finish(last)
 
     def cut(self) -> None:
         """See the gateway's."""

@@ -15,7 +15,7 @@ from sparkdash.access import keyring
 from sparkdash.access.key import Key, Scope, digest
 from sparkdash.access.keyring import Keyring
 from sparkdash.errors import AdmissionError
-from sparkdash.gateway.access import Access, Caller
+from sparkdash.gateway.access import Access
 from sparkdash.gateway.narrow import narrowed
 from sparkdash.settings import Settings
 
@@ -196,16 +196,16 @@ def test_the_minute_moves_with_the_clock(tmp_path: Path) -> None:
     """Requests fall out of the window one by one; Retry-After tells when the first does."""
     now = [0.0]
     access = Access(None, beyond=False, used_today=lambda _: 0, clock=lambda: now[0], monotonic=lambda: now[0])
-    caller = Caller("key one", key(requests_per_minute=2))
+    one = key(requests_per_minute=2)
     for at in (0.0, 40.0, 60.0):
         now[0] = at
-        access.admit(caller, Scope.INFERENCE, counts=True)
+        access.admit(one, Scope.INFERENCE, counts=True)
     now[0] = 61.0
     with pytest.raises(AdmissionError) as caught:
-        access.admit(caller, Scope.INFERENCE, counts=True)
+        access.admit(one, Scope.INFERENCE, counts=True)
     assert caught.value.retry_after == 39.0
     now[0] = 100.0
-    access.admit(caller, Scope.INFERENCE, counts=True)
+    access.admit(one, Scope.INFERENCE, counts=True)
 
 
 class TestBeyondLoopback:

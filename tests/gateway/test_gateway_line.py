@@ -136,8 +136,7 @@ async def test_a_pump_keeps_the_order_and_tells_when_it_is_full() -> None:
     assert told == ["full"]
     go_on.set()
     await pump.sent()
-    pump.finish(b"end")
-    await pump.sent()
+    await pump.end(b"end")
     assert sent == [200, b"x" * (PUMP_LIMIT + 1), b"end"]
     assert told == ["full", "gone", "room", "room"]
     pump.deaf()
