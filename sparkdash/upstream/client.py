@@ -111,7 +111,11 @@ class Opened:
         self._pool = pool
         self._origin = pool.origin(root)
         self._bodiless = method == "HEAD"
-        self._head = _head(method, target, self._origin.authority, headers, body)
+        first = _first(method, target, self._origin.authority, tuple(headers))
+        if body or method in _SENDS_LENGTH:
+            self._head = b"%bContent-Length: %d\r\n\r\n" % (first, len(body))
+        else:
+            self._head = first + b"\r\n"
         self._body = body
 
     async def __aenter__(self) -> Answer:
@@ -138,12 +142,6 @@ def _parted(url: str) -> tuple[str, str]:
     """scheme://authority, and the rest. Anything after a `#` is for browsers, and never comes here."""
     slash = url.find("/", url.find("://") + 3)
     return (url, "/") if slash < 0 else (url[:slash], url[slash:])
-
-
-def _head(method: str, target: str, authority: str, headers: Iterable[Header], body: bytes) -> bytes:
-    """The request's head. Raises UpstreamError: see `_first`."""
-    first = _first(method, target, authority, tuple(headers))
-    return b"%bContent-Length: %d\r\n\r\n" % (first, len(body)) if body or method in _SENDS_LENGTH else first + b"\r\n"
 
 
 @lru_cache(maxsize=256)

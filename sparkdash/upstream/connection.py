@@ -24,6 +24,9 @@ HEAD_LIMIT = 256 * 1024
 BODY_PIECE = 256 * 1024
 """Request bodies are written in pieces of this size, so that one upload does not freeze every stream."""
 
+_UNTOLD = "application/octet-stream"
+"""What a body is of which the answer says nothing."""
+
 Header = tuple[bytes, bytes]
 Take = Callable[[bytes], object]
 
@@ -37,6 +40,19 @@ class Connection(asyncio.Protocol):
         """Has it carried an answer before this one?"""
         self.idle_since = 0.0
         """When the pool got it; the loop's clock."""
+        self.heard = False
+        """Has a byte of the answer come?"""
+        self.status = 0
+        """0 until the answer's head is complete; then what follows is known, too."""
+        self.headers: list[Header] = []
+        """Names in lower case."""
+        self.content_type = ""
+        """Media type without parameters, in lower case."""
+        self.length: int | None = None
+        """Bytes of the body, where the answer says so before it."""
+        self.framed = False
+        """Does the answer tell its own end, by a length or by chunks? Otherwise that of the connection is it, and an engine's death
+        looks the same."""
         self._on_lost = on_lost
         self._pieces: list[bytes] = []
         self.on_body = self._pieces.append  # the parser's callback: nothing of ours runs per HTTP chunk
@@ -44,32 +60,16 @@ class Connection(asyncio.Protocol):
         self._parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True)
         self._transport: asyncio.Transport
         self._lost = False
+        self._error: Exception | None = None
         self._reading = True
         self._writable: asyncio.Event | None = None
         """Of an upload; unset while the engine takes no more."""
         self._waiter: asyncio.Future[None] | None = None
-        self._begin()
-
-    def _begin(self) -> None:
-        self.heard = False
-        """Has a byte of the answer come?"""
-        self.status = 0
-        """0 until the answer's head is complete."""
-        self.headers: list[Header] = []
-        """Names in lower case."""
-        self.content_type = "application/octet-stream"
-        """Media type without parameters, in lower case."""
-        self.length: int | None = None
-        """Bytes of the body, where the answer says so before it."""
-        self._error: Exception | None = None
         self._asked = False
         self._bodiless = False
         self._sent = True
         self._complete = False
         self._reusable = False
-        self.framed = False
-        """Does the answer tell its own end, by a length or by chunks? Otherwise that of the connection is it, and an engine's death
-        looks the same."""
         self._head_size = 0
         self._buffered = 0
         self._take: Take | None = None
@@ -79,15 +79,18 @@ class Connection(asyncio.Protocol):
     @property
     def is_free(self) -> bool:
         """Can another question be asked?"""
-        done = self._complete and self._reusable and self._sent
-        return (done or not self._asked) and not self._lost and not self._transport.is_closing()
+        if self._lost or self._transport.is_closing():
+            return False
+        return not self._asked or (self._complete and self._reusable and self._sent)
 
     def renew(self) -> None:
         """Forget the last answer, and what nobody took of it: the next question may come."""
         self._pieces.clear()
         self.resume()
-        self._begin()
         self.reused = True
+        self.heard = self._asked = self._complete = self._reusable = False
+        self.status = self._head_size = self._buffered = 0
+        self._take = self._error = None
 
     async def ask(self, head: bytes, body: bytes, *, bodiless: bool = False) -> None:
         """Send a request and wait for the head of its answer, or be cut. `bodiless`: it is one to HEAD, which has no body.
@@ -262,14 +265,15 @@ class Connection(asyncio.Protocol):
         status = self._parser.get_status_code()
         if status < 200:
             return
-        self.framed = self._bodiless or status in (204, 304)
+        framed, length, content_type = self._bodiless or status in (204, 304), None, _UNTOLD
         for name, value in self.headers:
             if name == b"content-type":
-                self.content_type = _media_type(value)
+                content_type = _media_type(value)
             elif name == b"content-length":
-                self.length, self.framed = int(value), True
+                length, framed = int(value), True
             elif name == b"transfer-encoding" and b"chunked" in value.lower():
-                self.framed = True
+                framed = True
+        self.framed, self.length, self.content_type = framed, length, content_type
         self.status = status
         if self._bodiless:
             self._complete = True
