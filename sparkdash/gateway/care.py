@@ -21,6 +21,8 @@ TOLD_WHEN_ASKED = frozenset({EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TRTL
 """Engines that count a stream's tokens only if `stream_options.include_usage` is sent, and are known to take it.
 Not llama.cpp, whose last chunk has `timings` in any case: asking would move them into the chunk that is taken out."""
 _STREAM_OPTIONS = "stream_options"
+_USAGE = {"include_usage": True}
+_WITH_USAGE = Edits({_STREAM_OPTIONS: _USAGE})
 _EFFORT = "reasoning_effort"
 _EFFORT_IN = {Dialect.RESPONSES: "reasoning", Dialect.MESSAGES: "output_config"}
 """Where other protocols than chat have it, there called `effort`."""
@@ -44,8 +46,10 @@ def prepare(
     if asked.span is not None:
         return Prepared(body if name is None else rename(body, asked.span, name))
     adds_usage = asked.stream and _lacks_usage(asked, route, profile)
-    if name is not None or adds_usage or _wants_changes(profile):
+    if name is not None or _wants_changes(profile):
         body = rewrite(body, _edits(asked, route, profile, name, adds_usage=adds_usage))
+    elif adds_usage:
+        body = rewrite(body, _WITH_USAGE)
     if route.profile is None and (rules := concerning(body, route.dialect, profile.mends_off)):
         body = mended(body, rules, _target(profile, version))
     return Prepared(body, adds_usage)
@@ -63,7 +67,7 @@ def _edits(asked: Peeked, route: Route, profile: Profile, name: str | None, *, a
     if name is not None:
         put["model"] = name
     if adds_usage:
-        put[_STREAM_OPTIONS] = {"include_usage": True}
+        put[_STREAM_OPTIONS] = _USAGE
     if not route.generates:
         return Edits(put)
     return Edits(put, _spelled(profile.request, route.dialect), frozenset(profile.request_strip))
@@ -84,7 +88,9 @@ def _lacks_usage(asked: Peeked, route: Route, profile: Profile) -> bool:
     what they take them for (vLLM before 0.18 for a yes)."""
     if route.dialect not in (Dialect.CHAT, Dialect.COMPLETIONS):
         return False
-    if profile.engine not in TOLD_WHEN_ASKED or _STREAM_OPTIONS in {**profile.request, **profile.request_set}:
+    if profile.engine not in TOLD_WHEN_ASKED:
+        return False
+    if _STREAM_OPTIONS in profile.request or _STREAM_OPTIONS in profile.request_set:
         return False
     options = asked.stream_options
     return options is not None and (not options or options.get("include_usage") is False)

@@ -10,28 +10,42 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 _DECODER = json.JSONDecoder()
+_json = json.JSONEncoder(separators=(",", ":")).encode
+"""Escaped, as half an emoji that a client sent has no bytes."""
 _PLAIN = re.compile(r"[a-z0-9_]+", re.IGNORECASE | re.ASCII)
 _SPACE = " \t\n\r"
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-class Edits(NamedTuple):
-    """What must differ, by top-level key."""
+@dataclass(frozen=True)
+class Edits:
+    """What must differ, by top-level key. What follows from it alone is found out once: keep those that are the same for many."""
 
-    put: Mapping[str, Any] = _NOTHING
+    put: Mapping[str, Any] = field(default_factory=dict)
     """Set, whatever the client wrote; an object is laid over the client's own, key by key."""
-    fill: Mapping[str, Any] = _NOTHING
+    fill: Mapping[str, Any] = field(default_factory=dict)
     """Set where nothing else does."""
     drop: frozenset[str] = frozenset()
     """Left out."""
 
     def __bool__(self) -> bool:
         return bool(self.put or self.fill or self.drop)
+
+    @cached_property
+    def added(self) -> bytes:
+        """The members to be added to a body that has none of the keys."""
+        return _json({**self.fill, **self.put})[1:-1].encode()
+
+    @cached_property
+    def needles(self) -> tuple[bytes, ...] | None:
+        """How its keys are written in a body; None: in several ways."""
+        keys = (*self.put, *self.fill, *self.drop)
+        return tuple(b'"%b"' % key.encode() for key in keys) if all(map(_PLAIN.fullmatch, keys)) else None
 
 
 class _Member(NamedTuple):
@@ -69,17 +83,17 @@ def rename(form: bytes, span: tuple[int, int], name: str) -> bytes:
 def _appended(body: bytes, edits: Edits) -> bytes | None:
     """The body with new members at its end, where none of the keys can be in it already: then it need not be taken apart.
     None: it must be."""
-    keys = (*edits.put, *edits.fill, *edits.drop)
-    if body[:1] != b"{" or b"\\u" in body or not all(map(_PLAIN.fullmatch, keys)):
+    needles = edits.needles
+    if needles is None or body[:1] != b"{" or b"\\u" in body:
         return None  # a key may be spelled in other ways
-    if any(b'"%b"' % key.encode() in body for key in keys):
-        return None
+    for needle in needles:
+        if needle in body:
+            return None
     end = body.rindex(b"}")
     before = body[:end].rstrip()
     if before == b"{":
         return None
-    added = {**edits.fill, **edits.put}
-    return b"%b,%b%b" % (before, _json(added)[1:-1].encode(), body[len(before) :]) if added else body
+    return b"%b,%b%b" % (before, edits.added, body[len(before) :]) if edits.added else body
 
 
 def _pieces(
@@ -103,11 +117,6 @@ def _pieces(
 def _over(written: str, value: Any) -> Any:
     theirs = json.loads(written) if isinstance(value, Mapping) else None
     return {**theirs, **value} if isinstance(theirs, dict) else value
-
-
-def _json(value: object) -> str:
-    """Escaped, as half an emoji that a client sent has no bytes."""
-    return json.dumps(value, separators=(",", ":"))
 
 
 def _members(text: str) -> Iterator[_Member]:
