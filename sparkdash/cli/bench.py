@@ -33,7 +33,9 @@ app = typer.Typer(
     cls=RunByDefault,
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="""Measure a profile, honestly: forced lengths, prompts that no cache knows, every request checked.
+    help="""Measure a profile, honestly; show what was measured.
+
+    Lengths are forced, prompts are such as no cache knows, every request is checked.
 
     \b
     Examples:
@@ -126,7 +128,9 @@ def run(
 
 @app.command()
 def resume(name: RunName = "last", share: Share = False, yes: Yes = False, as_json: AsJson = False) -> None:
-    """Go on with a run that was stopped, killed or cut off: only what is missing is measured.
+    """Go on with a run that was stopped, killed or cut off.
+
+    Only what is missing is measured.
 
     \b
     Examples:
@@ -140,7 +144,9 @@ def resume(name: RunName = "last", share: Share = False, yes: Yes = False, as_js
 
 @app.command("list")
 def list_runs(as_json: AsJson = False) -> None:
-    """List the runs, the newest first, and how many of its cells each has.
+    """List the runs, the newest first.
+
+    Each with how many of its cells are measured.
 
     \b
     Examples:
@@ -157,7 +163,9 @@ def list_runs(as_json: AsJson = False) -> None:
 
 @app.command()
 def suites(as_json: AsJson = False) -> None:
-    """List the suites: those of sparkdash, and your own in the folder `suites` beside config.toml.
+    """List the suites: those of sparkdash, and your own.
+
+    Yours are YAML files in the folder `suites` beside config.toml.
 
     \b
     Examples:
@@ -183,9 +191,9 @@ def calibrate(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the box's own noise: one profile against itself, in four launches.
+    """Measure the box's own noise: one profile against itself.
 
-    What two equal arms differ by is what no comparison on this box may claim.
+    It is launched four times. What two equal arms differ by is what no comparison on this box may claim.
 
     \b
     Examples:

@@ -25,9 +25,9 @@ def captured(
         int, typer.Option("--output", min=16, help="Tokens of each answer, as many in every arm.")
     ] = OUTPUT,
 ) -> None:
-    """Make a suite of what your own clients sent, so that profiles are compared on your own work.
+    """Make a suite of what your own clients sent.
 
-    `capture = true` in config.toml keeps the requests. Their text is copied into a file beside the suite, which only you can
+    Profiles are then compared on your own work. `capture = true` in config.toml keeps the requests. Their text is copied into a file beside the suite, which only you can
     read: it stays on this box, and no report or export has any of it. The suite's hash tells its prompts.
 
     \b

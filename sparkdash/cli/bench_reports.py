@@ -67,7 +67,9 @@ def show(
     simulated: Annotated[bool, typer.Option("--simulated", help="Of all runs, those of simulated engines.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show a run: its tables with intervals, what can be claimed, and what is still to be measured.
+    """Show a run: its tables, and what can be claimed.
+
+    Every figure with its interval, and what is still to be measured.
 
     \b
     Examples:
@@ -104,9 +106,9 @@ def diff(
     ] = "decode",
     as_json: AsJson = False,
 ) -> None:
-    """Set two runs side by side: what of them may be compared, and the figures of the profiles that both have.
+    """Set two runs side by side.
 
-    Two runs are no experiment: launches of one day are compared with launches of another. So differences are shown and
+    What of them may be compared, and the figures of the profiles that both have. Two runs are no experiment: launches of one day are compared with launches of another. So differences are shown and
     none is claimed; `sparkdash ab` measures one. What would lie (another suite, thinking flag, temperature, tokenizer,
     simulated beside real) is refused.
 
@@ -137,7 +139,9 @@ def export(
     math: MathRun = None,
     arm: Annotated[str | None, typer.Option("--arm", help="localmaxxing: which arm; else the baseline.")] = None,
 ) -> None:
-    """Write a run as Markdown, CSV (llama-benchy's columns), JSON, one HTML page, or a localmaxxing submission.
+    """Write a run as Markdown, CSV, JSON or HTML.
+
+    The CSV has llama-benchy's columns; `localmaxxing` is a submission to that site.
 
     \b
     Examples:

@@ -39,9 +39,9 @@ def connect(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the configuration with which CLIENT uses sparkdash, its time-outs right for models that load for minutes.
+    """Print the configuration with which CLIENT uses sparkdash.
 
-    --write merges it into the client's own files, and refuses where a comment would be lost. --test asks the model
+    Its time-outs are right for models that load for minutes. --write merges it into the client's own files, and refuses where a comment would be lost. --test asks the model
     through the gateway as the client does; a model that does not run is loaded for it. A key is taken from SPARKDASH_KEY.
 
     \b

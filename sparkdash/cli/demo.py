@@ -14,9 +14,9 @@ def demo(
     no_traffic: Annotated[bool, typer.Option("--no-traffic", help="Do not send the demo's own requests.")] = False,
     speed: Annotated[float, typer.Option(help="Run this many times faster than real.", min=0.1, max=1000.0)] = 1.0,
 ) -> None:
-    """Show everything on simulated engines: gateway, swaps and dashboard.
+    """Show everything on simulated engines.
 
-    Every figure is marked SIMULATED; nothing is installed, started or measured on this box. It ends cleanly on q,
+    The gateway, the swaps and the dashboard are the real ones. Every figure is marked SIMULATED; nothing is installed, started or measured on this box. It ends cleanly on q,
     Ctrl-C or SIGTERM. Other commands reach it with SPARKDASH_URL; runs of the bench stay when it ends, and its A/B page
     lists those of simulated engines.
 

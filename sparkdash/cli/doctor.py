@@ -38,9 +38,9 @@ def doctor(
     list_them: Annotated[bool, typer.Option("--list", help="List the checks, one sentence each.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Examine this box: driver, podman, CDI, memory, disks, ports, settings.
+    """Examine this box: what would keep engines from running?
 
-    It only reads. Each finding says what was read and where, and in one line what mends it. Exits 0 when nothing need be
+    Driver, podman, CDI, memory, disks, ports, settings. It only reads. Each finding says what was read and where, and in one line what mends it. Exits 0 when nothing need be
     done (ok, note, unknown), 1 with a warning, 5 when something keeps engines from running.
 
     \b

@@ -35,10 +35,10 @@ def import_profiles(
     force: Annotated[bool, typer.Option("--force", help="Overwrite files.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Turn a podman or docker command, a script, a sparkrun or eugr recipe, a llama-swap configuration or a repro
-    folder into profiles. Nothing of it is run, and no variable of the environment is filled in.
+    """Make profiles of other tools' files.
 
-    What could not be carried over stands in the comments above each profile. Exits 2 when a profile still has to be
+    Of a podman or docker command, a script, a sparkrun or eugr recipe, a llama-swap configuration or a repro folder.
+    Nothing of it is run, and no variable of the environment is filled in. What could not be carried over stands in the comments above each profile. Exits 2 when a profile still has to be
     mended before it loads.
 
     \b
@@ -80,7 +80,9 @@ def export_profile(
     profile: ProfileName,
     form: Annotated[Format, typer.Option("--as", help="What it becomes.")] = Format.PODMAN,
 ) -> None:
-    """Print PROFILE as a podman command, a quadlet unit, a sparkrun recipe, or a llama-swap model.
+    """Print PROFILE as another tool's file.
+
+    A podman command, a quadlet unit, a sparkrun recipe, or a llama-swap model.
 
     \b
     Examples:

@@ -19,7 +19,9 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C or the engine's end.")] = False,
     lines: Annotated[int | None, typer.Option("--lines", "-n", help="Only the last N lines.", min=0)] = None,
 ) -> None:
-    """Print an engine's log; without PROFILE that of the engine which runs or is coming up.
+    """Print an engine's log.
+
+    Without PROFILE that of the engine which runs or is coming up.
 
     \b
     Examples:

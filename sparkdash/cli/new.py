@@ -48,9 +48,9 @@ def new_profile(
     offline: Annotated[bool, typer.Option("--offline", help="Ask no network, whatever is missing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Propose a profile for MODEL: its flags with their reasons, and what it needs of the memory, term by term.
+    """Propose a profile for MODEL, every flag with its reason.
 
-    Reads config.json and the headers of the weights, no weights. A model that is not in the Hugging Face cache is asked
+    It tells what the model needs of the memory, term by term. Reads config.json and the headers of the weights, no weights. A model that is not in the Hugging Face cache is asked
     for at the hub, headers only. Prints YAML that `profiles check` accepts; --write puts it into your profiles' folder and
     overwrites nothing.
 

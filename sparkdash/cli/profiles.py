@@ -42,9 +42,9 @@ def profiles(context: typer.Context, as_json: AsJson = False) -> None:
 
 @app.command("list")
 def list_profiles(as_json: AsJson = False) -> None:
-    """List every profile: what it needs, its best published decode rate, its state,
-    and whether its image and weights are here, with their size on disk.
+    """List every profile: what it needs, its state, what is here.
 
+    Its best published decode rate, too, and the size of its image and weights on disk.
     Works without a daemon; then the state is unknown. Columns that do not fit the
     terminal are left out; --json has everything.
 
@@ -71,9 +71,9 @@ def list_profiles(as_json: AsJson = False) -> None:
 
 @app.command("show")
 def show(profile: ProfileName, as_json: AsJson = False) -> None:
-    """Show one whole profile: what it needs, term by term, its published figures, and where each comes from.
+    """Show one whole profile, with the source of each figure.
 
-    The need is computed here, from the profile and the headers of its weights.
+    What it needs, term by term, and its published figures. The need is computed here, from the profile and the headers of its weights.
 
     \b
     Examples:
@@ -98,9 +98,9 @@ def check(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check profile files: every problem, and what the rules find, each with its file and line.
+    """Check profile files: every problem, with its file and line.
 
-    Exits 2 when there is a problem or an error; with warnings only it says so and exits 0.
+    What the rules find is told too. Exits 2 when there is a problem or an error; with warnings only it says so and exits 0.
 
     \b
     Examples:
@@ -165,7 +165,9 @@ def rules(
 
 @app.command("schema")
 def schema() -> None:
-    """Print the JSON Schema of a profile file, for editors that check and complete YAML.
+    """Print the JSON Schema of a profile file.
+
+    For editors that check and complete YAML.
 
     \b
     Examples:

@@ -15,9 +15,9 @@ def release(
     everything: Annotated[bool, typer.Option("--all", help="Release every parked profile.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Let a parked profile be tried again; without PROFILE show which are parked, and why.
+    """Let a parked profile be tried again.
 
-    A profile that fails twice within ten minutes, or twice for the same reason, is parked: requests for it are
+    Without PROFILE it shows which are parked, and why. A profile that fails twice within ten minutes, or twice for the same reason, is parked: requests for it are
     refused with the reason, and nothing is evicted for it. Mend the cause, then release it; an edit of its launch
     releases it too, and `sparkdash use` tries it once.
 

@@ -19,9 +19,9 @@ def run(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Bring PROFILE up and wait until it answers, starting the daemon in the background when none runs.
+    """Bring PROFILE up, with a daemon if there is none.
 
-    With --dry-run: print the command that would start its engine, to be read or pasted. That needs neither a daemon
+    It waits until the engine answers; a daemon is started in the background when none runs. With --dry-run: print the command that would start its engine, to be read or pasted. That needs neither a daemon
     nor podman. Of a profile that cannot run it says why, and prints the command only with --anyway.
 
     \b

@@ -15,9 +15,9 @@ def serve(
     runtime: Annotated[str | None, typer.Option(help="What starts engines: podman, docker or process.")] = None,
     profiles: Annotated[list[Path] | None, typer.Option(help="A further folder of profiles; may be repeated.")] = None,
 ) -> None:
-    """Run the daemon: the gateway on /v1, the control API, and the engines.
+    """Run the daemon: the gateway and the engines behind it.
 
-    It stays in the foreground and ends on Ctrl-C or SIGTERM; its engines keep running, and the next daemon takes
+    The gateway is on /v1, the control API on /api. It stays in the foreground and ends on Ctrl-C or SIGTERM; its engines keep running, and the next daemon takes
     them over. Options win over SPARKDASH_* variables, those over config.toml.
 
     \b

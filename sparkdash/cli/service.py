@@ -26,7 +26,9 @@ SHOWN = ("LoadState", "ActiveState", "SubState", "UnitFileState", "MainPID", "NR
 
 @app.callback()
 def service() -> None:
-    """Run the daemon as a service of your own systemd, started at boot or login and kept alive.
+    """Run the daemon as a service of your own systemd.
+
+    It is started at boot or login, and kept alive.
 
     \b
     Examples:
@@ -43,9 +45,9 @@ def install(
     force: Force = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Write the user unit, enable it, and (re)start the daemon under it.
+    """Write the user unit, and (re)start the daemon under it.
 
-    Engines that run go on running: the new daemon takes them over. Tokens go into `environment` in the config folder, as
+    The unit is enabled as well. Engines that run go on running: the new daemon takes them over. Tokens go into `environment` in the config folder, as
     NAME=value lines.
 
     \b

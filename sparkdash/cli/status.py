@@ -22,7 +22,9 @@ def status(
     as_json: AsJson = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on showing it until Ctrl-C.")] = False,
 ) -> None:
-    """Show the daemon, the engine, its live figures, memory, and the requests in flight.
+    """Show what runs, how fast, how full, and what waits.
+
+    The daemon, its engines with their live figures, the memory, the requests in flight.
 
     With --json: one document, the same as GET /api/state; with --watch as well: one line per change.
 

@@ -48,7 +48,7 @@ def cancel(
     request: Annotated[str | None, typer.Argument(metavar="REQUEST", help="The id of a request.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give up the swap that is under way, or with REQUEST end that request.
+    """Give up the swap that is under way, or end one REQUEST.
 
     The request's client is told, and its engine stops working on it.
 

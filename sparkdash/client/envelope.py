@@ -82,7 +82,9 @@ def unreachable(address: Address, words: str) -> DaemonError:
         )
     return DaemonError(
         f"No sparkdash daemon answers at {address}.",
-        hint="See SPARKDASH_URL." if address.given else "Start it with `sparkdash serve`.",
+        hint="See SPARKDASH_URL."
+        if address.given
+        else "Start it with `sparkdash serve`. One that is elsewhere, as a demo is, is named by SPARKDASH_URL.",
     )
 
 

@@ -79,7 +79,7 @@ def test_blank_cells_stay_and_say_what_fills_them(rehearse: Rehearse) -> None:
     """Ten seconds a cell and a minute to start, by this run's own pace: two launches lack one cell."""
     half = {one: rate for one, rate in GRID.items() if one != LONG}
     out = told(rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": half}))
-    assert "| ctx=0   | 64.6  | 66.2   |      |" in out.split("### plain-eagle")[1]
+    assert "| ctx=0   | 64.6  | 66.2   |      |" in out.split("## plain-eagle\n")[1]
     assert "Missing 2 of 12 cells over 2 launches, about 2m20s: `sparkdash bench resume 20261121-200000-seeds`" in out
 
 

@@ -16,7 +16,10 @@ from sparkdash.bench.run import Arm, CellKey
 from sparkdash.domain.event import MeasuringChanged, SampleTaken
 from sparkdash.domain.measuring import SILENT_S, Measuring
 from sparkdash.errors import AdmissionError
+from sparkdash.tui.ink import text
+from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.compare import AGAIN_S, ComparePage
+from sparkdash.tui.widgets.compare import rows
 from sparkdash.tui.widgets.runs import CellTable
 from sparkdash.tui.widgets.table import Row
 
@@ -68,6 +71,19 @@ async def test_the_page_begins_with_what_was_seen_in_passing(stage: Any, box: An
         assert "Seen in passing" in on.text
         assert "has gaps SIM plain, eagle, slow" in " ".join(on.text.split())
         assert on.link.asked == []
+
+
+@pytest.mark.parametrize(("simulated", "command"), [
+    (False, "`sparkdash ab PROFILE PROFILE`"),
+    (True, "`SPARKDASH_URL=http://127.0.0.1:8484 sparkdash ab PROFILE PROFILE`"),
+], ids=["daemon", "demo"])  # fmt: skip
+def test_where_nothing_is_marked_the_page_tells_what_measures(box: Any, *, simulated: bool, command: str) -> None:
+    """A demo is found by its address alone."""
+    world = box.snapshot(toggle_a=None, toggle_b=None)
+    world = world.model_copy(update={"daemon": world.daemon.model_copy(update={"simulated": simulated})})
+    told = " ".join(text(line) for line in rows(View(snapshot=world, now=0.0, here=0.0), 76))
+    assert "Mark two profiles" in told
+    assert command in told
 
 
 async def test_a_fact_that_comes_while_the_page_is_made(stage: Any, box: Any) -> None:

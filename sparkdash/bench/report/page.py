@@ -148,12 +148,15 @@ def _group(source: Source, layout: Layout, group: Group) -> Iterator[Block]:
             for _, arm in build.shown(layout.modes):
                 yield from _rest(source, arm)
         else:
-            yield from _tables(source, layout, build)
+            yield from _tables(source, layout, build, group.title)
 
 
-def _tables(source: Source, layout: Layout, build: Build) -> Iterator[Block]:
+def _tables(source: Source, layout: Layout, build: Build, above: str) -> Iterator[Block]:
+    """A table for each mode, titled unless the group says the same."""
     for mode, arm in build.shown(layout.modes):
-        yield Heading(3, f"{build.title} {mode.title}" if len(build.arms) > 1 else build.title)
+        title = f"{build.title} {mode.title}" if len(build.arms) > 1 else build.title
+        if title != above:
+            yield Heading(3, title)
         if source.grid_keys:
             yield matrix.matrix(source, arm, warm=layout.warm)
         yield from matrix.texts(source, arm)

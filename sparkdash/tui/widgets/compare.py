@@ -65,7 +65,17 @@ def _advice(snapshot: Snapshot | None, width: int) -> list[Line]:
         "".join(marked)
         + "Mark two profiles (page 2, keys a and b) to keep their figures side by side; t flips between them."
     )
-    return wrap(text, width, Ink.PLAIN)
+    return [*wrap(text, width, Ink.PLAIN), EMPTY, *wrap(_measured(snapshot), width, Ink.DIM)]
+
+
+def _measured(snapshot: Snapshot | None) -> str:
+    """How a run comes into the list above. A demo is not found without its address."""
+    there = (
+        f"SPARKDASH_URL={snapshot.daemon.url.removesuffix('/v1')} " if snapshot and snapshot.daemon.simulated else ""
+    )
+    return (
+        f"In a shell, `{there}sparkdash ab PROFILE PROFILE` measures them, with a verdict; its runs are listed above."
+    )
 
 
 def _sides(snapshot: Snapshot | None) -> list[tuple[str, str | None]]:
