@@ -42,9 +42,10 @@ def ab(
 ) -> None:
     """Measure profiles against each other, with a verdict per cell.
 
-    It swaps, measures, swaps back, and says what can be claimed. Engines are launched in the order A B B A (many arms: A B C C B A), each anew, so that a drift of the box cannot pass
-    for a difference. screen is A B and claims nothing; careful is A B B A B A A B. The plan is shown first. Ctrl-C stops
-    it at any point; the same command goes on where it was, also after a crash.
+    It swaps, measures, swaps back, and says what can be claimed. Engines are launched in the order A B B A (many
+    arms: A B C C B A), each anew, so that a drift of the box cannot pass for a difference. screen is A B and claims
+    nothing; careful is A B B A B A A B. The plan is shown first. Ctrl-C stops it at any point; the same command goes
+    on where it was, also after a crash.
 
     \b
     Examples:

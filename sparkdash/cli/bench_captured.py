@@ -27,8 +27,9 @@ def captured(
 ) -> None:
     """Make a suite of what your own clients sent.
 
-    Profiles are then compared on your own work. `capture = true` in config.toml keeps the requests. Their text is copied into a file beside the suite, which only you can
-    read: it stays on this box, and no report or export has any of it. The suite's hash tells its prompts.
+    Profiles are then compared on your own work. `capture = true` in config.toml keeps the requests. Their text is
+    copied into a file beside the suite, which only you can read: it stays on this box, and no report or export has
+    any of it. The suite's hash tells its prompts.
 
     \b
     Examples:

@@ -108,9 +108,10 @@ def diff(
 ) -> None:
     """Set two runs side by side.
 
-    What of them may be compared, and the figures of the profiles that both have. Two runs are no experiment: launches of one day are compared with launches of another. So differences are shown and
-    none is claimed; `sparkdash ab` measures one. What would lie (another suite, thinking flag, temperature, tokenizer,
-    simulated beside real) is refused.
+    What of them may be compared, and the figures of the profiles that both have. Two runs are no experiment: launches
+    of one day are compared with launches of another. So differences are shown and none is claimed; `sparkdash ab`
+    measures one. What would lie (another suite, thinking flag, temperature, tokenizer, simulated beside real) is
+    refused.
 
     \b
     Examples:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
-from sparkdash.cli.screen import emit, interactive, table, tell
+from sparkdash.cli.screen import agreed, emit, interactive, table, tell
 
 if TYPE_CHECKING:
     from sparkdash.connect.place import Place
@@ -41,8 +41,9 @@ def connect(
 ) -> None:
     """Print the configuration with which CLIENT uses sparkdash.
 
-    Its time-outs are right for models that load for minutes. --write merges it into the client's own files, and refuses where a comment would be lost. --test asks the model
-    through the gateway as the client does; a model that does not run is loaded for it. A key is taken from SPARKDASH_KEY.
+    Its time-outs are right for models that load for minutes. --write merges it into the client's own files, and refuses
+    where a comment would be lost. --test asks the model through the gateway as the client does; a model that does not run
+    is loaded for it. A key is taken from SPARKDASH_KEY.
 
     \b
     Examples:
@@ -186,7 +187,7 @@ def _agreed() -> bool:
     if not interactive():
         tell("Nothing was written: --yes writes it without asking.")
         return False
-    return typer.confirm("Write this?", default=True, err=True)
+    return agreed("Write this?", default=True)
 
 
 def _test(recipe: Recipe, place: Place, *, as_json: bool) -> None:

@@ -16,9 +16,9 @@ def demo(
 ) -> None:
     """Show everything on simulated engines.
 
-    The gateway, the swaps and the dashboard are the real ones. Every figure is marked SIMULATED; nothing is installed, started or measured on this box. It ends cleanly on q,
-    Ctrl-C or SIGTERM. Other commands reach it with SPARKDASH_URL; runs of the bench stay when it ends, and its A/B page
-    lists those of simulated engines.
+    The gateway, the swaps and the dashboard are the real ones. Every figure is marked SIMULATED; nothing is
+    installed, started or measured on this box. It ends cleanly on q, Ctrl-C or SIGTERM. Other commands reach it with
+    SPARKDASH_URL; runs of the bench stay when it ends, and its A/B page lists those of simulated engines.
 
     \b
     Examples:

@@ -40,8 +40,9 @@ def doctor(
 ) -> None:
     """Examine this box: what would keep engines from running?
 
-    Driver, podman, CDI, memory, disks, ports, settings. It only reads. Each finding says what was read and where, and in one line what mends it. Exits 0 when nothing need be
-    done (ok, note, unknown), 1 with a warning, 5 when something keeps engines from running.
+    Driver, podman, CDI, memory, disks, ports, settings. It only reads. Each finding says what was read and where, and
+    in one line what mends it. Exits 0 when nothing need be done (ok, note, unknown), 1 with a warning, 5 when
+    something keeps engines from running.
 
     \b
     Examples:

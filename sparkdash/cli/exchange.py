@@ -38,8 +38,8 @@ def import_profiles(
     """Make profiles of other tools' files.
 
     Of a podman or docker command, a script, a sparkrun or eugr recipe, a llama-swap configuration or a repro folder.
-    Nothing of it is run, and no variable of the environment is filled in. What could not be carried over stands in the comments above each profile. Exits 2 when a profile still has to be
-    mended before it loads.
+    Nothing of it is run, and no variable of the environment is filled in. What could not be carried over stands in the
+    comments above each profile. Exits 2 when a profile still has to be mended before it loads.
 
     \b
     Examples:

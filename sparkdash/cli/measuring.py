@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, Mode, Run
 from sparkdash.bench.runner import Runner
 from sparkdash.cli import bench_daemon, bench_reports, bench_words, sweeping
-from sparkdash.cli.screen import emit, interactive, tell
+from sparkdash.cli.screen import agreed, emit, interactive, tell
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import AdmissionError
@@ -129,7 +128,7 @@ async def _work(
     expected = plan.expected_s(gaps, speeds)
     if gaps:
         bench_words.announce(results, suite, speeds, expected, world)
-        if wish.ask and interactive() and not _agreed():
+        if wish.ask and interactive() and not agreed("Begin?"):
             raise typer.Abort
         if not place.exists():
             folder.create(run)
@@ -150,17 +149,6 @@ async def _work(
         bench_words.say(f"{what}; the same command measures them. See `sparkdash bench list`.")
     tell(f"Kept in {place}")
     tell(f"`sparkdash bench show {place.name}` tells as well how each engine was started.")
-
-
-def _agreed() -> bool:
-    """The person's answer. Ctrl-C is a no: the loop's own handler would keep it for later, and the question would stand."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        return typer.confirm("Begin?", err=True)
-    except typer.Abort:
-        return False
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 async def _run(

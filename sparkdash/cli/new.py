@@ -50,9 +50,9 @@ def new_profile(
 ) -> None:
     """Propose a profile for MODEL, every flag with its reason.
 
-    It tells what the model needs of the memory, term by term. Reads config.json and the headers of the weights, no weights. A model that is not in the Hugging Face cache is asked
-    for at the hub, headers only. Prints YAML that `profiles check` accepts; --write puts it into your profiles' folder and
-    overwrites nothing.
+    It tells what the model needs of the memory, term by term. Reads config.json and the headers of the weights, no
+    weights. A model that is not in the Hugging Face cache is asked for at the hub, headers only. Prints YAML that
+    `profiles check` accepts; --write puts it into your profiles' folder and overwrites nothing.
 
     \b
     Examples:

@@ -44,9 +44,8 @@ def profiles(context: typer.Context, as_json: AsJson = False) -> None:
 def list_profiles(as_json: AsJson = False) -> None:
     """List every profile: what it needs, its state, what is here.
 
-    Its best published decode rate, too, and the size of its image and weights on disk.
-    Works without a daemon; then the state is unknown. Columns that do not fit the
-    terminal are left out; --json has everything.
+    Its best published decode rate, too, and the size of its image and weights on disk. Works without a daemon; then the
+    state is unknown. Columns that do not fit the terminal are left out; --json has everything.
 
     \b
     Examples:
@@ -73,7 +72,8 @@ def list_profiles(as_json: AsJson = False) -> None:
 def show(profile: ProfileName, as_json: AsJson = False) -> None:
     """Show one whole profile, with the source of each figure.
 
-    What it needs, term by term, and its published figures. The need is computed here, from the profile and the headers of its weights.
+    What it needs, term by term, and its published figures. The need is computed here, from the profile and the headers of
+    its weights.
 
     \b
     Examples:
@@ -100,7 +100,8 @@ def check(
 ) -> None:
     """Check profile files: every problem, with its file and line.
 
-    What the rules find is told too. Exits 2 when there is a problem or an error; with warnings only it says so and exits 0.
+    What the rules find is told too. Exits 2 when there is a problem or an error; with warnings only it says so and exits
+    0.
 
     \b
     Examples:
@@ -113,7 +114,7 @@ def check(
     from sparkdash.cli.local import catalog
     from sparkdash.rules import RULES, Level
 
-    if missing := [one for one in path or () if not one.exists()]:
+    if missing := [one for one in path or () if not one.expanduser().exists()]:
         raise ProfileError(f"{missing[0]}: there is no such folder or file.", code="unreadable")
     found = catalog(path)
     told = checked(found)

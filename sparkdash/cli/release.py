@@ -17,9 +17,9 @@ def release(
 ) -> None:
     """Let a parked profile be tried again.
 
-    Without PROFILE it shows which are parked, and why. A profile that fails twice within ten minutes, or twice for the same reason, is parked: requests for it are
-    refused with the reason, and nothing is evicted for it. Mend the cause, then release it; an edit of its launch
-    releases it too, and `sparkdash use` tries it once.
+    Without PROFILE it shows which are parked, and why. A profile that fails twice within ten minutes, or twice for the
+    same reason, is parked: requests for it are refused with the reason, and nothing is evicted for it. Mend the cause,
+    then release it; an edit of its launch releases it too, and `sparkdash use` tries it once.
 
     \b
     Examples:

@@ -21,8 +21,9 @@ def run(
 ) -> None:
     """Bring PROFILE up, with a daemon if there is none.
 
-    It waits until the engine answers; a daemon is started in the background when none runs. With --dry-run: print the command that would start its engine, to be read or pasted. That needs neither a daemon
-    nor podman. Of a profile that cannot run it says why, and prints the command only with --anyway.
+    It waits until the engine answers; a daemon is started in the background when none runs. With --dry-run: print the
+    command that would start its engine, to be read or pasted. That needs neither a daemon nor podman. Of a profile that
+    cannot run it says why, and prints the command only with --anyway.
 
     \b
     Examples:

@@ -1,12 +1,13 @@
 """What every command prints with: JSON, tables, colours, and the one line that is drawn over.
 
-Owns: when colours are wanted, and how columns line up. Must not know what is printed.
+Owns: when colours are wanted, how columns line up, how a person is asked. Must not know what is printed.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Sequence
 from typing import TextIO
@@ -79,6 +80,17 @@ def width() -> int:
 def interactive() -> bool:
     """Is there a person to ask?"""
     return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def agreed(question: str, *, default: bool = False) -> bool:
+    """The person's answer. Ctrl-C is a no: a loop's own handler would keep it for later, and the question would stand."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return typer.confirm(question, default=default, err=True)
+    except typer.Abort:
+        return False
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class LiveLine:

@@ -17,8 +17,8 @@ def serve(
 ) -> None:
     """Run the daemon: the gateway and the engines behind it.
 
-    The gateway is on /v1, the control API on /api. It stays in the foreground and ends on Ctrl-C or SIGTERM; its engines keep running, and the next daemon takes
-    them over. Options win over SPARKDASH_* variables, those over config.toml.
+    The gateway is on /v1, the control API on /api. It stays in the foreground and ends on Ctrl-C or SIGTERM; its engines
+    keep running, and the next daemon takes them over. Options win over SPARKDASH_* variables, those over config.toml.
 
     \b
     Examples:

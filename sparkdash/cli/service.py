@@ -47,8 +47,8 @@ def install(
 ) -> None:
     """Write the user unit, and (re)start the daemon under it.
 
-    The unit is enabled as well. Engines that run go on running: the new daemon takes them over. Tokens go into `environment` in the config folder, as
-    NAME=value lines.
+    The unit is enabled as well. Engines that run go on running: the new daemon takes them over. Tokens go into
+    `environment` in the config folder, as NAME=value lines.
 
     \b
     Examples:

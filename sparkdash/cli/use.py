@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparkdash.cli.parameters import AsJson, MaybeProfileName, NoWait, Yes, complete_profile
-from sparkdash.cli.screen import emit, interactive, tell
+from sparkdash.cli.screen import agreed, emit, interactive, tell
 from sparkdash.errors import AdmissionError
 from sparkdash.units import DASH, duration, gib
 
@@ -80,8 +80,8 @@ async def change(client: AsyncClient, name: str, *, wait: bool, ask: bool, as_js
     if plan.expected_s == 0 and not plan.evict:
         return _runs_already(plan, world, as_json=as_json)
     _announce(plan, world)
-    if ask and plan.evict and interactive():
-        typer.confirm("Go on?", abort=True, err=True)
+    if ask and plan.evict and interactive() and not agreed("Go on?"):
+        raise typer.Abort
     if wait:
         return _done(plan, await _up(client, plan.profile), as_json=as_json)
     plan = await client.use(plan.profile)

@@ -21,8 +21,8 @@ LABEL = 16
 def why(profile: ProfileName, as_json: AsJson = False) -> None:
     """Tell whether PROFILE fits now, and who would leave for it.
 
-    What it needs, term by term; what is available; who would leave and why; whether the memory guard lets it. Nothing is
-    started or stopped.
+    What it needs, term by term; what is available; who would leave and why; whether the memory guard lets it. Nothing
+    is started or stopped.
 
     With --json: the plan, as `use --json` has it under "plan".
 

@@ -82,15 +82,17 @@ def test_a_swap_is_one_line_drawn_over(terminal: Terminal, daemon: FakeDaemon) -
     assert shown.endswith("\r\x1b[Knew is ready at http://127.0.0.1:8484/v1 after 43s.\n")
 
 
-@pytest.mark.parametrize(("typed", "code", "used"), [("n\n", 1, False), ("y\n", 0, True)])
+@pytest.mark.parametrize(("said", "code", "used"), [
+    ({"typed": "n\n"}, 1, False), ({"interrupted_at": "Go on?"}, 1, False), ({"typed": "y\n"}, 0, True),
+], ids=["no", "Ctrl-C", "yes"])  # fmt: skip
 def test_what_stops_something_is_asked_for(
-    terminal: Terminal, daemon: FakeDaemon, typed: str, code: int, used: bool
+    terminal: Terminal, daemon: FakeDaemon, said: dict[str, str], code: int, used: bool
 ) -> None:
-    """It names what leaves; no means that nothing happens."""
+    """It names what leaves; no means that nothing happens. One Ctrl-C is a no as well."""
     daemon.set(engines={"old": engine("old")})
-    ended, shown = terminal("use", "new", typed=typed)
+    ended, shown = terminal("use", "new", **said)
     assert ended == code
-    assert "new replaces old.\nGo on? [y/N]: " in shown
+    assert "new replaces old.\nGo on? [y/N]:" in shown
     assert any(path == "/api/use" for _, path, _ in daemon.calls) is used
 
 
