@@ -86,13 +86,12 @@ def _prepared(want: Want, lease: Lease) -> care.Prepared:
 
 
 def _opened(want: Want, lease: Lease, body: bytes) -> AbstractAsyncContextManager[Answer]:
-    exchange, profile, own = want.exchange, lease.profile, lease.headers
-    url = far.address(profile, lease.url, want.route.path)
-    if exchange.query:
-        url += f"?{exchange.query}"
-    given = exchange.head
-    headers = far.headers(given.given, own) if far.is_far(profile) else given.for_engine(own)
-    return want.deps.upstream.open(exchange.method, url, headers, body)
+    head, path = want.exchange.head, want.route.path
+    if head.query:
+        path = f"{path}?{head.query}"
+    own = lease.headers
+    headers = far.headers(head.given, own) if far.is_far(lease.profile) else head.for_engine(own)
+    return want.deps.upstream.open(head.method, far.address(lease.profile, lease.url, path), headers, body)
 
 
 @asynccontextmanager

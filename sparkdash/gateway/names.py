@@ -14,9 +14,9 @@ from sparkdash.domain.state import Snapshot
 from sparkdash.errors import SparkdashError
 from sparkdash.gateway.deps import Catalog
 from sparkdash.gateway.far import is_far
-from sparkdash.gateway.route import Route
 
 COUNT_TOKENS = "/v1/messages/count_tokens"
+"""A call that is never worth a swap: agents count in the background, 25 at once."""
 
 
 def meant(name: str, catalog: Catalog, stand_ins: Mapping[str, str]) -> tuple[str, Profile | None]:
@@ -37,11 +37,6 @@ def known(name: str, catalog: Catalog) -> Profile | None:
         return catalog.find(name)
     except SparkdashError:
         return None
-
-
-def is_background(route: Route) -> bool:
-    """Is it a call that is never worth a swap? Counting tokens is one: agents count in the background, 25 at once."""
-    return route.path == COUNT_TOKENS
 
 
 def sleeper(name: str, catalog: Catalog, snapshot: Snapshot) -> Profile | None:

@@ -23,7 +23,7 @@ from sparkdash.gateway.breakable import Breakable
 from sparkdash.gateway.deps import Deps, Lease
 from sparkdash.gateway.exchange import ClientGone, ClientStuck, Exchange
 from sparkdash.gateway.inflight import InFlight
-from sparkdash.gateway.names import is_background, known, meant, sleeper
+from sparkdash.gateway.names import COUNT_TOKENS, known, meant, sleeper
 from sparkdash.gateway.peek import PRIORITY, Peeked, is_batch, is_for_responses, peek
 from sparkdash.gateway.problems import of_status
 from sparkdash.gateway.reply import Reply
@@ -46,18 +46,19 @@ async def relay(deps: Deps, exchange: Exchange, route: Route | None = None) -> N
     if route.methods and exchange.method not in route.methods:
         await exchange.refuse(_wrong_method(exchange, route), route.dialect)
         return
-    with deps.room.place() as place:
-        try:
-            want = await _read(deps, exchange, route, place)
-            if is_background(route) and (profile := sleeper(want.name, deps.catalog(), deps.bus.snapshot)) is not None:
-                await asleep.answer(want, profile)
-                return
-        except ClientGone:
-            return
-        except SparkdashError as error:
-            await exchange.refuse(error, route.dialect)
-            return
-        await _Relay(want).run()
+    place = deps.room.place()
+    try:
+        want = await _read(deps, exchange, route, place)
+        if route.path == COUNT_TOKENS and (profile := sleeper(want.name, deps.catalog(), deps.bus.snapshot)):
+            await asleep.answer(want, profile)
+        else:
+            await _Relay(want).run()
+    except ClientGone:
+        return
+    except SparkdashError as error:
+        await exchange.refuse(error, route.dialect)
+    finally:
+        place.give_back()
 
 
 def _wrong_method(exchange: Exchange, route: Route) -> SparkdashError:

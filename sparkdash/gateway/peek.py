@@ -58,7 +58,7 @@ def peek(body: bytes, content_type: str) -> Peeked:
     kind = _media_type(content_type)
     if kind == "multipart/form-data":
         return _form(body, _boundary(content_type))
-    if not (kind.endswith("json") or kind in _MAY_BE_JSON) or not body or body.isspace():
+    if not (kind.endswith("json") or kind in _MAY_BE_JSON):
         return Peeked()
     said = _asked(body).get
     options, tier = _options(said("stream_options")), said("service_tier")
@@ -95,7 +95,7 @@ def _asked(body: bytes) -> dict[str, Any]:
     try:
         asked: dict[str, Any] = _ASKED.validate_json(body)
     except ValidationError:
-        return _asked_slowly(body)
+        return _asked_slowly(body) if body.strip() else {}
     return asked
 
 

@@ -40,15 +40,10 @@ class Place:
         Raises:
             AdmissionError: code `bodies_full`, status 503 with Retry-After.
         """
-        if self._room.taken + size > self._room.limit:
-            raise AdmissionError(
-                f"The requests that wait hold {self._room.taken // MIB} MiB, and no more than {self._room.limit // MIB} are kept.",
-                code="bodies_full",
-                status=503,
-                retry_after=RETRY_S,
-                hint="Come back later, or raise `bodies_limit_mib` in config.toml.",
-            )
-        self._room.taken += size
+        room = self._room
+        if room.taken + size > room.limit:
+            raise _full(room)
+        room.taken += size
         self._taken += size
 
     def give_back(self) -> None:
@@ -62,3 +57,13 @@ class Place:
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.give_back()
+
+
+def _full(room: Room) -> AdmissionError:
+    return AdmissionError(
+        f"The requests that wait hold {room.taken // MIB} MiB, and no more than {room.limit // MIB} are kept.",
+        code="bodies_full",
+        status=503,
+        retry_after=RETRY_S,
+        hint="Come back later, or raise `bodies_limit_mib` in config.toml.",
+    )
