@@ -29,10 +29,9 @@ WORDS_LIMIT = 64 * 1024
 """Of a refusal more is not read."""
 
 
-def foresee(want: Want, name: str) -> None:
+def foresee(want: Want, name: str, translator: Translator) -> None:
     """It will be asked of `name`: what takes time and does not need the engine may begin."""
-    translator = want.deps.translator
-    if translator is not None and want.route.path in TRANSLATED:
+    if want.route.path in TRANSLATED:
         profile = known(name, want.deps.catalog())
         if profile is not None and lacks(profile, None, want.route):
             translator.foresee()
@@ -46,22 +45,24 @@ async def ask(want: Want, lease: Lease, reply: Reply, stuck: Callable[[ClientStu
         UpstreamError: it did not answer, or broke off.
         HostError: it needs the translator, and there is none; or a service elsewhere refused.
     """
-    sent_at, translator = want.deps.monotonic(), want.deps.translator
+    deps, is_far = want.deps, far.is_far(lease.profile)
+    translator = deps.translator if want.route.path in TRANSLATED else None
+    sent_at = deps.monotonic()
     needed = False if translator is None else _needs(want, lease, translator)
     if needed is not True:
-        prepared = _prepared(want, lease)
-        async with _opened(want, lease, prepared.body) as answer:
+        body, adds_usage = _prepared(want, lease)
+        opened = _opened(want, lease, body, is_far=is_far)
+        del body  # nothing here keeps it: it is let go once an answer comes
+        async with opened as answer:
             if needed is False or answer.status not in UNKNOWN_PATH:
-                adds_usage = prepared.adds_usage
-                del prepared  # nothing here keeps the body, which is let go once an answer comes
-                if far.is_far(lease.profile):
+                if is_far:
                     await _heard_far(want, lease, answer)
                 await reply.take(answer, sent_at, stuck, adds_usage=adds_usage)
                 return
     assert translator is not None  # noqa: S101 - without one nothing is needed of it
     translator.learned.add(_incarnation(want, lease))
     async with _translated(want, lease, translator) as answer:
-        if far.is_far(lease.profile):
+        if is_far:
             await _heard_far(want, lease, answer)
         await reply.take(answer, sent_at, stuck, adds_usage=False)
 
@@ -85,13 +86,15 @@ def _prepared(want: Want, lease: Lease) -> care.Prepared:
     return care.prepare(want.place.body, want.peeked, want.route, lease.profile, lease.names, lease.engine.version)
 
 
-def _opened(want: Want, lease: Lease, body: bytes) -> AbstractAsyncContextManager[Answer]:
+def _opened(want: Want, lease: Lease, body: bytes, *, is_far: bool) -> AbstractAsyncContextManager[Answer]:
     head, path = want.exchange.head, want.route.path
     if head.query:
         path = f"{path}?{head.query}"
-    own = lease.headers
-    headers = far.headers(head.given, own) if far.is_far(lease.profile) else head.for_engine(own)
-    return want.deps.upstream.open(head.method, far.address(lease.profile, lease.url, path), headers, body)
+    if is_far:
+        url, headers = far.address(lease.profile, lease.url, path), far.headers(head.given, lease.headers)
+    else:
+        url, headers = lease.url.rstrip("/") + path, head.for_engine(lease.headers)
+    return want.deps.upstream.open(head.method, url, headers, body)
 
 
 @asynccontextmanager

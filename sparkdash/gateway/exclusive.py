@@ -107,6 +107,8 @@ class Exclusive:
         Raises:
             AdmissionError: code `held`, status 503, with who holds it and when to come back.
         """
+        if self._held is None:
+            return
         held = self.held
         if held is not None and not held.shares and (token is None or not held.by(token)):
             raise self._refusal(held)

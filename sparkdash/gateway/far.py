@@ -42,10 +42,10 @@ def address(profile: Profile, url: str, path: str) -> str:
     return base + (path.removeprefix("/v1") if is_far(profile) else path)
 
 
-def headers(given: Raw, own: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+def headers(given: Raw, own: Mapping[str, str]) -> tuple[tuple[bytes, bytes], ...]:
     """The client's headers for a service elsewhere, and our `own`."""
-    ours = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in own.items()]
-    return [*(pair for pair in given if pair[0].lower() in _LEAVES), *ours]
+    ours = ((name.encode("latin-1"), value.encode("latin-1")) for name, value in own.items())
+    return (*(pair for pair in given if pair[0].lower() in _LEAVES), *ours)
 
 
 def is_refusal(status: int, *, others: bool) -> bool:

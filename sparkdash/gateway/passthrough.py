@@ -178,13 +178,15 @@ class _Relay:
 
     async def _attempt(self, name: str, instead: SparkdashError | None) -> None:
         alive = self._kept_alive() if self._want.peeked.stream else None
-        asking.foresee(self._want, name)
+        if self._deps.translator is not None:
+            asking.foresee(self._want, name, self._deps.translator)
         try:
             async with self._deps.supervisor.lease(
                 name, request_id=self._row.id, on_wait=self._row.waits, batch=self._want.batch
             ) as right:
                 if alive is not None:
                     await alive.end()
+                    alive = None
                 if instead is not None:
                     await self._stands_in(right.profile.name, instead)
                 self._row.granted(right.profile.name)

@@ -90,7 +90,8 @@ class Reply:
             return self._refused_in_stream(answer)
         if answer.status == HTTPStatus.BAD_REQUEST and self._route.generates:
             return self._refused(answer)
-        self._splice = self._spliced(answer, adds_usage=adds_usage)
+        if answer.content_type == EVENT_STREAM:
+            self._splice = self._spliced(adds_usage=adds_usage)
         return self._pass_on(answer, sent_at, stuck)
 
     def _begins(self) -> None:
@@ -125,10 +126,8 @@ class Reply:
         if answer.ends_with_connection and answer.status < HTTPStatus.BAD_REQUEST and self._tap.lacks_its_end:
             raise answer.broke_off("the connection was closed before the stream's last event")
 
-    def _spliced(self, answer: Answer, *, adds_usage: bool) -> Splice | None:
+    def _spliced(self, *, adds_usage: bool) -> Splice | None:
         waiting, dialect = self._waiting, self._route.dialect
-        if answer.content_type != EVENT_STREAM:
-            return None
         if adds_usage:
             return WithoutUsage()
         if waiting is None:

@@ -86,7 +86,8 @@ class Connection(asyncio.Protocol):
     def renew(self) -> None:
         """Forget the last answer, and what nobody took of it: the next question may come."""
         self._pieces.clear()
-        self.resume()
+        if not self._reading:
+            self.resume()
         self.reused = True
         self.heard = self._asked = self._complete = self._reusable = False
         self.status = self._head_size = self._buffered = 0
@@ -135,7 +136,8 @@ class Connection(asyncio.Protocol):
         found = b"".join(self._pieces)
         self._pieces.clear()
         self._buffered = 0
-        self.resume()
+        if not self._reading:
+            self.resume()
         return found
 
     async def pour(self, take: Take) -> None:
