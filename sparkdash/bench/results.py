@@ -74,7 +74,7 @@ class Results(Frozen):
 
 
 def gather(run: Run, records: Iterable[Launch | Sample | Cell], damaged: Sequence[int] = ()) -> Results:
-    """The results that records in the order of writing amount to, by rule 2."""
+    """The results that records in the order of writing amount to, by the rule above."""
     launches: list[Launch] = []
     cells: list[Cell] = []
     samples: list[Sample] = []

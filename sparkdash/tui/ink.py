@@ -13,7 +13,7 @@ from enum import StrEnum
 from itertools import groupby
 from typing import NamedTuple
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len, chop_cells, set_cell_size
 
 
 class Ink(StrEnum):
@@ -139,9 +139,10 @@ def lit(line: Line) -> Line:
 
 
 def wrap(prose: str, width: int, ink: Ink = Ink.PLAIN, limit: int | None = None) -> list[Line]:
-    """`prose` broken at spaces; with `limit`, at most so many lines, the last one clipped."""
+    """`prose` broken at spaces, and inside a word that has no room on a line of its own (a path, a URL); with `limit`, at most so
+    many lines, the last one clipped."""
     rows: list[str] = []
-    for word in clean(prose).split():
+    for word in (part for whole in clean(prose).split() for part in chop_cells(whole, max(width, 2))):
         if rows and cell_len(rows[-1]) + 1 + cell_len(word) <= width:
             rows[-1] += f" {word}"
         else:

@@ -53,6 +53,12 @@ def test_wrapping_keeps_every_word_until_the_limit() -> None:
     """Prose is broken at spaces; a limit clips the last line."""
     assert [ink.text(row) for row in ink.wrap("one two three four", 9)] == ["one two", "three", "four"]
     assert [ink.text(row) for row in ink.wrap("one two three four", 9, limit=2)] == ["one two", "three fo…"]
+    assert [ink.text(row) for row in ink.wrap("see /srv/models/x.yaml now", 9)] == [
+        "see",
+        "/srv/mode",
+        "ls/x.yaml",
+        "now",
+    ]
 
 
 def test_unknown_is_blank_and_zero_is_the_lowest_bar() -> None:

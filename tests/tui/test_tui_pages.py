@@ -9,9 +9,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from sparkdash.domain.event import RequestChanged
+from sparkdash.domain.event import Level, Notice, RequestChanged
 from sparkdash.domain.swap import SwapOutcome
+from sparkdash.tui.ink import text
+from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.dialog import Dialog
+from sparkdash.tui.widgets.swaps import NoticeList
 
 
 async def test_the_profiles_are_a_tree_with_its_columns(stage: Any, box: Any) -> None:
@@ -141,6 +144,17 @@ async def test_the_history_shows_stages_and_last_words(stage: Any, box: Any) -> 
         assert "ERROR engine core died" in on.text
         await on.press("j")
         assert "→ Lower gpu-memory-utilization" not in on.text
+
+
+def test_the_newest_notice_is_whole(box: Any) -> None:
+    """On the history page, where nothing else is cut for it."""
+    long = Notice(
+        level=Level.WARNING, code="x", text="what a person should know is longer than a terminal is wide " * 2
+    )
+    view = View(now=0.0, here=0.0, notices=((None, long), (None, long.model_copy(update={"text": "older"}))))
+    rows = [text(line) for line in NoticeList().draw(view, 80, 5)]
+    assert " ".join("".join(row.strip("│ ") + " " for row in rows[1:3]).split()) == f"- ⚠ {long.text.strip()}"
+    assert "older" in rows[3]
 
 
 @pytest.mark.parametrize("page", ["1", "2", "3", "4", "5", "6"])

@@ -9,7 +9,7 @@ import time
 
 from sparkdash.domain.event import Level, Notice
 from sparkdash.domain.swap import Swap, SwapPhase
-from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, frame, join, pad, right, say
+from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, frame, join, length, pad, right, say, wrap
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets import words
 from sparkdash.tui.widgets.card import failure_rows
@@ -92,19 +92,22 @@ def _stage(swap: Swap, phase: SwapPhase) -> Line:
 
 
 class NoticeList(Panel):
-    """What a person should know, newest first."""
+    """What a person should know, newest first, each whole as far as there is room."""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         """See Panel."""
-        body = [clip(_notice(at, notice, view), width - 4) for at, notice in view.notices][: height - 2]
-        body = body or [say("Nothing to tell.", Ink.DIM)]
+        told = [row for at, notice in view.notices for row in _notice(at, notice, view, width - 4)]
+        body = told[: height - 2] or [say("Nothing to tell.", Ink.DIM)]
         return frame([*body, *[EMPTY] * (height - 2 - len(body))], width, Ends(say("notices")))
 
 
 _LEVELS = {Level.INFO: ("·", Ink.DIM), Level.WARNING: ("⚠", Ink.WARN), Level.ERROR: ("✗", Ink.BAD)}
 
 
-def _notice(at: float | None, notice: Notice, view: View) -> Line:
+def _notice(at: float | None, notice: Notice, view: View, width: int) -> list[Line]:
     glyph, ink = _LEVELS[notice.level]
-    whom = say(f"{notice.profile}: ", Ink.PLAIN) if notice.profile else EMPTY
-    return say(f"{clock(at, view.now, view.here):<8} ", Ink.DIM) + say(f"{glyph} ", ink) + whom + say(notice.text)
+    when = say(f"{clock(at, view.now, view.here):<8} ", Ink.DIM) + say(f"{glyph} ", ink)
+    indent = say(" " * length(when))
+    text = f"{notice.profile}: {notice.text}" if notice.profile else notice.text
+    rows = wrap(text, max(width - length(when), 1))
+    return [clip((indent if number else when) + row, width) for number, row in enumerate(rows)]
