@@ -19,6 +19,9 @@ from sparkdash.bench.stats import geomean, summary
 from sparkdash.bench.verdict import BASELINE, FLOOR, Claim, Verdict, judge, screen
 from sparkdash.domain.base import Frozen
 
+UNTOLD = "these answers do not tell it"
+"""Of a figure that is not there although its cell was measured."""
+
 
 class Figure(Frozen):
     """One arm in one cell."""
@@ -239,9 +242,12 @@ def _floor(arms: Iterable[Values], noise: Noise | None) -> float:
 
 
 def _blank(results: Results, arm: str, key: CellKey | None) -> Verdict:
-    """Why an arm has no figure in a cell (or, without a key, in none): it cannot, it was void, or it was not measured."""
+    """Why an arm has no figure in a cell (or, without a key, in none): it cannot, its answers do not tell it (a prefill rate
+    of twenty tokens), it was void, or it was not measured."""
     if reason := results.run.arm(arm).impossible:
         return Verdict(claim=Claim.IMPOSSIBLE, reason=reason)
+    if key is not None and results.good(arm, key):
+        return Verdict(claim=Claim.MISSING, reason=UNTOLD)
     voids = [one.void for one in results.samples if one.arm == arm and key in (None, one.cell) and one.void is not None]
     if voids:
         return Verdict(claim=Claim.VOID, reason=Counter(voids).most_common(1)[0][0])

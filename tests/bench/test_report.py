@@ -19,6 +19,7 @@ from sparkdash.bench.report.assemble import report, with_math
 from sparkdash.bench.report.difference import difference
 from sparkdash.bench.report.difference import page as side_by_side
 from sparkdash.bench.report.guard import between
+from sparkdash.bench.report.layout import derived
 from sparkdash.bench.report.layouts import load, shipped
 from sparkdash.bench.report.markdown import render
 from sparkdash.bench.report.page import Shelf, page
@@ -143,6 +144,14 @@ def test_the_batch_table(rehearse: Rehearse) -> None:
         [" 4 (concurrent) ", " 256 "],
     ]
     assert [row.split("|")[4].strip() for row in table[3:5]] == ["24.0", "36.0"]
+
+
+def test_a_figure_that_the_answers_do_not_tell_is_no_blank(rehearse: Rehearse) -> None:
+    """Of a prompt of twenty tokens there is no prefill rate, and nothing would fill it."""
+    found = report(rehearse(arms=[PLAIN], rates={"plain": GRID}))
+    out = render(page(found, derived(found, "prefill")))
+    assert "| ctx=0   | -¹" in out
+    assert "¹ not measured: these answers do not tell it" in out
 
 
 def test_reasoning_makes_two_figures_of_one_stream(rehearse: Rehearse) -> None:

@@ -57,8 +57,10 @@ class Source:
         if found is None:
             return Cell("")
         if found.median is None:
+            if found.verdict.reason is None:
+                return Cell("")
             void = found.verdict.claim is Claim.VOID
-            return Cell(DASH + notes.mark(found.verdict.text), Tone.WORSE) if void else Cell("")
+            return Cell(DASH + notes.mark(found.verdict.text), Tone.WORSE if void else Tone.DIM)
         places = digits(metric or self.metric)
         return Cell(spread(found, places) if self._bounds else value(found.median, places))
 
