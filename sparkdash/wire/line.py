@@ -267,7 +267,8 @@ class Line:
 
     async def end(self, last: bytes) -> None:
         """See the gateway's."""
-        await self.sent()
+        if self._wire.is_full:
+            await self.sent()
         self.finish(last)
 
     def cut(self) -> None:
