@@ -32,7 +32,7 @@ _TABLES = (
         completion_tokens INTEGER, decode_tok_s REAL, finish_reason TEXT, error TEXT,
         reasoning_tokens INTEGER
     )""",
-    "CREATE INDEX IF NOT EXISTS requests_by_time ON requests (at)",
+    "DROP INDEX IF EXISTS requests_by_time",  # of earlier releases; every request paid for it, and nobody asked it
     """CREATE TABLE IF NOT EXISTS loads (
         id TEXT PRIMARY KEY, at REAL NOT NULL, profile TEXT NOT NULL, fingerprint TEXT NOT NULL, measure TEXT,
         steady_bytes INTEGER, peak_bytes INTEGER, after_prompt_bytes INTEGER, spoilt TEXT, curve TEXT NOT NULL
@@ -58,7 +58,8 @@ _ADDED = {
 """What a version added to tables that were there before it; columns are added at the end, so that rows keep their order."""
 
 _FORGET = (
-    f"DELETE FROM requests WHERE id NOT IN (SELECT id FROM requests ORDER BY at DESC LIMIT {REQUESTS_KEPT})",  # noqa: S608 - a constant
+    # in the order in which they were written, whatever the clock said; finding them takes no look at those that stay
+    f"DELETE FROM requests WHERE rowid <= (SELECT max(rowid) FROM requests) - {REQUESTS_KEPT}",  # noqa: S608 - a constant
     f"DELETE FROM swaps WHERE id NOT IN (SELECT id FROM swaps ORDER BY at DESC LIMIT {SWAPS_KEPT})",  # noqa: S608 - a constant
     f"DELETE FROM loads WHERE id NOT IN (SELECT id FROM loads ORDER BY at DESC LIMIT {LOADS_KEPT})",  # noqa: S608 - a constant
 )

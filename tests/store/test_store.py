@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from sparkdash.domain.guard import GuardKill
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.swap import Step, Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.store import Store, usage
+from sparkdash.store.schema import REQUESTS_KEPT
 from sparkdash.store.store import AT_ONCE
 from sparkdash.units import GIB
 
@@ -315,6 +317,23 @@ async def test_what_a_key_used_is_summed_by_day(tmp_path: Path) -> None:
         store.record_request(ended("5", at + 86400))
         assert store.tokens_on(day + 1, "k") == 11
     assert usage.read(tmp_path / "none.db", ["k"], day) == {}
+
+
+async def test_only_the_last_requests_are_kept_from_one_daemon_to_the_next(tmp_path: Path) -> None:
+    """By the order in which they were written: one that a wrong clock dated into the future does not outlive the others."""
+    path = tmp_path / "s.db"
+    async with Store.opened(path, [].append):
+        pass
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(
+            f"WITH n(n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM n WHERE n < {REQUESTS_KEPT + 2})"
+            " INSERT INTO requests (id, at, profile, client, route, state)"
+            " SELECT printf('%06d', n), -n, 'a', 'c', '/v1', 'done' FROM n"
+        )
+        database.commit()
+    async with Store.opened(path, [].append):
+        pass
+    assert rows(path, "SELECT count(*), min(id) FROM requests") == [(REQUESTS_KEPT, "000003")]
 
 
 async def test_a_clock_that_was_ahead_lifts_no_keys_limit(tmp_path: Path) -> None:
