@@ -20,17 +20,20 @@ from sparkdash.gateway.line import Line, Pump
 from sparkdash.gateway.room import Place
 from sparkdash.gateway.route import Dialect
 from sparkdash.units import MIB
+from sparkdash.wire import Told
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Headers = Iterable[tuple[bytes, bytes]]
 
-STREAM_HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),
-]
+STREAM_HEADERS = Told(
+    [
+        (b"content-type", b"text/event-stream; charset=utf-8"),
+        (b"cache-control", b"no-cache"),
+        (b"x-accel-buffering", b"no"),
+    ]
+)
 
 
 CODING_SHOWN = 40
@@ -158,9 +161,12 @@ class Exchange:
         if not self.finished:
             raise ClientGone
 
-    def start(self, status: int, headers: Headers) -> None:
-        """Send the status line and the headers, whose names are in lower case."""
-        self._line.start(status, (*headers, *self.head.granted, *self.also))
+    def start(self, status: int, told: Told, length: int | None = None) -> None:
+        """Send the status line and the headers. `length`: of the body, in bytes, where `told` has none."""
+        if self.head.granted or self.also:
+            length = told.length if length is None else length
+            told = Told((*told.headers, *self.head.granted, *self.also))
+        self._line.start(status, told, length)
         self.started = True
 
     async def send(self, chunk: bytes) -> None:
@@ -187,8 +193,7 @@ class Exchange:
 
     async def answer(self, status: int, body: bytes, headers: Headers) -> None:
         """A whole answer at once."""
-        length = [] if status == HTTPStatus.NO_CONTENT else [(b"content-length", b"%d" % len(body))]
-        self.start(status, (*headers, *length))
+        self.start(status, Told(headers), None if status == HTTPStatus.NO_CONTENT else len(body))
         await self.finish(b"" if self.method == "HEAD" else body)
 
     async def refuse(self, error: SparkdashError, dialect: Dialect = Dialect.OTHER) -> None:

@@ -25,7 +25,6 @@ _HOP = frozenset(
         b"upgrade",
     }
 )
-_HOP_AND_LENGTH = _HOP | {b"content-length"}
 _NOT_FOR_ENGINES = _HOP | {
     b"host",
     b"content-length",
@@ -51,12 +50,9 @@ def to_engine(headers: Raw, own: Mapping[str, str]) -> list[tuple[bytes, bytes]]
     return [*(pair for pair in passed if pair[0] not in names), *ours]
 
 
-def to_client(headers: Raw, *, stream: bool, length: bool = True) -> list[tuple[bytes, bytes]]:
-    """The engine's headers for the client. An event stream is marked so that no proxy holds it back.
-
-    `length`: does the engine's Content-Length hold for what the client gets?
-    """
-    crossing = _passed(headers, _HOP if length else _HOP_AND_LENGTH)
+def to_client(headers: Raw, *, stream: bool) -> list[tuple[bytes, bytes]]:
+    """The engine's headers for the client, but for the body's length. An event stream is marked so that no proxy holds it back."""
+    crossing = _passed(headers, _HOP)
     passed = [pair for pair in crossing if not pair[0].startswith(b"access-control-")]
     if not stream:
         return passed

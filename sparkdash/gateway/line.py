@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Protocol
+
+from sparkdash.wire import Told
 
 PUMP_LIMIT = 64 * 1024
 """Bytes that wait in a pump until it is full."""
@@ -53,8 +55,8 @@ class Line(Protocol):
         """Nothing is called any more."""
         ...
 
-    def start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """The status line and the headers, whose names are in lower case."""
+    def start(self, status: int, told: Told, length: int | None = None) -> None:
+        """The status line and the headers. `length`: of the body, in bytes, where `told` has none."""
         ...
 
     def write(self, piece: bytes) -> None:
@@ -121,9 +123,12 @@ class Pump:
             if task is not None:
                 task.cancel()
 
-    def start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    def start(self, status: int, told: Told, length: int | None = None) -> None:
         """See Line."""
-        self._put({"type": "http.response.start", "status": status, "headers": list(headers)})
+        if length is None:
+            length = told.length
+        size = [] if length is None else [(b"content-length", b"%d" % length)]
+        self._put({"type": "http.response.start", "status": status, "headers": [*told.headers, *size]})
 
     def write(self, piece: bytes) -> None:
         """See Line."""

@@ -24,6 +24,7 @@ from sparkdash.gateway.route import Dialect, Route
 from sparkdash.gateway.splices import MessageGoesOn, ResponseGoesOn, Splice, WithoutUsage
 from sparkdash.gateway.tap import Tap, error_code
 from sparkdash.upstream import Answer, engine_words
+from sparkdash.wire import Told
 
 EVENT_STREAM = "text/event-stream"
 PROGRESS_HEADER = "x-sparkdash-progress"
@@ -109,8 +110,7 @@ class Reply:
             self._look_for_its_end(answer)  # before it counts as begun: another engine may answer
         self._begins()
         if not exchange.started:
-            length_holds = splice is None
-            exchange.start(answer.status, to_client(answer.headers, stream=stream, length=length_holds))
+            exchange.start(answer.status, _told(answer, stream=stream), answer.length if splice is None else None)
         if len(first) == answer.length and splice is None:  # a whole answer in one piece needs no second look
             await exchange.finish(first)
             self._done(answer.status)
@@ -144,7 +144,7 @@ class Reply:
             raise error
         self._tap = Tap(self._route.dialect, stream=False)
         self._tap.feed(body, 0.0)
-        passed = to_client(answer.headers, stream=False, length=False)
+        passed = to_client(answer.headers, stream=False)
         await self._exchange.answer(answer.status, body, passed)
         self._done(answer.status)
 
@@ -205,6 +205,15 @@ class Reply:
             "decode_tok_s": self._tap.decode_tok_s(usage.completion),
             "finish_reason": self._tap.finish_reason,
         }
+
+
+def _told(answer: Answer, *, stream: bool) -> Told:
+    """The engine's headers for the client, made once where it says the same again."""
+    head = answer.head
+    if head.memo is None:
+        head.memo = Told(to_client(head.headers, stream=stream))
+    told: Told = head.memo
+    return told
 
 
 def _passed_on(

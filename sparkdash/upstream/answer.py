@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable
 
 from sparkdash.errors import UpstreamError
-from sparkdash.upstream.connection import Connection, Header, Take
+from sparkdash.upstream.connection import Connection, Take
+from sparkdash.upstream.head import Header
 
 READ_LIMIT = 16 * 1024 * 1024
 """Most that `read` keeps of one answer; the largest /metrics seen is under 1 MiB."""
 
 
 class Answer:
-    """An answer whose body is still to come. `headers` are as the engine sent them, their names in lower case."""
+    """An answer whose body is still to come. `headers` are as the engine sent them, but for the body's length, their names in lower
+    case."""
 
-    __slots__ = ("_connection", "content_type", "ends_with_connection", "headers", "length", "status")
+    __slots__ = ("_connection", "content_type", "ends_with_connection", "head", "headers", "length", "status")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.status = connection.status
-        self.headers: list[Header] = connection.headers
-        self.content_type = connection.content_type
+        self.head = connection.head
+        self.headers: list[Header] = self.head.headers
+        self.content_type = self.head.content_type
         """Media type without parameters, in lower case."""
         self.length = connection.length
         """Bytes of the body, where the engine says so before it."""

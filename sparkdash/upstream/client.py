@@ -13,7 +13,8 @@ from typing import NamedTuple, Self
 
 from sparkdash.errors import UpstreamError
 from sparkdash.upstream.answer import Answer
-from sparkdash.upstream.connection import Connection, Header
+from sparkdash.upstream.connection import Connection
+from sparkdash.upstream.head import Header
 from sparkdash.upstream.pool import Origin, Pool
 from sparkdash.upstream.words import refused, short_chat, texts
 

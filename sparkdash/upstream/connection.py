@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import lru_cache
 
 import httptools
 
 from sparkdash.errors import UpstreamError
+from sparkdash.upstream.head import Head, Header
 
 BUFFER_LIMIT = 256 * 1024
 """Bytes of a body that nobody has taken, above the read that brings it there."""
@@ -24,10 +24,8 @@ HEAD_LIMIT = 256 * 1024
 BODY_PIECE = 256 * 1024
 """Request bodies are written in pieces of this size, so that one upload does not freeze every stream."""
 
-_UNTOLD = "application/octet-stream"
-"""What a body is of which the answer says nothing."""
+_LENGTH = b"content-length"
 
-Header = tuple[bytes, bytes]
 Take = Callable[[bytes], object]
 
 
@@ -44,15 +42,14 @@ class Connection(asyncio.Protocol):
         """Has a byte of the answer come?"""
         self.status = 0
         """0 until the answer's head is complete; then what follows is known, too."""
-        self.headers: list[Header] = []
-        """Names in lower case."""
-        self.content_type = ""
-        """Media type without parameters, in lower case."""
+        self.head = Head([])
         self.length: int | None = None
         """Bytes of the body, where the answer says so before it."""
         self.framed = False
         """Does the answer tell its own end, by a length or by chunks? Otherwise that of the connection is it, and an engine's death
         looks the same."""
+        self._fields: list[Header] = []
+        self._length: bytes | None = None
         self._on_lost = on_lost
         self._pieces: list[bytes] = []
         self.on_body = self._pieces.append  # the parser's callback: nothing of ours runs per HTTP chunk
@@ -255,27 +252,26 @@ class Connection(asyncio.Protocol):
         """An answer. A second one was not asked for: raised so that the parser stops, and the connection is not used again."""
         if self._complete:
             raise ValueError("a second answer")
-        self.headers = []
+        self._fields, self._length = [], None
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header; trailers come here too, and reach nobody."""
-        if not self.status:
-            self.headers.append((name.lower(), value))
+        if self.status:
+            return
+        if name.lower() == _LENGTH:
+            self._length = value
+        else:
+            self._fields.append((name, value))
 
     def on_headers_complete(self) -> None:
         """The head is complete; one of 1xx is only the herald of another."""
         status = self._parser.get_status_code()
         if status < 200:
             return
-        framed, length, content_type = self._bodiless or status in (204, 304), None, _UNTOLD
-        for name, value in self.headers:
-            if name == b"content-type":
-                content_type = _media_type(value)
-            elif name == b"content-length":
-                length, framed = int(value), True
-            elif name == b"transfer-encoding" and b"chunked" in value.lower():
-                framed = True
-        self.framed, self.length, self.content_type = framed, length, content_type
+        if self.head.words != self._fields:
+            self.head = Head(self._fields)
+        self.length = None if self._length is None else int(self._length)
+        self.framed = self.head.is_chunked or self._length is not None or self._bodiless or status in (204, 304)
         self.status = status
         if self._bodiless:
             self._complete = True
@@ -318,8 +314,3 @@ class Connection(asyncio.Protocol):
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-
-@lru_cache(maxsize=64)
-def _media_type(value: bytes) -> str:
-    return value.partition(b";")[0].strip().lower().decode("latin-1")

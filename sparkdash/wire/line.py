@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from sparkdash.wire.head import Head
+from sparkdash.wire.told import Told
 
 if TYPE_CHECKING:
     from sparkdash.wire.connection import Wire
@@ -22,12 +23,12 @@ BODY_LIMIT = 64 * 1024
 """Bytes of a request's body that wait for the application; the rest waits in the client's socket."""
 NO_BODY = frozenset({204, 304})
 """Statuses that have neither a body nor a length of one (RFC 9110 section 15)."""
-_STATUS = {each.value: b"HTTP/1.1 %d %b" % (each.value, each.phrase.encode()) for each in HTTPStatus}
+_STATUS = {each.value: b"HTTP/1.1 %d %b\r\n" % (each.value, each.phrase.encode()) for each in HTTPStatus}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _FAULT = b"Internal Server Error"
+_FAILED = Told([(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")])
 
 Call = Callable[[], object]
-Headers = Iterable[tuple[bytes, bytes]]
 Message = dict[str, Any]
 Serve = Callable[["Line"], Awaitable[None]]
 
@@ -121,8 +122,7 @@ class Line:
         if self.begun:
             self._wire.transport.close()
         elif not self._left:
-            plain = (b"content-type", b"text/plain; charset=utf-8")
-            self.start(500, (plain, (b"content-length", b"%d" % len(_FAULT)), (b"connection", b"close")))
+            self.start(500, _FAILED, len(_FAULT))
             self.finish(_FAULT)
 
     # The way of ASGI.
@@ -166,7 +166,8 @@ class Line:
             return
         match message["type"]:
             case "http.response.start" if not self.begun:
-                self.start(message["status"], [(name.lower(), value) for name, value in message.get("headers", ())])
+                headers = ((name.lower(), value) for name, value in message.get("headers", ()))
+                self.start(message["status"], Told(headers))
             case "http.response.body" if self.begun and not self._over:
                 body = bytes(message.get("body", b""))
                 self.write(body) if message.get("more_body", False) else self.finish(body)
@@ -209,32 +210,28 @@ class Line:
         """See the gateway's."""
         self._gone = self.full = self.room = None
 
-    def start(self, status: int, headers: Headers) -> None:
-        """See the gateway's. Raises ValueError: a header has a line break in it, and would be another."""
+    def start(self, status: int, told: Told, length: int | None = None) -> None:
+        """See the gateway's."""
         if self._left:
             return
-        lines, length, closes, head = [_STATUS.get(status) or b"HTTP/1.1 %d " % status], None, False, self.head
-        for header in headers:
-            lines.append(b": ".join(header))
-            name, value = header
-            if name == b"content-length":
-                length = int(value)
-            elif name == b"connection" and b"close" in value.lower():
-                closes = True
+        head = self.head
         bodiless = head.method == "HEAD" or status in NO_BODY
-        chunked = length is None and not bodiless and not head.is_old
-        if chunked:
-            lines.append(b"transfer-encoding: chunked")
-        if not (self.keeps or closes):
-            lines.append(b"connection: close")
-        lines += (b"", b"")
-        written = b"\r\n".join(lines)
-        if not written.count(b"\n") == written.count(b"\r") == len(lines) - 1:
-            raise ValueError("a header of the answer has a line break in it")
-        self.begun, self.keeps = True, self.keeps and not closes
+        if length is None:
+            length = told.length
+        parts = [_STATUS.get(status) or b"HTTP/1.1 %d \r\n" % status, told.lines]
+        chunked = False
+        if length is not None:
+            parts.append(b"content-length: %d\r\n" % length)
+        elif not bodiless and not head.is_old:
+            chunked = True
+            parts.append(b"transfer-encoding: chunked\r\n")
+        if not (self.keeps or told.closes):
+            parts.append(b"connection: close\r\n")
+        parts.append(b"\r\n")
+        self.begun, self.keeps = True, self.keeps and not told.closes
         self._length = None if bodiless else length
         self._bodiless, self._chunked, self._sent = bodiless, chunked, 0
-        self._wire.transport.write(written)
+        self._wire.transport.write(b"".join(parts))
 
     def write(self, piece: bytes) -> None:
         """See the gateway's."""

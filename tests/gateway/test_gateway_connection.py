@@ -136,6 +136,33 @@ async def test_trailers_are_no_headers() -> None:
     assert [name.lower() for name, _ in answer.headers] == [b"content-type", b"transfer-encoding"]
 
 
+async def test_an_engine_that_says_the_same_again_is_understood_once() -> None:
+    """But for the length of what it says; and whatever else it changes is another head."""
+    made, _ = connection()
+    heads = []
+    for headers, length in (
+        (b"Content-Type: application/json; a=b\r\nContent-Length: 3\r\n", 3),
+        (b"Content-Type: application/json; a=b\r\ncontent-length: 5\r\n", 5),
+        (b"Content-Type: application/json; a=b\r\nTransfer-Encoding: chunked\r\n", None),
+        (b"Content-Type: text/plain\r\nContent-Length: 3\r\n", 3),
+        (b"Content-Length: 3\r\n", 3),
+    ):
+        body = b"0\r\n\r\n" if length is None else b"x" * length
+        asking = asyncio.create_task(made.ask(b"GET / HTTP/1.1\r\n\r\n", b""))
+        await asyncio.sleep(0)
+        made.data_received(b"HTTP/1.1 200 OK\r\n" + headers + b"\r\n" + body)
+        await asking
+        answer = Answer(made)
+        assert (answer.length, answer.ends_with_connection) == (length, False)
+        assert not [name for name, _ in answer.headers if name == b"content-length"]
+        heads.append(answer.head)
+        made.renew()
+    assert heads[0] is heads[1]
+    assert len({id(head) for head in heads}) == 4
+    kinds = [head.content_type for head in heads[1:]]
+    assert kinds == ["application/json", "application/json", "text/plain", "application/octet-stream"]
+
+
 @settings(max_examples=100)
 @given(PIECES, st.sampled_from(["chunked", "length"]), CUTS, st.integers(0, 400), st.booleans())
 def test_an_answer_that_stops_is_an_error(

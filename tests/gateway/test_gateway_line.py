@@ -10,6 +10,7 @@ import pytest
 from sparkdash.domain.lease import RequestState
 from sparkdash.gateway.breakable import Breakable
 from sparkdash.gateway.line import PUMP_LIMIT, Pump
+from sparkdash.wire import Told
 
 BODY = b'{"model":"alpha","stream":true}'
 REQUEST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
@@ -131,7 +132,7 @@ async def test_a_pump_keeps_the_order_and_tells_when_it_is_full() -> None:
     pump = Pump({}, receive, send)
     pump.hear(lambda: told.append("gone"))
     pump.flow(lambda: told.append("full"), lambda: told.append("room"))
-    pump.start(200, [])
+    pump.start(200, Told([]))
     pump.write(b"x" * (PUMP_LIMIT + 1))
     assert told == ["full"]
     go_on.set()

@@ -46,6 +46,26 @@ async def test_an_answer_crosses_byte_for_byte(house: Any, recorded_body: Any) -
     assert reply.headers["x-engine"] == "yes"
 
 
+async def test_each_answer_on_one_connection_has_its_own_length_and_headers(house: Any) -> None:
+    """What an engine says again and again is understood once; what differs differs for its client, too."""
+    answers = [(b'{"ok":true}', "1"), (b"{}", "1"), (b"{}", "2"), (b'{"ok":true}', "1")]
+
+    async def script(_seen: Any, wire: Any) -> None:
+        body, told = answers[len(house.engine.seen) - 1]
+        await wire.answer(body, x_engine=told, access_control_allow_origin="*")
+
+    house.engine.script = script
+    for body, told in answers:
+        reply = await house.chat()
+        assert (reply.content, reply.headers["content-length"], reply.headers["x-engine"]) == (
+            body,
+            str(len(body)),
+            told,
+        )
+        assert "access-control-allow-origin" not in reply.headers
+    assert house.engine.connections == 1
+
+
 async def test_the_engines_own_error_crosses_with_its_status(house: Any, recorded_body: Any) -> None:
     """A 404 of the engine stays that 404, and the row says failed with the engine's word."""
     recorded = recorded_body("vllm-0.32.0-base-err-model")

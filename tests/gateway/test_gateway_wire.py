@@ -15,11 +15,12 @@ import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from sparkdash.listen import Server
-from sparkdash.wire import Heads, Line, Wire
+from sparkdash.wire import Heads, Line, Told, Wire
 from sparkdash.wire.deadline import Deadline
 from sparkdash.wire.head import Head
 
 Headers = list[tuple[bytes, bytes]]
+EMPTY = Told([(b"content-length", b"0")])
 
 
 class Socket(asyncio.Transport):
@@ -88,7 +89,7 @@ def by_line(status: int, headers: Headers, pieces: list[bytes]) -> Any:
     """The gateway's way."""
 
     async def serve(own: Line) -> None:
-        own.start(status, headers)
+        own.start(status, Told(headers))
         for piece in pieces:
             own.write(piece)
         own.finish(b"")
@@ -171,7 +172,7 @@ async def test_rubbish_behind_a_request_does_not_get_into_its_answer() -> None:
     go_on = asyncio.Event()
 
     async def serve(own: Line) -> None:
-        own.start(200, [])
+        own.start(200, Told([]))
         own.write(b"a")
         await go_on.wait()
         own.finish(b"b")
@@ -209,7 +210,7 @@ async def test_a_body_is_asked_for_when_its_client_waits_for_that() -> None:
     async def serve(own: Line) -> None:
         if own.body() is None:
             got.append((await own.receive())["body"])
-        own.start(200, [(b"content-length", b"0")])
+        own.start(200, EMPTY)
         own.finish(b"")
 
     client = Client(Handed(serve))
@@ -238,7 +239,7 @@ async def test_while_a_request_is_answered_no_time_runs() -> None:
 
     async def serve(own: Line) -> None:
         await go_on.wait()
-        own.start(200, [(b"content-length", b"0")])
+        own.start(200, EMPTY)
         own.finish(b"")
 
     client = Client(Handed(serve))
@@ -305,7 +306,7 @@ async def test_requests_that_say_the_same_share_a_head() -> None:
         heads.append(own.head)
         lengths.append(dict(own.scope()["headers"]).get(b"content-length"))
         assert own.length == lengths[-1]
-        own.start(200, [(b"content-length", b"0")])
+        own.start(200, EMPTY)
         own.finish(b"")
 
     client = Client(Handed(serve))
@@ -330,7 +331,7 @@ async def test_connections_to_one_door_share_a_head_while_one_of_them_is_open() 
 
     async def serve(own: Line) -> None:
         seen.append(weakref.ref(own.head))
-        own.start(200, [(b"content-length", b"0")])
+        own.start(200, EMPTY)
         own.finish(b"")
 
     heads = Heads()
