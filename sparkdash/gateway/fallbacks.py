@@ -8,7 +8,7 @@ Rule 3: what a person decided (stop, cancel) and what the request itself did wro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from copy import copy
 
 from sparkdash.domain.event import Level, Notice
@@ -23,13 +23,42 @@ INSTEAD = b"x-sparkdash-fallback"
 """Header: the one that was asked for, and the code of why it could not."""
 AGAIN_S = 600.0
 """The same is told again after this long."""
+_REMOTE_FAILED = frozenset({"remote_unreachable", "remote_died"})
+"""A service elsewhere that did not answer is not asked a second time while another profile can answer."""
 _CANNOT = frozenset({"cannot_run", "does_not_fit", "pinned"})
 
 
-def candidates(want: Want) -> Iterator[str]:
-    """Who is to answer: the wanted one, then its `others`."""
-    yield want.name
-    yield from others(want)
+class Chances:
+    """What is left for a request whose first attempt failed: a second one where the engine broke off, then its fallbacks, each
+    with as many. `instead`: why the profile that was asked for cannot, once that is given up."""
+
+    def __init__(self, want: Want) -> None:
+        self.instead: SparkdashError | None = None
+        self._others = others(want)
+        self._left = iter(self._others)
+        self._name = want.name
+        self._tried_again = False
+        self._failed: list[tuple[str, SparkdashError]] = []
+
+    def after(self, error: SparkdashError) -> str:
+        """Who is to be asked now that the last one has failed of `error`.
+
+        Raises:
+            SparkdashError: nobody; this is what the client is told.
+        """
+        moves_on = self._tried_again or (error.code in _REMOTE_FAILED and self._others)
+        if isinstance(error, UpstreamError) and not moves_on:
+            self._tried_again = True
+            return self._name
+        if not stands_in(error):
+            raise error
+        self._failed.append((self._name, error))
+        self.instead = self._failed[0][1]
+        following = next(self._left, None)
+        if following is None:
+            raise in_vain(self._failed)
+        self._name, self._tried_again = following, False
+        return following
 
 
 def others(want: Want) -> list[str]:

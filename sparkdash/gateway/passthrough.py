@@ -22,6 +22,7 @@ from sparkdash.gateway.access import permitted
 from sparkdash.gateway.breakable import Breakable
 from sparkdash.gateway.deps import Deps, Lease
 from sparkdash.gateway.exchange import ClientGone, ClientStuck, Exchange
+from sparkdash.gateway.fallbacks import Chances
 from sparkdash.gateway.inflight import InFlight
 from sparkdash.gateway.names import COUNT_TOKENS, known, meant, sleeper
 from sparkdash.gateway.peek import PRIORITY, Peeked, is_batch, is_for_responses, peek
@@ -33,8 +34,6 @@ from sparkdash.gateway.want import Want
 
 LOG = structlog.get_logger("sparkdash.gateway")
 NAME_SHOWN = 64
-REMOTE_FAILED = frozenset({"remote_unreachable", "remote_died"})
-"""A service elsewhere that did not answer is not asked a second time while another profile can answer."""
 
 
 async def relay(deps: Deps, exchange: Exchange, route: Route | None = None) -> None:
@@ -154,29 +153,21 @@ class _Relay:
 
     async def _answered(self) -> None:
         """By the profile that was asked for, else by one of its fallbacks."""
-        failed: list[tuple[str, SparkdashError]] = []
-        for name in fallbacks.candidates(self._want):
+        name, chances = self._want.name, None
+        while True:
             try:
-                await self._served(name, failed[0][1] if failed else None)
+                await self._attempt(name, chances.instead if chances else None)
             except SparkdashError as error:
-                if self._reply.begun or not fallbacks.stands_in(error):
+                if self._reply.begun:
                     raise
-                failed.append((name, error))
+                chances = chances or Chances(self._want)
+                name = chances.after(error)
+                self._row.requeued()
             else:
                 return
-        raise fallbacks.in_vain(failed)
-
-    async def _served(self, name: str, instead: SparkdashError | None) -> None:
-        """`instead`: why the profile that was asked for cannot."""
-        try:
-            await self._attempt(name, instead)
-        except UpstreamError as error:
-            if self._reply.begun or (error.code in REMOTE_FAILED and fallbacks.others(self._want)):
-                raise
-            self._row.requeued()
-            await self._attempt(name, instead)
 
     async def _attempt(self, name: str, instead: SparkdashError | None) -> None:
+        """`instead`: why the profile that was asked for cannot."""
         alive = self._kept_alive() if self._want.peeked.stream else None
         if self._deps.translator is not None:
             asking.foresee(self._want, name, self._deps.translator)
