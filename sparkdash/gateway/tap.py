@@ -38,11 +38,10 @@ _USAGE = b'"usage":'
 _FIRST_USAGE = re.compile(_USAGE + rb" ?(\{)")
 _TIMINGS = b'"timings":'
 _ERROR = re.compile(rb'\n(?:data: ?\{"error"|event: ?(?:error|response\.failed))')
-_FINISH = re.compile(rb'"finish_reason": ?"(\w+)"')
-_STOP = re.compile(rb'"stop_reason": ?"(\w+)"')
+_FINISH = b'"finish_reason":'
+_STOP = b'"stop_reason":'
 """The same in /v1/messages; in a chat vLLM has both, and there it is the word that was met."""
-NEAR = 4 * 1024
-"""Of the end: holds the reason of nearly every stream, so that the rest need not be searched."""
+_WORD = re.compile(rb' ?"(\w+)"')
 _OPENS = re.compile(rb" ?(\{)")
 _DECODER = json.JSONDecoder()
 _LAST = {
@@ -202,9 +201,8 @@ class Tap:
     @property
     def finish_reason(self) -> str | None:
         """The engine's word for why it stopped."""
-        reason, tail = _STOP if self._dialect is Dialect.MESSAGES else _FINISH, self.tail()
-        words = reason.findall(tail[-NEAR:]) or reason.findall(tail)
-        return words[-1].decode() if words else None
+        found = _last(_STOP if self._dialect is Dialect.MESSAGES else _FINISH, _WORD, self.tail())
+        return found[1].decode() if found else None
 
     @property
     def between_frames(self) -> bool:
@@ -242,13 +240,18 @@ def _first_object(pattern: re.Pattern[bytes], data: bytes) -> dict[str, Any]:
 
 
 def _last_object(key: bytes, data: bytes) -> dict[str, Any]:
-    """From the end backwards: the first that is one, as a stream may have the key with `null` in every chunk."""
+    found = _last(key, _OPENS, data)
+    return _object_at(data, found.start(1)) if found else {}
+
+
+def _last(key: bytes, value: re.Pattern[bytes], data: bytes) -> re.Match[bytes] | None:
+    """From the end backwards: the first that has such a value, as a stream may have the key with `null` in every chunk."""
     at = data.rfind(key)
     while at >= 0:
-        if found := _OPENS.match(data, at + len(key)):
-            return _object_at(data, found.start(1))
+        if found := value.match(data, at + len(key)):
+            return found
         at = data.rfind(key, 0, at)
-    return {}
+    return None
 
 
 def _object_at(data: bytes, start: int) -> dict[str, Any]:

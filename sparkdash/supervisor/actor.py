@@ -98,7 +98,7 @@ class Actor:
         self.adopted = asyncio.Event()
         """Engines of an earlier daemon have been looked for."""
         self.idle = asyncio.Event()
-        """No move in the inbox, no swap."""
+        """No move in the inbox, no swap, nothing to tell."""
 
     async def run(self, group: asyncio.TaskGroup, preloads: Iterable[str]) -> None:
         """Until cancelled; what takes time are tasks of `group`. `preloads`: the profiles that are to run from the beginning."""
@@ -185,8 +185,9 @@ class Actor:
         self._news.set()
 
     def _counted(self) -> None:
-        self.idle.clear()
-        self._counts.set()
+        if not self._counts.is_set():
+            self.idle.clear()
+            self._counts.set()
 
     async def _tell_counts(self) -> None:
         while True:
@@ -229,7 +230,7 @@ class Actor:
             self._running().create_task(work, name=f"remove {late.container.name}")
 
     def _rest(self) -> None:
-        if not self._inbox and self._scheduler.records.swap is None:
+        if not (self._inbox or self._counts.is_set()) and self._scheduler.records.swap is None:
             self.idle.set()
 
     def _handle(self, move: Move | Adoption, waiter: Waiter | None) -> None:

@@ -94,8 +94,11 @@ class Line:
 
     def _plain(self, profile: str) -> bool:
         """Does a request more or less of it change no decision?"""
-        known = self._records.profiles.get(profile)
-        return self._records.calm and known is not None and known.limit is None and known.idle_ttl_s is None
+        records = self._records
+        if records.queue or records.stops or records.swap is not None:
+            return False
+        known = records.profiles.get(profile)
+        return known is not None and known.limit is None and known.idle_ttl_s is None
 
     def grant_hits(self) -> list[Effect]:
         """All that may go to their engines now."""

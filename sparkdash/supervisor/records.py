@@ -94,11 +94,6 @@ class Records:
     """What a person wants gone."""
     swap: Change | None = None
 
-    @property
-    def calm(self) -> bool:
-        """Does nobody wait, and is nothing under way or wanted gone?"""
-        return not (self.queue or self.stops) and self.swap is None
-
     def managed(self, profile: str) -> bool:
         """Does its engine take a place? One whose file went away was started by us, too."""
         known = self.profiles.get(profile)
