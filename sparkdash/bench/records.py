@@ -175,23 +175,6 @@ class Cell(Frozen):
     void: str | None = None
     """Why none of its samples counts, in words: `clock fell to 820 MHz`."""
 
-    @property
-    def acceptance_length(self) -> float | None:
-        """Mean tokens per verify step: 1 + accepted / drafts."""
-        return 1 + self.accepted_tokens / self.drafts if self.drafts and self.accepted_tokens is not None else None
-
-    @property
-    def acceptance(self) -> float | None:
-        """Accepted / drafted tokens, 0..1."""
-        known = self.draft_tokens and self.accepted_tokens is not None
-        return self.accepted_tokens / self.draft_tokens if known else None  # type: ignore[operator]
-
-    @property
-    def prefix_hit_rate(self) -> float | None:
-        """Hits / queries of prompt tokens, 0..1."""
-        known = self.prefix_queries and self.prefix_hits is not None
-        return self.prefix_hits / self.prefix_queries if known else None  # type: ignore[operator]
-
 
 Record = Annotated[Launch | Sample | Cell, Field(discriminator="record")]
 RECORD: TypeAdapter[Launch | Sample | Cell] = TypeAdapter(Record)

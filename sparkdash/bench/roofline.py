@@ -61,11 +61,6 @@ class Roofline(Frozen):
         """Is the measured rate above what the memory allows?"""
         return self.share(tok_s) > 1
 
-    def text(self, tok_s: float) -> str:
-        """`52 % of the roofline`, and above it that this cannot be."""
-        said = f"{100 * self.share(tok_s):.0f} % of the roofline"
-        return f"{said}: exceeds it, unverified" if self.exceeded(tok_s) else said
-
 
 def roofline(step: Step, sequences: int = 1, acceptance_length: float | None = 1.0, nodes: int = 1) -> Roofline | None:
     """The ceilings. None when speculation's acceptance length is not known: without it a step is no number of tokens.

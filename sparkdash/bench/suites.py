@@ -85,7 +85,7 @@ class Suite(_Given):
     version: str
     about: str
     lengths: dict[str, int] = {}
-    """Names of output lengths, for tables: {short: 32}."""
+    """Names of output lengths, {short: 32}, for who reads the file; tables name them by how many there are (report/names.py)."""
     cells: tuple[Group, ...] = Field(min_length=1)
     lag_limit_ms: float = Field(default=5.0, gt=0)
     """A request during which the client's own loop was later than this does not count."""

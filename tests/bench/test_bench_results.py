@@ -94,15 +94,6 @@ def test_what_cannot_be_told_is_none(changes: dict[str, int | None]) -> None:
     assert sample(**changes).decode_tok_s is None
 
 
-def test_acceptance_and_hits_from_counters() -> None:
-    """AL is 1 + accepted / drafts; without drafts there is none."""
-    cell = closed(drafts=100, draft_tokens=300, accepted_tokens=144, prefix_hits=97, prefix_queries=100)
-    assert (cell.acceptance_length, cell.acceptance, cell.prefix_hit_rate) == pytest.approx((2.44, 0.48, 0.97))
-    bare = closed(drafts=0, draft_tokens=0, accepted_tokens=0, prefix_hits=0, prefix_queries=0)
-    assert (bare.acceptance_length, bare.acceptance, bare.prefix_hit_rate) == (None, None, None)
-    assert closed(drafts=10, draft_tokens=10, accepted_tokens=0).acceptance_length == 1
-
-
 def test_aggregate_rate_spans_first_start_to_last_end() -> None:
     """800 tokens over 5 s, although each stream had 100 tok/s at most."""
     late = sample(PAIR, stream=1, t0_ns=1_500_000_000, token_ns=2_000_000_000, last_ns=6_000_000_000)

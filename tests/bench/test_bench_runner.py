@@ -97,8 +97,8 @@ async def test_launches_go_back_and_forth_and_every_cell_is_measured(tmp_path: P
         assert one.cell.context in (0, one.prompt_tokens)
     pairs = {arm: sorted((one.cell.output, one.prompt_id) for one in results.samples if one.arm == arm) for arm in "AB"}
     assert pairs["A"] == pairs["B"]
-    lengths = {cell.arm: cell.acceptance_length for cell in results.cells}
-    assert lengths["A"] is None
+    lengths = {cell.arm: cell.drafts and 1 + (cell.accepted_tokens or 0) / cell.drafts for cell in results.cells}
+    assert not lengths["A"]
     assert lengths["B"] == pytest.approx(3.0)
     assert all(cell.accepted_at == ((cell.drafts,) * 2 if cell.arm == "B" else ()) for cell in results.cells)
 
@@ -220,7 +220,8 @@ async def test_warm_cells_repeat_and_prefix_cells_share(tmp_path: Path, sims: Si
     results: Results = await runner(begun(tmp_path, Mode.SCREEN, suite, 2), sims).run()
     assert results.gaps() == ()
     assert all((one.cached_tokens or 0) > 700 for one in results.samples)
-    rates = [cell.prefix_hit_rate for cell in results.cells if cell.key.kind is Kind.PREFIX]
+    prefixes = [cell for cell in results.cells if cell.key.kind is Kind.PREFIX]
+    rates = [cell.prefix_queries and (cell.prefix_hits or 0) / cell.prefix_queries for cell in prefixes]
     assert all(rate is not None and rate > 0.7 for rate in rates)
 
 
