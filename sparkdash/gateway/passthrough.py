@@ -129,10 +129,11 @@ class _Relay:
 
     async def run(self) -> None:
         """To its end, whatever that is. The row is ended in every case."""
+        off = self._stretch.off
         try:
             with self._stretch:
-                self._exchange.hear(self._stretch.off)
-                self._deps.running.begun(self._row.id, self._stretch.off)
+                self._exchange.hear(off)
+                self._deps.running.begun(self._row.id, off)
                 await self._answered()
         except ClientStuck:
             self._reply.stuck()

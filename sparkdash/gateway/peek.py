@@ -60,7 +60,10 @@ def peek(body: bytes, content_type: str) -> Peeked:
         return _form(body, _boundary(content_type))
     if not (kind.endswith("json") or kind in _MAY_BE_JSON):
         return Peeked()
-    said = _asked(body).get
+    try:
+        said = _ASKED.validate_json(body).get
+    except ValidationError:
+        said = _asked_slowly(body).get
     options, tier = _options(said("stream_options")), said("service_tier")
     return Peeked(_name(said("model")), said("stream") is True, stream_options=options, service_tier=tier)
 
@@ -91,16 +94,10 @@ def is_for_responses(body: bytes) -> bool:
     return b'"messages"' not in body and b'"input"' in body
 
 
-def _asked(body: bytes) -> dict[str, Any]:
-    try:
-        asked: dict[str, Any] = _ASKED.validate_json(body)
-    except ValidationError:
-        return _asked_slowly(body) if body.strip() else {}
-    return asked
-
-
 def _asked_slowly(body: bytes) -> dict[str, Any]:
-    """What the fast parser refuses and engines take: lone surrogates of a cut emoji, a byte order mark."""
+    """What the fast parser refuses and engines take: lone surrogates of a cut emoji, a byte order mark; nothing but space."""
+    if not body.strip():
+        return {}
     try:
         value = json.loads(body.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
@@ -126,14 +123,14 @@ def _json_type(value: object) -> str:
 
 
 def _name(value: object) -> str | None:
-    if value is None or value == "":
+    if isinstance(value, str) and len(value) <= NAME_LIMIT:
+        if not value.isascii():
+            value = value.encode("utf-8", "replace").decode()  # half an emoji would break every JSON that tells of it
+        return value or None
+    if value is None:
         return None
-    if not isinstance(value, str) or len(value) > NAME_LIMIT:
-        found = json.dumps(value, default=str)[:SHOWN]
-        raise AdmissionError(f"`model` must be a short string, and is {found}.", code="invalid_model")
-    if value.isascii():
-        return value
-    return value.encode("utf-8", "replace").decode()  # half an emoji would break every JSON that tells of it
+    found = json.dumps(value, default=str)[:SHOWN]
+    raise AdmissionError(f"`model` must be a short string, and is {found}.", code="invalid_model")
 
 
 def _boundary(content_type: str) -> bytes:
