@@ -41,7 +41,7 @@ class Line:
 
     __slots__ = (
         "_bodiless", "_chunked", "_expects", "_gone", "_left", "_length", "_more", "_news", "_over", "_parts", "_sent",
-        "_size", "_taken", "_wire", "begun", "full", "head", "keeps", "length", "room",
+        "_size", "_taken", "_unsent", "_wire", "begun", "full", "head", "keeps", "length", "room",
     )  # fmt: skip
 
     def __init__(self, wire: Wire, head: Head, length: bytes | None, *, keeps: bool) -> None:
@@ -63,7 +63,7 @@ class Line:
         self._left = False
         """Has the client?"""
         self.begun = False
-        """Has the answer's head gone out?"""
+        """Is the answer's head made?"""
         self._over = False
         """Is the answer complete?"""
         self._bodiless: bool
@@ -72,6 +72,8 @@ class Line:
         """Bytes of the answer's body, where its head says so."""
         self._sent: int
         """Bytes of it so far, where it has no chunks."""
+        self._unsent = b""
+        """The answer's head, until there is something of its body to go with it."""
         self._gone: Call | None = None
         self.full: Call | None = None
         self.room: Call | None = None
@@ -168,6 +170,8 @@ class Line:
             case "http.response.start" if not self.begun:
                 headers = ((name.lower(), value) for name, value in message.get("headers", ()))
                 self.start(message["status"], Told(headers))
+                self._wire.transport.write(self._unsent)  # its body may begin much later
+                self._unsent = b""
             case "http.response.body" if self.begun and not self._over:
                 body = bytes(message.get("body", b""))
                 self.write(body) if message.get("more_body", False) else self.finish(body)
@@ -231,17 +235,18 @@ class Line:
         self.begun, self.keeps = True, self.keeps and not told.closes
         self._length = None if bodiless else length
         self._bodiless, self._chunked, self._sent = bodiless, chunked, 0
-        self._wire.transport.write(b"".join(parts))
+        self._unsent = b"".join(parts)
 
     def write(self, piece: bytes) -> None:
         """See the gateway's."""
         if self._left or not piece:
             return
         if self._chunked:
-            self._wire.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
-        elif not self._bodiless:
+            self._wire.transport.write(b"%b%x\r\n%b\r\n" % (self._unsent, len(piece), piece))
+        else:
             self._sent += len(piece)
-            self._wire.transport.write(piece)
+            self._wire.transport.writelines((self._unsent, b"" if self._bodiless else piece))
+        self._unsent = b""
 
     def finish(self, last: bytes) -> None:
         """The last piece, and the answer's end. Raises ValueError: the body was not as long as its header said."""
@@ -249,9 +254,11 @@ class Line:
         if self._left:
             return
         if self._chunked:
-            self._wire.transport.write(b"0\r\n\r\n")
+            self._wire.transport.write(self._unsent + b"0\r\n\r\n")
         elif self._length not in (None, self._sent):
             raise ValueError(f"the answer's body has {self._sent} bytes instead of {self._length}")
+        elif self._unsent:
+            self._wire.transport.write(self._unsent)
         self._over = True
         if self._news is not None:
             self._news.set()

@@ -29,11 +29,16 @@ class Socket(asyncio.Transport):
     def __init__(self, door: object = None) -> None:
         super().__init__({"sockname": door})
         self.written = b""
+        self.packets: list[bytes] = []
         self.closing = False
 
     def write(self, data: Any) -> None:
         if not self.closing:
             self.written += data
+            self.packets.append(bytes(data))
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.write(b"".join(list_of_data))
 
     def is_closing(self) -> bool:
         return self.closing
@@ -135,6 +140,38 @@ async def test_a_line_sends_what_messages_would_and_uvicorn() -> None:
         messages = by_messages(status, headers, pieces)
         assert told == await exchanged(messages, request), (status, headers, request)
         assert told == await exchanged(messages, request, HttpToolsProtocol), (status, headers, request)
+
+
+async def test_an_answers_head_leaves_with_the_first_of_its_body() -> None:
+    """A packet for each piece, and none for the head alone; a whole answer is one."""
+    chunks = [(b"content-type", b"text/event-stream")]
+    stream, whole = (
+        Client(by_line(200, chunks, [b"first", b"second"])),
+        Client(by_line(200, [(b"content-length", b"2")], [b"ab"])),
+    )
+    empty = Client(by_line(204, [], []))
+    for client in (stream, whole, empty):
+        await client.says(b"GET / HTTP/1.1\r\n\r\n")
+        await client.leaves()
+    head, *rest = stream.socket.packets
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert (head.partition(b"\r\n\r\n")[2], rest) == (b"5\r\nfirst\r\n", [b"6\r\nsecond\r\n", b"0\r\n\r\n"])
+    assert [packet[-6:] for packet in whole.socket.packets] == [b"\r\n\r\nab"]
+    assert empty.socket.packets == [b"HTTP/1.1 204 No Content\r\n\r\n"]
+
+
+async def test_an_answers_head_by_messages_does_not_wait_for_its_body() -> None:
+    """The body of an event stream may begin much later, and its client waits for the status."""
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await asyncio.Event().wait()
+
+    client = Client(app)
+    assert (await client.says(b"GET / HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 OK\r\n")
+    for task in client.tasks:
+        task.cancel()
+    await client.leaves()
 
 
 async def test_a_client_of_http_1_0_gets_no_chunks() -> None:
