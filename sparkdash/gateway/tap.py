@@ -77,7 +77,7 @@ class Tap:
     def __init__(self, dialect: Dialect, *, stream: bool = True, on_first: Callable[[], None] | None = None) -> None:
         self._dialect = dialect
         self._stream = stream
-        self._bears_text = _TEXT[dialect].search
+        self._text = _TEXT[dialect]
         self._on_first = on_first
         self._chunks: list[bytes] = []
         self._times: list[float] = []
@@ -109,18 +109,21 @@ class Tap:
             self._drop()
 
     def _look_for_text(self, now: float) -> None:
-        if self._stream and self._bears_text(self._seen_at(len(self._chunks) - 1)):
+        if self._stream and self._bears_text(len(self._chunks) - 1):
             self.first = now
             if self._on_first is not None:
                 self._on_first()
 
-    def _seen_at(self, place: int) -> bytes:
-        """A chunk with what came before it of the same line."""
-        seen, carry = self._chunks[place], b""
+    def _bears_text(self, place: int) -> bool:
+        """Does a text begin in this chunk, its line perhaps in those before?"""
+        chunk, carry = self._chunks[place], b""
         while place and len(carry) < CARRY and not self._chunks[place - 1].endswith(b"\n"):
             place -= 1
             carry = self._chunks[place] + carry
-        return carry[-CARRY:] + seen if carry else seen
+        if not carry:
+            return self._text.search(chunk) is not None
+        carry = carry[-CARRY:]
+        return any(found.end() > len(carry) for found in self._text.finditer(carry + chunk))
 
     @property
     def last(self) -> float | None:
@@ -128,7 +131,7 @@ class Tap:
         if self.first is None:
             return None
         backwards = range(len(self._chunks) - 1, -1, -1)
-        found = next((place for place in backwards if self._bears_text(self._seen_at(place))), None)
+        found = next((place for place in backwards if self._bears_text(place)), None)
         return self._last_dropped if found is None else self._times[found]
 
     def _drop(self) -> None:
