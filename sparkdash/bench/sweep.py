@@ -7,6 +7,7 @@ Rule: only the parameter differs between the arms; the first value is the baseli
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from sparkdash.bench.run import Arm
@@ -80,6 +81,14 @@ def parse(text: str) -> Sweep:
             hint="Write it like num_speculative_tokens=0..5 or max-num-seqs=8,16,32.",
         )
     return Sweep(name=name, values=tuple(values))
+
+
+def asked_for(arms: Sequence[Arm]) -> tuple[str, str] | None:
+    """The profile and the NAME=VALUES that these arms came of; None: they are no sweep."""
+    if not arms or arms[0].swept is None:
+        return None
+    (name,) = arms[0].parameters
+    return arms[0].swept, f"{name}={','.join(arm.parameters[name] for arm in arms)}"
 
 
 def _over(args: dict[str, ArgValue], name: str, value: str) -> dict[str, Any]:

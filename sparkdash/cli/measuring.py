@@ -114,8 +114,14 @@ async def _go_on(place: Path, *, share: bool, ask: bool, as_json: bool) -> None:
             hint="Begin a new run.",
         )
     wish = Wish(tuple(arm.profile for arm in run.arms), run.suite, run.mode, share=share, ask=ask, as_json=as_json)
-    async with bench_daemon.daemon(managed=run.target != "url") as client:
-        await _work(folder.read(place), client, await client.state() if client else None, suite, wish)
+    sweep_file.forget()
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(bench_daemon.daemon(managed=run.target != "url"))
+        world = await client.state() if client else None
+        if client and world and run.ended_at is None and (again := sweeping.lost(run.arms, world)):
+            await stack.enter_async_context(sweeping.swept(client, *again))
+            world = await client.state()
+        await _work(folder.read(place), client, world, suite, wish)
 
 
 async def _work(

@@ -14,6 +14,7 @@ from sparkdash.bench import sweep, sweep_file
 from sparkdash.bench.run import Arm
 from sparkdash.cli.screen import tell
 from sparkdash.client.client import AsyncClient
+from sparkdash.domain.state import Snapshot
 from sparkdash.errors import AdmissionError, SparkdashError
 
 
@@ -43,6 +44,14 @@ async def swept(client: AsyncClient, profile_name: str, asked_for: str) -> Async
         finally:
             if not sweep_file.wanted(family):
                 await tidied(client, arms)
+
+
+def lost(arms: Sequence[Arm], world: Snapshot) -> tuple[str, str] | None:
+    """The profile and the NAME=VALUES of a sweep whose profiles the daemon no longer has: another sweep of the same flag
+    has a file of the same name."""
+    asked = sweep.asked_for(arms)
+    gone = any(world.profile(arm.profile) is None for arm in arms)
+    return asked if asked and gone else None
 
 
 async def tidied(client: AsyncClient | None, arms: Sequence[Arm]) -> None:

@@ -15,6 +15,8 @@ from fake_daemon import FakeDaemon, engine, summary
 from programs import Program
 
 from sparkdash import paths
+from sparkdash.bench import folder, plan, suites, sweep, sweep_file
+from sparkdash.bench.run import Mode
 from sparkdash.client import routes
 from sparkdash.domain.profile import EngineKind, Profile
 
@@ -132,6 +134,19 @@ def test_a_sweep_that_is_declined_leaves_no_profiles(
     assert "Begin?" in shown
     assert [path for _, path, _ in daemon.calls].count(routes.reload().path) == 2
     assert list((paths.config_dir() / "profiles").iterdir()) == []
+
+
+def test_a_sweep_that_goes_on_has_its_profiles_again(sparkdash: Callable[..., Any], daemon: FakeDaemon) -> None:
+    """Whoever took one away meanwhile, another sweep of the same flag perhaps; this daemon does not look."""
+    daemon.set(profiles=tuple(map(summary, ("a", "sweep-a-max-num-seqs/1"))))
+    daemon.whole["a"] = Profile(name="a", engine=EngineKind.SIM)
+    arms = sweep.parse("max-num-seqs=1,2").arms(daemon.whole["a"])
+    folder.create(plan.new_run(suites.load("smoke"), arms, Mode.SCREEN))
+    done = sparkdash("bench", "resume", "--yes")
+    assert done.code == 3
+    assert "does not read the profiles" in " ".join(done.err.replace("│", " ").split())
+    text = sweep_file.place("sweep-a-max-num-seqs").read_text()
+    assert all(f"max-num-seqs: {value}" in text for value in (1, 2))
 
 
 def test_a_sweep_whose_daemon_fails_leaves_no_profiles(sparkdash: Callable[..., Any], daemon: FakeDaemon) -> None:

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from sparkdash.bench import sweep
 from sparkdash.bench.metrics import Metric
 from sparkdash.bench.report import advice, charts, comparison, matrix, published, roofs
 from sparkdash.bench.report.blocks import DASH, Block, Command, Heading, Page, Rule, Text, Tone
@@ -130,10 +131,8 @@ def _commands(source: Source) -> Iterator[Block]:
 
 def _sweep(arms: Sequence[Arm]) -> str | None:
     """What a sweep was asked for with: its profiles are gone when it is whole."""
-    if arms[0].swept is None:
-        return None
-    (name,) = arms[0].parameters
-    return f"{arms[0].swept} --sweep {name}={','.join(arm.parameters[name] for arm in arms)}"
+    asked = sweep.asked_for(arms)
+    return f"{asked[0]} --sweep {asked[1]}" if asked else None
 
 
 def _group(source: Source, layout: Layout, group: Group) -> Iterator[Block]:
