@@ -94,12 +94,12 @@ class Gateway:
             try:
                 caller = self._access.caller(head.headers, unix=head.unix)
                 if (key := caller.key) is not None:
-                    self._access.admit(key, way.side, counts=not way.reads)
+                    self._access.admit(key, way.side, counts=way.counts)
                     exchange.key, deps = key, narrowed(deps, key)
             except AdmissionError as error:
                 await _refuse(exchange, error)
                 return
-            if way.side is Side.CONTROL and not way.reads:
+            if way.audited:
                 exchange = self._audited(exchange, caller)
         await way.answer(deps, exchange)
 
@@ -110,12 +110,13 @@ class Gateway:
             head.granted = guard.granted(origin)
         reads, path = head.method in READ, head.path
         if guard.is_preflight(head.headers, head.method):
-            way = Way(_may_ask, None, reads)
+            way = Way(_may_ask, None, counts=False, audited=False)
         elif reads and path in ALIVE:
-            way = Way(_alive, None, reads)
+            way = Way(_alive, None, counts=False, audited=False)
         else:
-            side = Side.CONTROL if is_control(path) else Side.INFERENCE
-            way = Way(self._answering(head), side, reads)
+            controls = is_control(path)
+            side = Side.CONTROL if controls else Side.INFERENCE
+            way = Way(self._answering(head), side, counts=not reads, audited=controls and not reads)
         head.way = way
         return way
 

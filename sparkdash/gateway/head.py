@@ -29,8 +29,10 @@ class Way(NamedTuple):
     answer: Callable[[Deps, Exchange], Awaitable[None]]
     side: Side | None
     """Where its caller must be let in; None: whoever asks is answered."""
-    reads: bool
-    """It changes nothing, and is no work for an engine."""
+    counts: bool
+    """It is work for an engine, and within its key's limits."""
+    audited: bool
+    """It changes something, and who did it is written down."""
 
 
 class Head:

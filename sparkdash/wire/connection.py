@@ -160,8 +160,8 @@ class Wire(asyncio.Protocol):
         self._head_size, self._fields = None, []
         self._deadline.clear()
         if head is None or head.words != words:
-            head = self._head = self._heads.of(self._door, words)
-        line = self._asking = Line(self, head, self._length, keeps=not head.is_old and parser.should_keep_alive())
+            head = self._head = self._heads.of(self._door, words, keeps=parser.should_keep_alive())
+        line = self._asking = Line(self, head, self._length)
         if self._running is None:
             self._begin(line)
         else:

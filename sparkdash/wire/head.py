@@ -24,11 +24,11 @@ class Head:
     """
 
     __slots__ = (
-        "__weakref__", "door", "expects", "headers", "is_old", "memo", "method", "path", "query", "raw_path", "version",
+        "__weakref__", "door", "expects", "headers", "is_old", "keeps", "memo", "method", "path", "query", "raw_path", "version",
         "words",
     )  # fmt: skip
 
-    def __init__(self, door: Door, words: Words) -> None:
+    def __init__(self, door: Door, words: Words, *, keeps: bool) -> None:
         """Raises httptools.HttpParserError or ValueError: the URL is none."""
         self.words = words
         self.door = door
@@ -41,6 +41,8 @@ class Head:
         self.headers: Fields = [(name.lower(), value) for name, value in fields]
         self.is_old = version == "1.0"
         """Is it of HTTP/1.0, which knows neither chunks nor connections that are kept?"""
+        self.keeps = keeps and not self.is_old
+        """Is the connection for further requests?"""
         self.expects = any(name == b"expect" and value.lower() == b"100-continue" for name, value in self.headers)
         """Does the client wait with its body until it is told to go on?"""
         self.memo: Any = None
@@ -58,13 +60,13 @@ class Heads:
         """How many there are."""
         return len(self._said)
 
-    def of(self, door: Door, words: Words) -> Head:
-        """The head of these words. Raises as `Head` does."""
+    def of(self, door: Door, words: Words, *, keeps: bool) -> Head:
+        """The head of these words. `keeps`: they do not ask that the connection be closed. Raises as `Head` does."""
         *line, fields = words
         said = (door, *line, *fields)
         head = self._said.get(said)
         if head is None:
-            head = self._said[said] = Head(door, words)
+            head = self._said[said] = Head(door, words, keeps=keeps)
         return head
 
 

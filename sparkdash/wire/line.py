@@ -44,11 +44,11 @@ class Line:
         "_size", "_taken", "_unsent", "_wire", "begun", "full", "head", "keeps", "length", "room",
     )  # fmt: skip
 
-    def __init__(self, wire: Wire, head: Head, length: bytes | None, *, keeps: bool) -> None:
+    def __init__(self, wire: Wire, head: Head, length: bytes | None) -> None:
         self._wire = wire
         self.head = head
         self.length = length
-        self.keeps = keeps
+        self.keeps = head.keeps
         self._expects = head.expects
         self._parts: list[bytes] = []
         """Of the body, those that nobody has taken."""
