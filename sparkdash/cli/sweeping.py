@@ -55,11 +55,13 @@ def lost(arms: Sequence[Arm], world: Snapshot) -> tuple[str, str] | None:
 
 
 async def tidied(client: AsyncClient | None, arms: Sequence[Arm]) -> None:
-    """A sweep's profiles go when nothing of it is missing, or when it never began."""
+    """A sweep's profiles go when nothing of it is missing, or when it never began; an engine of theirs goes with them."""
     families = {arm.profile.split("/", 1)[0] for arm in arms if arm.parameters}
     gone = [family for family in families if sweep_file.drop(family)]
     if gone and client is not None:
         with contextlib.suppress(SparkdashError):  # the daemon sees by itself, a little later, that they are gone
+            for name in (await client.state()).engines.keys() & {arm.profile for arm in arms}:
+                await client.stop(name)
             await client.reload()
 
 

@@ -1,5 +1,6 @@
 """The command line on a real terminal: panels, colours, the line drawn over, and the question."""
 
+import asyncio
 import os
 import pty
 import re
@@ -17,7 +18,9 @@ from programs import Program
 from sparkdash import paths
 from sparkdash.bench import folder, plan, suites, sweep, sweep_file
 from sparkdash.bench.run import Mode
+from sparkdash.cli import sweeping
 from sparkdash.client import routes
+from sparkdash.client.client import AsyncClient
 from sparkdash.domain.profile import EngineKind, Profile
 
 Terminal = Callable[..., tuple[int, str]]
@@ -134,6 +137,21 @@ def test_a_sweep_that_is_declined_leaves_no_profiles(
     assert "Begin?" in shown
     assert [path for _, path, _ in daemon.calls].count(routes.reload().path) == 2
     assert list((paths.config_dir() / "profiles").iterdir()) == []
+
+
+def test_an_engine_of_a_sweep_goes_with_its_profile(daemon: FakeDaemon) -> None:
+    """Nobody could name it any more. Others stay."""
+    arms = sweep.parse("max-num-seqs=1,2").arms(Profile(name="a", engine=EngineKind.SIM))
+    daemon.set(engines={name: engine(name) for name in ("a", arms[1].profile)})
+    with sweep_file.kept("sweep-a-max-num-seqs", "profile: sweep-a-max-num-seqs\n"):
+        pass
+
+    async def tidied() -> None:
+        async with AsyncClient() as client:
+            await sweeping.tidied(client, arms)
+
+    asyncio.run(tidied())
+    assert [body for _, path, body in daemon.calls if path == "/api/stop"] == [{"profile": arms[1].profile}]
 
 
 def test_a_sweep_that_goes_on_has_its_profiles_again(sparkdash: Callable[..., Any], daemon: FakeDaemon) -> None:
