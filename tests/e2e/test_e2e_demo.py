@@ -71,10 +71,10 @@ def test_it_prints_its_address_serves_and_ends_cleanly(number: signal.Signals, m
     import openai
 
     with headless("--no-traffic") as (child, url):
-        client = openai.OpenAI(base_url=f"{url}/v1", api_key="x", max_retries=0, timeout=60)
-        answer = client.chat.completions.create(
-            model="qwen3-coder", messages=[{"role": "user", "content": "hello"}], max_tokens=8
-        )
+        with openai.OpenAI(base_url=f"{url}/v1", api_key="x", max_retries=0, timeout=60) as client:
+            answer = client.chat.completions.create(
+                model="qwen3-coder", messages=[{"role": "user", "content": "hello"}], max_tokens=8
+            )
         assert answer.usage is not None
         assert answer.usage.completion_tokens == 8
         with urllib.request.urlopen(f"{url}/api/state", timeout=60) as reply:

@@ -76,7 +76,7 @@ def refused(spark: Any, model: str) -> openai.APIStatusError:
     import openai
 
     client = openai.OpenAI(base_url=f"{spark.url}/v1", api_key="x", max_retries=0, timeout=120)
-    with pytest.raises(openai.APIStatusError) as caught:
+    with client, pytest.raises(openai.APIStatusError) as caught:
         client.chat.completions.create(model=model, messages=[{"role": "user", "content": "hi"}])
     return caught.value
 
@@ -102,8 +102,8 @@ def test_each_bad_profile_gets_its_own_clear_error(spark: Any, model: str, statu
     assert told.returncode != 0
     assert words in told.stderr + told.stdout
     assert "Traceback" not in told.stderr
-    client = openai.OpenAI(base_url=f"{spark.url}/v1", api_key="x", max_retries=0, timeout=120)
-    answer = client.chat.completions.create(model="east", messages=[{"role": "user", "content": "hi"}])
+    with openai.OpenAI(base_url=f"{spark.url}/v1", api_key="x", max_retries=0, timeout=120) as client:
+        answer = client.chat.completions.create(model="east", messages=[{"role": "user", "content": "hi"}])
     assert answer.choices[0].message.content
     assert len(spark.containers()) == 1
 
