@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from tempfile import TemporaryFile
-from typing import IO
+from typing import IO, Any
 
 from sparkdash.host.lines import LineSplitter
 
@@ -62,17 +62,55 @@ async def running(
     Raises:
         OSError: as `call`.
     """
-    process = await asyncio.create_subprocess_exec(
-        *argv,
-        stdin=DEVNULL,
-        stdout=stdout,
-        stderr=stderr,
-        start_new_session=True,  # Ctrl-C in the daemon's terminal must not cut a stop in half
-    )
+    process = await begin(argv, stdin=DEVNULL, stdout=stdout, stderr=stderr)
     try:
         yield process
     finally:
-        await _end(process)
+        await end(process)
+
+
+async def begin(argv: Sequence[str], **how: Any) -> Process:
+    """Start a child in a session of its own, so that Ctrl-C in the daemon's terminal does not cut it in half; `how` as
+    `asyncio.create_subprocess_exec` takes it. Who is cancelled meanwhile leaves none behind.
+
+    Raises:
+        OSError: as `call`.
+    """
+    making = asyncio.ensure_future(asyncio.create_subprocess_exec(*argv, start_new_session=True, **how))
+    left: asyncio.CancelledError | None = None
+    while not making.done():
+        try:
+            await asyncio.wait((making,))
+        except asyncio.CancelledError as again:  # asyncio itself bears one, and would leave the child at the second
+            left = again
+    if left is None:
+        return making.result()
+    if not making.cancelled() and making.exception() is None:
+        await end(making.result())
+    raise left
+
+
+async def end(process: Process) -> None:
+    """Kill a child that still runs, and let its pipes go. It is seen to go also when its caller is cancelled meanwhile, however
+    often: one that nobody saw go is told of by a loop that is no more.
+    """
+    left: asyncio.CancelledError | None = None
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        due = asyncio.get_running_loop().time() + REAP_S
+        while process.returncode is None:
+            try:
+                async with asyncio.timeout_at(due):
+                    await process.wait()
+            except TimeoutError:
+                break
+            except asyncio.CancelledError as again:
+                left = again
+    # Unread output keeps asyncio's transport open for ever, and there is no public way to close it.
+    process._transport.close()  # type: ignore[attr-defined]  # not in typeshed
+    if left is not None:
+        raise left
 
 
 async def lines(process: Process, *, silence_s: float | None = None) -> AsyncIterator[str]:
@@ -88,16 +126,3 @@ async def lines(process: Process, *, silence_s: float | None = None) -> AsyncIte
             yield line
     for line in splitter.rest():
         yield line
-
-
-async def _end(process: Process) -> None:
-    try:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(REAP_S):
-                    await process.wait()
-    finally:  # also when we are cancelled once more
-        # Unread output keeps asyncio's transport open for ever, and there is no public way to close it.
-        process._transport.close()  # type: ignore[attr-defined]  # not in typeshed

@@ -35,8 +35,8 @@ async def test_a_program_that_is_not_there() -> None:
         await call(["no-such-program"], deadline_s=1)
 
 
-async def test_cancelling_twice_leaves_nothing_open() -> None:
-    """The second time it is while the child is waited for."""
+async def test_cancelling_again_and_again_leaves_nothing_behind() -> None:
+    """Every further time it is while the child is waited for: it is over only when the child is, and its pipes are closed."""
     begun: asyncio.Future[Process] = asyncio.get_running_loop().create_future()
 
     async def use() -> None:
@@ -49,8 +49,21 @@ async def test_cancelling_twice_leaves_nothing_open() -> None:
     while not task.done():
         task.cancel()
         await asyncio.sleep(0)
+    assert task.cancelled()
+    assert process.returncode == -signal.SIGKILL
     assert process._transport.is_closing()  # type: ignore[attr-defined]
-    await process.wait()
+
+
+async def test_cancelling_again_and_again_while_the_child_is_made() -> None:
+    """From the first moment on."""
+    others = set(psutil.Process().children())
+    task = asyncio.ensure_future(call(["sleep", "60"], deadline_s=None))
+    await asyncio.sleep(0)
+    while not task.done():
+        task.cancel()
+        await asyncio.sleep(0)
+    assert task.cancelled()
+    assert set(psutil.Process().children()) <= others
 
 
 async def test_cancelling_the_caller_kills_the_child(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ import structlog
 from sparkdash import listen
 from sparkdash.errors import HostError, UpstreamError
 from sparkdash.gateway.beside.serve import READY
+from sparkdash.host import command
 from sparkdash.upstream import Answer, Upstream
 
 LOG = structlog.get_logger("sparkdash.beside")
@@ -168,14 +169,13 @@ class _Running:
         """Start it and wait until it answers. Raises HostError: code CALLED_failed, with its last words."""
         with listen.bind_unix(path) as sock:
             fd = sock.fileno()
-            process = await asyncio.create_subprocess_exec(
-                *(*argv, "--fd", str(fd)),
+            process = await command.begin(
+                (*argv, "--fd", str(fd)),
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=PIPE,
                 pass_fds=(fd,),
                 env=_environment(os.environ),
-                start_new_session=True,  # Ctrl-C in the daemon's terminal is the daemon's
             )
         running = cls(called, process, await Upstream(str(path)).__aenter__())
         try:
@@ -232,23 +232,14 @@ class _Running:
 
     async def end(self, grace_s: float = listen.GRACE_S + 2) -> None:
         """It is told by the end of its standard input, and killed if that is not enough."""
-        await self.upstream.__aexit__()
-        if self.process.stdin:
-            self.process.stdin.close()
         try:
-            await self._over(grace_s)
-            await self._listens
+            await self.upstream.__aexit__()
+            if self.process.stdin:
+                self.process.stdin.close()
+            if await self.ended_within(grace_s):
+                await self._listens  # to its last word
         finally:
-            self.process._transport.close()  # type: ignore[attr-defined]  # there is no public way to let its pipes go
-
-    async def _over(self, grace_s: float) -> None:
-        try:
-            async with asyncio.timeout(grace_s):
-                await self.process.wait()
-        except TimeoutError:
-            with suppress(ProcessLookupError):
-                self.process.kill()
-            await self.process.wait()
+            await command.end(self.process)
 
 
 def _environment(ours: Mapping[str, str]) -> dict[str, str]:
