@@ -179,6 +179,8 @@ class Asking:
         self._go = asyncio.Event()
         self._lease: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
         self.task = asyncio.create_task(self._hold(name))
+        # one that still asks when the house ends is refused, and nobody waits for that
+        self.task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def granted(self) -> Lease:
         """The lease. Raises what the request was refused with."""
