@@ -240,6 +240,7 @@ class _Running:
                 await self._listens  # to its last word
         finally:
             await command.end(self.process)
+        await self._listens  # of one that was killed, too: its pipes are closed
 
 
 def _environment(ours: Mapping[str, str]) -> dict[str, str]:
