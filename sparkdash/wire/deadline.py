@@ -27,11 +27,6 @@ class Deadline:
             self._timer.cancel()
             self._ring_at(at)
 
-    @property
-    def is_set(self) -> bool:
-        """Is there one?"""
-        return self._at is not None
-
     def clear(self) -> None:
         """There is none."""
         self._at = None
