@@ -98,7 +98,7 @@ async def test_launches_go_back_and_forth_and_every_cell_is_measured(tmp_path: P
     pairs = {arm: sorted((one.cell.output, one.prompt_id) for one in results.samples if one.arm == arm) for arm in "AB"}
     assert pairs["A"] == pairs["B"]
     lengths = {cell.arm: cell.drafts and 1 + (cell.accepted_tokens or 0) / cell.drafts for cell in results.cells}
-    assert not lengths["A"]
+    assert lengths["A"] is None
     assert lengths["B"] == pytest.approx(3.0)
     assert all(cell.accepted_at == ((cell.drafts,) * 2 if cell.arm == "B" else ()) for cell in results.cells)
 
