@@ -73,9 +73,7 @@ def _measured(snapshot: Snapshot | None) -> str:
     there = (
         f"SPARKDASH_URL={snapshot.daemon.url.removesuffix('/v1')} " if snapshot and snapshot.daemon.simulated else ""
     )
-    return (
-        f"In a shell, `{there}sparkdash ab PROFILE PROFILE` measures them, with a verdict; its runs are listed above."
-    )
+    return f"In a shell, `{there}sparkdash ab PROFILE PROFILE` measures them, with a verdict; page 4 lists its runs."
 
 
 def _sides(snapshot: Snapshot | None) -> list[tuple[str, str | None]]:
