@@ -69,7 +69,7 @@ def _advice(snapshot: Snapshot | None, width: int) -> list[Line]:
 
 
 def _measured(snapshot: Snapshot | None) -> str:
-    """How a run comes into the list above. A demo is not found without its address."""
+    """How a run comes into the list of page 4. A demo is not found without its address."""
     there = (
         f"SPARKDASH_URL={snapshot.daemon.url.removesuffix('/v1')} " if snapshot and snapshot.daemon.simulated else ""
     )
