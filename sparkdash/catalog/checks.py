@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from sparkdash import urls
 from sparkdash.catalog.catalog import Problem, nearest
 from sparkdash.catalog.document import Document, KeyPath
 from sparkdash.catalog.schema import EXTENDS, Section, is_variant
@@ -22,7 +23,6 @@ CLIENTS_OWN = frozenset({"model", "stream", "messages", "input", "prompt"})
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*")
-_URL = re.compile(r"https?://[^/\s]+(?:/[^\s]*)?")
 _SPELLING = "Use letters, digits, dots, hyphens and underscores, beginning with a letter or digit."
 
 
@@ -137,8 +137,12 @@ def _url(section: Section, profile: Profile) -> Iterator[Problem]:
         yield section.problem(
             ("url",), "is missing: engine 'openai' is a server at a URL", "Add `url: http://host:port`.", code="missing"
         )
-    elif not _URL.fullmatch(profile.url):
-        yield section.problem(("url",), f"{profile.url!r} is no http URL", "Write it as http://host:port.")
+    elif not urls.is_server(profile.url):
+        yield section.problem(("url",), f"{urls.shown(profile.url)!r} is no http URL", "Write it as http://host:port.")
+    elif urls.has_login(profile.url):
+        yield section.problem(
+            ("url",), "has a name or a password in it, which no engine is sent", "Take it out: http://host:port."
+        )
     elif profile.url.rstrip("/").endswith("/v1"):
         yield section.problem(
             ("url",), "must be the server's root", f"Write {profile.url.rstrip('/')[:-3]}, without /v1."
@@ -150,9 +154,9 @@ def _base_url(section: Section, profile: Profile) -> Iterator[Problem]:
     if url is None:
         hint = "Add `url: https://host/v1`, as the service's own documents have it."
         yield section.problem(("url",), "is missing: engine 'remote' is a service at a URL", hint, code="missing")
-    elif not _URL.fullmatch(url):
-        yield section.problem(("url",), f"{url!r} is no http URL", "Write it as https://host/v1.")
-    elif "@" in url.split("/")[2]:
+    elif not urls.is_server(url):
+        yield section.problem(("url",), f"{urls.shown(url)!r} is no http URL", "Write it as https://host/v1.")
+    elif urls.has_login(url):
         yield section.problem(("url",), "has a secret in it", "Take it out, and name its variable with `key_env`.")
     elif url.rstrip("/").count("/") == 2:
         yield section.problem(("url",), "has no path", f"Write the base URL, mostly {url.rstrip('/')}/v1.")

@@ -96,10 +96,23 @@ def _place(model: str | None, url: str | None) -> Place:
         profiles, running, root = local.summaries()[0], None, find().url
         tell("No daemon answers: this is what its settings and profiles say.")
     if given := url or os.environ.get("SPARKDASH_URL"):
-        root = at_url(given).url
+        root = _shareable(at_url(given).url)
     chosen = _profile(profiles, model, running.profile if running else None)
     name = model or chosen.name
     return Place(root, name, chosen.context, os.environ.get("SPARKDASH_KEY", "").strip() or None)
+
+
+def _shareable(root: str) -> str:
+    from sparkdash import urls
+    from sparkdash.errors import DaemonError
+
+    if urls.has_login(root):
+        raise DaemonError(
+            f"{urls.shown(root)} has a password in it, which would be shown here and lie in the client's files.",
+            code="daemon_url_login",
+            hint="Give the address without it: --url URL.",
+        )
+    return root
 
 
 def _profile(profiles: tuple[ProfileSummary, ...], model: str | None, running: str | None) -> ProfileSummary:

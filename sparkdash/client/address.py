@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from sparkdash import paths, settings
+from sparkdash import paths, settings, urls
 from sparkdash.errors import DaemonError
 
 SOCKET_NAME = "daemon.sock"
@@ -27,7 +26,7 @@ class Address:
     """True when the owner named it: then nothing is started in the background for it."""
 
     def __str__(self) -> str:
-        return f"unix:{self.uds}" if self.uds else self.url
+        return f"unix:{self.uds}" if self.uds else urls.shown(self.url)
 
 
 def at_url(url: str) -> Address:
@@ -36,24 +35,28 @@ def at_url(url: str) -> Address:
     Raises:
         DaemonError: code `daemon_url_invalid`.
     """
-    if not _is_url(url):
+    if not is_server(url):
         raise DaemonError(
-            f"{url!r} is not a URL of a daemon.",
+            f"{urls.shown(url)!r} is not a URL of a daemon.",
             code="daemon_url_invalid",
             hint="It looks like http://127.0.0.1:8484 or http://[fd00::1]:8484.",
         )
     return Address(url.rstrip("/").removesuffix("/v1").rstrip("/"), given=True)
 
 
-def _is_url(url: str) -> bool:
+def is_server(url: str) -> bool:
+    """Could a server be asked there, by all that we ask with?"""
+    return urls.is_server(url) and ((url.isascii() and "xn--" not in url.lower()) or _is_known_abroad(url))
+
+
+def _is_known_abroad(url: str) -> bool:
+    """httpx goes by IDNA 2008, which knows fewer names than the standard library: no emoji, no wide letters."""
+    import httpx  # one-shot commands are without it
+
     try:
-        parts = urlsplit(url)
-        wrong = parts.port == 0  # asking for the port is what reads it
-        (parts.hostname or "").encode("idna")
-    except ValueError:  # brackets without an end, no port at all, or a name that no network has
+        return bool(httpx.URL(url).host)
+    except (httpx.InvalidURL, UnicodeError):
         return False
-    whole = not (parts.query or parts.fragment) and url.isprintable() and " " not in url
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and whole and not wrong
 
 
 def at_socket(uds: Path) -> Address:

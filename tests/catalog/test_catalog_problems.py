@@ -80,6 +80,12 @@ def test_one_mistake_gives_one_problem_at_its_line(old: str, new: str, problem: 
     [
         ("", "url: is missing: engine 'openai' is a server at a URL. Add `url: http://host:port`."),
         ("url: localhost:1234", "url: 'localhost:1234' is no http URL. Write it as http://host:port."),
+        ("url: http://localhost:99999", "url: 'http://localhost:99999' is no http URL. Write it as http://host:port."),
+        ("url: 'http://[::1'", "url: 'http://[::1' is no http URL. Write it as http://host:port."),
+        (
+            "url: http://me:pw@localhost:1",
+            "url: has a name or a password in it, which no engine is sent. Take it out: http://host:port.",
+        ),
         ("url: http://localhost:1/v1/", "url: must be the server's root. Write http://localhost:1, without /v1."),
     ],
 )

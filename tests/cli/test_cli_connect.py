@@ -43,6 +43,15 @@ def test_without_a_daemon_its_settings_and_profiles_say(sparkdash: Run, nobody: 
     assert "gpt-oss-120b" in unknown.err
 
 
+@pytest.mark.parametrize("how", [(), ("--test",)])
+def test_a_password_in_its_address_goes_into_no_file(sparkdash: Run, nobody: None, how: tuple[str, ...]) -> None:
+    """Nor on the screen."""
+    done = sparkdash("connect", "zed", "--url", "http://me:hunter2@spark.lan:8484", *how)
+    assert done.code == 7
+    assert "http://***@spark.lan:8484 has a password in it" in " ".join(done.err.split())
+    assert "hunter2" not in done.out + done.err
+
+
 def test_write_shows_keeps_and_asks(sparkdash: Run, nobody: None, home: Path) -> None:
     """Off a terminal nothing is written without --yes; a second time there is nothing to do."""
     place = home / ".config" / "opencode" / "opencode.json"

@@ -232,13 +232,26 @@ def test_a_runtime_folder_that_is_closed_to_us_is_named(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     "url",
     ["127.0.0.1:8484", "unix:///x", "http://", "", "http://[::1", "http://h:abc", "http://h:99999", "http://h:0",
-     "http://a b:1", "http://h:1/?x", "http://a..b:1", f"http://{'a' * 70}:1"],
+     "http://a b:1", "http://h:1/?x", "http://a..b:1", f"http://{'a' * 70}:1", "http://😀.example:8000",
+     "http://xn--a.test", "http://ｅｘ.test"],
 )  # fmt: skip
 def test_an_address_that_is_no_url_is_refused(url: str) -> None:
     """The owner's typing error is named."""
     with pytest.raises(DaemonError, match="is not a URL") as caught:
         address.at_url(url)
     assert caught.value.code == "daemon_url_invalid"
+
+
+def test_a_password_in_an_address_is_never_shown() -> None:
+    """Neither where nobody answers there, nor where it is no address."""
+    with (
+        Client("http://me:hunter2@127.0.0.1:1") as client,
+        pytest.raises(DaemonError, match=r"at http://\*\*\*@127") as nobody,
+    ):
+        client.state()
+    with pytest.raises(DaemonError, match=r"^'http://\*\*\*@h:x' is not a URL") as wrong:
+        address.at_url("http://me:hunter2@h:x")
+    assert "hunter2" not in f"{nobody.value} {wrong.value}"
 
 
 def test_proxies_of_the_environment_do_not_count(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
