@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -45,6 +46,23 @@ def create(run: Run, root: Path | None = None) -> Path:
         raise _unwritable(place, error) from error
     save(place, run)
     return place
+
+
+@contextlib.contextmanager
+def kept(run: Run, root: Path | None = None) -> Iterator[Path]:
+    """The run's folder. One that is made for the block goes again when it fails before an engine was up. Raises as `create`."""
+    place = (root or bench_dir()) / run.id
+    if place.exists():
+        yield place
+        return
+    create(run, root)
+    try:
+        yield place
+    except BaseException:
+        with contextlib.suppress(AdmissionError):
+            if not read(place).launches:
+                shutil.rmtree(place, ignore_errors=True)
+        raise
 
 
 def save(place: Path, run: Run) -> None:

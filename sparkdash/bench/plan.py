@@ -11,12 +11,13 @@ import secrets
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from sparkdash import __version__
+from sparkdash import __version__, urls
 from sparkdash.bench.compare import Noise
 from sparkdash.bench.order import launch_order
 from sparkdash.bench.results import Gap, Results
 from sparkdash.bench.run import Arm, CellKey, Host, Mode, Run
 from sparkdash.bench.suites import Suite
+from sparkdash.client import address
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.state import Snapshot
@@ -42,11 +43,12 @@ def arms_of(names: Sequence[str], profiles: Mapping[str, ProfileSummary]) -> tup
     """One arm per word, a profile's exact name or a URL; a profile named twice is compared with itself (A/A).
 
     Raises:
-        AdmissionError: `model_not_found`, or `no_arms` when none of them can run.
+        AdmissionError: `model_not_found`, `url_invalid`, `url_login`, or `cannot_run` when none of them can.
     """
     arms: list[Arm] = []
     for name in names:
         if "://" in name:
+            _asked_at(name)
             arms.append(Arm(name=_unique(name, arms), profile=name))
             continue
         found = profiles.get(name)
@@ -61,6 +63,22 @@ def arms_of(names: Sequence[str], profiles: Mapping[str, ProfileSummary]) -> tup
     return tuple(arms)
 
 
+def _asked_at(url: str) -> None:
+    """Raises AdmissionError where no server could be asked, or where the folder and the reports would keep a password."""
+    if not address.is_server(url):
+        raise AdmissionError(
+            f"{urls.shown(url)!r} is not a URL of a server.",
+            code="url_invalid",
+            hint="It looks like http://127.0.0.1:8000.",
+        )
+    if urls.has_login(url):
+        raise AdmissionError(
+            f"{urls.shown(url)} has a password in it, which would lie in the run's folder and in its reports.",
+            code="url_login",
+            hint="Give the address of the server itself.",
+        )
+
+
 def _unique(name: str, arms: Sequence[Arm]) -> str:
     number = sum(arm.profile == name for arm in arms)
     return f"{name} ({number + 1})" if number else name
@@ -73,6 +91,7 @@ def new_run(
     *,
     seed: int = SEED,
     reps: int | None = None,
+    suite_file: str | None = None,
     target: str = "gateway",
     model: str | None = None,
     host: Host | None = None,
@@ -87,6 +106,8 @@ def new_run(
         suite=suite.suite,
         suite_version=suite.version,
         suite_hash=suite.hash,
+        suite_file=suite_file,
+        lengths=suite.lengths,
         arms=tuple(arms),
         baseline=able[0],
         mode=mode,

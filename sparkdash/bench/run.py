@@ -108,6 +108,10 @@ class Run(Frozen):
     suite_version: str
     suite_hash: str
     """SHA-256 of the suite as it was measured; figures of other hashes are not compared."""
+    suite_file: str | None = None
+    """Where it was read, `~` being the home; None: it is found by its name."""
+    lengths: dict[str, int] = {}
+    """What the suite calls its answers' lengths, in tokens; empty: it does not say."""
     arms: tuple[Arm, ...]
     baseline: str
     """The name of the arm that the others are compared with."""

@@ -85,7 +85,7 @@ class Suite(_Given):
     version: str
     about: str
     lengths: dict[str, int] = {}
-    """Names of output lengths, {short: 32}, for who reads the file; tables name them by how many there are (report/names.py)."""
+    """What tables call the lengths of its answers, {short: 32}; without them by how many there are (report/names.py)."""
     cells: tuple[Group, ...] = Field(min_length=1)
     lag_limit_ms: float = Field(default=5.0, gt=0)
     """A request during which the client's own loop was later than this does not count."""
@@ -153,6 +153,15 @@ def names() -> dict[str, Path]:
     }
 
 
+def file_of(name: str) -> str | None:
+    """The file when `name` is a path, absolute but for a `~` for the home, as it goes into runs and reports; else None."""
+    if not (name.endswith(SUFFIXES) or "/" in name):
+        return None
+    file = Path(name).expanduser().absolute()
+    home = Path.home()
+    return f"~/{file.relative_to(home)}" if file.is_relative_to(home) else str(file)
+
+
 def load(name: str) -> Suite:
     """The suite of that name, or of the file when `name` is a path.
 
@@ -160,8 +169,8 @@ def load(name: str) -> Suite:
         AdmissionError: code `suite_not_found`, with the nearest names.
         ProfileError: code `suite_invalid`, with file:line of each problem.
     """
-    if name.endswith(SUFFIXES) or "/" in name:
-        return read(Path(name).expanduser())
+    if file := file_of(name):
+        return read(Path(file).expanduser())
     known = names()
     if name not in known:
         close = nearest(name, tuple(known))
@@ -182,6 +191,9 @@ def read(file: Path) -> Suite:
     twice = _twice(suite)
     if twice is not None:
         raise _invalid([document.problem(("cells",), f"the cell {twice} is listed twice")])
+    misnamed = _misnamed(suite)
+    if misnamed is not None:
+        raise _invalid([document.problem(*misnamed)])
     if suite.prompts is not None:
         suite._chats = _chats(suite, file, document)
     return suite
@@ -205,6 +217,17 @@ def _twice(suite: Suite) -> str | None:
         if cell.key in seen:
             return f"context {cell.key.context}, output {cell.key.output}, concurrency {cell.key.concurrency}"
         seen.add(cell.key)
+    return None
+
+
+def _misnamed(suite: Suite) -> tuple[tuple[str, ...], str] | None:
+    """Which of its lengths' names is none, and why."""
+    taken: dict[int, str] = {}
+    for word, tokens in suite.lengths.items():
+        if not any(tokens in group.output for group in suite.cells):
+            return ("lengths", word), f"no cell has an output of {tokens} tokens"
+        if taken.setdefault(tokens, word) != word:
+            return ("lengths", word), f"{tokens} tokens are called {taken[tokens]!r} already"
     return None
 
 

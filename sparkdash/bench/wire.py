@@ -167,7 +167,7 @@ async def _asked(
         async with asyncio.timeout(timeout_s):
             reply = await client.request(method, url, content=body, headers=sent, timeout=limits)
     except (httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError) as problem:
-        raise UpstreamError(f"{url} does not answer ({type(problem).__name__}).") from None
+        raise UpstreamError(f"{url} does not answer ({str(problem) or type(problem).__name__}).") from None
     if reply.status_code != 200:
         raise UpstreamError(f"{url} answered {reply.status_code}: {words(reply.content)}.", status=reply.status_code)
     return reply.content

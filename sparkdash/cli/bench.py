@@ -119,6 +119,8 @@ def run(
         raise typer.BadParameter("give a PROFILE or --url", param_hint="PROFILE")
     if model is not None and profile is not None and "://" not in profile:
         raise typer.BadParameter("it goes with --url; a profile has one model", param_hint="--model")
+    if url is not None and "://" not in url:
+        raise typer.BadParameter("it looks like http://127.0.0.1:8000", param_hint="--url")
     wish = Wish(
         arms=(profile or url or "",), suite=suite, mode=Mode.SCREEN, model=model, direct=direct, share=share, reps=reps,
         seed=seed, fresh=fresh, ask=not yes, as_json=as_json,

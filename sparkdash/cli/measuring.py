@@ -89,7 +89,7 @@ async def _begun(
     simulated = any(one.simulated for one in world.profiles if one.name in names) if world else False
     run = plan.new_run(
         suite, arms, wish.mode,
-        seed=wish.seed, reps=wish.reps, host=bench_daemon.host(world), model=wish.model,
+        seed=wish.seed, reps=wish.reps, suite_file=suites.file_of(wish.suite), host=bench_daemon.host(world), model=wish.model,
         target="url" if foreign else "direct" if wish.direct else "gateway",
         simulated=simulated, noise=folder.calibrated(simulated=simulated),
     )  # fmt: skip
@@ -101,11 +101,7 @@ async def _begun(
 
 async def _go_on(place: Path, *, share: bool, ask: bool, as_json: bool) -> None:
     run = folder.read_run(place)
-    try:
-        suite = suites.load(run.suite)
-    except AdmissionError as error:
-        error.hint = "It was a file of its own: give the same command again, with --suite FILE."
-        raise
+    suite = suites.load(run.suite_file or run.suite)
     if suite.hash != run.suite_hash:
         raise AdmissionError(
             f"The suite {run.suite} is no longer what {run.id} began with.",
@@ -127,7 +123,7 @@ async def _go_on(place: Path, *, share: bool, ask: bool, as_json: bool) -> None:
 async def _work(
     results: Results, client: AsyncClient | None, world: Snapshot | None, suite: suites.Suite, wish: Wish
 ) -> None:
-    """Say what is missing, ask, and measure it; a new run has a folder from the moment that it begins."""
+    """Say what is missing, ask, and measure it."""
     place = paths.bench_dir() / results.run.id
     run, gaps = results.run, results.gaps()
     speeds = await bench_daemon.speeds(run, client, world)
@@ -136,8 +132,6 @@ async def _work(
         bench_words.announce(results, suite, speeds, expected, world)
         if wish.ask and interactive() and not agreed("Begin?"):
             raise typer.Abort
-        if not place.exists():
-            folder.create(run)
         results = await _run(place, run, client, world, suite, wish, expected)
     if not results.gaps():
         await sweeping.tidied(client, run.arms)
@@ -190,11 +184,17 @@ async def _run(
             await stack.enter_async_context(bench_daemon.told(holder, pulse))
         if client is not None and world is not None:
             stack.push_async_callback(bench_daemon.brought_back, client, world)
+        stack.enter_context(folder.kept(run))
         try:
             return await runner.run()
         except asyncio.CancelledError:
             bar.clear()
-            tell("Stopped. What is measured is kept; the same command goes on.")
+            begun = folder.read(place).launches
+            tell(
+                "Stopped. What is measured is kept; the same command goes on."
+                if begun
+                else "Stopped. Nothing was measured."
+            )
             raise
         finally:
             bar.clear()

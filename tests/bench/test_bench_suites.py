@@ -79,6 +79,8 @@ def test_reps_are_the_suites_own_else_what_was_asked_else_the_modes() -> None:
         (GOOD.replace("output: 32", "output: 32, text: poem"), ":5", "prose, code, json, chat"),
         (GOOD.replace("output: 32", "output: [32, 32]"), ":4", "listed twice"),
         (GOOD.replace("about: words\n", ""), ":1", "'about' is missing"),
+        (GOOD.replace("cells", "lengths: {brief: 33}\ncells"), ":4", "no cell has an output of 33 tokens"),
+        (GOOD.replace("cells", "lengths: {a: 32, b: 32}\ncells"), ":4", "32 tokens are called 'a' already"),
         ("suite: mine\n  cells: []\n", ":2", "not valid YAML"),
         (GOOD.replace("suite: mine", "suite: My Suite"), ":1", "pattern"),
     ],

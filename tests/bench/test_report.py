@@ -166,10 +166,18 @@ def test_reasoning_makes_two_figures_of_one_stream(rehearse: Rehearse) -> None:
 @pytest.mark.parametrize(("changes", "command"), [
     ({"seed": 7, "target": "direct"}, "sparkdash bench coder --suite seeds --seed 7 --direct"),
     ({"target": "url", "model": "m"}, "sparkdash bench --url coder --model m --suite seeds --seed 42"),
+    ({"suite_file": "~/my suites/s.yaml"}, "sparkdash bench coder --suite ~/'my suites/s.yaml' --seed 42"),
 ])  # fmt: skip
 def test_the_command_measures_the_same_again(rehearse: Rehearse, changes: dict[str, Any], command: str) -> None:
     """The same prompts, the same way."""
     assert f"```bash\n{command}\n```" in told(rehearse(arms=[PLAIN], rates={"plain": GRID}, changes=changes))
+
+
+def test_lengths_are_called_as_the_suite_says(rehearse: Rehearse) -> None:
+    """One that it does not name is told in tokens; the published short is that of a suite that has the word."""
+    named = {"lengths": {"brief": 32, "long": 150}}
+    out = told(rehearse(arms=[PLAIN], rates={"plain": GRID}, changes=named))
+    assert "| Context | brief | long | 400 tokens |" in out
 
 
 def test_the_recipe_table(rehearse: Rehearse) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_daemon import FakeDaemon, summary
 
-from sparkdash.bench import hold
+from sparkdash.bench import folder, hold, plan, suites
+from sparkdash.bench.run import Mode
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import SparkdashError
@@ -22,6 +24,11 @@ from sparkdash.errors import SparkdashError
         (("ab", "plain", "nobody", "--yes"), 3, "nobody"),
         (("bench", "plain", "--suite", "smok"), 3, "Did you mean smoke?"),
         (("bench", "--url", "http://127.0.0.1:1", "--yes"), 6, "does not answer"),
+        (("bench", "--url", "127.0.0.1:8000", "--yes"), 2, "http://127.0.0.1:8000"),
+        (("bench", "--url", "http://😀.example:80", "--yes"), 3, "is not a URL of a server"),
+        (("bench", "--url", "http://h:99999", "--yes"), 3, "is not a URL of a server"),
+        (("ab", "http://h:1", "http://me:hunter2@h:1", "--yes"), 3, "http://***@h:1 has a password in it"),
+        (("ab", "http://h:1", "http://me:hunter2@h:x", "--yes"), 3, "'http://***@h:x' is not a URL of a server"),
         (("bench", "resume", "2001"), 3, "There is no run 2001"),
     ],
 )
@@ -36,6 +43,21 @@ def test_a_mistake_is_told_without_a_traceback(
     done = sparkdash(*argv)
     assert done.code == code, done.err
     assert words in " ".join(done.err.replace("│", " ").split())
+    assert "hunter2" not in done.err
+    assert folder.runs() == [], "nothing was measured"
+
+
+def test_a_suite_from_a_file_is_found_by_its_run(sparkdash: Callable[..., Any], own_folders: Path) -> None:
+    """Wherever its owner stands then; once the file is gone it is named."""
+    file = own_folders / "a suite.yaml"
+    file.write_text("suite: mine\nversion: 1\nabout: words\ncells: [{output: 8}]\n")
+    suite, kept = suites.load(str(file)), suites.file_of(str(file))
+    arms = plan.arms_of(["http://127.0.0.1:1"], {})
+    place = folder.create(plan.new_run(suite, arms, Mode.SCREEN, suite_file=kept, target="url"))
+    assert "127.0.0.1:1/v1/models does not answer" in sparkdash("bench", "resume").err
+    assert folder.runs() == [place], "it was there before"
+    file.unlink()
+    assert str(file) in sparkdash("bench", "resume").err
 
 
 @pytest.mark.parametrize(("patience_s", "times"), [(1e-9, 1), (0.0, 0)])

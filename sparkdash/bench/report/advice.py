@@ -47,7 +47,7 @@ def table(source: Source) -> Iterator[Block]:
     report = source.report
     if not report.advice:
         return
-    words = names.lengths([one.output for one in source.grid_keys])
+    words = source.words
     yield Heading(2, "Recommended")
     said = f"By decode rate; {report.run.baseline} stays where nothing is shown to be faster. That the next one is slower is not claimed."
     yield Text((said,), Tone.DIM)

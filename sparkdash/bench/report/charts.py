@@ -60,7 +60,7 @@ def _colour(source: Source, arm: str) -> str:
 
 def _contexts(source: Source, published: Mapping[str, Sequence[Published]]) -> Chart:
     """A panel for each length: the arms' figures with their bounds; published ones of the same kind as hollow diamonds."""
-    words = names.lengths([key.output for key in source.grid_keys])
+    words = source.words
     layout: dict[str, Any] = {"grid": {"rows": 1, "columns": max(len(words), 1), "pattern": "independent"}}
     data: list[Trace] = []
     annotations = []
@@ -139,7 +139,7 @@ def _hollow(source: Source, arm: str, published: Sequence[Published], keys: Sequ
 
 def _differences(source: Source) -> Chart:
     """Each cell's change against the baseline with its interval."""
-    words = names.lengths([key.output for key in source.grid_keys])
+    words = source.words
     base = source.report.run.baseline
     data: list[Trace] = []
     for arm in source.report.arms:
@@ -238,7 +238,7 @@ def _acceptance(source: Source) -> Chart:
 def _ceilings(source: Source, roofs: tuple[Roof, ...]) -> Chart:
     """Share of the roofline, with what a perfect kernel reaches as a line."""
     data: list[Trace] = []
-    words = names.lengths([key.output for key in source.grid_keys])
+    words = source.words
     for arm in dict.fromkeys(one.arm for one in roofs):
         mine = [one for one in roofs if one.arm == arm]
         data.append(
@@ -276,7 +276,7 @@ def _ceilings(source: Source, roofs: tuple[Roof, ...]) -> Chart:
 
 def _beside(source: Source, published: Mapping[str, Sequence[Published]]) -> Chart:
     """Like beside like."""
-    words = names.lengths([key.output for key in source.grid_keys])
+    words = source.words
     pairs: list[tuple[str, float, float]] = []
     for arm in source.report.arms:
         for one in published.get(arm.profile, ()):

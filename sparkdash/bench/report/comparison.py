@@ -103,7 +103,7 @@ def recipe(source: Source, layout: Layout) -> Iterator[Block]:
 def evidence(source: Source) -> Iterator[Block]:
     """Per arm: every cell with both figures, their bounds, and the verdict in words; the geometric mean and the worst cell."""
     report = source.report
-    words = names.lengths([one.output for one in source.grid_keys])
+    words = source.words
     others = [arm for arm in report.arms if arm.name != report.run.baseline and not arm.impossible]
     if not others:
         return
@@ -120,7 +120,7 @@ def evidence(source: Source) -> Iterator[Block]:
 def speculation(source: Source) -> Iterator[Block]:
     """tok/s = acceptance length x steps/s: whether the text or the engine made the difference."""
     report = source.report
-    words = names.lengths([one.output for one in source.grid_keys])
+    words = source.words
     parts = {(one.arm, one.key): one for one in report.decompositions}
     arms = list(dict.fromkeys(one.arm for one in report.speculation))
     if arms:
@@ -237,4 +237,4 @@ def _is(source: Source, build: Build, mode: str, arm: str) -> bool:
 
 
 def _where(source: Source, key: CellKey) -> str:
-    return names.cell(key, names.lengths([one.output for one in source.grid_keys]))
+    return names.cell(key, source.words)

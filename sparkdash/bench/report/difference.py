@@ -35,6 +35,8 @@ class Difference(Frozen):
     new: str
     suites: tuple[str, str]
     """Old and new, by name, version and hash. Two that differ mean other prompts, also where a cell has the same lengths."""
+    lengths: dict[str, int] = {}
+    """What the old run's suite calls its answers' lengths, in tokens."""
     metric: Metric
     simulated: bool
     """One of them, at least, was simulated."""
@@ -70,6 +72,7 @@ def difference(old: Report, new: Report, metric: Metric = Metric.DECODE) -> Diff
         old=old.run.id,
         new=new.run.id,
         suites=(old.run.suite_name, new.run.suite_name),
+        lengths=old.run.lengths,
         metric=metric,
         simulated=old.simulated or new.simulated,
         flags=flags,
@@ -89,7 +92,7 @@ def page(found: Difference) -> Page:
         blocks.append(Text((f"{'Refused' if flag.refuses else 'Mind'}{who}: {flag.text}",), Tone.WORSE))
     if not found.pairs:
         blocks.append(Text(("No profile was measured in both.",)))
-    words = names.lengths([one.key.output for one in found.pairs]) if found.same_suite else {}
+    words = names.lengths([one.key.output for one in found.pairs], found.lengths) if found.same_suite else {}
     before, after = (f": {suite}" * (not found.same_suite) for suite in found.suites)
     head = ("Cell", f"Before{before}", f"After{after}", "Change")
     for profile in dict.fromkeys(one.profile for one in found.pairs):

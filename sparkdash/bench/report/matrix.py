@@ -5,6 +5,7 @@ Owns: the published tables' rows and columns. Must not know: Markdown.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 
 from sparkdash.bench.judgement import Figure
@@ -70,6 +71,20 @@ class Source:
         return names.alone(self.report.planned())
 
     @property
+    def suite(self) -> str:
+        """What `--suite` takes to find it again: its name, or its file as a shell reads it."""
+        run = self.report.run
+        if run.suite_file is None:
+            return run.suite
+        home = "~/" * run.suite_file.startswith("~/")
+        return home + shlex.quote(run.suite_file.removeprefix(home))
+
+    @property
+    def words(self) -> dict[int, str]:
+        """What the lengths of those cells' answers are called, by their tokens."""
+        return names.lengths([one.output for one in self.grid_keys], self.report.run.lengths)
+
+    @property
     def asks_math(self) -> bool:
         """Does the suite have questions whose answers are right or wrong?"""
         return bool(self.report.planned(Kind.MATH))
@@ -128,7 +143,7 @@ def wanting(source: Source, arm: str) -> Text | None:
     if name is None:
         cells = len(source.report.run.cells)
         return _missing(
-            Filling(arm=arm, cells=cells, of=cells, command=f"sparkdash bench {arm} --suite {source.report.run.suite}")
+            Filling(arm=arm, cells=cells, of=cells, command=f"sparkdash bench {arm} --suite {source.suite}")
         )
     found = next((one for one in source.report.filling if one.arm == name), None)
     return _missing(found) if found else None
@@ -211,7 +226,7 @@ Column = tuple[str, dict[int, CellKey]]
 
 
 def _columns(source: Source, warm: bool) -> list[Column]:
-    words = names.lengths([one.output for one in source.grid_keys])
+    words = source.words
     cold = [
         (word, {one.context: one for one in source.grid_keys if one.output == output}) for output, word in words.items()
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from sparkdash.bench.run import CellKey
 
@@ -30,9 +30,12 @@ def context(tokens: int) -> str:
     return f"{tokens // 1024}K" if tokens and tokens % 1024 == 0 else str(tokens)
 
 
-def lengths(outputs: Sequence[int]) -> dict[int, str]:
-    """Three lengths are short, medium and long; others are told in tokens."""
+def lengths(outputs: Sequence[int], given: Mapping[str, int]) -> dict[int, str]:
+    """By tokens, as the suite calls them (`given`); where it does not say, three are short, medium and long, and others told in tokens."""
     found = sorted(set(outputs))
+    if given:
+        called = {tokens: word for word, tokens in given.items()}
+        return {one: called.get(one, f"{one} tokens") for one in found}
     if len(found) == len(LENGTHS):
         return dict(zip(found, LENGTHS, strict=True))
     return {one: f"{one} tokens" for one in found}

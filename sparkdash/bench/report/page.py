@@ -117,14 +117,14 @@ def _commands(source: Source) -> Iterator[Block]:
     yield Heading(2, "Benchmark Commands")
     more = f" --seed {run.seed}" + " --direct" * (run.target == "direct")
     if len(arms) == 1:
-        what = f"--url {arms[0]}" if run.target == "url" else arms[0]
-        model = f" --model {run.model}" * (run.model is not None)
-        yield Command((f"sparkdash bench {what}{model} --suite {run.suite}{more}",))
+        what = f"--url {shlex.quote(arms[0])}" if run.target == "url" else arms[0]
+        model = f" --model {shlex.quote(run.model)}" if run.model is not None else ""
+        yield Command((f"sparkdash bench {what}{model} --suite {source.suite}{more}",))
         return
     yield Command(
         (
             f"sparkdash ab {_sweep(run.arms) or ' '.join(arms)} \\",
-            f"  --suite {run.suite} --mode {run.mode.value}{more}",
+            f"  --suite {source.suite} --mode {run.mode.value}{more}",
         )
     )
 

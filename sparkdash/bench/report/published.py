@@ -34,7 +34,7 @@ def cell_of(one: Published, source: Source) -> CellKey | None:
     keys: Sequence[CellKey] = source.report.planned()
     if found := _CONTEXT.fullmatch(one.workload):
         keys = source.grid_keys
-        words = {word: tokens for tokens, word in names.lengths([key.output for key in keys]).items()}
+        words = {word: tokens for tokens, word in source.words.items()}
         wanted = (_tokens(found[1], found[2]), words.get(found[3]), 1)
     elif found := _CROWD.fullmatch(one.workload):
         return next((key for key in keys if (key.output, key.concurrency) == (int(found[2]), int(found[1]))), None)
@@ -47,7 +47,7 @@ def cell_of(one: Published, source: Source) -> CellKey | None:
 
 def beside(source: Source, published: Mapping[str, Sequence[Published]]) -> Iterator[Block]:
     """One table for each arm of which something like its cells was published."""
-    words = names.lengths([key.output for key in source.grid_keys])
+    words = source.words
     tables: list[Block] = []
     for arm in source.report.arms:
         rows = tuple(_rows(source, arm.name, published.get(arm.profile, ()), words))

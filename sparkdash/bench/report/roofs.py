@@ -50,7 +50,7 @@ def table(source: Source, found: tuple[Roof, ...]) -> Iterator[Block]:
     """Each with its share of the ceiling; above it the figure is flagged."""
     if not found:
         return
-    words = names.lengths([key.output for key in source.grid_keys])
+    words = source.words
     yield Heading(2, "Against the memory's ceiling")
     said = "Ceiling: 273 GB/s x acceptance length / bytes read a step, by the checkpoint's own headers."
     yield Text((said,), Tone.DIM)

@@ -135,7 +135,7 @@ class CellTable(Table):
         if report is None or arm is None:
             return []
         keys = report.planned()
-        words = names.lengths([key.output for key in names.alone(keys)])
+        words = names.lengths([key.output for key in names.alone(keys)], report.run.lengths)
         return [_cell(report, arm, key, names.short(key, words), width) for key in keys]
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
