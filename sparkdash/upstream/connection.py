@@ -99,7 +99,7 @@ class Connection(asyncio.Protocol):
         self._asked, self._bodiless = True, bodiless
         try:
             if len(body) <= BODY_PIECE:
-                self._transport.writelines((head, body))
+                self._transport.writelines((head, body) if body else (head,))
             else:
                 await self._upload(head, memoryview(body))
             while not self.status:

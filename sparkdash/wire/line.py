@@ -243,9 +243,11 @@ class Line:
             return
         if self._chunked:
             self._wire.transport.write(b"%b%x\r\n%b\r\n" % (self._unsent, len(piece), piece))
+        elif self._bodiless:
+            self._wire.transport.write(self._unsent)
         else:
             self._sent += len(piece)
-            self._wire.transport.writelines((self._unsent, b"" if self._bodiless else piece))
+            self._wire.transport.writelines((self._unsent, piece) if self._unsent else (piece,))
         self._unsent = b""
 
     def finish(self, last: bytes) -> None:

@@ -7,10 +7,12 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from fake_daemon import FakeDaemon, engine, summary
 from programs import Program
@@ -28,8 +30,8 @@ Terminal = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def terminal() -> Terminal:
-    """Runs `sparkdash ARGV` on a pseudo-terminal of 100 columns; (exit code, all that was shown). SIGINT once it shows
-    `interrupted_at`."""
+    """Runs `sparkdash ARGV` on a pseudo-terminal of 100 columns; (exit code, all that was shown). SIGINT once it has shown
+    `interrupted_at` and waits for an answer."""
 
     def run(*argv: str, typed: str = "", interrupted_at: str = "", **env: str) -> tuple[int, str]:
         ours, theirs = pty.openpty()
@@ -43,12 +45,20 @@ def terminal() -> Terminal:
         while chunk := _read(ours):
             shown += chunk
             if at and at in shown:
+                while not _listens(process.pid):
+                    time.sleep(0.01)
                 process.send_signal(signal.SIGINT)
                 at = b""
         os.close(ours)
         return process.wait(timeout=60), shown.decode().replace("\r\n", "\n")
 
     return run
+
+
+def _listens(pid: int) -> bool:
+    """It sleeps in a read of its standard input: a signal in the moment before that would be seen after the read only."""
+    call = Path(f"/proc/{pid}/syscall").read_text().split()
+    return call[1:2] == ["0x0"] and psutil.Process(pid).status() == psutil.STATUS_SLEEPING
 
 
 def _read(fd: int) -> bytes:

@@ -30,6 +30,7 @@ class Socket(asyncio.Transport):
         protocol.connection_made(self)
 
     def writelines(self, pieces: Any) -> None:
+        assert all(pieces), "asyncio of Python 3.12 and later turns and turns over an empty one"
         self.written += b"".join(pieces)
 
     def is_closing(self) -> bool:

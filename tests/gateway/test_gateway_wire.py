@@ -38,6 +38,7 @@ class Socket(asyncio.Transport):
             self.packets.append(bytes(data))
 
     def writelines(self, list_of_data: Any) -> None:
+        assert all(list_of_data), "asyncio of Python 3.12 and later turns and turns over an empty one"
         self.write(b"".join(list_of_data))
 
     def is_closing(self) -> bool:
