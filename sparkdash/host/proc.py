@@ -20,13 +20,13 @@ _HOST_MEMORY = ("RssAnon:", "RssShmem:")
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """The part of /proc/<pid>/stat that says who a process is (proc(5): fields 3, 4, 6 and 22)."""
+    """The part of /proc/<pid>/stat that says who a process is (proc(5): fields 3, 4, 6, 20 and 22)."""
 
     pid: int
     parent: int
     session: int
     ended: bool
-    """A zombie: it has ended, and only waits for its parent to notice."""
+    """A zombie: it has ended, and only waits for its parent to notice. One whose first thread alone has ended runs on."""
     stuck: bool
     """It waits in the kernel and no signal reaches it: for a moment, or for ever."""
     ticks: int
@@ -46,7 +46,7 @@ def stat(pid: int, proc: Path = PROC) -> Stat | None:
         pid,
         parent=int(fields[1]),
         session=int(fields[3]),
-        ended=fields[0] in _ENDED,
+        ended=fields[0] in _ENDED and int(fields[17]) <= 1,
         stuck=fields[0] == _STUCK,
         ticks=int(fields[19]),
     )

@@ -31,6 +31,11 @@ print(info.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 """A daemon that starts an engine and is killed."""
+FIRST_THREAD_ENDS = """
+import ctypes, os, sys, threading
+threading.Thread(target=lambda: (open(sys.argv[1]).read(), os._exit(9))).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
 
 
 def spec(script: str) -> ContainerSpec:
@@ -99,6 +104,23 @@ async def test_workers_in_a_session_of_their_own_are_ended(tmp_path: Path) -> No
     assert worker in await runtime.pids("qwen3.5-a")
     await runtime.stop("qwen3.5-a", grace_s=5)
     assert not runs(worker)
+
+
+async def test_an_engine_lives_until_its_last_thread_has_ended(tmp_path: Path) -> None:
+    """Of those that SIGKILL ends at once the first is often the first to go: what the others hold is not free yet, and the exit
+    code is not there."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    runtime = Process(tmp_path)
+    argv = (sys.executable, "-S", "-c", FIRST_THREAD_ENDS, str(gate))
+    info = await runtime.start(spec("").model_copy(update={"argv": argv}))
+    while " Z " not in Path(f"/proc/{info.pid}/stat").read_text():  # noqa: ASYNC110 - the kernel tells nobody
+        await asyncio.sleep(0.01)
+    assert await runtime.inspect("qwen3.5-a") == info
+    assert info.pid in await runtime.pids("qwen3.5-a")
+    waiter = asyncio.ensure_future(runtime.wait("qwen3.5-a"))
+    await asyncio.to_thread(gate.write_text, "go")
+    assert await waiter == 9
 
 
 async def test_a_stranger_with_the_pid_is_left_alone(tmp_path: Path) -> None:
