@@ -174,7 +174,14 @@ class Daemon:
 
     def write(self, name: str, text: str) -> None:
         """Put a profile file where the daemon reads them."""
-        (self.profiles / f"{name}.yaml").write_text(text)
+        _replace(self.profiles / f"{name}.yaml", text)
+
+    def configure(self, change: Callable[[str], str]) -> str:
+        """Change config.toml; what it was."""
+        file = self.root / "config" / "config.toml"
+        before = file.read_text()
+        _replace(file, change(before))
+        return before
 
     def start(self, *program: str) -> Daemon:
         """Start it, or another program that serves, and wait until its log says that it does."""
@@ -261,6 +268,13 @@ class Daemon:
     def begin(self, *argv: str) -> subprocess.Popen[str]:
         """Begin a sparkdash command against this daemon, and hear its stderr."""
         return programs.Program(["-m", "sparkdash", *argv], env=self.env, stderr=subprocess.PIPE, text=True)
+
+
+def _replace(file: Path, text: str) -> None:
+    """The whole file at once: a daemon that looks at it meanwhile finds the one or the other, and never an empty one."""
+    part = file.with_name(f"{file.name}.part")
+    part.write_text(text)
+    part.replace(file)
 
 
 @pytest.fixture(scope="module")

@@ -41,7 +41,7 @@ class Reader:
 
     async def read(self) -> None:
         """Take one item. Folding raises where an event is missing."""
-        item = await asyncio.wait_for(anext(self.items), 5)
+        item = await asyncio.wait_for(anext(self.items), 60)
         self.got.append(item)
         self.world = item if isinstance(item, Snapshot) else apply(self.world or pytest.fail("no world"), item)
 

@@ -88,7 +88,7 @@ class Books:
         """Seconds until no engine runs anything, by its own metrics."""
         since = time.monotonic()
         pages = [f"{engine.url}/metrics" for engine in (await self.now()).engines.values() if engine.url]
-        async with httpx.AsyncClient(verify=False) as http:
+        async with httpx.AsyncClient(verify=False, timeout=60) as http:
             while any([_running((await http.get(page)).text) for page in pages]):  # noqa: ASYNC110 - another process's figure
                 await asyncio.sleep(LOOK_S)
         return time.monotonic() - since

@@ -55,20 +55,19 @@ def test_an_edit_is_seen_on_the_feed_and_leaves_the_engine_alone(edited: Any) ->
 
 def test_an_edit_of_the_settings_holds_at_once_or_says_that_it_waits(edited: Any) -> None:
     """The reserve and the floors of the guard from now on, the port after a restart; a slip of the keyboard changes nothing."""
-    file = edited.root / "config" / "config.toml"
-    before, engine = file.read_text(), edited.state()["engines"]["rehearsal"]
-    file.write_text(before.replace("reserve_gib = 0", "reserve_gib = 3\nguard_kill_gib = 0.25\nbody_s = 10"))
+    engine, now = edited.state()["engines"]["rehearsal"], "reserve_gib = 3\nguard_kill_gib = 0.25\nbody_s = 10"
+    before = edited.configure(lambda text: text.replace("reserve_gib = 0", now))
     told = edited.until(lambda state: "restart_needed" in codes(state))
     assert told["guard"]["floors"]["kill"] == 1 << 28
     texts = {notice["code"]: notice["text"] for notice in told["notices"]}
     assert texts["settings_read"].endswith("From now on holds what it says of reserve_gib, guard_kill_gib.")
     assert texts["restart_needed"].endswith("body_s.")
     edited.until(lambda state: state["sample"]["memory"]["reserve"] == 3 << 30)
-    file.write_text(before + "reserve_gip = 1\n")
+    edited.configure(lambda _: before + "reserve_gip = 1\n")
     assert "settings_invalid" in codes(edited.until(lambda state: "settings_invalid" in codes(state)))
     assert edited.get("/api/plan/rehearsal")["reserve_bytes"] == 3 << 30
     assert edited.state()["engines"]["rehearsal"] == engine
-    file.write_text(before)
+    edited.configure(lambda _: before)
 
 
 def codes(state: dict[str, Any]) -> list[str]:

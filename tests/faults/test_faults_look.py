@@ -9,9 +9,6 @@ import pytest
 
 from sparkdash.domain.profile import MemoryNeed
 
-ALIVE_S = 2.0
-"""Longest that /health may take here, on a machine that runs other tests; see tests/perf for the true figure."""
-
 SMALL = MemoryNeed(weights_gib=1, kv_gib=0, overhead_gib=0, source="test")
 
 LOOKS = [
@@ -46,7 +43,6 @@ async def test_podman_fails_while_a_daemon_looks_for_engines(
         assert len([call for call in box.calls() if call.startswith("run")]) == 1
         await box.supervisor.stop(None)
         assert box.left() == set()
-    assert box.pulse.longest < ALIVE_S
 
 
 async def test_a_list_that_came_back_empty_costs_no_engine_its_processes(

@@ -55,7 +55,6 @@ async def test_a_container_that_does_not_come_up(
         assert (status, error["code"]) == (503, code)
         assert words in error["message"]
         assert await left(box) == set()
-    assert box.pulse.longest < 2.0
 
 
 @pytest.mark.parametrize("animal", ["slow", "wont-stop", "forks-orphans"])
@@ -69,7 +68,6 @@ async def test_a_container_that_serves_is_gone_for_the_next(
         assert await left(box) == {f"sparkdash-{B}"}
         await box.supervisor.stop(None)
         assert await left(box) == set()
-    assert box.pulse.longest < 2.0
 
 
 async def test_a_container_that_dies_while_it_serves(open_real_box: Any, make_real_profile: Callable[..., Any]) -> None:
@@ -107,7 +105,6 @@ async def test_a_container_that_leaks_memory(open_real_box: Any, make_real_profi
         assert f"orphan pid {orphan.pid} behind; ended now" in notice.text
         assert await left(box) == set()
         assert leftovers.births(inside) == {}
-    assert box.pulse.longest < 2.0
 
 
 async def test_containers_of_others_are_never_touched(

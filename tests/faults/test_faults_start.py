@@ -11,9 +11,6 @@ from typing import Any
 
 import pytest
 
-ALIVE_S = 2.0
-"""Longest that /health may take here, on a machine that runs other tests; see tests/perf for the true figure."""
-
 SERVED = None
 
 STARTS = [
@@ -83,7 +80,6 @@ async def test_podman_fails_while_an_engine_starts(
             assert words in error["message"]
             assert box.states() == {"a": "failed"}
         assert box.left() == set()
-    assert box.pulse.longest < ALIVE_S
 
 
 @pytest.mark.parametrize("how", ["125", "missing"])

@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 
-ALIVE_S = 2.0
-"""Longest that /health may take here, on a machine that runs other tests; see tests/perf for the true figure."""
-
 SERVED = None
 
 STOPS = [
@@ -57,7 +54,6 @@ async def test_podman_fails_while_an_engine_is_stopped(
         assert box.left() == {"sparkdash-b"}
         await box.supervisor.stop(None)
         assert box.left() == set()
-    assert box.pulse.longest < ALIVE_S
 
 
 @pytest.mark.parametrize(

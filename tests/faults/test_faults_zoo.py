@@ -39,7 +39,6 @@ async def test_an_engine_that_does_not_come_up(
         assert words in error["message"]
         assert box.left() == set()
         assert set(box.bus.snapshot.parked) == ({"bad"} if parked else set())
-    assert box.pulse.longest < 2.0
 
 
 async def test_whoever_ran_before_serves_again(open_box: Any, make_profile: Callable[..., Any]) -> None:
@@ -81,7 +80,6 @@ async def test_an_engine_that_serves_is_gone_when_it_is_stopped(
         assert await box.chat("b") == (200, {})
         assert box.left() == {"sparkdash-b"}
         assert ("orphan_ended" in box.notices()) is (animal == "forks-orphans")
-    assert box.pulse.longest < 2.0
 
 
 async def test_an_engine_that_dies_while_it_serves(open_box: Any, make_profile: Callable[..., Any]) -> None:

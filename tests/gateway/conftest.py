@@ -403,7 +403,7 @@ async def living_house(
         sock = listen.bind_tcp("127.0.0.1", 0)
         serving = asyncio.create_task(server.serve(sockets=[sock]))
         base = f"http://127.0.0.1:{sock.getsockname()[1]}"
-        client = await stack.enter_async_context(httpx.AsyncClient(base_url=base, timeout=20, verify=False))
+        client = await stack.enter_async_context(httpx.AsyncClient(base_url=base, timeout=60, verify=False))
         try:
             yield House(base, app, supervisor, bus, catalog, upstream, engine, client, recorded, done, server)
         finally:

@@ -108,7 +108,7 @@ async def told(data: list[bytes], *, ends: bool, pours: bool) -> tuple[bytes | s
     await asyncio.sleep(0)
     await fed(made, data, ends=ends)
     try:
-        return await asyncio.wait_for(asking, 5), made.is_free
+        return await asyncio.wait_for(asking, 60), made.is_free
     except UpstreamError as error:
         return error.code, made.is_free
 
@@ -286,7 +286,7 @@ async def test_an_upload_ends_when_the_engine_has_read_enough(upstream: Upstream
 
     server = await asyncio.start_server(refuse, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/x"
-    async with server, asyncio.timeout(10):
+    async with server, asyncio.timeout(60):
         async with upstream.open("POST", url, (), b"x" * 64_000_000) as answer:
             assert (answer.status, await answer.read()) == (413, b"big")
         over.set()
@@ -295,10 +295,10 @@ async def test_an_upload_ends_when_the_engine_has_read_enough(upstream: Upstream
 @pytest.mark.parametrize(
     "call",
     [
-        lambda upstream: upstream.get("http://127.0.0.1:1/", timeout_s=5, headers=[("Authorization", "Bearer k\n")]),
-        lambda upstream: upstream.get("http://127.0.0.1:1/a\r\nX: y", timeout_s=5),
-        lambda upstream: upstream.get("ftp://user:secret@box/", timeout_s=5),
-        lambda upstream: upstream.get("http://:80/", timeout_s=5),
+        lambda upstream: upstream.get("http://127.0.0.1:1/", timeout_s=60, headers=[("Authorization", "Bearer k\n")]),
+        lambda upstream: upstream.get("http://127.0.0.1:1/a\r\nX: y", timeout_s=60),
+        lambda upstream: upstream.get("ftp://user:secret@box/", timeout_s=60),
+        lambda upstream: upstream.get("http://:80/", timeout_s=60),
     ],
     ids=["key with a line break", "address with one", "no http", "no host"],
 )
@@ -316,8 +316,8 @@ async def test_origins_without_connections_are_forgotten(
 ) -> None:
     """A connection that rests for long is closed, and nothing wakes the process afterwards."""
     monkeypatch.setattr("sparkdash.upstream.pool.KEPT_S", 0.01)
-    await upstream.get(engine.url + "/x", timeout_s=5)
+    await upstream.get(engine.url + "/x", timeout_s=60)
     pool = upstream._pool
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await pool._all_closed.wait()
     assert (pool._origins, pool._timer) == ({}, None)

@@ -102,7 +102,7 @@ async def test_a_listener_that_leaves_is_forgotten(house: Any, monkeypatch: pyte
         assert house.bus.listeners == 1
     async with listening(house) as frames:
         await next_item(frames)
-        await asyncio.wait_for(forgotten.wait(), 5)
+        await asyncio.wait_for(forgotten.wait(), 60)
         assert house.bus.listeners == 1
 
 

@@ -101,7 +101,7 @@ async def said_to(base: str, sent: bytes) -> bytes:
         with suppress(ConnectionError):
             writer.write(sent)
             await writer.drain()
-            while piece := await asyncio.wait_for(reader.read(65536), 20):
+            while piece := await asyncio.wait_for(reader.read(65536), 60):
                 got += piece
     finally:
         writer.transport.abort()

@@ -166,9 +166,9 @@ class TestStuckClients:
             writer.write(
                 b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (CHAT.encode(), len(body)) + body
             )
-            row = await asyncio.wait_for(house.ended(), 20)
+            row = await asyncio.wait_for(house.ended(), 60)
             assert (row.state, row.error) == (RequestState.GONE, "client_stuck")
-            await asyncio.wait_for(gone.wait(), 20)
+            await asyncio.wait_for(gone.wait(), 60)
             assert not (await all_of(reader) or b"").endswith(b"0\r\n\r\n")
 
     async def test_an_engine_that_thinks_for_long_is_not_the_clients_fault(self, house: Any) -> None:

@@ -253,7 +253,7 @@ async def test_ollamas_own_client_gets_embeddings(house: Any, tools: Any) -> Non
     """One text and several, in the shape of today and in that of before; the engine's own vectors and counts."""
     import ollama
 
-    async with tools.simulated_engine(house), httpx.AsyncClient() as plain:
+    async with tools.simulated_engine(house), httpx.AsyncClient(timeout=60) as plain:
         asked = {"model": "alpha", "input": ["one", "two"], "encoding_format": "float"}
         theirs = (await plain.post(f"{house.supervisor.url}/v1/embeddings", json=asked)).json()
         client = ollama.AsyncClient(host=house.base)

@@ -145,7 +145,7 @@ async def test_an_unknown_path_is_a_json_404(house: Any, path: str) -> None:
 
 async def raw(base: str, method: str, path: str) -> httpx.Response:
     """A request whose path no client library tidies up."""
-    async with httpx.AsyncClient(base_url=base) as client:
+    async with httpx.AsyncClient(base_url=base, timeout=60) as client:
         request = client.build_request(method, "/")
         request.url = request.url.copy_with(raw_path=path.encode())
         return await client.send(request)
@@ -370,7 +370,7 @@ async def test_the_unix_socket_takes_any_host(house: Any, tmp_path: Path) -> Non
     server, sock = listen.Server(house.app), listen.bind_unix(tmp_path / listen.SOCKET_NAME)
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     transport = httpx.AsyncHTTPTransport(uds=str(tmp_path / listen.SOCKET_NAME), verify=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://sparkdash") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://sparkdash", timeout=60) as client:
         reply = await client.get("/v1/models")
     server.stop()
     await serving

@@ -164,7 +164,7 @@ async def test_a_client_that_leaves_stops_the_engine(house: Any) -> None:
     house.engine.script = script
     async with house.client.stream("POST", "/v1/chat/completions", json={"model": "alpha", "stream": True}) as reply:
         await anext(reply.aiter_raw())
-    await asyncio.wait_for(left.wait(), 5)
+    await asyncio.wait_for(left.wait(), 60)
     await house.supervisor.left.wait()
     assert house.supervisor.open == 0
     assert (await house.ended()).state is RequestState.GONE
@@ -213,7 +213,7 @@ async def test_a_client_that_leaves_before_the_answer_stops_the_engine(house: An
     call = asyncio.create_task(house.chat())
     await asked.wait()
     call.cancel()
-    await asyncio.wait_for(left.wait(), 5)
+    await asyncio.wait_for(left.wait(), 60)
     assert (await house.ended()).state is RequestState.GONE
 
 
@@ -458,7 +458,7 @@ async def test_a_slow_client_holds_the_engine_back(house: Any) -> None:
     async with house.client.stream("POST", "/v1/chat/completions", json={"model": "alpha", "stream": True}) as reply:
         chunks = reply.aiter_raw()
         await anext(chunks)
-        await asyncio.wait_for(stuck.wait(), 20)
+        await asyncio.wait_for(stuck.wait(), 60)
         assert written < 40 * 1024 * 1024  # both directions' socket buffers, not the stream
     await house.ended()
 
@@ -490,8 +490,8 @@ async def test_a_cut_is_told_though_the_client_reads_nothing(house: Any) -> None
     with socket.create_connection((house.client.base_url.host, house.client.base_url.port)) as client:
         head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n" % len(body)
         client.sendall(head + body)
-        await asyncio.wait_for(full.wait(), 10)
+        await asyncio.wait_for(full.wait(), 60)
         house.supervisor.lost.set_result(EngineError("It was cut.", code="cut"))
-        seen = await asyncio.wait_for(house.until(lambda snapshot: bool(snapshot.recent)), 5)
+        seen = await asyncio.wait_for(house.until(lambda snapshot: bool(snapshot.recent)), 60)
         assert (seen.recent[0].state, seen.recent[0].error) == (RequestState.FAILED, "cut")
         assert house.supervisor.open == 0

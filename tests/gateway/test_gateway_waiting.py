@@ -329,7 +329,7 @@ class TestImpatient:
             "POST", "/v1/chat/completions", json={"model": "alpha", "stream": True}
         ) as reply:
             await frames_of(reply)
-        await asyncio.wait_for(waiting.supervisor.left.wait(), 5)
+        await asyncio.wait_for(waiting.supervisor.left.wait(), 60)
         assert (waiting.supervisor.open, waiting.engine.seen) == (0, [])
         assert (await waiting.ended()).state is RequestState.GONE
 

@@ -17,7 +17,7 @@ from sparkdash.host.command import call, lines, running
 
 async def test_a_command_that_ends() -> None:
     """Exit code and both outputs, whatever the bytes."""
-    done = await call(["sh", "-c", "printf 'a\\377'; echo b >&2; exit 3"], deadline_s=10)
+    done = await call(["sh", "-c", "printf 'a\\377'; echo b >&2; exit 3"], deadline_s=60)
     assert (done.code, done.out, done.err) == (3, "a\ufffd", "b\n")
 
 
@@ -102,6 +102,6 @@ async def test_silence_has_a_limit() -> None:
 
 def test_what_a_command_leaves_behind_does_not_hold_it_up() -> None:
     """`podman run -d` leaves a monitor that keeps the output open; the call ends with podman, on the daemon's own loop."""
-    done = uvloop.run(call(["sh", "-c", "sleep 60 & echo $!"], deadline_s=10))
+    done = uvloop.run(call(["sh", "-c", "sleep 60 & echo $!"], deadline_s=60))
     os.kill(int(done.out), signal.SIGKILL)
     assert done.code == 0

@@ -159,6 +159,6 @@ async def test_commands_of_a_daemon_that_is_gone_are_waited_for(
     stray = subprocess.Popen(words, executable=sys.executable, cwd=tmp_path, stdin=subprocess.PIPE)  # noqa: ASYNC220 - it is to outlive us
     left = await Podman().settle("settle-test")
     assert (left.ended, left.stuck) == ((), ())
-    assert stray.wait(5) == -signal.SIGKILL
+    assert stray.wait(60) == -signal.SIGKILL
     assert stray.stdin
     stray.stdin.close()

@@ -54,6 +54,10 @@ def runs(pid: int) -> bool:
     return found is not None and not found.ended
 
 
+def first_thread_ended(pid: int | None) -> bool:
+    return " Z " in Path(f"/proc/{pid}/stat").read_text()
+
+
 async def test_an_engine_outlives_a_killed_daemon(tmp_path: Path) -> None:
     """The next daemon adopts it by its labels, follows its log, and ends it."""
     pid = killed_daemon(tmp_path, f"echo up; {STAY}")
@@ -114,7 +118,7 @@ async def test_an_engine_lives_until_its_last_thread_has_ended(tmp_path: Path) -
     runtime = Process(tmp_path)
     argv = (sys.executable, "-S", "-c", FIRST_THREAD_ENDS, str(gate))
     info = await runtime.start(spec("").model_copy(update={"argv": argv}))
-    while " Z " not in Path(f"/proc/{info.pid}/stat").read_text():  # noqa: ASYNC110 - the kernel tells nobody
+    while not first_thread_ended(info.pid):  # noqa: ASYNC110 - the kernel tells nobody
         await asyncio.sleep(0.01)
     assert await runtime.inspect("qwen3.5-a") == info
     assert info.pid in await runtime.pids("qwen3.5-a")

@@ -66,7 +66,7 @@ def profile_of(name: str = "rehearsal", *, context: int = 8192, **sim: Any) -> P
 
 async def scrape(url: str) -> Scrape:
     """What /metrics says, through telemetry's own parser."""
-    async with httpx.AsyncClient(verify=False) as http:
+    async with httpx.AsyncClient(verify=False, timeout=60) as http:
         return parse((await http.get(f"{url}/metrics")).text)
 
 

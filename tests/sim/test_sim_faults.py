@@ -18,7 +18,7 @@ MakeProfile = Callable[..., Profile]
 
 async def answered(url: str, **body: Any) -> dict[str, Any]:
     """A whole chat answer."""
-    async with httpx.AsyncClient(timeout=30, verify=False) as http:
+    async with httpx.AsyncClient(timeout=60, verify=False) as http:
         reply = await http.post(
             f"{url}/v1/chat/completions", json={"messages": [{"role": "user", "content": "hi"}], **body}
         )
@@ -27,7 +27,10 @@ async def answered(url: str, **body: Any) -> dict[str, Any]:
 
 async def test_lies_about_health(make_profile: MakeProfile) -> None:
     """Health and models say yes; the answer is empty, streamed too, and no token is counted."""
-    async with serving(make_profile(fault="lies-about-health")) as (app, url), httpx.AsyncClient(verify=False) as http:
+    async with (
+        serving(make_profile(fault="lies-about-health")) as (app, url),
+        httpx.AsyncClient(verify=False, timeout=60) as http,
+    ):
         assert (await http.get(f"{url}/health")).status_code == 200
         answer = await answered(url)
         assert (answer["choices"][0]["message"]["content"], answer["usage"]["completion_tokens"]) == ("", 0)

@@ -58,7 +58,7 @@ async def test_clients_are_served_once_it_is_ready(
     """The moment it says ready it answers, and its claim is whole; SIGTERM ends it with 0, frees the port and the memory."""
     child = await start(make_profile(load_s=0.2, memory_gib=64))
     await child.until(READY)
-    async with httpx.AsyncClient(base_url=child.url) as http:
+    async with httpx.AsyncClient(base_url=child.url, timeout=60) as http:
         assert (await http.get("/health")).status_code == 200
     await eventually(
         lambda: [(claim.profile, claim.memory) for claim in claims(child.folder)] == [("rehearsal", 64 * GIB)]
@@ -106,7 +106,7 @@ async def test_never_ready(start: Start, make_profile: MakeProfile, eventually: 
     child = await start(make_profile(load_s=0.3, memory_gib=64, fault="never-ready"))
     await child.until("33% Completed")
     await eventually(lambda: 0 < sum(claim.memory for claim in claims(child.folder)) < 64 * GIB)
-    async with httpx.AsyncClient(base_url=child.url) as http:
+    async with httpx.AsyncClient(base_url=child.url, timeout=60) as http:
         with pytest.raises(httpx.ConnectError):
             await http.get("/health")
     child.process.terminate()
@@ -118,7 +118,7 @@ async def test_dies_mid_stream(start: Start, make_profile: MakeProfile) -> None:
     """A short answer is whole; a long one breaks off with the process, whose last line is a fatal error."""
     child = await start(make_profile(load_s=0, time_scale=20, fault="dies-mid-stream"))
     await child.until(READY)
-    async with httpx.AsyncClient(base_url=child.url) as http:
+    async with httpx.AsyncClient(base_url=child.url, timeout=60) as http:
         short = await http.post("/v1/chat/completions", json=chat(max_tokens=16))
         assert short.json()["usage"]["completion_tokens"] == 16
         got: list[str] = []
@@ -135,7 +135,7 @@ async def test_wont_stop(start: Start, make_profile: MakeProfile) -> None:
     await child.until(READY)
     child.process.terminate()
     await child.until("signal ignored")
-    async with httpx.AsyncClient(verify=False) as http:
+    async with httpx.AsyncClient(verify=False, timeout=60) as http:
         assert (await http.get(f"{child.url}/health")).status_code == 200
     child.process.kill()
     assert await child.rest() == -signal.SIGKILL

@@ -123,7 +123,7 @@ async def test_requests_wait_for_one_another(tmp_path: Path, monkeypatch: pytest
     async with Store.opened(path, lambda _: None) as store:
         monkeypatch.setattr("sparkdash.store.store.TOGETHER_S", 0.0)
         store.record_request(request("1"))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not rows(path, "SELECT id FROM requests"):  # noqa: ASYNC110 - a file cannot tell
                 await asyncio.sleep(0)
         monkeypatch.setattr("sparkdash.store.store.TOGETHER_S", 1e6)

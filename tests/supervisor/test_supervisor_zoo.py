@@ -191,7 +191,7 @@ async def test_trouble_with_a_dead_engine_is_known_before_the_second_try(house: 
     async def client() -> None:
         async with house.supervisor.lease("a", request_id="r", on_wait=lambda _: None) as lease:
             await house.runtime.kill("a")
-            await house.upstream.generate(lease.url, "a", timeout_s=5)
+            await house.upstream.generate(lease.url, "a", timeout_s=60)
 
     (error,) = await house.clock.drive(asyncio.gather(client(), return_exceptions=True))
     assert isinstance(error, UpstreamError)

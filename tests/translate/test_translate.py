@@ -192,7 +192,7 @@ async def test_a_client_that_leaves_ends_the_work_at_the_engine(box: Any) -> Non
         async for piece in answer.aiter_text():
             if '"one"' in piece:
                 break
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await box.engine.left.wait()
     assert (await newest(box)).state is RequestState.GONE
 

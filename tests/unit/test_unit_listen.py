@@ -100,7 +100,10 @@ async def test_the_port_speaks_https_and_the_socket_does_not(tmp_path: Path) -> 
     serving = asyncio.create_task(server.serve(sockets=[tcp, listen.bind_unix(tmp_path / listen.SOCKET_NAME)]))
     by_socket = httpx.AsyncHTTPTransport(uds=str(tmp_path / listen.SOCKET_NAME), verify=False)
     trusted = ssl.create_default_context(cafile=tls.cert)
-    async with httpx.AsyncClient(transport=by_socket) as near, httpx.AsyncClient(verify=trusted) as far:
+    async with (
+        httpx.AsyncClient(transport=by_socket, timeout=60) as near,
+        httpx.AsyncClient(verify=trusted, timeout=60) as far,
+    ):
         assert (await near.get("http://localhost/")).text == "http"
         assert (await far.get(url.replace("127.0.0.1", "localhost"))).text == "https"
         with pytest.raises(httpx.TransportError):
