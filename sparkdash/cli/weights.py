@@ -17,6 +17,7 @@ from sparkdash.cli.screen import LiveLine, emit, emit_line, table, tell
 from sparkdash.cli.shelf import Image, here
 from sparkdash.domain.profile import ModelRef, Profile
 from sparkdash.errors import HostError
+from sparkdash.host import hub_errors
 from sparkdash.host.hub import Hub, Plan
 from sparkdash.host.hub_errors import KEPT
 from sparkdash.host.meter import WeightsProgress
@@ -42,7 +43,7 @@ class Fetching:
         self._as_json = as_json
         if (other := os.environ.get("HF_HOME")) and Path(other).expanduser() != self._home:
             tell(f"HF_HOME is {other}; sparkdash uses `hf_home` of config.toml: {self._home}.")
-        self._hub = Hub(self._home, endpoint=os.environ.get("HF_ENDPOINT"))
+        self._hub = Hub(self._home, endpoint=hub_errors.address())
         self._plan: Plan = asyncio.run(self._hub.plan(profile.weights))
         self._hub.check_space(self._plan)
 

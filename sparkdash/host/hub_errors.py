@@ -6,14 +6,32 @@ Owns: those words. Rule: nothing of the library's own message is shown: it holds
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from sparkdash import urls
 from sparkdash.errors import HostError
 
 KEPT = "What has come is kept: the same command goes on from there."
 _LOGIN = "log in with `hf auth login` or set HF_TOKEN"
+
+
+def address() -> str | None:
+    """Where the hub is, by HF_ENDPOINT; None: at its usual address. Its library fails in many ways at a URL that is none.
+
+    Raises:
+        HostError: code `hub_url_invalid`.
+    """
+    url = os.environ.get("HF_ENDPOINT") or None
+    if url is not None and not (urls.is_server(url) and url.isascii()):
+        raise HostError(
+            f"HF_ENDPOINT is {urls.shown(url)!r}, which is not a URL of a hub.",
+            code="hub_url_invalid",
+            hint="It looks like https://huggingface.co; unset, it is that.",
+        )
+    return url
 
 
 @contextmanager

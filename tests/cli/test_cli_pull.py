@@ -55,6 +55,19 @@ def shelf(own_folders: Path, hub: FakeHub) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("url", ["http://😀.x", "http://[::1", "http://h:99999", "foo", "http://me:hunter2@h:x"])
+@pytest.mark.parametrize("argv", [("pull", "m", "--weights-only"), ("profiles", "new", "org/absent")])
+def test_a_hub_that_cannot_be_is_named(
+    sparkdash: Run, shelf: Path, monkeypatch: pytest.MonkeyPatch, url: str, argv: tuple[str, ...]
+) -> None:
+    """Before its library fails over it."""
+    monkeypatch.setenv("HF_ENDPOINT", url)
+    done = sparkdash(*argv)
+    assert done.code == 5
+    assert "which is not a URL of a hub" in " ".join(done.err.split())
+    assert "hunter2" not in done.err
+
+
 @pytest.fixture
 def podman(own_folders: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Puts a program called podman on the path."""
