@@ -45,7 +45,7 @@ def import_profiles(
     Examples:
       sparkdash profiles import start_qwen.sh
       sparkdash profiles import recipe.yaml -o ~/.config/sparkdash/profiles/
-      pbpaste | sparkdash profiles import - --name my-model
+      curl -s URL | sparkdash profiles import - --name my-model
     """
     from sparkdash.catalog.importers import write
 
@@ -152,14 +152,20 @@ def _text(data: bytes, what: str) -> str:
 
 
 def _write(texts: dict[str, str], output: Path, *, force: bool) -> None:
-    """Into a folder a file for each profile; into a file only one. All or, when one is in the way, none."""
-    if len(texts) > 1 and not output.is_dir():
+    """Into a folder a file for each profile; into a file only one. All or, when one is in the way, none.
+
+    What is not there yet is a folder, and made, unless it is called as the file of a profile is.
+    """
+    from sparkdash.catalog.load import SUFFIXES
+
+    folder = output.is_dir() or not (output.exists() or output.suffix in SUFFIXES)
+    if len(texts) > 1 and not folder:
         raise ProfileError(
             f"There are {len(texts)} profiles ({', '.join(texts)}), and {output} is no folder.",
             code="import_refused",
-            hint="Give a folder that exists.",
+            hint="Give a folder.",
         )
-    places = {output / f"{name}.yaml" if output.is_dir() else output: text for name, text in texts.items()}
+    places = {output / f"{name}.yaml" if folder else output: text for name, text in texts.items()}
     taken = [str(place) for place in places if place.exists()]
     if taken and not force:
         raise ProfileError(
@@ -167,6 +173,8 @@ def _write(texts: dict[str, str], output: Path, *, force: bool) -> None:
         )
     for place, text in places.items():
         try:
+            if folder:
+                output.mkdir(parents=True, exist_ok=True)
             place.write_text(text, encoding="utf-8")
         except OSError as error:
             raise ProfileError(f"{place} cannot be written: {error.strerror}.", code="import_refused") from None

@@ -145,8 +145,9 @@ async def _work(
     if wish.calibrates:
         typer.echo(bench_words.noise_of(noise))
     if missing := results.gaps():
-        what = f"{bench_words.cells(len(missing))} {'is' if len(missing) == 1 else 'are'} missing"
-        bench_words.say(f"{what}; the same command measures them. See `sparkdash bench list`.")
+        verb, them = ("is", "it") if len(missing) == 1 else ("are", "them")
+        what = f"{bench_words.cells(len(missing))} {verb} missing; the same command measures {them}."
+        bench_words.say(f"{what} See `sparkdash bench list`.")
     tell(f"Kept in {place}")
     tell(f"`sparkdash bench show {place.name}` tells as well how each engine was started.")
 

@@ -9,6 +9,8 @@ import typer
 from sparkdash.cli.parameters import AsJson, MaybeProfileName
 from sparkdash.cli.screen import emit
 
+NOTHING = "Nothing is parked."
+
 
 def release(
     profile: MaybeProfileName = None,
@@ -42,6 +44,6 @@ def release(
         emit({"parked": world.parked, "released": released})
     elif not wanted:
         lines = [f"{key}: {each.failure.message}" for key, each in world.parked.items()]
-        typer.echo("\n".join(lines or ["Nothing is parked."]))
+        typer.echo("\n".join(lines or [NOTHING]))
     else:
-        typer.echo(f"Released: {', '.join(released)}." if released else f"{name or 'Nothing'} was not parked.")
+        typer.echo(f"Released: {', '.join(released)}." if released else f"{name} was not parked." if name else NOTHING)

@@ -146,6 +146,18 @@ def test_the_batch_table(rehearse: Rehearse) -> None:
     assert [row.split("|")[4].strip() for row in table[3:5]] == ["24.0", "36.0"]
 
 
+def test_batches_of_several_contexts_say_which(rehearse: Rehearse) -> None:
+    """Those of the arena's grid looked alike; a class of text has its own table."""
+    crowds = {key(context, 128, concurrency=2): 12.0 for context in (2048, 6144)}
+    out = told(rehearse(arms=[PLAIN], rates={"plain": {**crowds, key(512, 64, concurrency=2, text="code"): 9.0}}))
+    head, rows = out.split("| Context | Batch |")[1].split("\n\n")[0].split("\n", 1)
+    assert head.split("|")[0] == " Avg completion tokens "
+    assert [row.split("|")[1:3] for row in rows.splitlines()[1:]] == [
+        [" ctx=2K ", " 2 (concurrent) "],
+        [" ctx=6K ", " 2 (concurrent) "],
+    ]
+
+
 def test_a_figure_that_the_answers_do_not_tell_is_no_blank(rehearse: Rehearse) -> None:
     """Of a prompt of twenty tokens there is no prefill rate, and nothing would fill it."""
     found = report(rehearse(arms=[PLAIN], rates={"plain": GRID}))

@@ -54,6 +54,13 @@ def test_a_file_is_not_overwritten_unasked(sparkdash: Run, script: Path, tmp_pat
     assert "profile: mine" in (tmp_path / "mine.yaml").read_text()
 
 
+def test_a_folder_that_is_not_there_yet_is_made(sparkdash: Run, script: Path, tmp_path: Path) -> None:
+    """As that of the owner's profiles is on a new box."""
+    folder = tmp_path / "config" / "profiles"
+    assert sparkdash("profiles", "import", str(script), "-o", f"{folder}/").code == 0
+    assert "profile: mine" in (folder / "mine.yaml").read_text()
+
+
 def test_several_profiles_need_a_folder(sparkdash: Run, tmp_path: Path) -> None:
     """They are not put into one file, which could hold only one family."""
     many = tmp_path / "many.sh"

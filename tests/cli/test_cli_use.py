@@ -267,15 +267,15 @@ def test_cancel_names_what_it_cancelled(sparkdash: Run, daemon: FakeDaemon) -> N
 
 def test_release_shows_what_is_parked_and_lets_it_go(sparkdash: Run, daemon: FakeDaemon) -> None:
     """Without a name nothing is asked for; aliases are understood."""
-    assert sparkdash("release").out == "Nothing is parked.\n"
+    assert sparkdash("release").out == sparkdash("release", "--all").out == "Nothing is parked.\n"
     parked = Parked(since=BIRTH, failures=2, failure=Failure(code="out_of_memory", message="b ran out of memory."))
     daemon.set(parked={"b": parked}, profiles=(summary("b", serves=("bee",)), summary("c")))
     assert sparkdash("release").out == "b: b ran out of memory.\n"
-    assert not any(path == "/api/release" for _, path, _ in daemon.calls)
+    assert sum(path == "/api/release" for _, path, _ in daemon.calls) == 1
     assert sparkdash("release", "bee").out == "Released: b.\n"
     assert sparkdash("release", "c").out == "c was not parked.\n"
     assert sparkdash("release", "--all", "--json").json()["released"] == ["b"]
-    assert [body["profile"] for _, path, body in daemon.calls if path == "/api/release"] == ["b", "c", None]
+    assert [body["profile"] for _, path, body in daemon.calls if path == "/api/release"] == [None, "b", "c", None]
     assert "parked: out_of_memory" in sparkdash("profiles", "list").out
 
 

@@ -157,8 +157,9 @@ def _missing(one: Filling) -> Text:
 
 def batches(source: Source, arm: str) -> Iterator[Block]:
     """Requests at once: what each gets, and all together."""
-    keys = [one for one in source.report.planned() if not one.warm]
+    keys = [one for one in source.report.planned() if not one.warm and not one.text]
     crowds = {(one.context, one.output) for one in keys if one.concurrency > 1}
+    apart = len({context for context, _ in crowds}) > 1
     notes = Notes()
     rows = []
     for key in sorted(keys, key=lambda one: (one.context, one.output, one.concurrency)):
@@ -166,10 +167,11 @@ def batches(source: Source, arm: str) -> Iterator[Block]:
             together = Metric.AGGREGATE if key.concurrency > 1 else source.metric
             cells = (source.cell(arm, key, notes), source.cell(arm, key, notes, together))
             way = "serial" if key.concurrency == 1 else "concurrent"
-            rows.append((Cell(f"{key.concurrency} ({way})"), Cell(str(key.output)), *cells))
+            where = (Cell(f"ctx={names.context(key.context)}"),) * apart
+            rows.append((*where, Cell(f"{key.concurrency} ({way})"), Cell(str(key.output)), *cells))
     if rows:
-        head = ("Batch", "Avg completion tokens", "tok/s per request", "Aggregate tok/s")
-        yield Grid(head=head, rows=tuple(rows), widths=(0, 0, 0, 0), notes=tuple(notes.texts), right=True)
+        head = ("Context",) * apart + ("Batch", "Avg completion tokens", "tok/s per request", "Aggregate tok/s")
+        yield Grid(head=head, rows=tuple(rows), widths=(0,) * len(head), notes=tuple(notes.texts), right=True)
 
 
 def texts(source: Source, arm: str) -> Iterator[Block]:
