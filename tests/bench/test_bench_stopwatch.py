@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from sparkdash.bench import stopwatch
 from sparkdash.bench.stopwatch import ROOM, SO_TIMESTAMPNS, TOLD, BrokenAnswerError, Connections, Timed
 
 OK = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -72,9 +73,10 @@ def noting() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("noting")
-async def test_a_late_client_measures_in_time(connections: Connections) -> None:
+async def test_a_late_client_measures_in_time(connections: Connections, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its loop stands still when the piece comes: the moment is that of the arrival, before the loop went on."""
-    loop = asyncio.get_running_loop()
+    loop, seen, on_body = asyncio.get_running_loop(), asyncio.Event(), stopwatch._Answer.on_body
+    monkeypatch.setattr(stopwatch._Answer, "on_body", lambda answer, body: (on_body(answer, body), seen.set()))
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         asking = asyncio.create_task(asked(connections, f"http://127.0.0.1:{server.getsockname()[1]}"))
@@ -87,8 +89,7 @@ async def test_a_late_client_measures_in_time(connections: Connections) -> None:
         sent = time.perf_counter_ns()
         time.sleep(0.02)  # noqa: ASYNC251 - the stall that is the point
         went_on = time.perf_counter_ns()
-        for _ in range(3):
-            await asyncio.sleep(0)  # the piece is read before the end comes
+        await seen.wait()  # it is read before the end comes
         await loop.sock_sendall(engine, END)
         timed = await asking
         engine.close()

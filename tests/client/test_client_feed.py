@@ -101,12 +101,11 @@ async def test_skipped_samples_are_no_gap(daemon: FakeDaemon, client: AsyncClien
     assert daemon.since == [None]
 
 
-async def test_a_daemon_that_is_not_there_is_waited_for_longer_and_longer(daemon: FakeDaemon) -> None:
+async def test_a_daemon_that_is_not_there_is_waited_for_longer_and_longer(
+    daemon: FakeDaemon, unused_tcp_port: int
+) -> None:
     """One None, attempts with growing pauses, and the snapshot when it comes."""
-    late = FakeDaemon()
-    thread = late.start()
-    url = late.url
-    late.end(thread)
+    url = f"http://127.0.0.1:{unused_tcp_port}"
     attempts: list[float] = []
 
     async def pause(seconds: float) -> None:

@@ -263,6 +263,12 @@ class FakeSupervisor:
             self.open -= 1
             self.left.set()
 
+    async def all_left(self) -> None:
+        """Until nobody holds or awaits a lease: an answer is whole a moment before."""
+        while self.open:
+            self.left.clear()
+            await self.left.wait()
+
     def _grant(self, name: str) -> FakeLease:
         profile = self.catalog.find("alpha" if name == "auto" else name)
         names = self.names if self.names is not None else (profile.name, *profile.serves)

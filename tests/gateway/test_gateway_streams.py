@@ -469,7 +469,7 @@ async def test_many_streams_at_once(house: Any, recorded_body: Any) -> None:
     house.engine.script = replay(split(recorded, seed=1)[:200])
     replies = await asyncio.gather(*(house.chat(stream=True) for _ in range(40)))
     assert {reply.content for reply in replies} == {b"".join(split(recorded, seed=1)[:200])}
-    assert house.supervisor.open == 0
+    await house.supervisor.all_left()
 
 
 async def test_a_cut_is_told_though_the_client_reads_nothing(house: Any) -> None:

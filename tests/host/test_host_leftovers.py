@@ -112,8 +112,10 @@ def test_the_environment_of_what_hangs_in_the_kernel_is_not_read(tmp_path: Path)
     assert set(leftovers.belonging("us/x", ID, tmp_path)) == {6}
 
 
-async def test_an_orphan_is_ended(orphan: Callable[..., int]) -> None:
+async def test_an_orphan_is_ended(orphan: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by its mark, ended, told."""
+    monkeypatch.setattr(leftovers, "SCAN_S", 60.0)
+    monkeypatch.setattr(leftovers, "KILLED_S", 60.0)
     pid = orphan("us/ended")
     found = await leftovers.scanned("us/ended", None)
     assert set(found) == {pid}

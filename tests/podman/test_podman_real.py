@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import subprocess
 from typing import Any
@@ -22,8 +23,11 @@ STAY = "sleep 300 & wait"
 
 def podman_children() -> list[str]:
     """podman commands that this process has not ended."""
-    children = psutil.Process().children()
-    return [" ".join(child.cmdline()) for child in children if child.is_running() and child.name() == "podman"]
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # another's, which ends while it is looked at
+            found += [" ".join(child.cmdline())] if child.name() == "podman" else []
+    return found
 
 
 async def test_images(podman_ground: Any) -> None:

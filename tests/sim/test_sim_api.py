@@ -153,10 +153,15 @@ async def test_stop_strings_and_ignore_eos(client: openai.AsyncOpenAI) -> None:
 
 async def test_closing_the_connection_frees_the_engine(make_profile: Callable[..., Profile], read_metrics: Any) -> None:
     """A client that leaves, in prefill or in a stream, is out of the engine as soon as its connection is closed."""
-    async with serving(make_profile(context=200_000)) as (app, url), httpx.AsyncClient(base_url=url) as http:
+    async with (
+        serving(make_profile(context=200_000)) as (app, url),
+        httpx.AsyncClient(base_url=url, timeout=60) as http,
+    ):
         async with http.stream("POST", "/v1/chat/completions", json=chat(max_tokens=5000, stream=True)) as reply:
             async for _ in reply.aiter_lines():
                 break
+        while (await read_metrics(url)).total("vllm:num_requests_running"):
+            pass
         waiting = asyncio.create_task(http.post("/v1/completions", json={"prompt": "word " * 100_000, "max_tokens": 5}))
         while not (await read_metrics(url)).total("vllm:num_requests_running"):
             assert not waiting.done()
