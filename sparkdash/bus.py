@@ -98,7 +98,7 @@ class Bus:
     def publish(self, fact: Fact) -> Event:
         """Number the fact, and offer it to every listener."""
         self._seq += 1
-        event = Event(seq=self._seq, at=self._clock(), fact=fact)
+        event = Event(self._seq, self._clock(), fact)
         self._journal.append(event)
         self._pending.append(event)
         if len(self._pending) >= PENDING:

@@ -19,9 +19,9 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True)
+@dataclass_transform(frozen_default=True)
 def per_request(cls: type[T]) -> type[T]:
     """A class of values that are made several times for every request. No model, as their maker knows their types, and whoever
     reads them from elsewhere has pydantic check them; and frozen for the type checker alone: to have Python see to either
     costs four times what they cost to make, and a model ten times their memory."""
-    return dataclass(slots=True, kw_only=True)(cls)
+    return dataclass(slots=True)(cls)

@@ -47,8 +47,8 @@ class RequestChanged:
     """A request arrived, was granted, began to stream, or ended."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
-    kind: Literal["request"] = "request"
     request: Request
+    kind: Literal["request"] = "request"
 
 
 class SampleTaken(Frozen):

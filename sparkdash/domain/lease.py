@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from enum import StrEnum
 from typing import ClassVar
 
@@ -32,6 +33,7 @@ class Request:
     """One request as the gateway saw it. Times are Unix seconds, durations seconds, rates tokens per second."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    _: KW_ONLY
 
     id: str
     client: str

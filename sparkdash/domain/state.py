@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 from statistics import median
 
 from sparkdash.domain.base import Frozen
@@ -210,10 +209,11 @@ def _requests(snapshot: Snapshot, changed: Sequence[Request]) -> dict[str, objec
 
 def _counted(figures: dict[str, Figures], ended: Sequence[Request]) -> dict[str, Figures]:
     served: defaultdict[str, list[Request]] = defaultdict(list)
+    done = RequestState.DONE
     for request in ended:
-        if request.state is RequestState.DONE:
+        if request.state is done:
             served[request.profile].append(request)
-    return {**figures, **{name: _grown(figures.get(name, Figures()), done) for name, done in served.items()}}
+    return {**figures, **{name: _grown(figures.get(name, Figures()), those) for name, those in served.items()}}
 
 
 def _grown(old: Figures, done: Sequence[Request]) -> Figures:
@@ -251,21 +251,19 @@ def _with(snapshot: Snapshot, profile: str, **update: object) -> dict[str, Figur
 
 def replay(snapshot: Snapshot, events: Iterable[Event]) -> Snapshot:
     """`apply` one after another; changes of requests that follow on one another cost little more than one."""
-    for kind, run in groupby(events, lambda event: type(event.fact)):
-        if kind is RequestChanged:
-            snapshot = _replay_requests(snapshot, list(run))
+    seq, at, changed = snapshot.seq, snapshot.at, list[Request]()
+    for event in events:
+        if isinstance(event.fact, RequestChanged) and event.seq == seq + 1:
+            seq, at = event.seq, event.at
+            changed.append(event.fact.request)
         else:
-            for event in run:
-                snapshot = apply(snapshot, event)
-    return snapshot
+            snapshot = apply(_together(snapshot, seq, at, changed), event)
+            seq, at, changed = snapshot.seq, snapshot.at, []
+    return _together(snapshot, seq, at, changed)
 
 
-def _replay_requests(snapshot: Snapshot, events: list[Event]) -> Snapshot:
-    events = [event for event in events if event.seq > snapshot.seq]
-    if any(event.seq != snapshot.seq + place for place, event in enumerate(events, 1)):
-        raise ValueError(f"event {events[0].seq} does not follow {snapshot.seq}, or another not that before it")
-    if not events:
+def _together(snapshot: Snapshot, seq: int, at: float, changed: Sequence[Request]) -> Snapshot:
+    """The world after the changes of requests up to event `seq`."""
+    if not changed:
         return snapshot
-    changed = [event.fact.request for event in events if isinstance(event.fact, RequestChanged)]
-    last = events[-1]
-    return snapshot.model_copy(update={"seq": last.seq, "at": last.at, **_requests(snapshot, changed)})
+    return snapshot.model_copy(update={"seq": seq, "at": at, **_requests(snapshot, changed)})

@@ -7,13 +7,14 @@ token) when the board's turn comes, told once with what else happened by then; n
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
 from sparkdash.domain.event import RequestChanged
 from sparkdash.domain.lease import Request, RequestState
-from sparkdash.domain.state import OPEN
 from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.tap import Tap
 
 INTERNAL = "sparkdash-demo/"
 """How the User-Agent of requests begins that sparkdash itself makes (the demo's traffic)."""
@@ -34,12 +35,18 @@ _CLIENTS = (
 )
 _WORD = re.compile(r"[A-Za-z][\w.+-]{0,31}")
 UNKNOWN_CLIENT = "unknown"
+_NEW: dict[str, Any] = {field.name: None for field in fields(Request)} | {"state": RequestState.WAITING}
+"""A row of which nothing else is known."""
 
 
 @lru_cache(maxsize=256)
+def asker(user_agent: str) -> tuple[str, bool]:
+    """Who asks, by a short name; and is it sparkdash itself?"""
+    return client_name(user_agent.removeprefix(INTERNAL)), user_agent.startswith(INTERNAL)
+
+
 def client_name(user_agent: str) -> str:
-    """A short name for who asks: the User-Agent's product, never an address or a key."""
-    user_agent = user_agent.removeprefix(INTERNAL)
+    """The User-Agent's product, never an address or a key."""
     for pattern, name in _CLIENTS:
         if pattern.search(user_agent):
             return name
@@ -50,26 +57,22 @@ def client_name(user_agent: str) -> str:
 class InFlight:
     """One request's row. `id` and `profile` are at hand; `request` is the whole of it, as it is now."""
 
+    __slots__ = ("_deps", "_facts", "_untold", "id", "profile")
+
     def __init__(
         self, deps: Deps, *, user_agent: str, profile: str, route: str, stream: bool, key: str | None = None
     ) -> None:
         self._deps = deps
         self.id = deps.new_id()
         self.profile = profile
-        self._state = RequestState.WAITING
-        self._facts: dict[str, Any] = {
-            "id": self.id,
-            "client": client_name(user_agent),
-            "key": key,
-            "profile": profile,
-            "route": route,
-            "state": RequestState.WAITING,
-            "started_at": deps.clock(),
-            "stream": stream,
-            "internal": user_agent.startswith(INTERNAL),
-        }
-        self._row: Request | None = None
-        """The facts in their form; None when they have changed since."""
+        facts = self._facts = _NEW.copy()
+        facts["id"] = self.id
+        facts["client"], facts["internal"] = asker(user_agent)
+        facts["key"] = key
+        facts["profile"] = profile
+        facts["route"] = route
+        facts["started_at"] = deps.clock()
+        facts["stream"] = stream
         self._untold = False
         """Is there news that the board will have told?"""
         self._later()
@@ -77,46 +80,58 @@ class InFlight:
     @property
     def request(self) -> Request:
         """The row as it is now."""
-        if self._row is None:
-            self._row = Request(**self._facts)
-        return self._row
+        return Request(**self._facts)
 
     def waits(self, position: int) -> None:
         """Its place in the queue changed; 1 is next. Late news of a wait that is over is passed by."""
-        if self._state is RequestState.WAITING:
-            self._change(self._state, position=position)
+        facts = self._facts
+        if facts["state"] is RequestState.WAITING:
+            facts["position"] = position
+            self._later()
 
     def requeued(self) -> None:
         """Its engine died before it answered; it waits once more."""
-        self._change(RequestState.WAITING, granted_at=None)
+        facts = self._facts
+        facts["state"] = RequestState.WAITING
+        facts["granted_at"] = None
+        self._later()
 
     def granted(self, profile: str) -> None:
         """An engine is there; the request goes to it now."""
-        self.profile = profile
-        self._change(RequestState.PREFILL, profile=profile, position=None, granted_at=self._deps.clock())
+        facts = self._facts
+        facts["state"] = RequestState.PREFILL
+        facts["profile"] = self.profile = profile
+        facts["position"] = None
+        facts["granted_at"] = self._deps.clock()
+        self._later()
 
     def streams(self, ttft_s: float) -> None:
         """The first text has come."""
-        self._change(RequestState.STREAMING, ttft_s=ttft_s)
-
-    def ended(self, state: RequestState, **figures: Any) -> None:
-        """It is over: done, failed or gone, with what was learned. Only the first call counts."""
-        if self._state not in OPEN:
-            return
-        self._note(state, figures)
-        self._facts.update(position=None, finished_at=self._deps.clock())
-        self._publish()
-        if self._deps.record is not None:
-            self._deps.record(self.request)
-
-    def _change(self, state: RequestState, **news: Any) -> None:
-        self._note(state, news)
+        facts = self._facts
+        facts["state"] = RequestState.STREAMING
+        facts["ttft_s"] = ttft_s
         self._later()
 
-    def _note(self, state: RequestState, news: dict[str, Any]) -> None:
-        self._state = self._facts["state"] = state
-        self._facts.update(news)
-        self._row = None
+    def ended(
+        self, state: RequestState, tap: Tap | None = None, *, status: int | None = None, error: str | None = None
+    ) -> None:
+        """It is over: done, failed or gone, with what its answer told as it passed by. Only the first call counts."""
+        facts = self._facts
+        if facts["finished_at"] is not None:
+            return
+        if tap is not None:
+            facts["prompt_tokens"], facts["cached_tokens"], completion, facts["reasoning_tokens"] = tap.usage()
+            facts["completion_tokens"] = completion
+            facts["decode_tok_s"] = tap.decode_tok_s(completion)
+            facts["finish_reason"] = tap.finish_reason
+        facts["state"] = state
+        facts["position"] = None
+        facts["finished_at"] = self._deps.clock()
+        facts["status"] = status
+        facts["error"] = error
+        request = self._publish()
+        if self._deps.record is not None:
+            self._deps.record(request)
 
     def _later(self) -> None:
         if not self._untold:
@@ -127,6 +142,8 @@ class InFlight:
         if self._untold:
             self._publish()
 
-    def _publish(self) -> None:
+    def _publish(self) -> Request:
         self._untold = False
-        self._deps.bus.publish(RequestChanged(request=self.request))
+        request = Request(**self._facts)
+        self._deps.bus.publish(RequestChanged(request))
+        return request

@@ -159,7 +159,7 @@ class Reply:
     async def fail(self, error: SparkdashError) -> None:
         """Why there is no answer, or no more of it: with its true status, or in the stream's own words."""
         # first, as a client that stands still may never take the words
-        self._row.ended(RequestState.FAILED, status=error.status, error=error.code, **self._figures())
+        self._row.ended(RequestState.FAILED, self._tap, status=error.status, error=error.code)
         if not self._exchange.started:
             await self._exchange.refuse(error, self._route.dialect)
         elif self._framed:
@@ -183,28 +183,17 @@ class Reply:
         if self._tap.complete:
             self._done(HTTPStatus.OK)
         else:
-            self._row.ended(RequestState.GONE, error="client_gone", **self._figures())
+            self._row.ended(RequestState.GONE, self._tap, error="client_gone")
 
     def stuck(self) -> None:
         """The client took nothing any more, and was cut."""
-        self._row.ended(RequestState.GONE, error="client_stuck", **self._figures())
+        self._row.ended(RequestState.GONE, self._tap, error="client_stuck")
 
     def _done(self, status: int) -> None:
         failed = status >= 400 or self._tap.failed
         error = (error_code(self._tap.tail()) or "engine_error") if failed else None
         state = RequestState.FAILED if failed else RequestState.DONE
-        self._row.ended(state, status=status, error=error, **self._figures())
-
-    def _figures(self) -> dict[str, object]:
-        usage = self._tap.usage()
-        return {
-            "prompt_tokens": usage.prompt,
-            "cached_tokens": usage.cached,
-            "completion_tokens": usage.completion,
-            "reasoning_tokens": usage.reasoning,
-            "decode_tok_s": self._tap.decode_tok_s(usage.completion),
-            "finish_reason": self._tap.finish_reason,
-        }
+        self._row.ended(state, self._tap, status=status, error=error)
 
 
 def _told(answer: Answer, *, stream: bool) -> Told:
