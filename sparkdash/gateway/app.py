@@ -83,13 +83,13 @@ class Gateway:
         """One request, from our own server."""
         return self._answer(Exchange(Head.of(line), line))
 
-    async def _answer(self, exchange: Exchange) -> None:
+    def _answer(self, exchange: Exchange) -> Awaitable[None]:
+        """Who it is that answers is found out in the call."""
         head, deps = exchange.head, self._deps
         try:
             way = head.way or self._let_in(head)
         except AdmissionError as error:
-            await exchange.refuse(error)
-            return
+            return exchange.refuse(error)
         if way.side is not None:
             try:
                 caller = self._access.caller(head.headers, unix=head.unix)
@@ -97,11 +97,10 @@ class Gateway:
                     self._access.admit(key, way.side, counts=way.counts)
                     exchange.key, deps = key, narrowed(deps, key)
             except AdmissionError as error:
-                await _refuse(exchange, error)
-                return
+                return _refuse(exchange, error)
             if way.audited:
                 exchange = self._audited(exchange, caller)
-        await way.answer(deps, exchange)
+        return way.answer(deps, exchange)
 
     def _let_in(self, head: Head) -> Way:
         """Raises AdmissionError: the guard has something against it."""
@@ -157,13 +156,12 @@ async def _alive(_deps: Deps, exchange: Exchange) -> None:
     await exchange.answer(200, control.Health().model_dump_json().encode(), _JSON)
 
 
-async def _refuse(exchange: Exchange, error: AdmissionError) -> None:
+def _refuse(exchange: Exchange, error: AdmissionError) -> Awaitable[None]:
     """Its caller, in the words of whom it was meant for."""
     if exchange.head.path.rstrip("/") in OLLAMA:
-        await ollama.refuse(exchange, error)
-    else:
-        route = understand(exchange.raw_path)
-        await exchange.refuse(error, route.dialect if route else Dialect.OTHER)
+        return ollama.refuse(exchange, error)
+    route = understand(exchange.raw_path)
+    return exchange.refuse(error, route.dialect if route else Dialect.OTHER)
 
 
 async def _models(deps: Deps, exchange: Exchange, name: str) -> None:

@@ -156,11 +156,12 @@ class Wire(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         """The application is called; what follows is the body."""
         parser, head = self._parser, self._head
-        words = parser.get_method(), self._url, parser.get_http_version(), self._fields
+        words = parser.get_method(), self._url, self._fields
         self._head_size, self._fields = None, []
         self._deadline.clear()
-        if head is None or head.words != words:
-            head = self._head = self._heads.of(self._door, words, keeps=parser.should_keep_alive())
+        if head is None or head.words != words:  # who says the same again does so in the same version
+            version, keeps = parser.get_http_version(), parser.should_keep_alive()
+            head = self._head = self._heads.of(self._door, version, words, keeps=keeps)
         line = self._asking = Line(self, head, self._length)
         if self._running is None:
             self._begin(line)
@@ -194,6 +195,10 @@ class Wire(asyncio.Protocol):
         elif self._head_size is None:
             self._deadline.set(self._kept_s)
 
+    def ran(self, task: asyncio.Task[None]) -> None:
+        """The application's call has returned."""
+        self._server.tasks.discard(task)
+
     def pause_reading(self) -> None:
         """Let the client wait."""
         if self._reads:
@@ -214,9 +219,8 @@ class Wire(asyncio.Protocol):
 
     def _begin(self, line: Line) -> None:
         self._running = line
-        task = self.loop.create_task(line.run(self._serve))
+        line.task = task = self.loop.create_task(line.run(self._serve))
         self._server.tasks.add(task)
-        task.add_done_callback(self._server.tasks.discard)
 
     # What is no request.
 

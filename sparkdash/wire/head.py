@@ -12,8 +12,8 @@ from weakref import WeakValueDictionary
 import httptools
 
 Fields = list[tuple[bytes, bytes]]
-Words = tuple[bytes, bytes, str, Fields]
-"""The method, the URL, the version and the headers, as they came."""
+Words = tuple[bytes, bytes, Fields]
+"""The method, the URL and the headers, as they came."""
 Door = tuple[tuple[str, int | None] | None, str]
 """A server's own address, (path, None) for a unix socket, and the scheme."""
 
@@ -28,11 +28,11 @@ class Head:
         "words",
     )  # fmt: skip
 
-    def __init__(self, door: Door, words: Words, *, keeps: bool) -> None:
+    def __init__(self, door: Door, version: str, words: Words, *, keeps: bool) -> None:
         """Raises httptools.HttpParserError or ValueError: the URL is none."""
         self.words = words
         self.door = door
-        method, url, version, fields = words
+        method, url, fields = words
         self.method = method.decode("ascii")
         self.raw_path, self.query = _parted(url)
         path = self.raw_path.decode("ascii")
@@ -60,13 +60,13 @@ class Heads:
         """How many there are."""
         return len(self._said)
 
-    def of(self, door: Door, words: Words, *, keeps: bool) -> Head:
+    def of(self, door: Door, version: str, words: Words, *, keeps: bool) -> Head:
         """The head of these words. `keeps`: they do not ask that the connection be closed. Raises as `Head` does."""
         *line, fields = words
-        said = (door, *line, *fields)
+        said = (door, version, *line, *fields)
         head = self._said.get(said)
         if head is None:
-            head = self._said[said] = Head(door, words, keeps=keeps)
+            head = self._said[said] = Head(door, version, words, keeps=keeps)
         return head
 
 

@@ -41,7 +41,7 @@ class Line:
 
     __slots__ = (
         "_bodiless", "_chunked", "_expects", "_gone", "_left", "_length", "_more", "_news", "_over", "_parts", "_sent",
-        "_size", "_taken", "_unsent", "_wire", "begun", "full", "head", "keeps", "length", "room",
+        "_size", "_taken", "_unsent", "_wire", "begun", "full", "head", "keeps", "length", "room", "task",
     )  # fmt: skip
 
     def __init__(self, wire: Wire, head: Head, length: bytes | None) -> None:
@@ -77,6 +77,8 @@ class Line:
         self._gone: Call | None = None
         self.full: Call | None = None
         self.room: Call | None = None
+        self.task: asyncio.Task[None]
+        """In which `run` runs."""
 
     # What the connection tells.
 
@@ -114,11 +116,13 @@ class Line:
             await serve(self)
         except BaseException:  # also when the server cancels it: its client is told
             LOG.exception("Exception in ASGI application\n")
+            self._fail()
         else:
-            if self._over or self._left:
-                return
-            LOG.error("ASGI callable returned without a complete response.")
-        self._fail()
+            if not (self._over or self._left):
+                LOG.error("ASGI callable returned without a complete response.")
+                self._fail()
+        finally:
+            self._wire.ran(self.task)
 
     def _fail(self) -> None:
         if self.begun:
