@@ -66,8 +66,7 @@ class Exchange:
     once that is known; None when no key was asked for."""
 
     __slots__ = (
-        "_line", "also", "blocked", "finished", "head", "headers", "key", "method", "query", "raw_path", "row", "started",
-        "stops",
+        "_line", "also", "finished", "head", "headers", "key", "method", "query", "raw_path", "row", "started",
     )  # fmt: skip
 
     def __init__(self, head: Head, line: Line, key: Key | None = None) -> None:
@@ -85,10 +84,6 @@ class Exchange:
         """Has the status line gone out?"""
         self.finished = False
         self._line = line
-        self.blocked = False
-        """Does the client's connection take nothing just now?"""
-        self.stops = 0
-        """How often it came to that."""
 
     @classmethod
     def by_messages(cls, scope: Scope, receive: Receive, send: Send, key: Key | None = None) -> Exchange:
@@ -171,24 +166,16 @@ class Exchange:
 
     async def send(self, chunk: bytes) -> None:
         """Send a piece of the body; waits while the client is slow."""
-        self.block()
         self._line.write(chunk)
         await self._line.sent()
-        self.blocked = False
-
-    def block(self) -> None:
-        """The client takes nothing just now."""
-        self.blocked = True
-        self.stops += 1
 
     def flow(self, source: Source, limit_s: float, stuck: Callable[[ClientStuck], object]) -> Flow:
         """Joins `source` to the client's connection: see Flow."""
-        return Flow(self, self._line, source, limit_s, stuck)
+        return Flow(self._line, source, limit_s, stuck)
 
     def finish(self, last: bytes = b"") -> Awaitable[None]:
         """Send the last piece; waits while the client is slow."""
         self.finished = True
-        self.block()
         return self._line.end(last)
 
     async def answer(self, status: int, body: bytes, headers: Headers) -> None:
@@ -205,51 +192,44 @@ class Exchange:
 class Flow:
     """Between where an answer comes from and its client; a context manager that gives what sends a piece of the body at once.
 
-    The source is paused while the client takes nothing. A client that takes nothing for `limit_s` (and at most twice that;
-    0: never) is cut, and `stuck` called. Nothing of this costs anything per piece; it is looked after every `limit_s`.
+    The source is paused while the client takes nothing. A client that takes nothing for `limit_s` (0: never) is cut, and `stuck`
+    called; there is a timer only while it takes nothing.
     """
 
-    __slots__ = ("_exchange", "_limit_s", "_line", "_seen", "_source", "_stuck", "_timer")
+    __slots__ = ("_limit_s", "_line", "_source", "_stuck", "_timer")
 
-    def __init__(
-        self, exchange: Exchange, line: Line, source: Source, limit_s: float, stuck: Callable[[ClientStuck], object]
-    ) -> None:
-        self._exchange = exchange
+    def __init__(self, line: Line, source: Source, limit_s: float, stuck: Callable[[ClientStuck], object]) -> None:
         self._line = line
         self._source = source
         self._limit_s = limit_s
         self._stuck = stuck
-        self._seen = -1
         self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> Callable[[bytes], None]:
-        self._watch()
         self._line.flow(self._full, self._room)
         return self._line.write
 
     def __exit__(self, *_: object) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._limit_s = 0.0
+        self._forget()
 
     def _full(self) -> None:
-        self._exchange.block()
         self._source.pause()
+        if self._limit_s and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._limit_s, self._cut)
 
     def _room(self) -> None:
-        self._exchange.blocked = False
+        self._forget()
         self._source.resume()
 
-    def _watch(self) -> None:
-        if self._limit_s:
-            self._timer = asyncio.get_running_loop().call_later(self._limit_s, self._look)
+    def _forget(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
-    def _look(self) -> None:
-        if self._exchange.blocked and self._exchange.stops == self._seen:
-            self._line.cut()
-            self._stuck(ClientStuck())
-        else:
-            self._seen = self._exchange.stops
-            self._watch()
+    def _cut(self) -> None:
+        self._line.cut()
+        self._stuck(ClientStuck())
 
 
 def _with(headers: Headers, send: Send) -> Send:

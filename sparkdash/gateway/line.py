@@ -151,8 +151,10 @@ class Pump:
             self._room()
 
     async def sent(self) -> None:
-        """See Line. Raises what `send` raised."""
+        """See Line; until then it is full. Raises what `send` raised."""
         if self._sending is not None:
+            if self._full is not None and not self._sending.done():
+                self._full()
             await self._sending
 
     async def end(self, last: bytes) -> None:

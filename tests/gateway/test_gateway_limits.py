@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.lease import RequestState
+from sparkdash.gateway.exchange import ClientStuck, Exchange
 from sparkdash.gateway.room import Room
 from sparkdash.settings import Settings
 from sparkdash.units import MIB
@@ -187,3 +188,25 @@ class TestStuckClients:
         reply = await house.chat(stream=True)
         assert reply.content == b"data: 1\n\ndata: 2\n\n"
         assert (await house.ended()).state is RequestState.DONE
+
+    async def test_who_does_not_take_the_end_is_cut_too(self) -> None:
+        """Also where the answer goes by messages: the engine's place is held until the last one was taken."""
+        loop = asyncio.get_running_loop()
+        stuck: asyncio.Future[ClientStuck] = loop.create_future()
+
+        async def never(_message: Any = None) -> Any:
+            await loop.create_future()
+
+        class Engine:
+            def pause(self) -> None:
+                """It has said all."""
+
+            resume = pause
+
+        scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []}
+        exchange = Exchange.by_messages(scope, never, never)
+        with exchange.flow(Engine(), 0.01, stuck.set_result):
+            ending = asyncio.ensure_future(exchange.finish(b"end"))
+            assert isinstance(await asyncio.wait_for(stuck, 20), ClientStuck)
+        exchange.deaf()
+        await asyncio.gather(ending, return_exceptions=True)

@@ -139,5 +139,5 @@ async def test_a_pump_keeps_the_order_and_tells_when_it_is_full() -> None:
     await pump.sent()
     await pump.end(b"end")
     assert sent == [200, b"x" * (PUMP_LIMIT + 1), b"end"]
-    assert told == ["full", "gone", "room", "room"]
+    assert told == ["full", "full", "gone", "room", "full", "room"]
     pump.deaf()
