@@ -157,6 +157,10 @@ class SparkdashApp(App[None]):
         """The palette: every action by its name."""
         return commands(self)
 
+    def clear_selection(self) -> None:
+        """Nothing can be selected. Textual's own asks for the screen, which a page that is composed eagerly, as from Python 3.12
+        on, comes before."""
+
     def on_page_asked(self, message: PageAsked) -> None:
         """A click in the footer."""
         self.action_page(message.page)

@@ -77,8 +77,14 @@ def test_the_list_as_json_is_the_summaries(sparkdash: Run, daemon: FakeDaemon) -
     assert sparkdash("profiles", "--json").json() == told
 
 
-def test_profiles_are_listed_and_shown_without_a_daemon(sparkdash: Run, shelf: Path, nobody: None) -> None:
-    """From the files; the state is then unknown."""
+def test_profiles_are_listed_and_shown_without_a_daemon(
+    sparkdash: Run, shelf: Path, nobody: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the files; the state is then unknown. Of the images podman tells that it has none."""
+    podman = tmp_path / "podman"
+    podman.write_text("#!/bin/sh\necho 'Error: localhost/vllm:test: image not known' >&2\nexit 125\n")
+    podman.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert (
         sparkdash("profiles").out
         == """\
