@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 
-IDLE_S = 0.0005
+IDLE_S = 0.002
 """Real seconds without a byte after which nothing more is expected: all ends of all sockets are in this process."""
 
 
