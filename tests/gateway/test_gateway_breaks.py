@@ -1,0 +1,329 @@
+"""Every way in which an answer can break off is told to the right party: the client leaves, the engine dies, the owner cuts it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from typing import Any
+
+import httpx
+import pytest
+
+from sparkdash.domain.lease import RequestState
+from sparkdash.errors import EngineError, UpstreamError
+
+WORD = b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n'
+
+
+def streams(*frames: bytes, dies: bool = False) -> Any:
+    """A script that streams these frames, and ends as it should or with a reset of its connection."""
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        for frame in frames:
+            await wire.chunk(frame)
+        if dies:
+            wire.abort()
+        else:
+            await wire.end()
+
+    return script
+
+
+async def test_a_client_that_leaves_stops_the_engine(house: Any) -> None:
+    """Closing the client's connection closes the engine's, ends the lease, and the row says gone."""
+    left = asyncio.Event()
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        await wire.chunk(b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n')
+        await wire.client_left()
+        left.set()
+
+    house.engine.script = script
+    async with house.client.stream("POST", "/v1/chat/completions", json={"model": "alpha", "stream": True}) as reply:
+        await anext(reply.aiter_raw())
+    await asyncio.wait_for(left.wait(), 60)
+    await house.supervisor.left.wait()
+    assert house.supervisor.open == 0
+    assert (await house.ended()).state is RequestState.GONE
+
+
+@pytest.mark.parametrize(
+    ("path", "last"),
+    [
+        ("/v1/chat/completions", b"data: [DONE]\n\n"),
+        ("/v1/messages", b'event: message_stop\ndata: {"type":"message_stop"}\n\n'),
+        ("/v1/responses", b'event: response.completed\ndata: {"type":"response.completed"}\n\n'),
+    ],
+)
+async def test_a_client_that_hangs_up_at_the_last_event_has_its_whole_answer(
+    house: Any, path: str, last: bytes
+) -> None:
+    """The official clients close at the last event, before the engine has: the row says done, with its figures."""
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        await wire.chunk(
+            b'data: {"usage":{"prompt_tokens":3,"completion_tokens":5,"input_tokens":3,"output_tokens":5}}\n\n'
+        )
+        await wire.chunk(last)
+        await wire.client_left()
+
+    house.engine.script = script
+    async with house.client.stream("POST", path, json={"model": "alpha", "stream": True}) as reply:
+        async for chunk in reply.aiter_raw():
+            if last in chunk:
+                break
+    row = await house.ended()
+    assert (row.state, row.error, row.completion_tokens) == (RequestState.DONE, None, 5)
+
+
+async def test_a_client_that_leaves_before_the_answer_stops_the_engine(house: Any) -> None:
+    """The same during prefill, when the engine has not said a word."""
+    asked, left = asyncio.Event(), asyncio.Event()
+
+    async def script(_seen: Any, wire: Any) -> None:
+        asked.set()
+        await wire.client_left()
+        left.set()
+
+    house.engine.script = script
+    call = asyncio.create_task(house.chat())
+    await asked.wait()
+    call.cancel()
+    await asyncio.wait_for(left.wait(), 60)
+    assert (await house.ended()).state is RequestState.GONE
+
+
+async def test_an_engine_that_dies_mid_stream_is_told_in_the_stream(house: Any) -> None:
+    """Chat: an error object, then [DONE]; a frame that was cut is ended first; nothing is sent twice."""
+
+    house.engine.script = streams(WORD, dies=True)
+    reply = await house.chat(stream=True)
+    assert reply.status_code == 200
+    before, error, done = reply.content.removesuffix(b"\n\n").split(b"\n\n")
+    assert (before + b"\n\n", done) == (WORD, b"data: [DONE]")
+    told = json.loads(error.removeprefix(b"data: "))["error"]
+    assert (told["code"], told["type"], told["src"]) == ("engine_died", "server_error", "sparkdash")
+    row = await house.ended()
+    assert (row.state, row.error, len(house.engine.seen)) == (RequestState.FAILED, "engine_died", 1)
+    assert isinstance(house.supervisor.unwell[0], UpstreamError)
+
+
+async def test_a_cut_frame_is_ended_before_the_error(house: Any) -> None:
+    """Half a line must not swallow the error that follows it."""
+
+    house.engine.script = streams(WORD + b'data: {"cho', dies=True)
+    content = (await house.chat(stream=True)).content
+    assert b'data: {"cho\n\ndata: {"error":' in content
+
+
+@pytest.mark.parametrize(
+    ("route", "frame", "ends"),
+    [
+        ("/v1/messages", b'event: message_start\ndata: {"type":"message_start"}\n\n', b"event: error\n"),
+        (
+            "/v1/responses",
+            b'event: response.created\ndata: {"response":{"id":"resp_9"},"sequence_number":0}\n\n',
+            b"event: response.failed\n",
+        ),
+    ],
+)
+async def test_other_protocols_hear_of_it_in_their_own_words(house: Any, route: str, frame: bytes, ends: bytes) -> None:
+    """Messages gets `event: error`, responses `response.failed` with the engine's id and the next number."""
+
+    house.engine.script = streams(frame, dies=True)
+    reply = await house.client.post(route, json={"model": "alpha", "stream": True})
+    last = reply.content.removesuffix(b"\n\n").split(b"\n\n")[-1]
+    assert last.startswith(ends)
+    body = json.loads(last.split(b"data: ", 1)[1])
+    if route == "/v1/responses":
+        assert (body["response"]["id"], body["sequence_number"]) == ("resp_9", 1)
+        assert (body["response"]["status"], body["response"]["error"]["code"]) == ("failed", "server_error")
+    else:
+        assert body["error"]["type"] == "api_error"
+
+
+def until_close(*frames: bytes) -> Any:
+    """An engine whose stream has neither chunks nor a length: it ends where the connection does."""
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.raw(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
+        for frame in frames:
+            await wire.raw(frame)
+        wire.writer.close()
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("route", "frame", "ends"),
+    [
+        ("/v1/chat/completions", WORD, b"data: [DONE]"),
+        ("/v1/messages", b'event: message_start\ndata: {"type":"message_start"}\n\n', b"event: error\n"),
+        ("/v1/responses", b'event: response.created\ndata: {"response":{}}\n\n', b"event: response.failed\n"),
+    ],
+)
+async def test_a_connection_that_ends_before_the_streams_last_event_is_a_death(
+    house: Any, route: str, frame: bytes, ends: bytes
+) -> None:
+    """Where only the end of the connection ends the body, a death looks like an end: the dialect's last event tells."""
+    house.engine.script = until_close(frame)
+    reply = await house.client.post(route, json={"model": "alpha", "stream": True})
+    assert reply.content.startswith(frame)
+    assert reply.content.removesuffix(b"\n\n").split(b"\n\n")[-1].startswith(ends)
+    assert b"broke off in the middle of its answer" in reply.content
+    row = await house.ended()
+    assert (row.state, row.error) == (RequestState.FAILED, "engine_died")
+    assert [error.code for error in house.supervisor.unwell] == ["engine_died"]
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        (WORD, b"data: [DONE]\n\n"),
+        (WORD, b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n'),
+        (b'data: {"error":{"message":"worker lost","code":500}}\n\n',),
+    ],
+    ids=["done", "a reason", "an error"],
+)
+async def test_a_stream_that_says_that_it_is_over_is_over(house: Any, frames: tuple[bytes, ...]) -> None:
+    """With [DONE], with the engine's reason, or with its own error: nothing is added, however the connection ends."""
+    house.engine.script = until_close(*frames)
+    reply = await house.chat(stream=True)
+    assert reply.content == b"".join(frames)
+    assert house.supervisor.unwell == []
+
+
+async def test_a_stream_that_ends_unanswered_is_queued_once_more(house: Any, tools: Any) -> None:
+    """Not a byte went out: the second engine answers."""
+    async with tools.engine_on_a_socket(until_close()) as dying:
+        house.supervisor.urls = [dying.url]
+        house.engine.script = streams(WORD, b"data: [DONE]\n\n")
+        reply = await house.chat(stream=True)
+    assert reply.content == WORD + b"data: [DONE]\n\n"
+    assert (await house.ended()).state is RequestState.DONE
+
+
+async def test_an_engine_that_tells_of_its_own_death_is_relayed(house: Any, recorded_body: Any) -> None:
+    """vLLM's crash frame passes unchanged, and the row says failed."""
+    recorded = recorded_body("vllm-0.32.0-ray-nodedeath-midstream")
+    house.engine.script = streams(recorded)
+    reply = await house.chat(stream=True)
+    assert reply.content == recorded
+    row = await house.ended()
+    assert (row.state, row.error, row.status) == (RequestState.FAILED, "engine_error", 200)
+
+
+async def test_a_plain_answer_that_breaks_off_is_cut(house: Any) -> None:
+    """Half a JSON is never passed off as a whole one."""
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.raw(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+        wire.abort()
+
+    house.engine.script = script
+    with pytest.raises(httpx.RemoteProtocolError):
+        await house.chat()
+    assert (await house.ended()).error == "engine_died"
+
+
+async def test_a_request_whose_engine_dies_unanswered_is_queued_once_more(house: Any, tools: Any) -> None:
+    """The client never learns of it: the second engine answers."""
+
+    async def die(_seen: Any, wire: Any) -> None:
+        wire.abort()
+
+    async with tools.engine_on_a_socket(die) as dying:
+        house.supervisor.urls = [dying.url]
+        reply = await house.chat()
+    assert (reply.status_code, len(dying.seen), len(house.engine.seen)) == (200, 1, 1)
+    assert [error.code for error in house.supervisor.unwell] == ["engine_died"]
+    assert (await house.ended()).state is RequestState.DONE
+
+
+async def test_it_is_queued_once_only(house: Any) -> None:
+    """When the second engine does not answer either, the client gets a 502."""
+    house.supervisor.url = "http://127.0.0.1:1"
+    reply = await house.chat()
+    assert (reply.status_code, reply.json()["error"]["code"]) == (502, "engine_unreachable")
+    assert house.supervisor.leases == ["alpha"] * 2
+
+
+async def hang(_seen: Any, wire: Any) -> None:
+    """An engine that takes the request and never answers."""
+    await wire.client_left()
+
+
+async def test_a_lost_engine_ends_the_wait_for_its_answer(house: Any) -> None:
+    """The supervisor sees the death before the socket does: the request goes to the next engine at once."""
+    asked = asyncio.Event()
+
+    async def hang_once(_seen: Any, wire: Any) -> None:
+        if asked.is_set():
+            await wire.answer(b"{}")
+        else:
+            asked.set()
+            await wire.client_left()
+
+    house.engine.script = hang_once
+    call = asyncio.create_task(house.chat())
+    await asked.wait()
+    house.supervisor.lost.set_result(EngineError("killed by the kernel.", code="out_of_memory"))
+    assert (await call).status_code == 200
+    assert [error.code for error in house.supervisor.unwell] == ["out_of_memory"]
+    assert len(house.engine.seen) == 2
+
+
+async def test_a_request_that_is_cut_is_told_so(house: Any) -> None:
+    """After the drain limit: it is not queued again, since that would swap back."""
+    house.engine.script = hang
+    call = asyncio.create_task(house.chat(stream=True))
+    await house.in_state(RequestState.PREFILL)
+    house.supervisor.lost.set_result(EngineError("cut to make room.", code="cut"))
+    reply = await call
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "cut")
+    assert house.supervisor.leases == ["alpha"]
+    assert (await house.ended()).error == "cut"
+
+
+async def test_a_stream_that_is_cut_ends_with_the_reason(house: Any) -> None:
+    """In the stream, and the engine's connection is closed."""
+
+    async def begin_and_hang(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        await wire.chunk(b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n')
+        await wire.client_left()
+
+    house.engine.script = begin_and_hang
+    call = asyncio.create_task(house.chat(stream=True))
+    await house.in_state(RequestState.STREAMING)
+    house.supervisor.lost.set_result(EngineError("cut to make room.", code="cut"))
+    assert b'"reason":"cut"' in (await call).content
+
+
+async def test_a_cut_is_told_though_the_client_reads_nothing(house: Any) -> None:
+    """A client that stands still keeps its connection, not its row: the request is over when its lease is."""
+    full = asyncio.Event()
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        try:
+            while True:  # until every buffer between here and the client is full
+                await asyncio.wait_for(wire.chunk(b"data: " + b"x" * 65536 + b"\n\n"), 0.5)
+        except TimeoutError:
+            full.set()
+        await wire.client_left()
+
+    house.engine.script = script
+    body = b'{"model":"alpha","stream":true}'
+    with socket.create_connection((house.client.base_url.host, house.client.base_url.port)) as client:
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n" % len(body)
+        client.sendall(head + body)
+        await asyncio.wait_for(full.wait(), 60)
+        house.supervisor.lost.set_result(EngineError("It was cut.", code="cut"))
+        seen = await asyncio.wait_for(house.until(lambda snapshot: bool(snapshot.recent)), 60)
+        assert (seen.recent[0].state, seen.recent[0].error) == (RequestState.FAILED, "cut")
+        assert house.supervisor.open == 0
