@@ -25,7 +25,7 @@ async def brought_back(client: AsyncClient, before: Snapshot) -> None:
     with contextlib.suppress(SparkdashError):
         now = await client.state()
         if now.active is None or now.active.profile != before.active.profile:
-            await client.use(before.active.profile)
+            await client.use(before.active.profile, "bench")
 
 
 @asynccontextmanager

@@ -38,7 +38,8 @@ def lines(world: Snapshot) -> Iterator[str]:
     yield _row("swap", swap_line(world.swap, world.at) if world.swap else DASH)
     yield from _requests(world)
     for notice in world.notices[:3]:
-        yield from _told(notice.level, notice.text)
+        ago = f" ({_since(notice.at, world)} ago)" if notice.at is not None else ""
+        yield from _told(notice.level, notice.text + ago)
     if world.problems:
         yield _row("profiles", f"{len(world.problems)} with problems; see `sparkdash profiles check`")
 

@@ -110,6 +110,8 @@ class Notice(Frozen):
     code: str
     text: str
     profile: str | None = None
+    at: float | None = None
+    """Its event's time, which it keeps in the snapshot; Unix seconds."""
 
 
 Fact = Annotated[

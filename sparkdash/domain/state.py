@@ -171,7 +171,8 @@ def _changes(snapshot: Snapshot, event: Event) -> dict[str, object]:
         case MeasuringChanged(measuring=measuring):
             return {"measuring": measuring}
         case Notice() as notice:
-            return {"notices": (notice, *snapshot.notices)[:RECENT_NOTICES]}
+            dated = notice.model_copy(update={"at": event.at})
+            return {"notices": (dated, *snapshot.notices)[:RECENT_NOTICES]}
 
 
 def _engine(snapshot: Snapshot, engine: Engine) -> dict[str, object]:

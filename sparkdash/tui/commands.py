@@ -16,6 +16,16 @@ from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.header import PAGES
 from sparkdash.tui.widgets.measuring import under_way
 
+WHAT = {
+    "dashboard": "What runs, how fast, the memory, who asks",
+    "profiles": "All of them, with what they need; switch here",
+    "requests": "Every request that is remembered",
+    "compare": "A beside B, and every measured run",
+    "logs": "What an engine says",
+    "history": "Swaps with their stages, and notices",
+}
+"""What is on each page."""
+
 
 class Actions(Protocol):
     """The app's actions that have a name in the palette."""
@@ -76,8 +86,8 @@ class Actions(Protocol):
 
 def commands(app: Actions) -> Iterator[SystemCommand]:
     """All of them, for the world as it is."""
-    for name, title in PAGES.items():
-        yield SystemCommand(f"Page: {title}", f"Open the {name} page", partial(app.action_page, name))
+    for number, (name, title) in enumerate(PAGES.items(), 1):
+        yield SystemCommand(f"Page: {title}", f"{WHAT[name]} ({number})", partial(app.action_page, name))
     yield from _of_engines(app)
     yield SystemCommand("Flip A/B", "Use whichever of A and B does not run (t)", app.action_flip)
     yield SystemCommand("Reload profiles", "Read the profile files again (r)", app.action_reload)

@@ -1,6 +1,6 @@
 """The mirror: the daemon's world as this terminal has it, and the View that panels draw.
 
-Owns: the latest Snapshot, the link's state, the histories, when notices came, and the daemon's clock seen from here.
+Owns: the latest Snapshot, the link's state, the histories, and the daemon's clock seen from here.
 Must not know: widgets. Rule: the world moves by `domain.state.apply` and in no other way.
 """
 
@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from sparkdash.domain.engine import Engine, EngineState
-from sparkdash.domain.event import Event, Notice, SampleTaken
+from sparkdash.domain.event import Event, SampleTaken
 from sparkdash.domain.lease import Request
 from sparkdash.domain.metric import EngineSample, Sample
-from sparkdash.domain.state import RECENT_NOTICES, Snapshot, apply
+from sparkdash.domain.state import Snapshot, apply
 from sparkdash.domain.swap import Swap
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.history import History
@@ -61,8 +61,6 @@ class View:
     address: str = ""
     refusal: SparkdashError | None = None
     history: History = field(default_factory=History)
-    notices: tuple[tuple[float | None, Notice], ...] = ()
-    """Newest first, with when each came; None for those that were there before us."""
     said: Said | None = None
 
     @property
@@ -129,7 +127,6 @@ class Mirror:
         self._link_since = clock()
         self._refusal: SparkdashError | None = None
         self._history = History()
-        self._notices: deque[tuple[float | None, Notice]] = deque(maxlen=RECENT_NOTICES)
         self._leads: deque[float] = deque(maxlen=30)
         self._said: Said | None = None
 
@@ -163,7 +160,6 @@ class Mirror:
             address=self._address,
             refusal=self._refusal,
             history=self._history,
-            notices=tuple(self._notices),
             said=said,
         )
 
@@ -173,10 +169,7 @@ class Mirror:
             self._link_since = self._clock()
 
     def _whole(self, snapshot: Snapshot) -> bool:
-        known = {notice: at for at, notice in self._notices}
         self._snapshot = snapshot
-        self._notices.clear()
-        self._notices.extend((known.get(notice), notice) for notice in snapshot.notices)
         if snapshot.sample:
             self._history.take(snapshot.sample)
         return True
@@ -191,8 +184,6 @@ class Mirror:
         self._leads.append(event.at - self._clock())
         if isinstance(event.fact, SampleTaken):
             self._history.take(event.fact.sample)
-        elif isinstance(event.fact, Notice):
-            self._notices.appendleft((event.at, event.fact))
         return True
 
     def _skew(self) -> float:

@@ -28,31 +28,33 @@ def question(plan: Plan, snapshot: Snapshot) -> list[Line]:
     """What a switch stops, whether it fits, how long it takes."""
     lines: list[Line] = wrap(plan.held, WIDTH, Ink.WARN) if plan.held else []
     for name in plan.evict:
-        lines.append(stops(name, snapshot))
-        lines += [say("       ") + line for line in wrap(plan.reasons.get(name, ""), WIDTH - 7, Ink.DIM)]
+        why = plan.reasons.get(name, "")
+        lines.append(stops(name, snapshot, frees=not why))
+        lines += [say("       ") + line for line in wrap(why, WIDTH - 7, Ink.DIM)]
     if plan.beside:
         lines.append(say("stays  ", Ink.DIM) + say(", ".join(plan.beside), Ink.PLAIN))
     lines.append(EMPTY)
     fits = {True: say("yes", Ink.GOOD), False: say("no", Ink.BAD), None: say("not known", Ink.WARN)}[plan.fits]
     memory = say(f", needs {gib(plan.needs_bytes, 0)}, {gib(plan.available_bytes, 0)} available then", Ink.DIM)
     lines.append(say("fits   ", Ink.DIM) + fits + memory)
-    return [*lines, say("reload ", Ink.DIM) + _reload(plan)]
+    return [*lines, say("load   ", Ink.DIM) + _load(plan)]
 
 
-def _reload(plan: Plan) -> Line:
+def _load(plan: Plan) -> Line:
     if plan.expected_s is None:
         return say("not known yet: it never ran here", Ink.STRONG)
     return say(f"about {duration(plan.expected_s)}", Ink.STRONG) + say("; requests wait that long", Ink.DIM)
 
 
-def stops(name: str, snapshot: Snapshot) -> Line:
-    """What goes with an engine: its memory, and the requests that it serves."""
+def stops(name: str, snapshot: Snapshot, *, frees: bool = True) -> Line:
+    """What goes with an engine: its memory, unless that is told otherwise, and the requests that it serves."""
     open_ones = [r for r in snapshot.requests.values() if r.profile == name]
     memory = snapshot.sample.memory if snapshot.sample else None
     held = memory.engines.get(name) if memory else None
     facts = [
-        f"frees {gib(held)}" if held is not None else "",
+        f"frees {gib(held)}" if frees and held is not None else "",
         f"{words.count(len(open_ones), 'request')} in flight may finish" if open_ones else "",
     ]
     about = ", ".join(fact for fact in facts if fact)
-    return say("stops  ", Ink.DIM) + join([say(name, Ink.STRONG), say(about, Ink.PLAIN)], say(": ", Ink.DIM))
+    named = [say(name, Ink.STRONG), *([say(about, Ink.PLAIN)] if about else [])]
+    return say("stops  ", Ink.DIM) + join(named, say(": ", Ink.DIM))

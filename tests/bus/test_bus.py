@@ -50,7 +50,9 @@ def test_publish_numbers_and_dates_every_fact() -> None:
     """The event carries the next number and the clock's time, and the snapshot has moved on."""
     bus = new_bus(seq=41)
     event = bus.publish(notice())
-    assert (event.seq, event.at, bus.snapshot.seq, bus.snapshot.notices) == (42, 5.0, 42, (event.fact,))
+    (told,) = bus.snapshot.notices
+    assert (event.seq, event.at, bus.snapshot.seq, told.at) == (42, 5.0, 42, 5.0), "a notice keeps its time"
+    assert told.model_copy(update={"at": None}) == event.fact
 
 
 async def test_a_newcomer_starts_with_the_present() -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_daemon import FakeDaemon, summary
+from fake_daemon import FakeDaemon, engine, summary
 
 from sparkdash.bench import folder, hold, plan, suites
 from sparkdash.bench.run import Mode
+from sparkdash.cli import bench_daemon
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import SparkdashError
@@ -58,6 +59,16 @@ def test_a_suite_from_a_file_is_found_by_its_run(sparkdash: Callable[..., Any], 
     assert folder.runs() == [place], "it was there before"
     file.unlink()
     assert str(file) in sparkdash("bench", "resume").err
+
+
+async def test_what_served_before_is_brought_back_for_the_benchmark(daemon: FakeDaemon) -> None:
+    """The history says so; nobody asked for it by hand."""
+    daemon.set(profiles=(summary("plain"),), engines={"plain": engine("plain")})
+    async with AsyncClient(daemon.url) as client:
+        before = await client.state()
+        daemon.set(engines={})
+        await bench_daemon.brought_back(client, before)
+    assert ("POST", "/api/use", {"profile": "plain", "cause": "bench"}) in daemon.calls
 
 
 @pytest.mark.parametrize(("patience_s", "times"), [(1e-9, 1), (0.0, 0)])

@@ -146,12 +146,12 @@ def test_failures_notices_problems_and_old_figures_are_told(daemon: FakeDaemon) 
         at=BIRTH + 100,
         engines={"a": engine("a", EngineState.FAILED, failure=failure), "b": engine("b")},
         sample=sample(engines={"b": EngineSample(at=BIRTH + 60, values={Metric.DECODE: 1.0})}),
-        notices=(Notice(level=Level.WARNING, code="x", text="A foreign container holds the GPU."),),
+        notices=(Notice(level=Level.WARNING, code="x", text="A foreign container holds the GPU.", at=BIRTH),),
         problems=("x.yaml:1: wrong.",),
     )
     assert "          Out of memory. Take less." in told
     assert "(40s old)" in told
-    assert "warning   A foreign container holds the GPU." in told
+    assert "warning   A foreign container holds the GPU. (1m40s ago)" in told
     assert "profiles  1 with problems; see `sparkdash profiles check`" in told
 
 

@@ -30,7 +30,7 @@ async def test_a_box_at_work_fits_80x24(stage: Any, box: Any) -> None:
         assert on.lines[1].endswith("─ best 59.1 tok/s ─╮")
         assert "decode     57.9 tok/s" in on.lines[2]
         assert "median 57.6 · pub 57.0" in on.lines[2]
-        assert "ttft 0.41 s · p95 1.9 s" in on.lines[3]
+        assert "ttft 0.41 s · p95 1.90 s" in on.lines[3]
         assert "76 %" in on.lines[4]
         assert "209.9k of 512k tokens" in on.lines[5]
         assert "0.81 0.62 · length 2.43" in on.lines[6]

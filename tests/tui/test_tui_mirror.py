@@ -91,15 +91,6 @@ def test_an_answer_goes_after_a_few_seconds(mirror: Mirror, now: list[float]) ->
     assert mirror.view().said is None
 
 
-def test_notices_keep_the_time_they_came_over_a_new_snapshot(mirror: Mirror, box: Any) -> None:
-    """Those that were there before us have none."""
-    old, new = (Notice(level=Level.WARNING, code=code, text=code) for code in ("old", "new"))
-    mirror.take(box.snapshot(notices=(old,)))
-    mirror.take(Event(seq=101, at=box.now + 1, fact=new))
-    mirror.take(box.snapshot(notices=(new, old)))
-    assert mirror.view().notices == ((box.now + 1, new), (None, old))
-
-
 def test_bars_stand_still_once_the_next_one_began() -> None:
     """A bucket is the mean of its seconds; buckets without a measurement are None."""
     ring = Ring()

@@ -19,10 +19,10 @@ async def test_switching_names_what_stops_and_waits_for_a_yes(stage: Any, box: A
     async with stage(box.snapshot()) as on:
         await on.press("2", "j", "enter")
         assert "switch to qwen3-coder-30b-nvfp4?" in on.text
-        assert "stops  gpt-oss-120b: frees 78.2 GiB, 2 requests in flight" in on.text
+        assert "stops  gpt-oss-120b: 2 requests in flight may finish" in on.text
         assert "idle for 12m34s; it frees 78.2 GiB" in on.text, "the reason, as the daemon tells it"
         assert "fits   yes, needs 27 GiB, 95 GiB available then" in on.text
-        assert "reload about 3m40s" in on.text
+        assert "load   about 3m40s" in on.text
         assert on.link.asked == []
         await on.press("enter")
         assert on.link.asked == [("use", box.coder)]

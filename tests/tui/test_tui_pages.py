@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -14,6 +15,7 @@ from sparkdash.domain.swap import SwapOutcome
 from sparkdash.tui.ink import text
 from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.dialog import Dialog
+from sparkdash.tui.widgets.profiles import ProfileDetail
 from sparkdash.tui.widgets.swaps import NoticeList
 
 
@@ -146,12 +148,36 @@ async def test_the_history_shows_stages_and_last_words(stage: Any, box: Any) -> 
         assert "→ Lower gpu-memory-utilization" not in on.text
 
 
+async def test_the_history_gives_its_rows_to_the_swaps(stage: Any, box: Any) -> None:
+    """Where none failed; and a notice from before this terminal looked has its time."""
+    old = Notice(level=Level.INFO, code="held", text="measured", at=box.now)
+    swaps = tuple(box.ended(f"s{number}") for number in range(12))
+    async with stage(box.snapshot(swaps=swaps, notices=(old,))) as on:
+        await on.press("6")
+        assert sum("✓ done" in line for line in on.lines) == len(swaps)
+        (told,) = (line for line in on.lines if "measured" in line)
+        assert told.split()[1] == time.strftime("%H:%M:%S", time.localtime(box.now))
+
+
+def test_a_long_about_takes_the_lines_that_are_free(box: Any) -> None:
+    """In the panel under the profiles, and no others."""
+    world = box.snapshot()
+    about = "words " * 20 + "end"
+    profiles = tuple(one.model_copy(update={"about": about, "published_note": "note"}) for one in world.profiles)
+    panel = ProfileDetail()
+    panel.chosen = box.gpt
+    view = View(now=0.0, here=0.0, snapshot=world.model_copy(update={"profiles": profiles}))
+    assert ["end" in text(line) for line in panel.draw(view, 80, 6)] == [False, False, True, False, False, False]
+    assert "model: " in text(panel.draw(view, 80, 6)[3])
+
+
 def test_the_newest_notice_is_whole(box: Any) -> None:
     """On the history page, where nothing else is cut for it."""
     long = Notice(
         level=Level.WARNING, code="x", text="what a person should know is longer than a terminal is wide " * 2
     )
-    view = View(now=0.0, here=0.0, notices=((None, long), (None, long.model_copy(update={"text": "older"}))))
+    notices = (long, long.model_copy(update={"text": "older"}))
+    view = View(now=0.0, here=0.0, snapshot=box.snapshot(notices=notices))
     rows = [text(line) for line in NoticeList().draw(view, 80, 5)]
     assert " ".join("".join(row.strip("│ ") + " " for row in rows[1:3]).split()) == f"- ⚠ {long.text.strip()}"
     assert "older" in rows[3]

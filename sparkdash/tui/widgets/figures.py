@@ -96,7 +96,7 @@ def _ttft(sample: EngineSample, seen: Figures) -> Line:
     half = sample.get(Metric.TTFT_P50)
     half = seen.ttft_s if half is None else half
     late = sample.get(Metric.TTFT_P95)
-    tail = _pair("p95", number(late, 1, " s")) if late is not None else EMPTY
+    tail = _pair("p95", number(late, 2, " s")) if late is not None else EMPTY
     return join([_pair("ttft", number(half, 2, " s")), tail], DOTS)
 
 

@@ -93,8 +93,8 @@ def _failed(view: View) -> Line:
 
 
 def _notice(view: View) -> Line:
-    for at, notice in view.notices:
-        if notice.level is not Level.INFO and at is not None and view.now - at < RECENT_S:
+    for notice in view.snapshot.notices if view.snapshot else ():
+        if notice.level is not Level.INFO and notice.at is not None and view.now - notice.at < RECENT_S:
             bad = notice.level is Level.ERROR
             return say(f"{'✗' if bad else '⚠'} {notice.text}", Ink.BAD if bad else Ink.WARN)
     return EMPTY

@@ -131,15 +131,20 @@ class ProfileDetail(Panel):
         lines: list[Line] = []
         if profile is not None and view.snapshot is not None:
             plan = self.plan if self.plan and self.plan.profile == profile.name else None
-            lines = [_about(profile), _serves(profile), *_verdict(profile, view.snapshot, plan, width - 4)]
+            facts = [_serves(profile), *_verdict(profile, view.snapshot, plan, width - 4)]
+            lines = [*_about(profile, width - 4, height - 2 - len(facts)), *facts]
         lines = [clip(line, width - 4) for line in lines[: height - 2]]
         title = say(profile.name, Ink.STRONG) if profile else say("no profile")
         return frame([*lines, *[EMPTY] * (height - 2 - len(lines))], width, Ends(title))
 
 
-def _about(profile: ProfileSummary) -> Line:
-    note = say(f"  published: {profile.published_note}", Ink.DIM) if profile.published_note else EMPTY
-    return say(profile.about or profile.name, Ink.PLAIN) + note
+def _about(profile: ProfileSummary, width: int, room: int) -> list[Line]:
+    """In `room` lines, one at least; what was published with it stands where there is more."""
+    rows = wrap(profile.about or profile.name, width, Ink.PLAIN, limit=max(room, 1))
+    note = f"published: {profile.published_note}" if profile.published_note else ""
+    if note and len(rows) < room:
+        return rows + wrap(note, width, Ink.DIM, limit=room - len(rows))
+    return [*rows[:-1], rows[-1] + say(f"  {note}", Ink.DIM)] if note else rows
 
 
 def _serves(profile: ProfileSummary) -> Line:

@@ -13,12 +13,14 @@ from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, frame, join, length,
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets import words
 from sparkdash.tui.widgets.card import failure_rows
-from sparkdash.tui.widgets.panel import Panel
+from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
 from sparkdash.tui.widgets.table import Row, Table
 from sparkdash.units import DASH, duration
 
 PHASES = tuple(SwapPhase)
 WHEN, TOOK, OUTCOME = 9, 8, 14
+MOST = 18
+"""Lines of a failed swap's detail, with as much of its log as helps."""
 
 
 def clock(at: float | None, now: float, here: float) -> str:
@@ -70,7 +72,10 @@ class SwapDetail(Panel):
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         """See Panel."""
-        swap = next((s for s in (view.snapshot.swaps if view.snapshot else ()) if s.id == self.chosen), None)
+        swaps = view.snapshot.swaps if view.snapshot else ()
+        swap = next((one for one in swaps if one.id == self.chosen), None)
+        if height == AS_TALL_AS_NEEDED:  # for whichever is chosen: nothing moves when another one is
+            height = max((len(_detail(one, width - 4, MOST)) for one in swaps), default=1) + 2
         body = [clip(line, width - 4) for line in _detail(swap, width - 4, height)] if swap else []
         body += [EMPTY] * (height - 2 - len(body))
         return frame(body[: height - 2], width, Ends(say(swap.target or "stop" if swap else "no swap")))
@@ -96,17 +101,20 @@ class NoticeList(Panel):
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         """See Panel."""
-        told = [row for at, notice in view.notices for row in _notice(at, notice, view, width - 4)]
-        body = told[: height - 2] or [say("Nothing to tell.", Ink.DIM)]
+        notices = view.snapshot.notices if view.snapshot else ()
+        told = [row for notice in notices for row in _notice(notice, view, width - 4)]
+        told = told or [say("Nothing to tell.", Ink.DIM)]
+        height = height or len(told) + 2
+        body = told[: height - 2]
         return frame([*body, *[EMPTY] * (height - 2 - len(body))], width, Ends(say("notices")))
 
 
 _LEVELS = {Level.INFO: ("·", Ink.DIM), Level.WARNING: ("⚠", Ink.WARN), Level.ERROR: ("✗", Ink.BAD)}
 
 
-def _notice(at: float | None, notice: Notice, view: View, width: int) -> list[Line]:
+def _notice(notice: Notice, view: View, width: int) -> list[Line]:
     glyph, ink = _LEVELS[notice.level]
-    when = say(f"{clock(at, view.now, view.here):<8} ", Ink.DIM) + say(f"{glyph} ", ink)
+    when = say(f"{clock(notice.at, view.now, view.here):<8} ", Ink.DIM) + say(f"{glyph} ", ink)
     indent = say(" " * length(when))
     text = f"{notice.profile}: {notice.text}" if notice.profile else notice.text
     rows = wrap(text, max(width - length(when), 1))
