@@ -30,6 +30,8 @@ EVENT_STREAM = "text/event-stream"
 PROGRESS_HEADER = "x-sparkdash-progress"
 """`reasoning`: this chat wants to be told how far its engine is."""
 ERROR_LIMIT = 64 * 1024
+BAD_REQUEST = HTTPStatus.BAD_REQUEST.value
+"""A bare number: it is compared for every answer, and a member of an enum would be asked in Python whether it is equal."""
 _NOTHING_YET = {dialect: Tap(dialect) for dialect in Dialect}
 """What is known of an answer before it comes."""
 
@@ -89,7 +91,7 @@ class Reply:
         exchange = self._exchange
         if exchange.started and (answer.status >= 400 or answer.content_type != EVENT_STREAM):
             return self._refused_in_stream(answer)
-        if answer.status == HTTPStatus.BAD_REQUEST and self._route.generates:
+        if answer.status == BAD_REQUEST and self._route.generates:
             return self._refused(answer)
         if answer.content_type == EVENT_STREAM:
             self._splice = self._spliced(adds_usage=adds_usage)
@@ -117,13 +119,14 @@ class Reply:
             return
         with exchange.flow(answer, self._deps.settings.slow_client_s, stuck) as push:
             push(first if splice is None else splice.feed(first))
-            await answer.pour(_passed_on(tap.feed, now, push, splice))
+            last = await answer.pour(_passed_on(tap.feed, now, push, splice))
+            tap.feed(last, now())
             self._look_for_its_end(answer)
-            await exchange.finish(b"" if splice is None else splice.end())
+            await exchange.finish(last if splice is None else splice.feed(last) + splice.end())
         self._done(answer.status)
 
     def _look_for_its_end(self, answer: Answer) -> None:
-        if answer.ends_with_connection and answer.status < HTTPStatus.BAD_REQUEST and self._tap.lacks_its_end:
+        if answer.ends_with_connection and answer.status < BAD_REQUEST and self._tap.lacks_its_end:
             raise answer.broke_off("the connection was closed before the stream's last event")
 
     def _spliced(self, *, adds_usage: bool) -> Splice | None:

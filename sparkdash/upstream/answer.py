@@ -47,9 +47,9 @@ class Answer:
         while piece := await self._connection.piece():
             yield piece
 
-    def pour(self, take: Take) -> Awaitable[None]:
-        """Give the body to `take`, each piece at once when it comes, on the loop: it must not wait. Returns at the end;
-        what `take` raises comes out here.
+    def pour(self, take: Take) -> Awaitable[bytes]:
+        """Give the body to `take`, each piece at once when it comes, on the loop: it must not wait. Returns at the end, with
+        what came with it, which `take` was not given; what `take` raises comes out here.
 
         Raises:
             UpstreamError: code `engine_died`, when the connection ends before the body does.

@@ -3,7 +3,7 @@
 Owns: what is parsed, what is kept of an answer until somebody takes it, and when its engine is told to wait. Must not know who
 asks, nor where the connection is kept between two questions.
 Rule 1: a piece of a body goes from the socket to whoever takes it in one call: no task, no queue, no copy of ours; what one read
-brought is one piece, however many HTTP chunks it was.
+brought is one piece, however many HTTP chunks it was. Only what comes with the end goes to who waits for that.
 Rule 2: while nobody takes it, no more than BUFFER_LIMIT is kept; the rest waits in the engine's socket.
 """
 
@@ -130,27 +130,28 @@ class Connection(asyncio.Protocol):
         """
         while not self._pieces and not self._complete:
             await self._news()
-        found = b"".join(self._pieces)
-        self._pieces.clear()
+        found = self._taken()
         self._buffered = 0
         if not self._reading:
             self.resume()
         return found
 
-    async def pour(self, take: Take) -> None:
-        """Give the body to `take`, each piece when it comes; returns at its end. What `take` raises ends it.
+    async def pour(self, take: Take) -> bytes:
+        """Give the body to `take`, each piece when it comes, but for what came with its end, which is returned. What `take`
+        raises ends it.
 
         Raises:
             UpstreamError: code `engine_died`: the connection ended before the body did.
         """
         self._take = take
         self.resume()
-        if self._pieces:
+        if self._pieces and not self._complete:
             self._give(take)
         while not self._complete:
             await self._news()
         if self._error is not None:
             raise self._error
+        return self._taken()
 
     def pause(self) -> None:
         """Read no more: whoever takes the body cannot now. TCP lets the engine know."""
@@ -198,26 +199,31 @@ class Connection(asyncio.Protocol):
             self._head_size += len(data)
             if self._head_size > HEAD_LIMIT:
                 wrong = "the head of its answer does not end"
-        if self._pieces:
-            if self._take is not None:
-                self._give(self._take)
-            else:
-                self._keep(len(data))
         if self._complete:
             self._wake()
-        elif wrong is not None:
+            return
+        if self._take is None:
+            self._keep(len(data))
+        elif self._pieces:
+            self._give(self._take)
+        if wrong is not None:
             self._fail(wrong)
 
     def _keep(self, size: int) -> None:
-        self._buffered += size
-        if self._buffered > BUFFER_LIMIT:
-            self.pause()
+        if self._pieces:
+            self._buffered += size
+            if self._buffered > BUFFER_LIMIT:
+                self.pause()
         self._wake()
 
-    def _give(self, take: Take) -> None:
+    def _taken(self) -> bytes:
         pieces = self._pieces
         piece = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         pieces.clear()
+        return piece
+
+    def _give(self, take: Take) -> None:
+        piece = self._taken()
         try:
             take(piece)
         except Exception as error:  # noqa: BLE001 - raised by pour: the loop, which calls this, has no use for it
@@ -277,7 +283,6 @@ class Connection(asyncio.Protocol):
             self._complete = True
         if self._writable is not None:
             self._writable.set()
-        self._wake()
 
     def on_message_complete(self) -> None:
         """The body's end."""

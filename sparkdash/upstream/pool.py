@@ -20,7 +20,9 @@ CONNECT_S = 2.0
 FAR_S = 10.0
 """Elsewhere names are looked up, packets lost, certificates exchanged."""
 KEPT_S = 15.0
-"""How long (and at most twice that) a connection without work is kept: one that a router has forgotten would swallow a request."""
+"""How long (and at most as long again) a connection without work is kept: one that a router has forgotten would swallow a request."""
+NEAR_KEPT_S = 60.0
+"""On this box nothing stands between that could forget it, and an engine that wants it closed closes it. As long as nginx keeps one."""
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -41,6 +43,11 @@ class Origin:
     def is_near(self) -> bool:
         """Is it on this box?"""
         return self.host == "localhost" or self.host.startswith("127.") or self.host == "::1"
+
+    @property
+    def kept_s(self) -> float:
+        """How long a connection to it is kept without work."""
+        return NEAR_KEPT_S if self.is_near else KEPT_S
 
     @property
     def where(self) -> str:
@@ -118,7 +125,8 @@ class Pool:
         loop = asyncio.get_running_loop()
         self._timer = None
         for root, origin in list(self._origins.items()):
-            old = [one for one in origin.free if loop.time() - one.idle_since >= KEPT_S]
+            since = loop.time() - origin.kept_s
+            old = [one for one in origin.free if one.idle_since <= since]
             for connection in old:
                 connection.cut()
             origin.free = [one for one in origin.free if one not in old and one.is_free]
