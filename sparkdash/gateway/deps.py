@@ -74,7 +74,8 @@ class Supervisor(Protocol):
     def lease(
         self, name: str, *, request_id: str, on_wait: Callable[[int], object], batch: bool = False
     ) -> AbstractAsyncContextManager[Lease]:
-        """Wait for an engine; `batch` lets others go first. An UpstreamError that leaves the context has the engine looked at, so that a second try finds a living one."""
+        """Wait for an engine; `batch` lets others go first. `on_wait` is told the place in the queue as soon as there is one, and when it
+        changes. An UpstreamError that leaves the context has the engine looked at, so that a second try finds a living one."""
         ...
 
     async def use(self, name: str, *, cause: SwapCause) -> Plan:

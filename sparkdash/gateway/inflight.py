@@ -82,12 +82,14 @@ class InFlight:
         """The row as it is now."""
         return Request(**self._facts)
 
-    def waits(self, position: int) -> None:
-        """Its place in the queue changed; 1 is next. Late news of a wait that is over is passed by."""
+    def waits(self, position: int) -> bool:
+        """Its place in the queue changed; 1 is next. Late news of a wait that is over is passed by: False."""
         facts = self._facts
-        if facts["state"] is RequestState.WAITING:
-            facts["position"] = position
-            self._later()
+        if facts["state"] is not RequestState.WAITING:
+            return False
+        facts["position"] = position
+        self._later()
+        return True
 
     def requeued(self) -> None:
         """Its engine died before it answered; it waits once more."""

@@ -108,7 +108,7 @@ class _Relay:
     """One request that has a right to wait for an engine."""
 
     def __init__(self, want: Want) -> None:
-        deps, exchange, route = want.deps, want.exchange, want.route
+        deps, exchange = want.deps, want.exchange
         self._want = want
         self._deps = deps
         self._exchange = exchange
@@ -116,19 +116,21 @@ class _Relay:
         """Ended when the client leaves or takes nothing any more, and by the box's owner."""
         self._held: asyncio.Future[SparkdashError] | None = None
         """Of the lease that is held, when it is lost."""
+        self._alive: keepalive.KeepAlive | None = None
+        """While a streaming client waits for a lease."""
         row = self._row = InFlight(
             deps,
             user_agent=exchange.headers.get("user-agent", ""),
             profile=_shown(want),
-            route=route.path,
+            route=want.route.path,
             stream=want.peeked.stream,
             key=exchange.key.name if exchange.key else None,
         )
         exchange.row = lambda: row.request  # holds no more than the row: what hangs together goes without the collector
-        self._reply = Reply(deps, exchange, route, row, want.name, want.place)
+        self._reply = Reply(want, row)
 
     async def run(self) -> None:
-        """To its end, whatever that is. The row is ended in every case."""
+        """To its end, whatever that is. Whoever ends it ends its row."""
         off = self._stretch.off
         try:
             with self._stretch:
@@ -147,10 +149,12 @@ class _Relay:
             await self._reply.fail(
                 SparkdashError("sparkdash itself failed on this request.", hint="Its log says more.")
             )
+        except BaseException:
+            self._row.ended(RequestState.FAILED, error="gateway_stopped")
+            raise
         finally:
             self._exchange.deaf()
             self._deps.running.ended(self._row.id)
-            self._row.ended(RequestState.FAILED, error="gateway_stopped")
 
     async def _answered(self) -> None:
         """By the profile that was asked for, else by one of its fallbacks."""
@@ -169,23 +173,22 @@ class _Relay:
 
     async def _attempt(self, name: str, instead: SparkdashError | None) -> None:
         """`instead`: why the profile that was asked for cannot."""
-        alive = self._kept_alive() if self._want.peeked.stream else None
         if self._deps.translator is not None:
             asking.foresee(self._want, name, self._deps.translator)
         try:
             async with self._deps.supervisor.lease(
-                name, request_id=self._row.id, on_wait=self._row.waits, batch=self._want.batch
+                name, request_id=self._row.id, on_wait=self._waits, batch=self._want.batch
             ) as right:
-                if alive is not None:
-                    await alive.end()
-                    alive = None
+                if self._alive is not None:
+                    await self._alive.end()
                 if instead is not None:
                     await self._stands_in(right.profile.name, instead)
                 self._row.granted(right.profile.name)
                 await self._asked(right)
         finally:
-            if alive is not None:
-                await alive.end()
+            if self._alive is not None:
+                await self._alive.end()
+                self._alive = None
 
     async def _asked(self, right: Lease) -> None:
         """The engine, unless the lease is lost.
@@ -217,11 +220,14 @@ class _Relay:
         if self._exchange.started:  # too late for headers
             await self._reply.wait(f"{other} answers in the place of {asked} ({error.code})")
 
-    def _kept_alive(self) -> keepalive.KeepAlive:
-        delay = keepalive.KEEP_ALIVE_S if self._exchange.started else self._deps.settings.hold_headers_s
-        return keepalive.KeepAlive(self._wait, delay, self._stretch.off)
+    def _waits(self, position: int) -> None:
+        """Its place in the queue; from the first one on a streaming client is kept alive."""
+        waits = self._row.waits(position)
+        if waits and self._alive is None and self._want.peeked.stream:
+            delay = keepalive.KEEP_ALIVE_S if self._exchange.started else self._deps.settings.hold_headers_s
+            self._alive = keepalive.KeepAlive(self._say, delay, self._stretch.off)
 
-    async def _wait(self) -> None:
+    async def _say(self) -> None:
         swap, profile = self._deps.bus.snapshot.swap, self._row.profile
         await self._reply.wait(waiting_text(swap, profile, self._deps.clock()))
 

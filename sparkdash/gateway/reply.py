@@ -14,15 +14,14 @@ from http import HTTPStatus
 from sparkdash.domain.lease import RequestState
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway import frames
-from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.exchange import STREAM_HEADERS, ClientStuck, Exchange
+from sparkdash.gateway.exchange import STREAM_HEADERS, ClientStuck
 from sparkdash.gateway.headers import to_client
 from sparkdash.gateway.inflight import InFlight
 from sparkdash.gateway.overflow import overflow
-from sparkdash.gateway.room import Place
-from sparkdash.gateway.route import Dialect, Route
+from sparkdash.gateway.route import Dialect
 from sparkdash.gateway.splices import MessageGoesOn, ResponseGoesOn, Splice, WithoutUsage
 from sparkdash.gateway.tap import Tap, error_code
+from sparkdash.gateway.want import Want
 from sparkdash.upstream import Answer, engine_words
 from sparkdash.wire import Told
 
@@ -37,26 +36,19 @@ _NOTHING_YET = {dialect: Tap(dialect) for dialect in Dialect}
 
 
 class Reply:
-    """One request's. `model`: what its client calls it. `place`: its body, which is let go once no other engine can answer in its place any more."""
+    """One request's. Its body is let go once no other engine can answer in the place of the one that does."""
 
-    def __init__(
-        self,
-        deps: Deps,
-        exchange: Exchange,
-        route: Route,
-        row: InFlight,
-        model: str,
-        place: Place,
-    ) -> None:
-        self._deps = deps
-        self._exchange = exchange
-        self._route = route
+    __slots__ = ("_deps", "_exchange", "_framed", "_route", "_row", "_splice", "_tap", "_waiting", "_want", "begun")
+
+    def __init__(self, want: Want, row: InFlight) -> None:
+        self._want = want
+        self._deps = want.deps
+        self._exchange = want.exchange
+        self._route = want.route
         self._row = row
-        self._model = model
         self._waiting: frames.Waiting | None = None
         """Once the client was told anything while it waits."""
-        self._place = place
-        self._tap = _NOTHING_YET[route.dialect]
+        self._tap = _NOTHING_YET[want.route.dialect]
         self._splice: Splice | None = None
         """What must differ in the answer's stream; None: nothing, as for nearly all."""
         self._framed = False
@@ -76,7 +68,7 @@ class Reply:
     def _words(self) -> frames.Waiting:
         told = self._deps.settings.progress_as_reasoning or self._exchange.headers.get(PROGRESS_HEADER) == "reasoning"
         now = self._deps.clock()
-        return frames.Waiting(self._route.dialect, self._row.id, self._model, now, reasoning=told)
+        return frames.Waiting(self._route.dialect, self._row.id, self._want.name, now, reasoning=told)
 
     def take(
         self, answer: Answer, sent_at: float, stuck: Callable[[ClientStuck], object], *, adds_usage: bool
@@ -99,7 +91,7 @@ class Reply:
 
     def _begins(self) -> None:
         self.begun = True
-        self._place.give_back()
+        self._want.place.give_back()
 
     async def _pass_on(self, answer: Answer, sent_at: float, stuck: Callable[[ClientStuck], object]) -> None:
         splice, exchange, now = self._splice, self._exchange, self._deps.monotonic
@@ -174,7 +166,7 @@ class Reply:
         last = frames.failure(
             error,
             self._route.dialect,
-            model=self._model,
+            model=self._want.name,
             now=self._deps.clock(),
             response_id=(None if waiting.said else tap.response_id) or waiting.response_id,
             sequence=max(splice.number if isinstance(splice, ResponseGoesOn) else tap.sequence, waiting.said - 1),

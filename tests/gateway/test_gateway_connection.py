@@ -325,7 +325,9 @@ async def test_origins_without_connections_are_forgotten(
 
 
 @pytest.mark.parametrize(("host", "kept_s"), [("127.0.0.1", 60), ("localhost", 60), ("box.example", 15)])
-async def test_a_connection_on_this_box_is_kept_longer(upstream: Upstream, engine: Any, host: str, kept_s: float) -> None:
+async def test_a_connection_on_this_box_is_kept_longer(
+    upstream: Upstream, engine: Any, host: str, kept_s: float
+) -> None:
     """No router stands between that could have forgotten it."""
     await upstream.get(engine.url + "/x", timeout_s=60)
     pool = upstream._pool
