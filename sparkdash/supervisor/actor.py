@@ -130,10 +130,10 @@ class Actor:
         """Have it handled; soon, and in its turn."""
         self._put(move)
 
-    def arrive(self, ticket: str, profile: str | None, *, batch: bool) -> str | None:
+    def arrive(self, ticket: str, profile: str | None, batch: bool) -> str | None:
         """A request is there: the profile that it is granted at once, as nearly all are; None: that is a move like any other."""
         if not self._inbox:
-            granted = self._scheduler.walk_in(ticket, profile, self._tools.clock.monotonic(), batch=batch)
+            granted = self._scheduler.walk_in(ticket, profile, batch, self._tools.clock.monotonic())
             if granted is not None:
                 self._counted()
                 return granted

@@ -10,17 +10,19 @@ import copy
 from collections.abc import Callable, Mapping
 from itertools import count
 from types import MappingProxyType
-from typing import NamedTuple
 
+from sparkdash.domain.base import per_request
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import SparkdashError
 from sparkdash.supervisor.moves import Cut, Grant, Refuse, Wait
 
-_NOTHING: Mapping[str, str] = MappingProxyType({})
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+_NUMBERS = count(1)
 
 
-class Lease(NamedTuple):
+@per_request
+class Lease:
     """The right to use an engine until the context is left."""
 
     profile: Profile
@@ -32,23 +34,24 @@ class Lease(NamedTuple):
     """Model names that the engine accepts; the first replaces any other."""
     lost: asyncio.Future[SparkdashError]
     """Done when the engine died, or the lease was cut after the drain limit; its result says why."""
-    headers: Mapping[str, str] = _NOTHING
+    headers: Mapping[str, str]
     """What every request to this engine must carry."""
 
 
 class Claim:
     """One request's place with the actor. Every method may be called when it is over already."""
 
-    def __init__(self, ticket: str, on_wait: Callable[[int], object]) -> None:
-        self.ticket = ticket
+    __slots__ = ("_granted", "_on_wait", "lost", "ticket")
+
+    def __init__(self, request_id: str, on_wait: Callable[[int], object]) -> None:
+        self.ticket = f"{request_id}#{next(_NUMBERS)}"  # a request that is tried again gets another one
         self._on_wait = on_wait
-        self._loop = asyncio.get_running_loop()
         self._granted: asyncio.Future[Lease] | None = None
-        self.lost: asyncio.Future[SparkdashError] = self._loop.create_future()
+        self.lost: asyncio.Future[SparkdashError] = asyncio.get_running_loop().create_future()
 
     def waits(self) -> asyncio.Future[Lease]:
         """Done with the lease, or with the error why there is none."""
-        self._granted = self._loop.create_future()
+        self._granted = asyncio.get_running_loop().create_future()
         return self._granted
 
     def grant(self, lease: Lease) -> None:
@@ -68,7 +71,7 @@ class Claim:
 
     def wait(self, position: int) -> None:
         """Tell the place in the queue; later and apart, so that a listener's fault is not the actor's."""
-        self._loop.call_soon(self._on_wait, position)
+        asyncio.get_running_loop().call_soon(self._on_wait, position)
 
 
 class Claims:
@@ -76,14 +79,11 @@ class Claims:
 
     def __init__(self, lease_of: Callable[[str, Claim], Lease]) -> None:
         self._lease_of = lease_of
-        self._numbers = count(1)
         self._open: dict[str, Claim] = {}
 
-    def new(self, request_id: str, on_wait: Callable[[int], object]) -> Claim:
-        """One request more; a request that is tried again gets another ticket."""
-        claim = Claim(f"{request_id}#{next(self._numbers)}", on_wait)
+    def come(self, claim: Claim) -> None:
+        """One request more."""
         self._open[claim.ticket] = claim
-        return claim
 
     def leave(self, claim: Claim) -> bool:
         """It is over; False when it was already."""

@@ -16,7 +16,7 @@ from typing import Protocol
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import UpstreamError
 from sparkdash.supervisor import refusals
-from sparkdash.supervisor.claim import Claim, Claims, Lease
+from sparkdash.supervisor.claim import NO_HEADERS, Claim, Claims, Lease
 from sparkdash.supervisor.moves import Cut, Grant, Refuse, Wait
 from sparkdash.supervisor.remotes import Remotes
 from sparkdash.supervisor.tools import Tools
@@ -26,7 +26,7 @@ from sparkdash.supervisor.watch import Watch
 class Desk(Protocol):
     """Where requests come and go: the actor."""
 
-    def arrive(self, ticket: str, profile: str | None, *, batch: bool) -> str | None:
+    def arrive(self, ticket: str, profile: str | None, batch: bool) -> str | None:
         """The profile whose engine it may use here and now; None: it waits for the effects."""
         ...
 
@@ -45,35 +45,40 @@ class Leasing:
         self._watch = watch
         self._claims = Claims(self._granted)
         self._remotes = Remotes(lambda: tools.settings, tools.clock.now)
+        self._names: dict[str, tuple[Profile, tuple[str, ...]]] = {}
+        """By profile: what its engine was started from, and the model names that it accepts."""
         self.over = False
         """The daemon ends: who comes is refused."""
 
     def lease(
-        self, profile: Profile | None, *, request_id: str, on_wait: Callable[[int], object], batch: bool
+        self, profile: Profile | None, request_id: str, on_wait: Callable[[int], object], batch: bool
     ) -> AbstractAsyncContextManager[Lease]:
         """See Supervisor.lease; without a profile it is for what runs."""
-        if profile is not None and profile.engine is EngineKind.REMOTE:
+        if profile is None:
+            return _Stay(self, None, request_id, on_wait, batch)
+        if profile.engine is EngineKind.REMOTE:
             return self._far(profile, request_id, on_wait)
-        return _Stay(self, profile.name if profile else None, request_id, on_wait, batch=batch)
+        return _Stay(self, profile.name, request_id, on_wait, batch)
 
     @asynccontextmanager
     async def _far(self, profile: Profile, request_id: str, on_wait: Callable[[int], object]) -> AsyncIterator[Lease]:
-        claim = self.claim(request_id, on_wait)
+        claim = Claim(request_id, on_wait)
+        self.come(claim)
         try:
             with self._remotes.lease(profile, claim.lost) as lease:
                 yield lease
         finally:
             self._claims.leave(claim)
 
-    def claim(self, request_id: str, on_wait: Callable[[int], object]) -> Claim:
+    def come(self, claim: Claim) -> None:
         """One request more. Raises DaemonError when the daemon ends."""
         if self.over:
             raise refusals.shutting_down()
-        return self._claims.new(request_id, on_wait)
+        self._claims.come(claim)
 
-    def at_once(self, claim: Claim, profile: str | None, *, batch: bool) -> Lease | None:
+    def at_once(self, claim: Claim, profile: str | None, batch: bool) -> Lease | None:
         """The engine, if it is its turn now. None: its claim waits for it."""
-        name = self._desk.arrive(claim.ticket, profile, batch=batch)
+        name = self._desk.arrive(claim.ticket, profile, batch)
         return None if name is None else self._granted(name, claim)
 
     def leave(self, claim: Claim) -> None:
@@ -99,22 +104,19 @@ class Leasing:
     def _granted(self, name: str, claim: Claim) -> Lease:
         engine, started = self._tools.books.engines[name], self._tools.books.started[name]
         now = self._profiles().get(name, started)
-        return Lease(
-            # request defaults may be newer than the engine; what it was started with may not
-            profile=now if now is started or now.fingerprint == started.fingerprint else started,
-            engine=engine,
-            url=engine.url or "",
-            names=tuple(self._tools.adapter(engine.kind).served_names(started)),
-            lost=claim.lost,
-        )
+        # request defaults may be newer than the engine; what it was started with may not
+        profile = now if now is started or now.fingerprint == started.fingerprint else started
+        named = self._names.get(name)
+        if named is None or named[0] is not started:
+            named = self._names[name] = started, tuple(self._tools.adapter(engine.kind).served_names(started))
+        return Lease(profile, engine, engine.url or "", named[1], claim.lost, NO_HEADERS)
 
 
-class _Stay:
+class _Stay(Claim):
     """One request's time with an engine of this box, from its arrival on."""
 
-    __slots__ = ("_batch", "_claim", "_lease", "_leasing", "_on_wait", "_profile", "_request_id")
+    __slots__ = ("_batch", "_lease", "_leasing", "_profile")
 
-    _claim: Claim
     _lease: Lease
 
     def __init__(
@@ -123,21 +125,20 @@ class _Stay:
         profile: str | None,
         request_id: str,
         on_wait: Callable[[int], object],
-        *,
         batch: bool,
     ) -> None:
+        super().__init__(request_id, on_wait)
         self._leasing = leasing
         self._profile = profile
-        self._request_id = request_id
-        self._on_wait = on_wait
         self._batch = batch
 
     async def __aenter__(self) -> Lease:
-        claim = self._claim = self._leasing.claim(self._request_id, self._on_wait)
+        leasing = self._leasing
+        leasing.come(self)
         try:
-            lease = self._leasing.at_once(claim, self._profile, batch=self._batch) or await claim.waits()
+            lease = leasing.at_once(self, self._profile, self._batch) or await self.waits()
         except BaseException:
-            self._leasing.leave(claim)
+            leasing.leave(self)
             raise
         self._lease = lease
         return lease
@@ -145,6 +146,6 @@ class _Stay:
     async def __aexit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        self._leasing.leave(self._claim)
+        self._leasing.leave(self)
         if isinstance(error, UpstreamError):
             await self._leasing.broke_off(self._lease)

@@ -70,17 +70,16 @@ class Line:
         """It is over, waiting or served, known or not."""
         self._records.queue.pop(id_, None)
         if held := self._records.leases.pop(id_, None):
-            self._pace.note(held.profile, self.now - held.since)
-            self._touch(held)
+            self._given_back(held)
 
-    def walk_in(self, id_: str, profile: str, now: float, *, batch: bool) -> bool:
+    def walk_in(self, id_: str, profile: str, batch: bool, now: float) -> bool:
         """Grant it here and now, if nobody can be before it and no limit or time is to be looked at."""
         resident = self._records.residents.get(profile)
         if resident is None or not resident.ready or not self._plain(profile):
             return False
         self.now = now
-        held = self._records.leases[id_] = Held(profile, batch, now)
-        self._touch(held)
+        self._records.leases[id_] = Held(profile, batch, now)
+        resident.touch(now, batch)
         return True
 
     def walk_out(self, id_: str, now: float) -> bool:
@@ -89,7 +88,8 @@ class Line:
         if held is None or not self._plain(held.profile):
             return False
         self.now = now
-        self.leave(id_)
+        del self._records.leases[id_]
+        self._given_back(held)
         return True
 
     def _plain(self, profile: str) -> bool:
@@ -112,8 +112,9 @@ class Line:
             del self._records.queue[ticket.id]
             self._places.pop(ticket.id, None)
             if ticket.id != USE:
-                held = self._records.leases[ticket.id] = Held(ticket.profile, ticket.batch, self.now)
-                self._touch(held)
+                self._records.leases[ticket.id] = Held(ticket.profile, ticket.batch, self.now)
+                if resident := self._records.residents.get(ticket.profile):
+                    resident.touch(self.now, ticket.batch)
                 effects.append(Grant(ticket.id, ticket.profile))
         return effects
 
@@ -173,7 +174,7 @@ class Line:
                 hits.append(ticket)
         return hits
 
-    def _touch(self, held: Held) -> None:
+    def _given_back(self, held: Held) -> None:
+        self._pace.note(held.profile, self.now - held.since)
         if resident := self._records.residents.get(held.profile):
-            resident.used_at = self.now
-            resident.talked_at = resident.talked_at if held.batch else self.now
+            resident.touch(self.now, held.batch)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import NamedTuple
 
+from sparkdash.domain.base import per_request
 from sparkdash.domain.swap import SwapCause
 from sparkdash.supervisor.fit import Choice
 from sparkdash.supervisor.moves import Known
@@ -56,7 +56,8 @@ class Ticket:
     """When it came, monotonic seconds."""
 
 
-class Held(NamedTuple):
+@per_request
+class Held:
     """The right to use an engine, given out."""
 
     profile: str
@@ -78,6 +79,12 @@ class Resident:
     """When a request was last granted or over; None: none was."""
     talked_at: float | None = None
     """The same, of requests that are not batch."""
+
+    def touch(self, now: float, batch: bool) -> None:
+        """A request was granted, or is over."""
+        self.used_at = now
+        if not batch:
+            self.talked_at = now
 
 
 @dataclass(slots=True)

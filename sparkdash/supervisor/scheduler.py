@@ -78,11 +78,11 @@ class Scheduler:
             *self._line.tell_places(),
         ]
 
-    def walk_in(self, id_: str, profile: str | None, now: float, *, batch: bool) -> str | None:
+    def walk_in(self, id_: str, profile: str | None, batch: bool, now: float) -> str | None:
         """What `handle` would do with an Arrive that changes nothing but the table of leases, as nearly all do: the profile that
         is granted. None: `handle` must look."""
         name = profile or self.records.whatever_runs()
-        if name is None or self._time_has_come(now) or not self._line.walk_in(id_, name, now, batch=batch):
+        if name is None or self._time_has_come(now) or not self._line.walk_in(id_, name, batch, now):
             return None
         return name
 

@@ -118,7 +118,7 @@ class Supervisor:
             HostError: the box lacks something that it needs.
         """
         profile = None if name == AUTO else self.catalog.find(name)
-        return self._actor.leasing.lease(profile, request_id=request_id, on_wait=on_wait, batch=batch)
+        return self._actor.leasing.lease(profile, request_id, on_wait, batch)
 
     async def use(self, name: str, *, cause: SwapCause) -> Plan:
         """Make a profile resident; returns what that means before it is done. Also clears a remembered failure.

@@ -140,7 +140,7 @@ class Machine(RuleBasedStateMachine):
         """By the short way where there is one, as the actor does it."""
         match move:
             case Arrive(id=id_, profile=profile, batch=batch):
-                granted = self.scheduler.walk_in(id_, profile, self.now, batch=batch)
+                granted = self.scheduler.walk_in(id_, profile, batch, self.now)
                 return self.scheduler.handle(move, self.now) if granted is None else [Grant(id_, granted)]
             case Leave(id=id_) if self.scheduler.walk_out(id_, self.now):
                 return []
