@@ -57,7 +57,7 @@ def of_request(request: Request) -> Row:
     """For PUT_REQUEST: figures and names, never what was said."""
     r = request
     return (
-        r.id, r.started_at, r.profile, r.client, r.route, r.state.value, r.status, r.finished_at, r.ttft_s,
+        r.id, r.started_at, r.profile, r.client, r.route, str(r.state), r.status, r.finished_at, r.ttft_s,
         r.prompt_tokens, r.cached_tokens, r.completion_tokens, r.decode_tok_s, r.finish_reason, r.error, r.reasoning_tokens,
     )  # fmt: skip
 

@@ -36,7 +36,7 @@ LEARNED_FROM = 5
 
 TOGETHER_S = 0.1
 """Finished requests wait so long for one another: one transaction costs a third of one for each, and the loop is left alone.
-What else is kept is written at once."""
+What else is kept is written at once. A transaction has what there was when it was begun, so that no more than this is ever lost."""
 AT_ONCE = 32
 """Requests that one statement writes: around each of them the thread gives the interpreter's lock away and must get it again."""
 
@@ -50,9 +50,13 @@ class Store:
         self._publish = publish
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite")
         self._database: sqlite3.Connection | None = None
-        self._unwritten: deque[tuple[str, rows.Row]] = deque()
+        self._requests: list[rows.Row] = []
+        self._others: list[tuple[str, rows.Row]] = []
+        """What is not handed to the thread yet; each with its statement, where it is no request."""
         self._writing = False
-        """Is the thread at it? Then what comes meanwhile is handed over when it is done: under load, many rows at once."""
+        """Is the thread at it?"""
+        self._waiting = False
+        """Is more to be handed over as soon as it is done?"""
         self._timer: asyncio.TimerHandle | None = None
         """Runs while finished requests wait to be handed over."""
         self._took: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
@@ -108,8 +112,8 @@ class Store:
         if request.key is not None:
             used = usage.row(request)
             self._today.add(used[0], used[1], used[2] + used[3])
-            self._unwritten.append((usage.PUT, used))
-        self._unwritten.append((rows.PUT_REQUEST, rows.of_request(request)))
+            self._others.append((usage.PUT, used))
+        self._requests.append(rows.of_request(request))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(TOGETHER_S, self._hand_over)
 
@@ -159,18 +163,25 @@ class Store:
             LOG.warning("others could read the database; now only you can", path=str(path), mode=f"{kept.exposed:o}")
 
     def _write(self, statement: str, row: rows.Row) -> None:
-        self._unwritten.append((statement, row))
+        self._others.append((statement, row))
         self._hand_over()
 
     def _hand_over(self) -> None:
         self._no_timer()
-        if self._database is None:
-            self._unwritten.clear()
-        elif self._unwritten and not self._writing:
+        self._waiting = self._writing
+        if self._writing or not (self._requests or self._others):
+            return
+        taken = self._taken()
+        if self._database is not None:
             self._writing = True
-            work = self._thread.submit(_write_all, self._database, self._unwritten)
+            work = self._thread.submit(_write_all, self._database, *taken)
             loop = asyncio.get_running_loop()
             work.add_done_callback(lambda done: loop.call_soon_threadsafe(self._written, done.exception()))
+
+    def _taken(self) -> tuple[list[rows.Row], list[tuple[str, rows.Row]]]:
+        taken = self._requests, self._others
+        self._requests, self._others = [], []
+        return taken
 
     def _no_timer(self) -> None:
         if self._timer is not None:
@@ -185,7 +196,7 @@ class Store:
             self._thread.submit(self._database.close)
             self._database = None
             self._give_up(f"The database could not be written ({error}).")
-        else:
+        elif self._waiting:
             self._hand_over()
 
     def _give_up(self, what: str) -> None:
@@ -198,7 +209,7 @@ class Store:
         if self._database is not None:
             # behind all writes in the thread, and its callback behind theirs on the loop
             try:
-                await loop.run_in_executor(self._thread, _write_all, self._database, self._unwritten)
+                await loop.run_in_executor(self._thread, _write_all, self._database, *self._taken())
             except sqlite3.Error as error:
                 self._written(error)
         if self._database is not None:
@@ -233,27 +244,20 @@ def _read(path: Path) -> tuple[sqlite3.Connection, _Kept]:
         raise
 
 
-def _write_all(database: sqlite3.Connection, unwritten: deque[tuple[str, rows.Row]]) -> None:
-    """In the thread, as one transaction; what is added meanwhile is written, too. What was written before a failure is kept,
-    and a row that SQLite has no form for (an engine that counts 2**63 tokens) is passed over."""
+def _write_all(
+    database: sqlite3.Connection, requests: Sequence[rows.Row], others: Sequence[tuple[str, rows.Row]]
+) -> None:
+    """In the thread, as one transaction. What was written before a failure is kept, and a row that SQLite has no form for (an
+    engine that counts 2**63 tokens) is passed over."""
     database.execute("BEGIN")
-    requests: list[rows.Row] = []
     try:
-        while unwritten:
-            statement, row = unwritten.popleft()
-            if statement == rows.PUT_REQUEST:
-                requests.append(row)
-            else:
-                _write_one(database, statement, row)
-            if len(requests) == AT_ONCE:
-                _write_requests(database, requests)
-                requests.clear()
+        for at in range(0, len(requests), AT_ONCE):
+            _write_requests(database, requests[at : at + AT_ONCE])
+        for statement, row in others:
+            _write_one(database, statement, row)
     finally:
-        try:
-            _write_requests(database, requests)
-        finally:
-            if database.in_transaction:
-                database.execute("COMMIT")
+        if database.in_transaction:
+            database.execute("COMMIT")
 
 
 def _write_one(database: sqlite3.Connection, statement: str, row: rows.Row) -> None:
@@ -263,8 +267,7 @@ def _write_one(database: sqlite3.Connection, statement: str, row: rows.Row) -> N
 
 def _write_requests(database: sqlite3.Connection, requests: Sequence[rows.Row]) -> None:
     try:
-        if requests:
-            database.execute(rows.put_requests(len(requests)), tuple(chain.from_iterable(requests)))
+        database.execute(rows.put_requests(len(requests)), tuple(chain.from_iterable(requests)))
     except (OverflowError, UnicodeError):  # told before anything of it is written
         for row in requests:
             _write_one(database, rows.PUT_REQUEST, row)

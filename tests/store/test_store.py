@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from sparkdash.domain.guard import GuardKill
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.swap import Step, Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.store import Store, usage
+from sparkdash.store import store as store_module
+from sparkdash.store.rows import Row
 from sparkdash.store.schema import REQUESTS_KEPT
 from sparkdash.store.store import AT_ONCE
 from sparkdash.units import GIB
@@ -132,6 +135,35 @@ async def test_requests_wait_for_one_another(tmp_path: Path, monkeypatch: pytest
         rows(path, "DROP TABLE swaps")
         store.record_swap(swap("1", 100), "f")
     assert rows(path, "SELECT id FROM requests") == [("1",), ("2",), ("3",)]
+
+
+async def test_a_transaction_has_an_end_also_when_requests_never_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is recorded while the thread writes is of the next one: whoever kills the daemon takes along no more."""
+    path, kept = tmp_path / "sparkdash.db", list[int]()
+    loop, done, write = asyncio.get_running_loop(), asyncio.Event(), store_module._write_requests
+
+    async def record(number: int) -> None:
+        store.record_request(
+            Request(id=str(number), client="c", profile="a", route="/v1", state=RequestState.DONE, started_at=1)
+        )
+
+    def written(database: sqlite3.Connection, requests: Sequence[Row]) -> None:
+        ((number,),) = rows(path, "SELECT count(*) FROM requests")
+        kept.append(number)
+        write(database, requests)
+        if number < 3:
+            asyncio.run_coroutine_threadsafe(record(number + 1), loop).result(60)
+        else:
+            loop.call_soon_threadsafe(done.set)
+
+    monkeypatch.setattr(store_module, "_write_requests", written)
+    monkeypatch.setattr(store_module, "TOGETHER_S", 0.0)
+    async with Store.opened(path, lambda _: None) as store:
+        await record(0)
+        await asyncio.wait_for(done.wait(), 60)
+    assert kept == [0, 1, 2, 3]
 
 
 async def test_what_the_guard_killed_is_kept(tmp_path: Path) -> None:
