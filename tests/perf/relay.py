@@ -145,7 +145,8 @@ def show(seen: dict[str, Seen], counts: list[int], args: argparse.Namespace) -> 
     """Markdown; what is added is against direct."""
     out = sys.stdout.write
     out(f"{args.chunks} chunks of {len(raw.FRAME)} bytes a stream at {args.rate:g}/s, {args.rounds} rounds; ")
-    out(f"{os.cpu_count()} cores ({platform.machine()}), load average now {os.getloadavg()[0]:.1f}\n\n")
+    out(f"CPython {platform.python_version()}, {os.cpu_count()} cores ({platform.machine()}), ")
+    out(f"load average now {os.getloadavg()[0]:.1f}\n\n")
     streams = "".join(f" {count} stream{'s' if count > 1 else ''} |" for count in counts)
     out("CPU per chunk, us (how many times nginx's, or the bare relay's where there is no nginx)\n\n")
     out(f"| |{streams}\n|---|{'---:|' * len(counts)}\n")
