@@ -118,6 +118,7 @@ def new_run(
         host=host or Host(),
         target=target,
         model=model,
+        reps=reps,
         simulated=simulated,
         noise=dict(noise or {}),
         version=__version__,

@@ -128,6 +128,8 @@ class Run(Frozen):
     """What was asked for of a server that is not ours; None: the first that it lists."""
     simulated: bool = False
     """At least one engine was a simulated one; every report says so."""
+    reps: int | None = None
+    """Repetitions that were asked for in place of the mode's; None: none were."""
     noise: dict[str, Noise] = {}
     """By metric, what the box was calibrated to when the run began: no smaller difference is claimed."""
     version: str | None = None

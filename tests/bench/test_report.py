@@ -178,11 +178,19 @@ def test_reasoning_makes_two_figures_of_one_stream(rehearse: Rehearse) -> None:
 @pytest.mark.parametrize(("changes", "command"), [
     ({"seed": 7, "target": "direct"}, "sparkdash bench coder --suite seeds --seed 7 --direct"),
     ({"target": "url", "model": "m"}, "sparkdash bench --url coder --model m --suite seeds --seed 42"),
+    ({"reps": 9}, "sparkdash bench coder --suite seeds --reps 9 --seed 42"),
     ({"suite_file": "~/my suites/s.yaml"}, "sparkdash bench coder --suite ~/'my suites/s.yaml' --seed 42"),
 ])  # fmt: skip
 def test_the_command_measures_the_same_again(rehearse: Rehearse, changes: dict[str, Any], command: str) -> None:
     """The same prompts, the same way."""
     assert f"```bash\n{command}\n```" in told(rehearse(arms=[PLAIN], rates={"plain": GRID}, changes=changes))
+
+
+def test_a_single_value_has_no_bounds(rehearse: Rehearse) -> None:
+    """`65.0 [65.0, 65.0]` would claim that nothing varies."""
+    both: dict[str, Any] = {"arms": [PLAIN, EAGLE], "rates": {"plain": GRID, "plain-eagle": GRID}, "mode": Mode.SCREEN}
+    assert "66.5 [66.5, 66.5]" in told(rehearse(**both))
+    assert "66.5 [" not in told(rehearse(**both, reps=1))
 
 
 def test_lengths_are_called_as_the_suite_says(rehearse: Rehearse) -> None:

@@ -112,6 +112,17 @@ async def test_a_run_shows_its_cells_with_verdicts(stage: Any, box: Any) -> None
         assert "slow lacks 4 of 12 cells, about 2m40s: r, or sparkdash bench" in on.text
 
 
+def test_with_room_every_figure_has_its_bounds(box: Any) -> None:
+    """In a terminal of 120 columns, whose frame takes four; and what is being measured is not to be gone on with."""
+    table = CellTable()
+    table.report, table.arm = measured(), "slow"
+    world = box.snapshot(measuring=under_way().measuring)
+    drawn = [text(line) for line in table.draw(View(now=NOW, here=NOW, snapshot=world), 120, 20)]
+    (row,) = (line for line in drawn if "ctx=0 short" in line)
+    assert row.count("[") == 3, "both figures', and the verdict's"
+    assert "slow lacks 4 of 12 cells, about 2m40s: they are being measured" in "".join(drawn)
+
+
 async def test_what_is_not_claimed_has_no_colour(stage: Any, box: Any) -> None:
     """One launch of each arm is a hint, however large. A verdict that is cut stands whole below the cells."""
     why = "the clock under load fell to 820 MHz"

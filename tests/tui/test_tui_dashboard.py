@@ -157,9 +157,11 @@ async def test_the_memory_bar_says_what_the_guard_does(stage: Any, box: Any) -> 
 
 
 async def test_a_gpu_stuck_in_its_low_power_state_says_what_to_do(stage: Any, box: Any) -> None:
-    """In the row of the GPU's figures."""
+    """In the row of the GPU's figures. So wide, a client's name is whole."""
     sample = box.snapshot().sample.model_copy(update={"low_power": True})
-    async with stage(box.snapshot(sample=sample), size=(120, 40)) as on:
+    asks = box.request("r7", client="sparkdash-bench")
+    async with stage(box.snapshot(sample=sample, requests={"r7": asks}), size=(120, 40)) as on:
+        assert "sparkdash-bench" in on.text
         assert "62 W  ✗ stuck low-power: unplug AC 60 s" in on.text
 
 

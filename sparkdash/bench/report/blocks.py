@@ -114,8 +114,8 @@ def digits(metric: Metric) -> int:
 
 
 def spread(figure: Figure, digits: int = 1) -> str:
-    """`65.0 [64.8, 65.2]`: the median with its bounds."""
-    if figure.median is None or figure.low is None or figure.high is None:
+    """`65.0 [64.8, 65.2]`: the median with its bounds, which a single value has none of."""
+    if figure.median is None or figure.low is None or figure.high is None or figure.n < 2:
         return value(figure.median, digits)
     return f"{figure.median:.{digits}f} [{figure.low:.{digits}f}, {figure.high:.{digits}f}]"
 

@@ -115,7 +115,8 @@ def _commands(source: Source) -> Iterator[Block]:
     run = source.report.run
     arms = [arm.profile for arm in source.report.arms if not arm.impossible]
     yield Heading(2, "Benchmark Commands")
-    more = f" --seed {run.seed}" + " --direct" * (run.target == "direct")
+    reps = "" if run.reps is None else f" --reps {run.reps}"
+    more = f"{reps} --seed {run.seed}" + " --direct" * (run.target == "direct")
     if len(arms) == 1:
         what = f"--url {shlex.quote(arms[0])}" if run.target == "url" else arms[0]
         model = f" --model {shlex.quote(run.model)}" if run.model is not None else ""

@@ -19,7 +19,9 @@ from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.table import Row, Table
 from sparkdash.units import DASH, duration, number
 
-CLIENT, STATE, LEAST_PROFILE = 14, 16, 12
+STATE, LEAST_PROFILE = 16, 12
+CLIENT, WHOLE_CLIENT, ROOMY = 14, 20, 100
+"""Cells of the client's name, and those that it has in so wide a terminal."""
 
 
 class Column(NamedTuple):
@@ -48,8 +50,12 @@ def _columns(width: int) -> list[Column]:
     return columns
 
 
+def _client(width: int) -> int:
+    return WHOLE_CLIENT if width >= ROOMY else CLIENT
+
+
 def _profile_cells(width: int, columns: Sequence[Column]) -> int:
-    return width - 4 - CLIENT - STATE - sum(column.cells for column in columns)
+    return width - 4 - _client(width) - STATE - sum(column.cells for column in columns)
 
 
 class RequestTable(Table):
@@ -73,7 +79,7 @@ class RequestTable(Table):
         columns = _columns(width)
         figures = "".join(f"{column.name:>{column.cells}}" for column in columns)
         profile = pad(say("profile", Ink.DIM), _profile_cells(width, columns))
-        return say(f" {'client':<{CLIENT}} ", Ink.DIM) + profile + say(f"{figures}  state", Ink.DIM)
+        return say(f" {'client':<{_client(width)}} ", Ink.DIM) + profile + say(f"{figures}  state", Ink.DIM)
 
     def rows(self, view: View, width: int) -> list[Row]:
         """See Table."""
@@ -83,7 +89,7 @@ class RequestTable(Table):
 def _line(request: Request, view: View, width: int) -> Line:
     columns = _columns(width)
     cells = _profile_cells(width, columns)
-    line = say(" ") + pad(say(request.client), CLIENT) + say(" ") + pad(say(request.profile), cells)
+    line = say(" ") + pad(say(request.client), _client(width)) + say(" ") + pad(say(request.profile), cells)
     for column in columns:
         told = column.text(request)
         line += right(say(told, Ink.DIM if told == DASH else Ink.PLAIN), column.cells)

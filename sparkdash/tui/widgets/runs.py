@@ -24,12 +24,12 @@ from sparkdash.units import DASH, duration
 SEEN = "seen"
 """The key of the first row, which is no run: the figures that were seen in passing."""
 INKS = {Claim.FASTER: Ink.GOOD, Claim.SLOWER: Ink.BAD, Claim.VOID: Ink.WARN}
-CELL, FIGURE, WIDE, MEDIAN = 18, 19, 24, 8
+CELL, FIGURE, WIDE, MEDIAN = 19, 19, 24, 8
 """Of the columns. The baseline is told without its bounds where there is little room."""
 SIDE = 9
 """Of a column beside the verdict, where there is room."""
-ROOMY = 120
-"""Cells from which those columns are shown."""
+ROOMY, BOUNDED = 120, 100
+"""Cells from which those columns are shown, and from which every figure has its bounds."""
 BESIDE = (("prefill", Metric.PREFILL, 0), ("ttft s", Metric.TTFT, 3), ("e2e", Metric.E2E, 1))
 
 
@@ -58,11 +58,14 @@ class RunTable(Table):
         seen = say(f" {'seen in passing':<{_name(width)}} {DASH:<9} {DASH:<9} ") + say(
             " | ".join(pair) or "A | B", Ink.DIM
         )
-        now = under_way(view)
-        rows = (
-            Row(run.id, _run(run, width, measured=now is not None and now.run == run.id), run.id) for run in self.runs
-        )
+        rows = (Row(run.id, _run(run, width, measured=_is(run, view)), run.id) for run in self.runs)
         return [Row(SEEN, clip(seen, width)), *rows]
+
+
+def _is(run: Run, view: View) -> bool:
+    """Is it what is measured now?"""
+    now = under_way(view)
+    return now is not None and now.run == run.id
 
 
 def _name(width: int) -> int:
@@ -123,7 +126,7 @@ class CellTable(Table):
         if self.report is None or self.arm is None:
             return EMPTY
         alone = self.arm == self.report.run.baseline
-        base = self.report.run.baseline if width >= ROOMY else "tok/s" if alone else "baseline"
+        base = self.report.run.baseline if width >= BOUNDED else "tok/s" if alone else "baseline"
         line = pad(say("cell", Ink.DIM), CELL) + right(say(base, Ink.DIM), _base(width))
         if not alone:
             line += say(" ") + right(say(self.arm, Ink.DIM), _figures(width))
@@ -146,7 +149,10 @@ class CellTable(Table):
         rows = self.rows(view, width - 4)
         row = next((one for one in rows if one.key == self.cursor), rows[0] if rows else None)
         told = wrap(row.copy, width - 2, Ink.DIM, limit=2) if row and text(row.line).endswith(ELLIPSIS) else []
-        foot = [*(say(" ") + line for line in told), *_foot(self.report, self.arm, width)]
+        foot = [
+            *(say(" ") + line for line in told),
+            *_foot(self.report, self.arm, width, measured=_is(self.report.run, view)),
+        ]
         lines = super().draw(view, width, height - len(foot))
         lines[0] = frame(
             [], width, Ends(self._title(), say("SIMULATED", Ink.WARN) if self.report.simulated else EMPTY)
@@ -187,11 +193,11 @@ def _sides(width: int, texts: list[str]) -> Line:
 
 
 def _base(width: int) -> int:
-    return WIDE if width >= ROOMY else MEDIAN
+    return WIDE if width >= BOUNDED else MEDIAN
 
 
 def _figures(width: int) -> int:
-    return WIDE if width >= ROOMY else FIGURE
+    return WIDE if width >= BOUNDED else FIGURE
 
 
 def _figure(figure: Figure | None, room: int) -> Line:
@@ -202,7 +208,7 @@ def _figure(figure: Figure | None, room: int) -> Line:
     return say(whole if len(whole) <= room else value(figure.median))
 
 
-def _foot(report: Report, arm: str | None, width: int) -> list[Line]:
+def _foot(report: Report, arm: str | None, width: int, *, measured: bool) -> list[Line]:
     """What all cells come to, what a reader must know, and what is still to be measured."""
     lines: list[Line] = []
     total = next((one for one in report.overall if one.arm == arm and one.cells > 1), None)
@@ -214,6 +220,7 @@ def _foot(report: Report, arm: str | None, width: int) -> list[Line]:
         if one.arm in (arm, report.run.baseline):
             time = "" if one.seconds is None else f", about {duration(one.seconds)}"
             lines.append(
-                say(f" {one.arm} lacks {one.cells} of {one.of} cells{time}: ", Ink.DIM) + say(f"r, or {one.command}")
+                say(f" {one.arm} lacks {one.cells} of {one.of} cells{time}: ", Ink.DIM)
+                + say("they are being measured" if measured else f"r, or {one.command}")
             )
     return [clip(line, width) for line in lines]
