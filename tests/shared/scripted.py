@@ -1,0 +1,121 @@
+"""An engine on a real socket whose every byte a test writes, for what no well-behaved server would send.
+
+Must not know who asks it: it speaks HTTP/1.1 and no engine's dialect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Seen:
+    """One request as the engine got it."""
+
+    method: str
+    target: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class Wire:
+    """The engine's end of one connection: exact bytes out, and word of the client's leaving."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def head(self, status: int = 200, content_type: str = "text/event-stream", **more: str) -> None:
+        """Status line and headers; the body follows in chunks."""
+        lines = [f"HTTP/1.1 {status} X", f"Content-Type: {content_type}", "Transfer-Encoding: chunked"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in more.items()]
+        await self.raw("\r\n".join(lines).encode() + b"\r\n\r\n")
+
+    async def raw(self, data: bytes) -> None:
+        """Bytes as they are."""
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def chunk(self, data: bytes) -> None:
+        """One HTTP chunk."""
+        await self.raw(b"%x\r\n%b\r\n" % (len(data), data))
+
+    async def end(self) -> None:
+        """The last chunk."""
+        await self.raw(b"0\r\n\r\n")
+
+    async def answer(self, body: bytes, status: int = 200, content_type: str = "application/json", **more: str) -> None:
+        """A whole answer with a length."""
+        lines = [f"HTTP/1.1 {status} X", f"Content-Type: {content_type}", f"Content-Length: {len(body)}"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in more.items()]
+        await self.raw("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+
+    async def client_left(self) -> None:
+        """Returns when the gateway has closed the connection."""
+        while await self.reader.read(65536):
+            pass
+
+    def abort(self) -> None:
+        """Reset the connection."""
+        self.writer.transport.abort()
+
+
+Script = Callable[[Seen, Wire], Awaitable[None]]
+
+
+async def ok(_seen: Seen, wire: Wire) -> None:
+    """The plainest answer."""
+    await wire.answer(b'{"ok":true}')
+
+
+@dataclass
+class FakeEngine:
+    """A small HTTP/1.1 server. `script` answers each request; `close_after` hangs up after an answer, unannounced."""
+
+    script: Script = ok
+    seen: list[Seen] = field(default_factory=list)
+    connections: int = 0
+    close_after: bool = False
+    url: str = ""
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self.tasks.add(task)
+        with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            await self._serve(reader, writer)
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+        self.tasks.discard(task)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            first, *lines = head.decode("latin-1").strip().split("\r\n")
+            method, target, _ = first.split(" ", 2)
+            headers = {k.lower(): v for k, v in (line.split(": ", 1) for line in lines)}
+            body = await reader.readexactly(int(headers.get("content-length", 0)))
+            self.seen.append(Seen(method, target, headers, body))
+            await self.script(self.seen[-1], Wire(reader, writer))
+            if self.close_after or writer.is_closing():
+                return
+
+
+@asynccontextmanager
+async def engine_on_a_socket(script: Script = ok) -> AsyncIterator[FakeEngine]:
+    engine = FakeEngine(script)
+    server = await asyncio.start_server(engine.connected, "127.0.0.1", 0)
+    engine.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    try:
+        yield engine
+    finally:
+        server.close()
+        for task in list(engine.tasks):
+            task.cancel()
+        await asyncio.gather(*engine.tasks, return_exceptions=True)
+        await server.wait_closed()
