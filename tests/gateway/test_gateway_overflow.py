@@ -105,6 +105,7 @@ async def test_it_has_a_true_status_and_each_protocols_shape(house: Any, stream:
     messages = await house.client.post("/v1/messages", json={"model": "alpha", "stream": stream})
     told = messages.json()
     assert (messages.status_code, told["type"], told["error"]["type"]) == (400, "error", "invalid_request_error")
+    await house.until(lambda _: len(house.recorded) >= 2)
     assert {row.error for row in house.recorded} == {"context_length_exceeded"}
 
 

@@ -17,6 +17,7 @@ import pytest_asyncio
 
 from sparkdash import daemon
 from sparkdash.catalog import Catalog
+from sparkdash.domain.lease import Request
 from sparkdash.domain.profile import EngineKind, ModelRef, Profile, SimSpec, SimSpeed
 from sparkdash.host.box import BoxReader
 from sparkdash.host.process import Process
@@ -127,7 +128,8 @@ async def _silent(_body: dict[str, Any], answer: Answer) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def box(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Any]:
-    """`.house` of the daemon, `.client` to its gateway, `.engine` (scripted), `.url`, `.key`; one for a module: litellm loads once."""
+    """`.house` of the daemon, `.client` to its gateway, `.newest()` row, `.engine` (scripted), `.url`, `.key`; one for a module:
+    litellm loads once."""
     root = tmp_path_factory.mktemp("box")
     with pytest.MonkeyPatch.context() as patch:
         for name in ("CONFIG", "STATE", "RUNTIME"):
@@ -177,5 +179,23 @@ async def _built(root: Path, stack: AsyncExitStack) -> Any:
         await task
 
     stack.push_async_callback(stop)
-    client = await stack.enter_async_context(httpx.AsyncClient(base_url=house.url, timeout=60))
-    return SimpleNamespace(house=house, client=client, engine=engine, url=house.url, key=KEY)
+    ended: list[str] = []
+
+    async def note(_request: httpx.Request) -> None:
+        ended[:] = [row.id for row in house.bus.snapshot.recent]
+
+    async def newest() -> Request:
+        """The row of what `.client` asked last, once it is over; an answer is whole a moment before."""
+        seen = house.bus.subscribe()
+        try:
+            async for _ in seen:
+                world = house.bus.snapshot
+                if not world.requests and world.recent and world.recent[0].id not in ended:
+                    return world.recent[0]
+        finally:
+            house.bus.unsubscribe(seen)
+        raise AssertionError
+
+    hooks = {"request": [note]}
+    client = await stack.enter_async_context(httpx.AsyncClient(base_url=house.url, timeout=60, event_hooks=hooks))
+    return SimpleNamespace(house=house, client=client, newest=newest, engine=engine, url=house.url, key=KEY)

@@ -28,18 +28,6 @@ def events(text: str) -> list[dict[str, Any]]:
     return [json.loads(line[5:]) for line in text.splitlines() if line.startswith("data:")]
 
 
-async def newest(box: Any) -> Any:
-    """The newest request of the gateway's table, once none is under way."""
-    bus = box.house.bus
-    seen = bus.subscribe()
-    try:
-        async for _ in seen:
-            if not bus.snapshot.requests:
-                return bus.snapshot.recent[0]
-    finally:
-        bus.unsubscribe(seen)
-
-
 async def test_an_engine_whose_404_says_so_gets_a_chat(box: Any) -> None:
     """Nobody said what it speaks; its first answer did, and then the translator came."""
     answer = await box.client.post("/v1/messages", json=ASK)
@@ -48,7 +36,7 @@ async def test_an_engine_whose_404_says_so_gets_a_chat(box: Any) -> None:
     shape = (told["type"], told["role"], told["model"], told["stop_reason"])
     assert shape == ("message", "assistant", "m", "max_tokens")
     assert [block["type"] for block in told["content"]] == ["thinking", "text"]
-    row = await newest(box)
+    row = await box.newest()
     assert (row.route, row.state, row.completion_tokens) == ("/v1/messages", RequestState.DONE, 12)
     notices = [notice.code for notice in box.house.bus.snapshot.notices]
     assert notices.count("translator_started") == 1
@@ -79,7 +67,7 @@ async def test_a_stream_comes_piece_by_piece_and_its_counts_are_known(box: Any) 
     told = events(text)
     assert [e["delta"]["text"] for e in told if e["type"] == "content_block_delta"] == ["one", "two"]
     assert (told[0]["type"], told[-1]["type"]) == ("message_start", "message_stop")
-    row = await newest(box)
+    row = await box.newest()
     assert (row.prompt_tokens, row.completion_tokens, row.finish_reason) == (21, 2, "end_turn")
 
 
@@ -194,7 +182,7 @@ async def test_a_client_that_leaves_ends_the_work_at_the_engine(box: Any) -> Non
                 break
     async with asyncio.timeout(60):
         await box.engine.left.wait()
-    assert (await newest(box)).state is RequestState.GONE
+    assert (await box.newest()).state is RequestState.GONE
 
 
 async def test_an_engine_that_dies_in_the_middle_is_told_in_the_streams_own_words(box: Any) -> None:
@@ -207,7 +195,7 @@ async def test_an_engine_that_dies_in_the_middle_is_told_in_the_streams_own_word
     answer = await box.client.post("/v1/messages", json=ASK | {"model": "scripted", "stream": True})
     last = events(answer.text)[-1]
     assert (answer.status_code, last["type"], last["error"]["code"]) == (200, "error", "engine_died")
-    assert (await newest(box)).state is RequestState.FAILED
+    assert (await box.newest()).state is RequestState.FAILED
 
 
 FUNCTION = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}

@@ -47,9 +47,9 @@ async def test_it_is_asked_with_its_own_key_and_name_and_nothing_of_the_client(b
     assert f"authorization: bearer {box.key}" in head
     assert not any(word in head for word in ("mine", "secret-plans", "my-editor"))
     assert box.engine.asked[-1]["model"] == "org/model"
-    world = box.house.bus.snapshot
-    assert "far" not in world.engines
-    assert (world.recent[0].profile, world.recent[0].prompt_tokens) == ("far", 3)
+    row = await box.newest()
+    assert (row.profile, row.prompt_tokens) == ("far", 3)
+    assert "far" not in box.house.bus.snapshot.engines
 
 
 async def test_a_wrong_key_is_told_as_the_owners_and_is_never_repeated(box: Any) -> None:
@@ -87,7 +87,7 @@ async def test_with_one_another_profile_answers_and_says_so(box: Any, status: in
     code = "remote_refused_key" if status == 401 else "remote_refused"
     told = (answer.headers["x-sparkdash-profile"], answer.headers["x-sparkdash-fallback"])
     assert told == ("m", f"far/safe; {code}")
-    assert box.house.bus.snapshot.recent[0].profile == "m"
+    assert (await box.newest()).profile == "m"
 
 
 async def test_what_the_request_did_wrong_is_no_reason(box: Any) -> None:
