@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
+import eager
 import pytest
 from textual.pilot import Pilot
 
@@ -352,8 +353,7 @@ def stage(link: ScriptedLink) -> Open:
         app = SparkdashApp(link, clock=lambda: now[0], paint_every_s=paint_every_s)
         if snapshot is not None:
             link.tell(snapshot)
-        if eager := getattr(asyncio, "eager_task_factory", None):  # as Textual has it for a person, from Python 3.12 on
-            asyncio.get_running_loop().set_task_factory(eager)
+        asyncio.get_running_loop().set_task_factory(eager.factory)  # as Textual does for a person where Python is 3.12
         async with app.run_test(size=size) as pilot:
             on = Stage(app, pilot, link, now)
             await on.settle()
