@@ -59,9 +59,7 @@ class InFlight:
 
     __slots__ = ("_deps", "_facts", "_untold", "id", "profile")
 
-    def __init__(
-        self, deps: Deps, *, user_agent: str, profile: str, route: str, stream: bool, key: str | None = None
-    ) -> None:
+    def __init__(self, deps: Deps, user_agent: str, key: str | None, profile: str, route: str, stream: bool) -> None:
         self._deps = deps
         self.id = deps.new_id()
         self.profile = profile
@@ -115,7 +113,7 @@ class InFlight:
         self._later()
 
     def ended(
-        self, state: RequestState, tap: Tap | None = None, *, status: int | None = None, error: str | None = None
+        self, state: RequestState, tap: Tap | None = None, status: int | None = None, error: str | None = None
     ) -> None:
         """It is over: done, failed or gone, with what its answer told as it passed by. Only the first call counts."""
         facts = self._facts

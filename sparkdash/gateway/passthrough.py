@@ -120,11 +120,11 @@ class _Relay:
         """While a streaming client waits for a lease."""
         row = self._row = InFlight(
             deps,
-            user_agent=exchange.headers.get("user-agent", ""),
-            profile=_shown(want),
-            route=want.route.path,
-            stream=want.peeked.stream,
-            key=exchange.key.name if exchange.key else None,
+            exchange.headers.get("user-agent", ""),
+            exchange.key.name if exchange.key else None,
+            _shown(want),
+            want.route.path,
+            want.peeked.stream,
         )
         exchange.row = lambda: row.request  # holds no more than the row: what hangs together goes without the collector
         self._reply = Reply(want, row)

@@ -154,7 +154,7 @@ class Reply:
     async def fail(self, error: SparkdashError) -> None:
         """Why there is no answer, or no more of it: with its true status, or in the stream's own words."""
         # first, as a client that stands still may never take the words
-        self._row.ended(RequestState.FAILED, self._tap, status=error.status, error=error.code)
+        self._row.ended(RequestState.FAILED, self._tap, error.status, error.code)
         if not self._exchange.started:
             await self._exchange.refuse(error, self._route.dialect)
         elif self._framed:
@@ -188,7 +188,7 @@ class Reply:
         failed = status >= 400 or self._tap.failed
         error = (error_code(self._tap.tail()) or "engine_error") if failed else None
         state = RequestState.FAILED if failed else RequestState.DONE
-        self._row.ended(state, self._tap, status=status, error=error)
+        self._row.ended(state, self._tap, status, error)
 
 
 def _told(answer: Answer, *, stream: bool) -> Told:

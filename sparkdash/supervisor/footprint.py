@@ -155,7 +155,7 @@ class Footprints:
         if known is None or request.profile in self._busy:
             return False
         _, engine, seen, longest = known
-        return seen.steady_bytes is not None and _computed(request) >= longest * GROWN and self._still(engine)
+        return _computed(request) >= longest * GROWN and seen.steady_bytes is not None and self._still(engine)
 
     async def served(self, request: Request) -> None:
         """Look again after a request that is `worth_a_look`."""
