@@ -14,13 +14,14 @@ from http import HTTPStatus
 from sparkdash.domain.lease import RequestState
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway import frames
+from sparkdash.gateway.counts import error_code
 from sparkdash.gateway.exchange import STREAM_HEADERS, ClientStuck
 from sparkdash.gateway.headers import to_client
 from sparkdash.gateway.inflight import InFlight
 from sparkdash.gateway.overflow import overflow
 from sparkdash.gateway.route import Dialect
 from sparkdash.gateway.splices import MessageGoesOn, ResponseGoesOn, Splice, WithoutUsage
-from sparkdash.gateway.tap import Tap, error_code
+from sparkdash.gateway.tap import Tap
 from sparkdash.gateway.want import Want
 from sparkdash.upstream import Answer, engine_words
 from sparkdash.wire import Told

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sparkdash.gateway.counts import Usage, error_code
 from sparkdash.gateway.route import Dialect
-from sparkdash.gateway.tap import TAIL, Tap, Usage, error_code
+from sparkdash.gateway.tap import TAIL, Tap
 
 DIALECTS = {
     "chat": Dialect.CHAT,
