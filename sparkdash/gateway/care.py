@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from sparkdash.domain.mend import MendName
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.protocols import version_of
 from sparkdash.gateway.mends import Target, concerning, mended
@@ -20,6 +21,8 @@ from sparkdash.gateway.route import Dialect, Route
 TOLD_WHEN_ASKED = frozenset({EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TRTLLM, EngineKind.REMOTE, EngineKind.SIM})
 """Engines that count a stream's tokens only if `stream_options.include_usage` is sent, and are known to take it.
 Not llama.cpp, whose last chunk has `timings` in any case: asking would move them into the chunk that is taken out."""
+_COUNTS_ARE_ASKED_FOR = frozenset({Dialect.CHAT, Dialect.COMPLETIONS})
+"""Protocols that have `stream_options`."""
 _STREAM_OPTIONS = "stream_options"
 _USAGE = {"include_usage": True}
 _WITH_USAGE = Edits({_STREAM_OPTIONS: _USAGE})
@@ -37,6 +40,30 @@ class Prepared(NamedTuple):
     """The counts were asked for on our behalf: the chunk that carries them is not for the client."""
 
 
+class _Manner(NamedTuple):
+    """What a profile alone decides of every request to it."""
+
+    edits: bool
+    """It strips, sets or fills in something."""
+    counts: bool
+    """Its engine counts a stream's tokens when it is asked to, and the profile leaves that to us."""
+    off: frozenset[MendName]
+
+
+_MANNERS: dict[str, tuple[Profile, _Manner]] = {}
+"""By name, of the profile that was last seen under it: each look at a model's field costs as much as a call."""
+
+
+def _manner(profile: Profile) -> _Manner:
+    seen = _MANNERS.get(profile.name)
+    if seen is None or seen[0] is not profile:
+        edits = profile.request or profile.request_set or profile.request_strip or profile.modes
+        says_so = _STREAM_OPTIONS in profile.request or _STREAM_OPTIONS in profile.request_set
+        counts = profile.engine in TOLD_WHEN_ASKED and not says_so
+        seen = _MANNERS[profile.name] = profile, _Manner(bool(edits), counts, frozenset(profile.mends_off))
+    return seen[1]
+
+
 def prepare(
     body: bytes, asked: Peeked, route: Route, profile: Profile, names: Sequence[str] = (), version: str | None = None
 ) -> Prepared:
@@ -45,18 +72,15 @@ def prepare(
     name = names[0] if names and asked.model is not None and asked.model not in names else None
     if asked.span is not None:
         return Prepared(body if name is None else rename(body, asked.span, name))
-    adds_usage = asked.stream and _lacks_usage(asked, route, profile)
-    if name is not None or _wants_changes(profile):
+    manner = _manner(profile)
+    adds_usage = asked.stream and manner.counts and _lacks_usage(asked, route)
+    if name is not None or manner.edits:
         body = rewrite(body, _edits(asked, route, profile, name, adds_usage=adds_usage))
     elif adds_usage:
         body = rewrite(body, _WITH_USAGE)
-    if route.profile is None and (rules := concerning(body, route.dialect, profile.mends_off)):
+    if route.profile is None and (rules := concerning(body, route.dialect, manner.off)):
         body = mended(body, rules, _target(profile, version))
     return Prepared(body, adds_usage)
-
-
-def _wants_changes(profile: Profile) -> bool:
-    return bool(profile.request or profile.request_set or profile.request_strip or profile.modes)
 
 
 def _edits(asked: Peeked, route: Route, profile: Profile, name: str | None, *, adds_usage: bool) -> Edits:
@@ -83,14 +107,10 @@ def _spelled(values: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
     return {**{k: v for k, v in values.items() if k != _EFFORT}, key: nested}
 
 
-def _lacks_usage(asked: Peeked, route: Route, profile: Profile) -> bool:
+def _lacks_usage(asked: Peeked, route: Route) -> bool:
     """Would this stream pass without the engine's counts? Options that say nothing of usage are left alone: engines differ in
     what they take them for (vLLM before 0.18 for a yes)."""
-    if route.dialect not in (Dialect.CHAT, Dialect.COMPLETIONS):
-        return False
-    if profile.engine not in TOLD_WHEN_ASKED:
-        return False
-    if _STREAM_OPTIONS in profile.request or _STREAM_OPTIONS in profile.request_set:
+    if route.dialect not in _COUNTS_ARE_ASKED_FOR:
         return False
     options = asked.stream_options
     return options is not None and (not options or options.get("include_usage") is False)

@@ -47,7 +47,10 @@ async def relay(deps: Deps, exchange: Exchange, route: Route | None = None) -> N
         return
     place = deps.room.place()
     try:
-        want = await _read(deps, exchange, route, place)
+        place.body = await exchange.body(deps.settings.body_limit_mib, place, deps.settings.body_s)
+        if deps.capture is not None and place.body:
+            await asyncio.to_thread(deps.capture, exchange, place.body, deps.clock())
+        want = _understood(deps, exchange, route, place)
         if route.path == COUNT_TOKENS and (profile := sleeper(want.name, deps.catalog(), deps.bus.snapshot)):
             await asleep.answer(want, profile)
         else:
@@ -67,12 +70,8 @@ def _wrong_method(exchange: Exchange, route: Route) -> SparkdashError:
     return of_status(405, f"{route.path} takes {allowed}, not {exchange.method}")
 
 
-async def _read(deps: Deps, exchange: Exchange, route: Route, place: Place) -> Want:
-    settings = deps.settings
-    body = place.body = await exchange.body(settings.body_limit_mib, place, settings.body_s)
-    if deps.capture is not None and body:
-        await asyncio.to_thread(deps.capture, exchange, body, deps.clock())
-    headers = exchange.headers
+def _understood(deps: Deps, exchange: Exchange, route: Route, place: Place) -> Want:
+    body, headers = place.body, exchange.headers
     asked = peek(body, headers.get("content-type", "")) if route.profile is None else Peeked()
     batch = is_batch(headers.get(PRIORITY), asked.service_tier)
     if asked.model is None and route.needs_model:
@@ -80,7 +79,7 @@ async def _read(deps: Deps, exchange: Exchange, route: Route, place: Place) -> W
     if route.dialect is Dialect.CHAT and is_for_responses(body):
         raise _wrong_protocol(route)
     catalog = deps.catalog()
-    name, profile = meant(route.profile or asked.model or AUTO, catalog, settings.model_names)
+    name, profile = meant(route.profile or asked.model or AUTO, catalog, deps.settings.model_names)
     if (key := exchange.key) is not None:
         name = permitted(key, name, catalog, deps.bus.snapshot)
         profile = known(name, catalog)

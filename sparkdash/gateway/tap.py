@@ -77,6 +77,11 @@ class Tap:
     `stream`: is it an event stream? Of any other answer only the counts are known, not when its text was made.
     """
 
+    __slots__ = (
+        "_begun_with", "_chunks", "_dropped", "_full_at", "_joined", "_kept", "_last_dropped", "_on_first", "_stream",
+        "_times", "_words", "first", "size",
+    )  # fmt: skip
+
     def __init__(self, dialect: Dialect, *, stream: bool = True, on_first: Callable[[], None] | None = None) -> None:
         self._words = words = _WORDS[dialect]
         self._stream = stream
