@@ -145,6 +145,8 @@ async def test_a_report_is_copied_and_written(
         on.link.reports = {"20261121-200000-seeds": measured()}
         await on.press("4", "m")
         assert "no run is shown" in on.text
+        await on.press("y")
+        assert "nothing to copy in this row" in on.text
         await on.press("j", "m")
         assert on.app.clipboard.startswith("# seeds on rehearsal\n\nSIMULATED")
         await on.press("tab", "y")

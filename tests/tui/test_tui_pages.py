@@ -40,6 +40,8 @@ async def test_walking_and_finding(stage: Any, box: Any) -> None:
         await on.press("slash", *"eagle", "enter")
         assert "68.0" not in on.text
         assert "╭ qwen3-coder-30b-nvfp4/eagle3 ─" in on.text
+        assert on.lines[22].strip() == "eagle", "it is seen that not all is"
+        assert "only what holds “eagle”; esc shows all" in on.text
         await on.press("escape")
         assert "68.0" in on.text
 
@@ -49,6 +51,8 @@ async def test_finding_nothing_says_so(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
         await on.press("3", "slash", *"zzz")
         assert "nothing holds “zzz”; esc shows all" in on.text
+        await on.press("escape", "slash", *"decode")
+        assert "nothing holds “decode”; esc shows all" in on.text, "a key of what y copies is no word of the row"
 
 
 async def test_digits_typed_while_finding_are_text(stage: Any, box: Any) -> None:

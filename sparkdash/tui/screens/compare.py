@@ -97,7 +97,10 @@ class ComparePage(Page):
 
     def action_turn(self) -> None:
         """Set the next arm beside the baseline."""
-        self.query_one(CellTable).turn()
+        cells = self.query_one(CellTable)
+        if self._report() and len(cells.others) < 2:
+            self.desk.say("this run has no other arm to set beside the baseline")
+        cells.turn()
 
     async def action_resume(self) -> None:
         """Measure what the run under the cursor still lacks."""

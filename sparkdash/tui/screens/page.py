@@ -80,9 +80,11 @@ class Page(Screen[None]):
         """Copy the row under the cursor."""
         focused = self.focused
         row = focused.current if isinstance(focused, Table) else None
-        if row is not None:
+        if row is not None and row.copy:
             self.app.copy_to_clipboard(row.copy)
-        self.desk.say(f"copied: {row.copy}" if row else "no row to copy: j and k walk to one")
+            self.desk.say(f"copied: {row.copy}")
+        else:
+            self.desk.say("nothing to copy in this row" if row else "no row to copy: j and k walk to one")
 
     def on_found(self, message: Found) -> None:
         """Narrow what has the page's focus."""
@@ -91,4 +93,6 @@ class Page(Screen[None]):
         for log in self.query(LogPanel):
             log.find(message.text)
         if message.left:
+            if message.text and self.query(Table):  # a log says by itself how many lines hold it
+                self.desk.say(f"only what holds “{message.text}”; esc shows all")
             self.set_focus(self.query(self.AUTO_FOCUS or "*").first())

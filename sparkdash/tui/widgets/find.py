@@ -14,7 +14,7 @@ from sparkdash.tui.messages import Found
 
 
 class Find(Input):
-    """Enter leaves it and keeps what was found; escape leaves it and shows all again."""
+    """Enter leaves it and keeps what was found, for as long as it is seen; escape leaves it and shows all again."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "drop", "show all", show=False)]
 
@@ -42,5 +42,5 @@ class Find(Input):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Keep it and go back."""
         event.stop()
-        self.display = False
+        self.display = bool(event.value)
         self.post_message(Found(event.value, left=True))

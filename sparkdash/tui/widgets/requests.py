@@ -83,7 +83,7 @@ class RequestTable(Table):
 
     def rows(self, view: View, width: int) -> list[Row]:
         """See Table."""
-        return [Row(request.id, _line(request, view, width), _copy(request)) for request in view.requests]
+        return [Row(one.id, _line(one, view, width), _copy(one), _words(one)) for one in view.requests]
 
 
 def _line(request: Request, view: View, width: int) -> Line:
@@ -101,6 +101,20 @@ def _line(request: Request, view: View, width: int) -> Line:
 
 def _copy(request: Request) -> str:
     return to_json(request, exclude_none=True).decode()
+
+
+def _words(request: Request) -> str:
+    """What is looked for in it: its JSON has the same keys as every other."""
+    told = (
+        request.id,
+        request.client,
+        request.key,
+        request.profile,
+        request.route,
+        request.finish_reason,
+        request.error,
+    )
+    return " ".join(word for word in told if word)
 
 
 class RequestDetail(Panel):

@@ -52,7 +52,15 @@ class SwapTable(Table):
     def rows(self, view: View, width: int) -> list[Row]:
         """See Table."""
         swaps = view.snapshot.swaps if view.snapshot else ()
-        return [Row(swap.id, _line(swap, view, width), swap.model_dump_json(exclude_none=True)) for swap in swaps]
+        return [
+            Row(one.id, _line(one, view, width), one.model_dump_json(exclude_none=True), _words(one)) for one in swaps
+        ]
+
+
+def _words(swap: Swap) -> str:
+    """What is looked for in it: its JSON has the same keys as every other."""
+    why = (swap.failure.code, swap.failure.message) if swap.failure else ()
+    return " ".join((swap.target or "", *swap.evict, words.CAUSES[swap.cause], *why))
 
 
 def _line(swap: Swap, view: View, width: int) -> Line:

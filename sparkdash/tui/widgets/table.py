@@ -22,11 +22,12 @@ WHEEL = 3
 
 
 class Row(NamedTuple):
-    """One row. `copy` is what `y` puts on the clipboard; the filter looks in it too."""
+    """One row. `copy` is what `y` puts on the clipboard. The filter looks in `words` too, or without them in `copy`."""
 
     key: str
     line: Line
     copy: str = ""
+    words: str | None = None
 
 
 class Table(Panel, can_focus=True):
@@ -175,4 +176,4 @@ class Table(Panel, can_focus=True):
 
 
 def _matches(row: Row, text: str) -> bool:
-    return text.lower() in f"{plain(row.line)} {row.copy}".lower()
+    return text.lower() in f"{plain(row.line)} {row.copy if row.words is None else row.words}".lower()
