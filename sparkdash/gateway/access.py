@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
@@ -18,6 +18,9 @@ from sparkdash.access.key import Key, Scope, matching
 from sparkdash.domain.profile import AUTO, Profile, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import AdmissionError, SparkdashError
+
+if TYPE_CHECKING:
+    from sparkdash.gateway.head import Head
 
 LOG = structlog.get_logger("sparkdash.access")
 MINUTE_S = 60.0
@@ -90,25 +93,24 @@ class Access:
         self._recent: dict[str, deque[float]] = {}
         """When each limited key's requests of the last minute came, by name."""
 
-    def caller(self, headers: Mapping[str, str], *, unix: bool) -> Caller:
-        """Who this is. The unix socket is its owner's: the file system has let nobody else in.
+    def caller(self, head: Head) -> Caller:
+        """Who this is. The unix socket is its owner's: the file system has let nobody else in. Who says the same again is the same,
+        until the keys change.
 
         Raises:
             AdmissionError: code `key_missing` or `invalid_api_key`; status 401.
         """
-        if unix:
+        if head.unix:
             return BY_SOCKET
         keys = self._now()
         if not keys and not self._beyond:
             return ANYONE
-        given = _presented(headers)
-        for secret in given:
-            if key := matching(keys, secret):
-                return Caller(f"key {key.name}", key)
-        raise _unknown() if given else _missing()
+        if head.known is None or head.known[0] is not keys:
+            head.known = keys, _known(keys, head.headers)
+        return head.known[1]
 
     def admit(self, key: Key, scope: Scope, *, counts: bool) -> None:
-        """Let that key use that side now. `counts`: it is work for an engine, and within the key's limits.
+        """Let that key use that side now. `counts`: it is work for an engine, to be within the key's limits.
 
         Raises:
             AdmissionError: 403 `scope_refused`; 429 with Retry-After: `key_requests_used_up`, `key_tokens_used_up`.
@@ -120,7 +122,7 @@ class Access:
                 status=403,
                 hint=f"`sparkdash keys add NAME --scope {scope}` makes one that is.",
             )
-        if counts and scope is Scope.INFERENCE:
+        if counts:
             self._within_tokens(key)
             self._within_requests(key)
 
@@ -162,6 +164,14 @@ class Access:
                 retry_after=MINUTE_S - (now - recent[0]),
             )
         recent.append(now)
+
+
+def _known(keys: tuple[Key, ...], headers: Mapping[str, str]) -> Caller:
+    given = _presented(headers)
+    for secret in given:
+        if key := matching(keys, secret):
+            return Caller(f"key {key.name}", key)
+    raise _unknown() if given else _missing()
 
 
 def _look(keys: Keys) -> tuple[Key, ...]:

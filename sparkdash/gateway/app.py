@@ -92,7 +92,7 @@ class Gateway:
             return exchange.refuse(error)
         if way.side is not None:
             try:
-                caller = self._access.caller(head.headers, unix=head.unix)
+                caller = self._access.caller(head)
                 if (key := caller.key) is not None:
                     self._access.admit(key, way.side, counts=way.counts)
                     exchange.key, deps = key, narrowed(deps, key)
@@ -115,7 +115,7 @@ class Gateway:
         else:
             controls = is_control(path)
             side = Side.CONTROL if controls else Side.INFERENCE
-            way = Way(self._answering(head), side, counts=not reads, audited=controls and not reads)
+            way = Way(self._answering(head), side, counts=not (reads or controls), audited=controls and not reads)
         head.way = way
         return way
 

@@ -1,7 +1,8 @@
 """Head: what a request says before its body, in the form in which the gateway asks it.
 
 Clients say the same again and again; then it is the same object for all of these requests, and what follows from it alone is
-found out once. Must not hold what follows from anything else, but for the gateway's own settings.
+found out once. Must not hold what follows from anything else, but for the gateway's own settings, and for the keys with the very
+keys beside it.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sparkdash.access.key import Key
 from sparkdash.access.key import Scope as Side
 from sparkdash.gateway.guard import Pairs, by_unix_socket
 from sparkdash.gateway.headers import to_engine
 from sparkdash.wire import Line
 
 if TYPE_CHECKING:
+    from sparkdash.gateway.access import Caller
     from sparkdash.gateway.deps import Deps
     from sparkdash.gateway.exchange import Exchange
 
@@ -44,6 +47,7 @@ class Head:
         "given",
         "granted",
         "headers",
+        "known",
         "method",
         "path",
         "query",
@@ -69,6 +73,8 @@ class Head:
         """Set once the guard found nothing against it."""
         self.granted: Pairs = []
         """Headers of every answer, for the page that asks; set then, too."""
+        self.known: tuple[tuple[Key, ...], Caller] | None = None
+        """Who asks, once one of these keys was found in it."""
         self._for_engine: tuple[tuple[bytes, bytes], ...] | None = None
 
     @classmethod
