@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparkdash.cli.parameters import AsJson
-from sparkdash.cli.screen import emit, table, tell
+from sparkdash.cli.screen import emit, fitted, tell
 from sparkdash.units import DASH, tokens
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 HEAD = ("name", "for", "models", "req/min", "tokens/day", "requests", "prompt", "completion", "tokens today")
+LEAST = ("prompt", "completion", "requests", "tokens today", "req/min", "tokens/day")
+"""Columns that give way where the terminal is narrow, first to last."""
 
 
 @app.callback()
@@ -125,7 +127,7 @@ def list_(as_json: AsJson = False) -> None:
     elif not found:
         typer.echo("There are no keys: everybody on this box may use the gateway, and nobody else.")
     else:
-        typer.echo("\n".join(table(HEAD, [_row(key, used.get(key.name)) for key in found], "<<<>>>>>>")))
+        fitted(HEAD, [_row(key, used.get(key.name)) for key in found], "<<<>>>>>>", LEAST)
 
 
 def _usage(names: list[str]) -> dict[str, Usage]:

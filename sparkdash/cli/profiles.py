@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparkdash.cli.parameters import AsJson, ProfileName
-from sparkdash.cli.screen import emit, fitting, table, tell, width
+from sparkdash.cli.screen import emit, fitted, table, tell, width
 from sparkdash.errors import DaemonError, ProfileError
 from sparkdash.units import DASH, gib, number
 
@@ -57,10 +57,7 @@ def list_profiles(as_json: AsJson = False) -> None:
     if as_json:
         return emit({"profiles": summaries, "problems": problems, "here": here})
     columns = [_row(summary, world, here.get(summary.name)) for summary in summaries]
-    shown, left_out = fitting(HEAD, columns, ALIGN, LEAST, width())
-    typer.echo("\n".join(shown))
-    if left_out:
-        tell(f"Left out to fit {width()} columns: {', '.join(left_out)}. A wider terminal and --json have them.")
+    fitted(HEAD, columns, ALIGN, LEAST)
     if any(summary.published_decode_tok_s is not None for summary in summaries):
         tell("tok/s: the best published rate, not measured here; `sparkdash profiles show` names its source.")
     if problems:

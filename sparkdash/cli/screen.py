@@ -10,12 +10,15 @@ import shutil
 import signal
 import sys
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import TextIO
 
 import typer
 
 Cell = str
 RIGHT = ">"
+LEAST_WORDS = 30
+"""Cells of a column of sentences, however narrow the terminal is."""
 
 
 def colours(stream: TextIO) -> bool:
@@ -70,6 +73,27 @@ def fitting(
         if not spare or max(map(len, lines)) <= columns:
             return lines, left_out
         left_out.append(spare[0])
+
+
+def fitted(head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str, least: Sequence[str]) -> None:
+    """Print the table as far as it fits the terminal, and tell what it does without."""
+    lines, left_out = fitting(head, rows, align, least, width())
+    typer.echo("\n".join(lines))
+    if left_out:
+        tell(f"Left out to fit {width()} columns: {', '.join(left_out)}. A wider terminal and --json have them.")
+
+
+def hanging(head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str) -> list[str]:
+    """As `table`, the last column broken at spaces where the terminal ends. `align` has one for each column but that."""
+    lines = table(head[:-1], [row[:-1] for row in rows], align)
+    indent = max(map(len, lines)) + 2
+    room = max(width() - 1 - indent, LEAST_WORDS)
+    told = zip(lines, (head[-1], *(row[-1] for row in rows)), strict=True)
+    return [
+        f"{line if number == 0 else '':<{indent}}{part}"
+        for line, words in told
+        for number, part in enumerate(wrap(words, room))
+    ]
 
 
 def width() -> int:

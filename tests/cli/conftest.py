@@ -58,7 +58,8 @@ class Done(NamedTuple):
 
 @pytest.fixture
 def sparkdash(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Done]:
-    """Runs `sparkdash ARGV` through its real entry, in this process and off a terminal."""
+    """Runs `sparkdash ARGV` through its real entry, in this process and off a terminal, 80 columns wide."""
+    monkeypatch.setenv("COLUMNS", "80")
 
     def run(*argv: str) -> Done:
         from sparkdash.cli.main import main

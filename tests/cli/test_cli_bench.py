@@ -48,6 +48,15 @@ def test_a_mistake_is_told_without_a_traceback(
     assert folder.runs() == [], "nothing was measured"
 
 
+def test_the_suites_fit_the_terminal(sparkdash: Callable[..., Any]) -> None:
+    """What each is about is broken at spaces, under its own column."""
+    head, *lines = sparkdash("bench", "suites").out.splitlines()
+    assert max(map(len, lines)) < 80
+    about = head.index("ABOUT")
+    assert {line[about - 2 : about] for line in lines} == {"  "}
+    assert "seeds" in sparkdash("bench", "suites", "--json").json()[-2]["suite"]
+
+
 def test_a_suite_from_a_file_is_found_by_its_run(sparkdash: Callable[..., Any], own_folders: Path) -> None:
     """Wherever its owner stands then; once the file is gone it is named."""
     file = own_folders / "a suite.yaml"

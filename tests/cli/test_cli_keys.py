@@ -23,7 +23,9 @@ def test_a_key_is_printed_once(sparkdash: Run, own_folders: Path) -> None:
     assert secret not in file
     assert digest(secret) in file
     listed = sparkdash("keys", "list")
-    assert listed.out.splitlines()[1].split() == ["laptop", "inference", "a,", "b*", "-", "1000", "-", "-", "-", "-"]
+    assert listed.out.splitlines()[1].split() == ["laptop", "inference", "a,", "b*", "-", "1000", "-", "-"]
+    assert max(map(len, listed.out.splitlines())) <= 80
+    assert "Left out to fit 80 columns: prompt, completion" in listed.err
     as_json = sparkdash("keys", "list", "--json")
     assert as_json.json()["keys"][0]["models"] == ["a", "b*"]
     assert digest(secret) not in as_json.out
