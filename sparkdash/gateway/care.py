@@ -14,7 +14,7 @@ from sparkdash.domain.mend import MendName
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.protocols import version_of
 from sparkdash.gateway.mends import Target, concerning, mended
-from sparkdash.gateway.peek import Peeked
+from sparkdash.gateway.peek import NO_OPTIONS, Peeked
 from sparkdash.gateway.rewrite import Edits, rename, rewrite
 from sparkdash.gateway.route import Dialect, Route
 
@@ -77,7 +77,7 @@ def prepare(
     if name is not None or manner.edits:
         body = rewrite(body, _edits(asked, route, profile, name, adds_usage=adds_usage))
     elif adds_usage:
-        body = rewrite(body, _WITH_USAGE)
+        body = rewrite(body, _WITH_USAGE, has_none=asked.stream_options is NO_OPTIONS)
     if route.profile is None and (rules := concerning(body, route.dialect, manner.off)):
         body = mended(body, rules, _target(profile, version))
     return Prepared(body, adds_usage)

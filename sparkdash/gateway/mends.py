@@ -58,7 +58,8 @@ class Mend:
 
 def concerning(body: bytes, dialect: Dialect, off: Collection[MendName]) -> list[Mend]:
     """The rules that this body may need, whichever engine reads it."""
-    return [one for one in _OF[dialect] if one.needle in body and one.name not in off]
+    # not `in`, which would try the needle as a number first, and raise and drop an error: ten times the search of a short body
+    return [one for one in _OF[dialect] if body.find(one.needle) >= 0 and one.name not in off]
 
 
 def mended(body: bytes, rules: Iterable[Mend], target: Target) -> bytes:

@@ -22,6 +22,8 @@ PRIORITY = "x-sparkdash-priority"
 """A header: `interactive` (or none), or `batch`, which lets the others go first."""
 NAME_LIMIT = 512
 """Longest model name that is believed, in bytes."""
+NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
+"""The `stream_options` of a client that sent none."""
 PART_HEADERS_LIMIT = 8192
 SHOWN = 120
 _MAY_BE_JSON = frozenset({"", "text/plain", "application/x-www-form-urlencoded"})
@@ -33,7 +35,7 @@ _ASKED = SchemaValidator(
     core_schema.typed_dict_schema(dict.fromkeys(("model", "stream", "stream_options", "service_tier"), _ANYTHING))
 )
 """The only keys that are made into objects; the parser skips the rest."""
-_NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
+_NULL: Mapping[str, Any] = MappingProxyType({})
 
 
 class Peeked(NamedTuple):
@@ -43,8 +45,8 @@ class Peeked(NamedTuple):
     stream: bool = False
     span: tuple[int, int] | None = None
     """Where in a multipart body the model's name stands, for replacing it."""
-    stream_options: Mapping[str, Any] | None = _NO_OPTIONS
-    """Empty when the client sent none or null; None when it sent something that is no object."""
+    stream_options: Mapping[str, Any] | None = NO_OPTIONS
+    """NO_OPTIONS when the client sent none; empty, too, when it sent null; None when it sent something that is no object."""
     service_tier: object = None
     """OpenAI's word for how urgent it is, whatever the client wrote there."""
 
@@ -64,7 +66,7 @@ def peek(body: bytes, content_type: str) -> Peeked:
         said = _ASKED.validate_json(body).get
     except ValidationError:
         said = _asked_slowly(body).get
-    options, tier = _options(said("stream_options")), said("service_tier")
+    options, tier = _options(said("stream_options", NO_OPTIONS)), said("service_tier")
     return Peeked(_name(said("model")), said("stream") is True, stream_options=options, service_tier=tier)
 
 
@@ -91,7 +93,7 @@ def is_batch(priority: str | None, service_tier: object) -> bool:
 
 def is_for_responses(body: bytes) -> bool:
     """Is a chat's body one of the responses protocol? Cursor posts those. A search for two words: nothing is parsed."""
-    return b'"messages"' not in body and b'"input"' in body
+    return body.find(b'"messages"') < 0 and body.find(b'"input"') >= 0
 
 
 def _asked_slowly(body: bytes) -> dict[str, Any]:
@@ -111,10 +113,10 @@ def _asked_slowly(body: bytes) -> dict[str, Any]:
     return value
 
 
-def _options(value: object) -> Mapping[str, Any] | None:
+def _options(value: Any) -> Mapping[str, Any] | None:
     if value is None:
-        return _NO_OPTIONS
-    return value if isinstance(value, dict) else None
+        return _NULL
+    return value if value is NO_OPTIONS or isinstance(value, dict) else None
 
 
 def _json_type(value: object) -> str:

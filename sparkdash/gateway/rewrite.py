@@ -57,11 +57,12 @@ class _Member(NamedTuple):
     end: int
 
 
-def rewrite(body: bytes, edits: Edits) -> bytes:
-    """The body, which is a JSON object, with these edits. New members are put at its end."""
+def rewrite(body: bytes, edits: Edits, *, has_none: bool = False) -> bytes:
+    """The body, which is a JSON object, with these edits. New members are put at its end. `has_none`: it is known to have none of the
+    keys."""
     if not edits:
         return body
-    if (appended := _appended(body, edits)) is not None:
+    if (has_none or _lacks(body, edits)) and (appended := _appended(body, edits)) is not None:
         return appended
     text = body.decode("utf-8-sig")
     members = list(_members(text))
@@ -80,15 +81,18 @@ def rename(form: bytes, span: tuple[int, int], name: str) -> bytes:
     return form[: span[0]] + name.encode() + form[span[1] :]
 
 
-def _appended(body: bytes, edits: Edits) -> bytes | None:
-    """The body with new members at its end, where none of the keys can be in it already: then it need not be taken apart.
-    None: it must be."""
+def _lacks(body: bytes, edits: Edits) -> bool:
+    """Is it certain without a look inside that none of the keys is in the body already?"""
     needles = edits.needles
-    if needles is None or body[:1] != b"{" or b"\\u" in body:
-        return None  # a key may be spelled in other ways
-    for needle in needles:
-        if needle in body:
-            return None
+    if needles is None or body.find(b"\\u") >= 0:
+        return False  # a key may be spelled in other ways
+    return all(body.find(needle) < 0 for needle in needles)
+
+
+def _appended(body: bytes, edits: Edits) -> bytes | None:
+    """The body with new members at its end; it need not be taken apart. None: it must be."""
+    if body[:1] != b"{":
+        return None
     end = body.rindex(b"}")
     before = body[:end].rstrip()
     if before == b"{":

@@ -200,7 +200,7 @@ class Tap:
         if not self._stream:
             return False
         tail = self.tail()
-        return (b'{"error"' in tail or b"event:" in tail) and _ERROR.search(self._lines()) is not None
+        return (tail.find(b'{"error"') >= 0 or tail.find(b"event:") >= 0) and _ERROR.search(self._lines()) is not None
 
     @property
     def finish_reason(self) -> str | None:

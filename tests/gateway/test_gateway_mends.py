@@ -265,3 +265,26 @@ def test_mends_need_a_protocol() -> None:
     """What is not generated from messages is never looked into."""
     body = b'{"system":[{"text":"x-anthropic-billing-header"}]}'
     assert mend(body, Dialect.OTHER, NEW_VLLM) is body
+
+
+@pytest.mark.parametrize(
+    ("sent", "got"),
+    [
+        (
+            b'{"stream":true,"x":"\\u00e9 \\"stream_options\\""}\n',
+            b'{"stream":true,"x":"\\u00e9 \\"stream_options\\"",%b}\n',
+        ),
+        (b'{"stream":true,"stream\\u005foptions":{}}', None),
+        (b'{"stream":true,"stream_options":null}', None),
+        (b'\xef\xbb\xbf{"stream":true}', None),
+    ],
+    ids=["a text that speaks of them", "an escaped key", "null", "a byte order mark"],
+)
+def test_options_are_put_at_the_end_where_the_client_named_none(sent: bytes, got: bytes | None) -> None:
+    """Then nothing else of the body is touched; in any case the engine sees them once."""
+    route = understand("/v1/chat/completions")
+    assert route is not None
+    body = prepare(sent, peek(sent, "application/json"), route, Profile(name="m", engine=EngineKind.VLLM)).body
+    said = json.loads(body.decode("utf-8-sig"), object_pairs_hook=list)
+    assert [value for key, value in said if key == "stream_options"] == [[("include_usage", True)]]
+    assert got is None or body == got % b'"stream_options":{"include_usage":true}'
