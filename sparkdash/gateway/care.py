@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from sparkdash.domain.base import per_request
 from sparkdash.domain.mend import MendName
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.protocols import version_of
@@ -40,7 +41,8 @@ class Prepared(NamedTuple):
     """The counts were asked for on our behalf: the chunk that carries them is not for the client."""
 
 
-class _Manner(NamedTuple):
+@per_request
+class _Manner:
     """What a profile alone decides of every request to it."""
 
     edits: bool

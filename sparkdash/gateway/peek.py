@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import field
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import SchemaValidator, core_schema
 
+from sparkdash.domain.base import per_request
 from sparkdash.errors import AdmissionError
 
 PRIORITY = "x-sparkdash-priority"
@@ -38,14 +40,15 @@ _ASKED = SchemaValidator(
 _NULL: Mapping[str, Any] = MappingProxyType({})
 
 
-class Peeked(NamedTuple):
+@per_request
+class Peeked:
     """What the client asked for. `model` is None when the body does not name one."""
 
     model: str | None = None
     stream: bool = False
     span: tuple[int, int] | None = None
     """Where in a multipart body the model's name stands, for replacing it."""
-    stream_options: Mapping[str, Any] | None = NO_OPTIONS
+    stream_options: Mapping[str, Any] | None = field(default_factory=lambda: NO_OPTIONS)
     """NO_OPTIONS when the client sent none; empty, too, when it sent null; None when it sent something that is no object."""
     service_tier: object = None
     """OpenAI's word for how urgent it is, whatever the client wrote there."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from sparkdash.domain.base import per_request
 from sparkdash.domain.profile import Profile
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.exchange import Exchange
@@ -12,7 +11,8 @@ from sparkdash.gateway.room import Place
 from sparkdash.gateway.route import Route
 
 
-class Want(NamedTuple):
+@per_request
+class Want:
     """One request's."""
 
     deps: Deps
