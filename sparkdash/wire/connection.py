@@ -14,11 +14,10 @@ from typing import Any
 
 import httptools
 from uvicorn.config import Config
-from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 from uvicorn.server import ServerState
 
 from sparkdash.wire.deadline import Deadline
-from sparkdash.wire.head import Door, Fields, Head, Heads
+from sparkdash.wire.head import Address, Door, Fields, Head, Heads
 from sparkdash.wire.line import Line, Serve, by_messages
 
 LOG = logging.getLogger("uvicorn.error")
@@ -53,8 +52,6 @@ class Wire(asyncio.Protocol):
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._deadline = Deadline(self.loop, self._too_late)
         self.transport: asyncio.Transport
-        self.client: tuple[str, int] | None = None
-        """Its address; None through a unix socket."""
         self._door: Door = (None, "http")
         self._heads = Heads() if heads is None else heads
         self._head: Head | None = None
@@ -80,8 +77,8 @@ class Wire(asyncio.Protocol):
         """The clock of the first head runs."""
         self.transport = transport  # type: ignore[assignment]  # uvloop's is no asyncio.Transport by its class
         self._server.connections.add(self)  # type: ignore[arg-type]  # it is asked to shut down, and nothing else
-        self._door = get_local_addr(self.transport), "https" if is_ssl(self.transport) else "http"
-        self.client = get_remote_addr(self.transport)
+        scheme = "https" if transport.get_extra_info("sslcontext") else "http"
+        self._door = _address(transport.get_extra_info("sockname")), scheme
         self._deadline.set(HEAD_S)
 
     def shutdown(self) -> None:
@@ -182,6 +179,12 @@ class Wire(asyncio.Protocol):
 
     # What its lines ask of it.
 
+    @property
+    def client(self) -> Address:
+        """Where the client is; None through a unix socket."""
+        where = _address(self.transport.get_extra_info("peername"))
+        return where if where is not None and where[1] is not None else None
+
     def answered(self, *, keeps: bool) -> None:
         """The answer is complete; the next one's turn has come. `keeps`: the connection stays for it."""
         self._running = None
@@ -253,3 +256,10 @@ class Wire(asyncio.Protocol):
             body,
         )
         self.transport.write(told)
+
+
+def _address(name: Any) -> Address:
+    """A socket's name, as its transport keeps it, in ASGI's form: of IPv6's four parts there are two."""
+    if isinstance(name, tuple):
+        return name[0], name[1]
+    return (name, None) if isinstance(name, str) else None

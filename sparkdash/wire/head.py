@@ -14,8 +14,10 @@ import httptools
 Fields = list[tuple[bytes, bytes]]
 Words = tuple[bytes, bytes, Fields]
 """The method, the URL and the headers, as they came."""
-Door = tuple[tuple[str, int | None] | None, str]
-"""A server's own address, (path, None) for a unix socket, and the scheme."""
+Address = tuple[str, int | None] | None
+"""A host and a port; (path, None) for a unix socket."""
+Door = tuple[Address, str]
+"""A server's own address and the scheme."""
 
 
 class Head:

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import product
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -438,3 +439,31 @@ async def test_a_connection_that_is_over_goes_without_the_collector(request_: by
         assert gone() is None
     finally:
         gc.enable()
+
+
+async def test_an_application_hears_from_where_and_at_which_door_it_is_asked(tmp_path: Path) -> None:
+    """By TCP, of either family, and through a unix socket, whose clients have no address."""
+    seen: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append((scope["client"], scope["server"], scope["scheme"]))
+        await by_messages(204, [], [])(scope, receive, send)
+
+    server, loop = Server(app), asyncio.get_running_loop()
+    server.config.load()
+    made = partial(Wire, server.config, server.server_state, {})
+    path = str(tmp_path / "socket")
+    for door in (await loop.create_server(made, "127.0.0.1", 0), await loop.create_unix_server(made, path)):
+        name = door.sockets[0].getsockname()
+        unix = isinstance(name, str)
+        reader, writer = await (asyncio.open_unix_connection(name) if unix else asyncio.open_connection(*name))
+        writer.write(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+        assert await reader.read()
+        own = None if unix else writer.get_extra_info("sockname")
+        assert seen.pop() == (own, (path, None) if unix else name, "http")
+        writer.close()
+        door.close()
+    client = Client(app, door=("::1", 8484, 0, 0))  # not every box has IPv6
+    await client.says(b"GET / HTTP/1.1\r\n\r\n")
+    await client.leaves()
+    assert seen == [(None, ("::1", 8484), "http")]
