@@ -97,7 +97,7 @@ class Podman:
         except OSError as error:
             raise self._missing(error) from None
         if code:
-            raise answers.image_missing(self.name, image, answers.last_words("\n".join(said)))
+            raise answers.not_fetched(self.name, image, answers.last_words("\n".join(said)))
         yield PullProgress(image=image, detail="pulled", fraction=1.0, done=True)
 
     def command(self, spec: ContainerSpec) -> list[str]:

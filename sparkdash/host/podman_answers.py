@@ -31,8 +31,8 @@ _STATES = {
 }
 """Both programs' words. A paused container still holds its memory and port: it counts as running."""
 
-_NOISE = re.compile(r"time=\S+ level=|Run 'docker ")
-"""podman's log lines, and docker's advice to read its help."""
+_NOISE = re.compile(r"time=\S+ level=|Run 'docker |Trying to pull ")
+"""podman's log lines, docker's advice to read its help, and what a pull begins with."""
 _PREFIX = re.compile(r"(docker: )?(Error: |Error response from daemon: )?")
 _WORDS_LIMIT = 400
 
@@ -127,15 +127,26 @@ def too_slow(program: str, verb: str, seconds: float) -> HostError:
     )
 
 
+def not_fetched(program: str, image: str, words: str) -> HostError:
+    """A pull failed, by its own words."""
+    hint = _source(program, image, words)
+    hint = hint or "See whether this box reaches that registry, and whether the profile's `image` is right."
+    return HostError(f"{program} could not fetch {image}: {words}.", code="image_missing", hint=hint)
+
+
 def image_missing(program: str, image: str, words: str) -> HostError:
-    """The image is not here, or could not be fetched."""
-    if re.search(r"unauthorized|authentication required|access denied|denied:", words, re.IGNORECASE):
-        hint = f"Its registry wants a login: `{program} login {image.split('/', 1)[0]}`."
-    elif image.startswith("localhost/"):
-        hint = f"It is an image of your own: build it with `{program} build -t {image} …`."
-    else:
-        hint = f"Fetch it with `{program} pull {image}`, or mend the profile's image."
+    """The image is not here."""
+    hint = _source(program, image, words) or f"Fetch it with `{program} pull {image}`, or mend the profile's image."
     return HostError(f"The image {image} is not on this box: {words}.", code="image_missing", hint=hint)
+
+
+def _source(program: str, image: str, words: str) -> str | None:
+    """How to get at an image that is not simply to be fetched."""
+    if re.search(r"unauthorized|authentication required|access denied|denied:", words, re.IGNORECASE):
+        return f"Its registry wants a login: `{program} login {image.split('/', 1)[0]}`."
+    if image.startswith("localhost/"):
+        return f"It is an image of your own: build it with `{program} build -t {image} …`."
+    return None
 
 
 def start_failed(program: str, spec: ContainerSpec, complaint: str) -> HostError:

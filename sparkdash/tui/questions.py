@@ -7,6 +7,7 @@ from sparkdash.domain.swap import Plan
 from sparkdash.errors import EngineError, ProfileError, SparkdashError
 from sparkdash.tui.ink import EMPTY, Ink, Line, join, say, wrap
 from sparkdash.tui.widgets import words
+from sparkdash.tui.widgets.profiles import needed
 from sparkdash.units import duration, gib
 
 WIDTH = 68
@@ -34,8 +35,8 @@ def question(plan: Plan, snapshot: Snapshot) -> list[Line]:
     if plan.beside:
         lines.append(say("stays  ", Ink.DIM) + say(", ".join(plan.beside), Ink.PLAIN))
     lines.append(EMPTY)
-    fits = {True: say("yes", Ink.GOOD), False: say("no", Ink.BAD), None: say("not known", Ink.WARN)}[plan.fits]
-    memory = say(f", needs {gib(plan.needs_bytes, 0)}, {gib(plan.available_bytes, 0)} available then", Ink.DIM)
+    fits = {True: say("yes", Ink.GOOD), False: say("no", Ink.BAD), None: say("not sure", Ink.WARN)}[plan.fits]
+    memory = say(f", needs {needed(plan)}, {gib(plan.available_bytes, 0)} available then", Ink.DIM)
     lines.append(say("fits   ", Ink.DIM) + fits + memory)
     return [*lines, say("load   ", Ink.DIM) + _load(plan)]
 

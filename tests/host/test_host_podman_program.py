@@ -155,6 +155,17 @@ async def test_pull_that_fails(program: Program) -> None:
     assert "podman login nvcr.io" in (caught.value.hint or "")
 
 
+async def test_a_pull_without_a_network_does_not_advise_to_pull(program: Program) -> None:
+    """What failed is not what would mend it."""
+    program("podman", "echo 'Trying to pull nvcr.io/x:1...'; echo 'Error: lookup nvcr.io: no such host' >&2; exit 125")
+    with pytest.raises(
+        HostError, match=r"^podman could not fetch nvcr.io/x:1: lookup nvcr.io: no such host\.$"
+    ) as caught:
+        async for _ in Podman().pull("nvcr.io/x:1"):
+            pass
+    assert "reaches that registry" in (caught.value.hint or "")
+
+
 async def test_a_spec_without_an_image() -> None:
     """Podman cannot run a profile that names no image, and says so before trying."""
     with pytest.raises(HostError, match="has no image"):

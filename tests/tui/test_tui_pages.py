@@ -11,12 +11,14 @@ from xml.etree import ElementTree
 import pytest
 
 from sparkdash.domain.event import Level, Notice, RequestChanged
-from sparkdash.domain.swap import SwapOutcome
+from sparkdash.domain.need import Basis, Need, Term
+from sparkdash.domain.swap import Plan, SwapOutcome
 from sparkdash.tui.ink import text
 from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.dialog import Dialog
-from sparkdash.tui.widgets.profiles import ProfileDetail
+from sparkdash.tui.widgets.profiles import ProfileDetail, fits
 from sparkdash.tui.widgets.swaps import NoticeList
+from sparkdash.units import GIB
 
 
 async def test_the_profiles_are_a_tree_with_its_columns(stage: Any, box: Any) -> None:
@@ -173,6 +175,16 @@ def test_a_long_about_takes_the_lines_that_are_free(box: Any) -> None:
     view = View(now=0.0, here=0.0, snapshot=world.model_copy(update={"profiles": profiles}))
     assert ["end" in text(line) for line in panel.draw(view, 80, 6)] == [False, False, True, False, False, False]
     assert "model: " in text(panel.draw(view, 80, 6)[3])
+
+
+def test_a_plan_says_what_it_rests_on() -> None:
+    """An estimate is tried although less is available, and nobody has to leave where nothing runs."""
+    need = Need(basis=Basis.ESTIMATED, terms=(Term(name="weights", bytes=26 * GIB, source="headers"),))
+    plan = Plan(profile="a", need=need, needs_bytes=26 * GIB, available_bytes=11 * GIB)
+    assert [text(line) for line in fits(plan)] == [
+        "fits: not sure · needs 26 GiB (estimated) of 11 GiB",
+        "nothing has to leave · load time not known yet",
+    ]
 
 
 def test_the_newest_notice_is_whole(box: Any) -> None:

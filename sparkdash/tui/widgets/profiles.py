@@ -8,6 +8,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from sparkdash.domain.engine import EngineState
+from sparkdash.domain.need import Basis
 from sparkdash.domain.profile import EngineKind, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
@@ -181,9 +182,9 @@ def fits(plan: Plan) -> list[Line]:
     verdict = {
         True: say("fits: yes", Ink.GOOD),
         False: say("fits: no", Ink.BAD),
-        None: say("fits: not known", Ink.DIM),
+        None: say("fits: not sure", Ink.DIM),
     }[plan.fits]
-    need = say(f"needs {gib(plan.needs_bytes, 0)} of {gib(plan.available_bytes, 0)}", Ink.PLAIN)
+    need = say(f"needs {needed(plan)} of {gib(plan.available_bytes, 0)}", Ink.PLAIN)
     leaves = say(_leaves(plan), Ink.PLAIN)
     again = say(
         f"load ~{duration(plan.expected_s)}" if plan.expected_s is not None else "load time not known yet", Ink.DIM
@@ -192,9 +193,16 @@ def fits(plan: Plan) -> list[Line]:
     return [join([verdict, need], dots), join([leaves, again], dots)]
 
 
+def needed(plan: Plan) -> str:
+    """ "27 GiB", and whether that is only estimated: then it is tried although less is available."""
+    guess = " (estimated)" if plan.needs_bytes is not None and plan.need.basis is Basis.ESTIMATED else ""
+    return f"{gib(plan.needs_bytes, 0)}{guess}"
+
+
 def _leaves(plan: Plan) -> str:
     others = [name for name in plan.evict if name != plan.profile]
-    after = f"after {', '.join(others)} leaves" if others else "beside what runs"
+    stay = "beside what runs" if plan.beside else "nothing has to leave"
+    after = f"after {', '.join(others)} leaves" if others else stay
     if plan.profile not in plan.evict:
         return after
     return "runs as its file was before an edit: started anew" + (f" {after}" if others else "")

@@ -62,7 +62,7 @@ class RequestTable(Table):
     """Every request that the daemon still remembers."""
 
     title = "requests"
-    nothing = "No request yet. Point a client at the URL on the card; `model` names the profile."
+    nothing = "No request yet. Clients use the URL of the card; `model` names the profile."
 
     def __init__(self, *, beside: bool = False, cursor: bool = True, **rest: object) -> None:
         """`beside`: it shares its page, and is framed where panels stand side by side."""
