@@ -53,3 +53,7 @@ class LeapingLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return super().time() + self._leaping.lept
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - its runner's, from 3.12 on
+        """However long its threads take: that limit would be leapt over."""
+        await super().shutdown_default_executor()
