@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+from typing import Any
 
 IDLE_S = 0.002
 """Real seconds without a byte after which nothing more is expected: all ends of all sockets are in this process."""
@@ -34,9 +35,11 @@ class LeapingClock:
 
 class _LeapingSelector(selectors.DefaultSelector):
     lept = 0.0
+    working = 0
+    """Threads that do something for the loop: what they find is waited for."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None or timeout <= IDLE_S:
+        if timeout is None or timeout <= IDLE_S or self.working:
             return super().select(timeout)
         ready = super().select(IDLE_S)
         if not ready:
@@ -53,6 +56,16 @@ class LeapingLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return super().time() + self._leaping.lept
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+        """As every loop's."""
+        self._leaping.working += 1
+        future = super().run_in_executor(executor, func, *args)
+        future.add_done_callback(self._worked)
+        return future
+
+    def _worked(self, _future: object) -> None:
+        self._leaping.working -= 1
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - its runner's, from 3.12 on
         """However long its threads take: that limit would be leapt over."""
