@@ -17,6 +17,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -295,14 +296,20 @@ def new_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..
 class HostFs:
     """An empty image: with the host's system folders mounted read-only, any host program runs in it."""
 
-    image = "localhost/sparkdash-test-hostfs:1"
     system = ("/usr", "/lib", "/lib64", "/bin", "/etc")
 
     def __init__(self, folder: Path) -> None:
-        """Built in `folder`, without a registry."""
-        (folder / "Containerfile").write_text("FROM scratch\nCOPY Containerfile /Containerfile\n")
-        argv = ["podman", "build", "--quiet", "--tag", self.image, str(folder)]
-        subprocess.run(argv, check=True, capture_output=True)
+        self._folder = folder
+
+    @cached_property
+    def image(self) -> str:
+        """Its name; built, without a registry, when it is first asked for."""
+        (self._folder / "Containerfile").write_text("FROM scratch\nCOPY Containerfile /Containerfile\n")
+        name = "localhost/sparkdash-test-hostfs:1"
+        subprocess.run(
+            ["podman", "build", "--quiet", "--tag", name, str(self._folder)], check=True, capture_output=True
+        )
+        return name
 
     def mounts(self, *more: Path) -> list[dict[str, str]]:
         """The system folders, this Python's own, and `more`, each at its own path."""
