@@ -53,6 +53,8 @@ class Store:
         self._requests: list[rows.Row] = []
         self._others: list[tuple[str, rows.Row]] = []
         """What is not handed to the thread yet; each with its statement, where it is no request."""
+        self._used: list[usage.Used] = []
+        """The same of those requests that came with a key."""
         self._writing = False
         """Is the thread at it?"""
         self._waiting = False
@@ -110,9 +112,9 @@ class Store:
     def record_request(self, request: Request) -> None:
         """Keep a finished request: figures and names, never what was said."""
         if request.key is not None:
-            used = usage.row(request)
+            used = usage.of_request(request)
             self._today.add(used[0], used[1], used[2] + used[3])
-            self._others.append((usage.PUT, used))
+            self._used.append(used)
         self._requests.append(rows.of_request(request))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(TOGETHER_S, self._hand_over)
@@ -179,8 +181,9 @@ class Store:
             work.add_done_callback(lambda done: loop.call_soon_threadsafe(self._written, done.exception()))
 
     def _taken(self) -> tuple[list[rows.Row], list[tuple[str, rows.Row]]]:
-        taken = self._requests, self._others
-        self._requests, self._others = [], []
+        """What waits, for the thread. What keys used is added up: one row for each of them, not for each of their requests."""
+        taken = self._requests, [*self._others, *((usage.PUT, row) for row in usage.summed(self._used))]
+        self._requests, self._others, self._used = [], [], []
         return taken
 
     def _no_timer(self) -> None:

@@ -16,10 +16,14 @@ from sparkdash.domain.lease import Request
 
 DAY_S = 86400
 PUT = (
-    "INSERT INTO key_usage VALUES (?, ?, 1, ?, ?) ON CONFLICT (key, day) DO UPDATE SET requests = requests + 1,"
+    "INSERT INTO key_usage VALUES (?, ?, ?, ?, ?) ON CONFLICT (key, day) DO UPDATE SET requests = requests + excluded.requests,"
     " prompt_tokens = prompt_tokens + excluded.prompt_tokens,"
     " completion_tokens = completion_tokens + excluded.completion_tokens"
 )
+ABSURD = 2**40
+"""Tokens of one request. SQLite's integers end at 2**63."""
+Used = tuple[str, int, int, int]
+"""Key, day, prompt tokens, completion tokens of one request."""
 DAYS_HELD = 2
 """In memory. More than today, as a clock that was ahead, and was set right, must not count nothing until the day that it showed."""
 _HELD = f"(SELECT day FROM key_usage GROUP BY day ORDER BY max(rowid) DESC LIMIT {DAYS_HELD})"  # noqa: S608 - a constant
@@ -62,10 +66,22 @@ class Today:
         return self._days[day].get(key, 0) if day in self._days else 0
 
 
-def row(request: Request) -> tuple[str, int, int, int]:
-    """For PUT; of a request that came with a key."""
+def of_request(request: Request) -> Used:
+    """Of a request that came with a key."""
     day = day_of(request.finished_at or request.started_at)
     return (request.key or "", day, request.prompt_tokens or 0, request.completion_tokens or 0)
+
+
+def summed(used: Iterable[Used]) -> list[tuple[str, int, int, int, int]]:
+    """Rows for PUT: one for each key and day. What no engine can have counted is passed over, so that it costs no other."""
+    sums: defaultdict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0, 0])
+    for key, day, prompt, completion in used:
+        if max(prompt, completion) < ABSURD:
+            total = sums[key, day]
+            total[0] += 1
+            total[1] += prompt
+            total[2] += completion
+    return [(key, day, total[0], total[1], total[2]) for (key, day), total in sums.items()]
 
 
 def read(path: Path, keys: Iterable[str], today: int) -> dict[str, Usage]:

@@ -395,11 +395,15 @@ async def test_a_row_that_cannot_be_kept_costs_no_other(tmp_path: Path) -> None:
     async with Store.opened(path, told.append) as store:
         for id_, tokens in (("1", 2**63), *((str(number), 5) for number in range(2, 2 * AT_ONCE + 3))):
             store.record_request(
-                Request(id=id_, client="c", profile="a", route="/v1", state=RequestState.DONE, started_at=1, prompt_tokens=tokens)
+                Request(
+                    id=id_, client="c", profile="a", route="/v1", state=RequestState.DONE, started_at=1, prompt_tokens=tokens,
+                    key="k",
+                )
             )  # fmt: skip
     with sqlite3.connect(path) as database:
         kept = [int(id_) for (id_,) in database.execute("SELECT id FROM requests")]
     database.close()
+    assert usage.read(path, ["k"], 0)["k"] == usage.Usage(len(kept), len(kept), 5 * len(kept), 5 * len(kept))
     assert sorted(kept) == [*range(2, 2 * AT_ONCE + 3)]
     assert told == []
     assert path.stat().st_mode & 0o077 == 0, "others on the box read who asked for what"
