@@ -84,6 +84,8 @@ def test_where_nothing_is_marked_the_page_tells_what_measures(box: Any, *, simul
     told = " ".join(text(line) for line in rows(View(snapshot=world, now=0.0, here=0.0), 76))
     assert "Mark two profiles" in told
     assert command in told
+    half = View(snapshot=world.model_copy(update={"toggle_a": "x"}), now=0.0, here=0.0)
+    assert text(rows(half, 90)[0]).startswith("A is x. Mark B as well (page 2, key b) to keep")
 
 
 async def test_a_fact_that_comes_while_the_page_is_made(stage: Any, box: Any) -> None:

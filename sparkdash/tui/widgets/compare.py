@@ -60,11 +60,11 @@ def rows(view: View, width: int) -> list[Line]:
 
 
 def _advice(snapshot: Snapshot | None, width: int) -> list[Line]:
-    marked = [f"{side} is {name}. " for side, name in _sides(snapshot) if name]
-    text = (
-        "".join(marked)
-        + "Mark two profiles (page 2, keys a and b) to keep their figures side by side; t flips between them."
-    )
+    sides = _sides(snapshot)
+    marked = "".join(f"{side} is {name}. " for side, name in sides if name)
+    blank = [side for side, name in sides if not name]
+    wanted = f"{blank[0]} as well (page 2, key {blank[0].lower()})" if marked else "two profiles (page 2, keys a and b)"
+    text = f"{marked}Mark {wanted} to keep their figures side by side; t flips between them."
     return [*wrap(text, width, Ink.PLAIN), EMPTY, *wrap(_measured(snapshot), width, Ink.DIM)]
 
 
