@@ -38,8 +38,8 @@ TAIL = 40
 """Log lines that an error carries."""
 TAKEN = 64 * MIB
 """Memory that an engine must have taken for it to count as progress."""
-LAST_WORDS_S = 2.0
-"""How long an ended engine's log is waited for."""
+LAST_WORDS_S = 10.0
+"""How long an ended engine's log is waited for: a runtime is slow on a busy box, and nobody else knows why it ended."""
 
 AGAIN_S = 5.0
 """Pause after the runtime could not be asked."""

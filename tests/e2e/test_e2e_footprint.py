@@ -74,7 +74,7 @@ def held(name: str) -> int:
 
 def kept(spark: Any, loads_of_big: int, *, after_prompt: bool = False) -> None:
     """Wait until so much is in the database: engines are weighed in the background."""
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while True:
         found = [load for load in loads(spark) if load[0] == "big"]
         if len(found) == loads_of_big and (not after_prompt or found[-1][3]):

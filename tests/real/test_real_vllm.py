@@ -90,7 +90,7 @@ def held(spark: Any, profile: str) -> int:
 
 def learned(spark: Any, profile: str) -> int:
     """What sparkdash has learned that this launch holds, in bytes."""
-    spark.until(lambda _: spark.get(f"/api/plan/{profile}")["need"]["basis"] == "learned", timeout=30)
+    spark.until(lambda _: spark.get(f"/api/plan/{profile}")["need"]["basis"] == "learned")
     (steady, *_) = spark.get(f"/api/plan/{profile}")["need"]["terms"]
     assert steady["name"] == "steady"
     return int(steady["bytes"])
