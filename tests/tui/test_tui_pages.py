@@ -13,9 +13,10 @@ import pytest
 from sparkdash.domain.event import Level, Notice, RequestChanged
 from sparkdash.domain.need import Basis, Need, Term
 from sparkdash.domain.swap import Plan, SwapOutcome
-from sparkdash.tui.ink import text
+from sparkdash.tui.ink import Ink, text
 from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.dialog import Dialog
+from sparkdash.tui.widgets.header import Footer
 from sparkdash.tui.widgets.profiles import ProfileDetail, fits
 from sparkdash.tui.widgets.swaps import NoticeList
 from sparkdash.units import GIB
@@ -177,6 +178,12 @@ def test_a_long_about_takes_the_lines_that_are_free(box: Any) -> None:
     assert "model: " in text(panel.draw(view, 80, 6)[3])
 
 
+def test_the_footer_tells_keys_from_words() -> None:
+    """Two keys of one action stand out alike."""
+    (line,) = Footer("logs", "h l sideways  c end it  ? help").draw(View(now=0.0, here=0.0), 120, 1)
+    assert [span.text for span in line if span.ink is Ink.STRONG][-3:] == ["h l", "c", "?"]
+
+
 def test_a_plan_says_what_it_rests_on() -> None:
     """An estimate is tried although less is available, and nobody has to leave where nothing runs."""
     need = Need(basis=Basis.ESTIMATED, terms=(Term(name="weights", bytes=26 * GIB, source="headers"),))
@@ -213,7 +220,12 @@ async def test_help_names_every_key(stage: Any, box: Any) -> None:
     """? opens it, escape closes it."""
     async with stage(box.snapshot(), size=(100, 50)) as on:
         await on.press("question_mark")
-        for words in ("flip between A and B", "the daemon goes on serving", "accepted draft tokens / drafted tokens"):
+        for words in (
+            "the rest of long lines",
+            "flip between A and B",
+            "the daemon goes on serving",
+            "accepted draft tokens / drafted tokens",
+        ):
             assert words in on.text
         await on.press("escape")
         assert not isinstance(on.app.screen, Dialog)

@@ -21,7 +21,10 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("p  w  r", "on the profiles: pull its image, why it cannot run, read the files again"),
     ("u", "on the profiles: release a parked one, so that it may be tried again"),
     ("/  esc", "find in the page; show all again"),
-    ("space n N", "on a log: hold or follow; next and earlier place found; tab: next engine"),
+    (
+        "space n N",
+        "on a log: hold or follow; next and earlier place found; tab: next engine; h l, arrows: the rest of long lines",
+    ),
     ("tab n m h", "on A/B: from the runs to the cells; next arm; copy as Markdown, write the HTML page"),
     ("e  r", "on A/B: end what is measured; go on with the run under the cursor"),
     ("y", "copy the row (through the terminal, also over ssh)"),

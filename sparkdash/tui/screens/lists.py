@@ -63,7 +63,7 @@ class LogsPage(Page):
     """One engine's log."""
 
     title_key = "logs"
-    keys = "space hold  / find  tab engine  ? help"
+    keys = "space hold  h l sideways  / find  tab engine  ? help"
 
     def body(self) -> Iterable[Widget]:
         """See Page."""

@@ -6,6 +6,7 @@ Owns: the title bar, the notice row and the footer. Rule: a lost link is a state
 from __future__ import annotations
 
 import time
+from itertools import takewhile
 
 from textual import events
 
@@ -146,5 +147,7 @@ def _page_name(digit: str, title: str, here: bool) -> Line:
 
 
 def _key(pair: str) -> Line:
-    key, _, word = pair.partition(" ")
-    return say(key, Ink.STRONG) + say(f" {word}", Ink.DIM)
+    """A key and its word: `c end it`; two keys are letters: `a b mark`."""
+    first, *rest = pair.split(" ")
+    keys = [first, *takewhile(lambda each: len(each) == 1, rest)]
+    return say(" ".join(keys), Ink.STRONG) + say(f" {' '.join(rest[len(keys) - 1 :])}", Ink.DIM)
