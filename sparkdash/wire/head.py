@@ -45,7 +45,7 @@ class Head:
         """Is it of HTTP/1.0, which knows neither chunks nor connections that are kept?"""
         self.keeps = keeps and not self.is_old
         """Is the connection for further requests?"""
-        self.expects = any(name == b"expect" and value.lower() == b"100-continue" for name, value in self.headers)
+        self.expects = b"100-continue" in [value.lower() for name, value in self.headers if name == b"expect"]
         """Does the client wait with its body until it is told to go on?"""
         self.memo: Any = None
         """For the application: what follows from the head alone."""
@@ -64,8 +64,8 @@ class Heads:
 
     def of(self, door: Door, version: str, words: Words, *, keeps: bool) -> Head:
         """The head of these words. `keeps`: they do not ask that the connection be closed. Raises as `Head` does."""
-        *line, fields = words
-        said = (door, version, *line, *fields)
+        method, url, fields = words
+        said = (door, version, method, url, *fields)
         head = self._said.get(said)
         if head is None:
             head = self._said[said] = Head(door, version, words, keeps=keeps)
