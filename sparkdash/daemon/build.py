@@ -82,6 +82,11 @@ def _house(
         guard=parts.guard,
         on_needs=lambda: reading.publish_profiles(holder[0], supervisor.catalog),
     )
+
+    def record(request: Request) -> None:
+        store.record_request(request)
+        supervisor.served(request)
+
     deps = gateway.Deps(
         supervisor=supervisor,
         bus=bus,
@@ -92,7 +97,7 @@ def _house(
         refresh=lambda: reading.refresh(holder[0]),
         shutdown=lambda stop: errands.shutdown(holder[0], stop),
         traffic=parts.traffic,
-        record=lambda request: _record(store, supervisor, request),
+        record=record,
         keys=door.keys,
         used_today=lambda key: store.tokens_on(day_of(time.time()), key),
         audit=_written_down,
@@ -133,11 +138,6 @@ def _written_down(entry: Mapping[str, object]) -> None:
         audit.append(audit.place(), entry)
     except OSError as error:  # a full disk must not keep the owner from stopping an engine
         LOG.warning("the audit log cannot be written", why=error.strerror)
-
-
-def _record(store: Store, supervisor: Supervisor, request: Request) -> None:
-    store.record_request(request)
-    supervisor.served(request)
 
 
 def _first_snapshot(parts: Parts, url: str) -> Snapshot:

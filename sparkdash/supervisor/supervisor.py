@@ -159,7 +159,7 @@ class Supervisor:
 
     def served(self, request: Request) -> None:
         """A request is over, as the gateway recorded it. After a long prompt the engine is weighed again, in the background."""
-        if self._group and not self._actor.leasing.over and self._footprints.worth_a_look(request):
+        if self._footprints.worth_a_look(request) and self._group and not self._actor.leasing.over:
             self._group.create_task(self._footprints.served(request), name=f"weigh {request.profile}")
 
     async def release(self, name: str | None) -> None:
