@@ -90,33 +90,37 @@ class Reply:
             self._splice = self._spliced(adds_usage=adds_usage)
         return self._pass_on(answer, sent_at, stuck)
 
-    def _begins(self) -> None:
+    async def _pass_on(self, answer: Answer, sent_at: float, stuck: Callable[[ClientStuck], object]) -> None:
+        splice, row, now = self._splice, self._row, self._deps.monotonic
+        stream = self._framed = answer.content_type == EVENT_STREAM
+        tap = self._tap = Tap(self._route.dialect, stream=stream, on_first=lambda: row.streams(now() - sent_at))
+        note = tap.feed
+
+        def take(piece: bytes) -> None:
+            note(piece, now())
+            if not self.begun:
+                self._begin(answer)
+            push(piece if splice is None else splice.feed(piece))
+
+        with self._exchange.flow(answer, self._deps.settings.slow_client_s, stuck) as push:
+            last = await answer.pour(take)
+            note(last, now())
+            self._look_for_its_end(answer)
+            if not self.begun:  # all of it came at once, as nearly every answer does that is no stream
+                self._begin(answer)
+            await self._exchange.finish(last if splice is None else splice.feed(last) + splice.end())
+        self._done(answer.status)
+
+    def _begin(self, answer: Answer) -> None:
+        self._settle()
+        if not self._exchange.started:
+            length = answer.length if self._splice is None else None
+            self._exchange.start(answer.status, _told(answer, stream=self._framed), length)
+
+    def _settle(self) -> None:
+        """From here on no other engine can answer."""
         self.begun = True
         self._want.place.give_back()
-
-    async def _pass_on(self, answer: Answer, sent_at: float, stuck: Callable[[ClientStuck], object]) -> None:
-        splice, exchange, now = self._splice, self._exchange, self._deps.monotonic
-        stream = self._framed = answer.content_type == EVENT_STREAM
-        row = self._row
-        tap = self._tap = Tap(self._route.dialect, stream=stream, on_first=lambda: row.streams(now() - sent_at))
-        first = await answer.piece()
-        tap.feed(first, now())
-        if not first:
-            self._look_for_its_end(answer)  # before it counts as begun: another engine may answer
-        self._begins()
-        if not exchange.started:
-            exchange.start(answer.status, _told(answer, stream=stream), answer.length if splice is None else None)
-        if len(first) == answer.length and splice is None:  # a whole answer in one piece needs no second look
-            await exchange.finish(first)
-            self._done(answer.status)
-            return
-        with exchange.flow(answer, self._deps.settings.slow_client_s, stuck) as push:
-            push(first if splice is None else splice.feed(first))
-            last = await answer.pour(_passed_on(tap.feed, now, push, splice))
-            tap.feed(last, now())
-            self._look_for_its_end(answer)
-            await exchange.finish(last if splice is None else splice.feed(last) + splice.end())
-        self._done(answer.status)
 
     def _look_for_its_end(self, answer: Answer) -> None:
         if answer.ends_with_connection and answer.status < BAD_REQUEST and self._tap.lacks_its_end:
@@ -135,7 +139,7 @@ class Reply:
     async def _refused(self, answer: Answer) -> None:
         """Passed on as it is, unless it says that the prompt is too long: for that clients have words of their own."""
         body = await answer.read()
-        self._begins()
+        self._settle()
         if error := overflow(body):
             raise error
         self._tap = Tap(self._route.dialect, stream=False)
@@ -199,22 +203,3 @@ def _told(answer: Answer, *, stream: bool) -> Told:
         head.memo = Told(to_client(head.headers, stream=stream))
     told: Told = head.memo
     return told
-
-
-def _passed_on(
-    note: Callable[[bytes, float], None], now: Callable[[], float], push: Callable[[bytes], None], splice: Splice | None
-) -> Callable[[bytes], None]:
-    """What becomes of a piece: all that happens per chunk."""
-    if splice is None:
-
-        def as_it_is(piece: bytes) -> None:
-            note(piece, now())
-            push(piece)
-
-        return as_it_is
-
-    def spliced(piece: bytes) -> None:
-        note(piece, now())
-        push(splice.feed(piece))
-
-    return spliced

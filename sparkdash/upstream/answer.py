@@ -30,14 +30,6 @@ class Answer:
         self.ends_with_connection = not connection.framed
         """Is the connection's end all that ends the body (no chunks, no length)? Then an engine's death looks like one."""
 
-    def piece(self) -> Awaitable[bytes]:
-        """What has come of the body since the last call; waits for something; empty at the end.
-
-        Raises:
-            UpstreamError: code `engine_died`, when the connection ends before the body does.
-        """
-        return self._connection.piece()
-
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """The body as it arrives, never empty pieces.
 
