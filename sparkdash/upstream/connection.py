@@ -59,6 +59,8 @@ class Connection(asyncio.Protocol):
         self._lost = False
         self._error: Exception | None = None
         self._reading = True
+        self._held = False
+        """Has whoever takes the body asked for a pause?"""
         self._writable: asyncio.Event | None = None
         """Of an upload; unset while the engine takes no more."""
         self._waiter: asyncio.Future[None] | None = None
@@ -83,11 +85,11 @@ class Connection(asyncio.Protocol):
     def renew(self) -> None:
         """Forget the last answer, and what nobody took of it: the next question may come."""
         self._pieces.clear()
-        if not self._reading:
-            self.resume()
+        self._buffered = 0
+        self.resume()
         self.reused = True
         self.heard = self._asked = self._complete = self._reusable = False
-        self.status = self._head_size = self._buffered = 0
+        self.status = self._head_size = 0
         self._take = self._error = None
 
     async def ask(self, head: bytes, body: bytes, *, bodiless: bool = False) -> None:
@@ -132,8 +134,7 @@ class Connection(asyncio.Protocol):
             await self._news()
         found = self._taken()
         self._buffered = 0
-        if not self._reading:
-            self.resume()
+        self._regulate()
         return found
 
     async def pour(self, take: Take) -> bytes:
@@ -144,7 +145,8 @@ class Connection(asyncio.Protocol):
             UpstreamError: code `engine_died`: the connection ended before the body did.
         """
         self._take = take
-        self.resume()
+        self._buffered = 0
+        self._regulate()
         if self._pieces and not self._complete:
             self._give(take)
         while not self._complete:
@@ -154,16 +156,24 @@ class Connection(asyncio.Protocol):
         return self._taken()
 
     def pause(self) -> None:
-        """Read no more: whoever takes the body cannot now. TCP lets the engine know."""
-        if self._reading and not self._transport.is_closing():
-            self._reading = False
-            self._transport.pause_reading()
+        """Read no more: whoever takes the body cannot now, or could not from the beginning. TCP lets the engine know."""
+        self._held = True
+        self._regulate()
 
     def resume(self) -> None:
         """Read on."""
-        if not self._reading and not self._transport.is_closing():
-            self._reading = True
+        self._held = False
+        self._regulate()
+
+    def _regulate(self) -> None:
+        reads = not self._held and self._buffered <= BUFFER_LIMIT
+        if reads is self._reading or self._transport.is_closing():
+            return
+        self._reading = reads
+        if reads:
             self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
 
     def cut(self) -> None:
         """Close at once, whatever is under way."""
@@ -212,8 +222,7 @@ class Connection(asyncio.Protocol):
     def _keep(self, size: int) -> None:
         if self._pieces:
             self._buffered += size
-            if self._buffered > BUFFER_LIMIT:
-                self.pause()
+            self._regulate()
         self._wake()
 
     def _taken(self) -> bytes:

@@ -242,6 +242,8 @@ async def test_what_nobody_takes_stays_with_the_engine() -> None:
     assert socket.paused
     pouring = asyncio.create_task(made.pour(lambda _piece: None))
     await asyncio.sleep(0)
+    assert socket.paused, "whoever pours was full before"
+    made.resume()
     assert not socket.paused
     pouring.cancel()
 
