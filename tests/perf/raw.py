@@ -17,6 +17,12 @@ FRAME = (
     b"                          \n\n"
 )
 """240 bytes, as vLLM writes them."""
+STOP = FRAME.replace(b'"finish_reason":null', b'"finish_reason":"stop"')
+COUNTS = (
+    b'data: {"id":"chatcmpl-b49c08ee139e9d37","object":"chat.completion.chunk","created":1795228867,"model":"alpha",'
+    b'"choices":[],"usage":{"prompt_tokens":9,"total_tokens":49,"completion_tokens":40}}\n\n'
+)
+"""Before the end, for those who ask for it with `include_usage`."""
 DONE = b"data: [DONE]\n\n"
 ANSWER = json.dumps(
     {
@@ -44,6 +50,7 @@ class Engine(asyncio.Protocol):
     def __init__(self, chunks: int, rate: float) -> None:
         self.chunks, self.gap = chunks, 1 / rate
         self.buffer = b""
+        self.end = b""
         self.timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -63,9 +70,12 @@ class Engine(asyncio.Protocol):
         if not blank or len(rest) < size:
             return
         self.buffer = rest[size:]
-        if b'"silent":true' in rest.replace(b": ", b":"):
+        asked = rest.replace(b": ", b":")
+        if b'"silent":true' in asked:
             self.transport.write(STREAM_HEAD + chunked(FRAME))
-        elif b'"stream":true' in rest.replace(b": ", b":"):
+        elif b'"stream":true' in asked:
+            counts = chunked(COUNTS) if b'"include_usage":true' in asked else b""
+            self.end = chunked(STOP) + counts + chunked(DONE) + LAST
             self.transport.write(STREAM_HEAD + chunked(FRAME))
             self.tick(1, (asyncio.get_running_loop().time() // self.gap + 1) * self.gap)
         else:
@@ -76,7 +86,7 @@ class Engine(asyncio.Protocol):
         if sent < self.chunks:
             self.timer = asyncio.get_running_loop().call_at(due, self.say, sent, due)
         else:
-            self.transport.write(chunked(DONE) + LAST)
+            self.transport.write(self.end)
 
     def say(self, sent: int, due: float) -> None:
         self.transport.write(chunked(FRAME))
