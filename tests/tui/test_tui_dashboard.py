@@ -157,12 +157,22 @@ async def test_the_memory_bar_says_what_the_guard_does(stage: Any, box: Any) -> 
 
 
 async def test_a_gpu_stuck_in_its_low_power_state_says_what_to_do(stage: Any, box: Any) -> None:
-    """In the row of the GPU's figures. So wide, a client's name is whole."""
+    """In the row of the GPU's figures."""
     sample = box.snapshot().sample.model_copy(update={"low_power": True})
-    asks = box.request("r7", client="sparkdash-bench")
-    async with stage(box.snapshot(sample=sample, requests={"r7": asks}), size=(120, 40)) as on:
-        assert "sparkdash-bench" in on.text
+    async with stage(box.snapshot(sample=sample), size=(120, 40)) as on:
         assert "62 W  ✗ stuck low-power: unplug AC 60 s" in on.text
+
+
+@pytest.mark.parametrize(("width", "profile"), [
+    (104, "qwen3-coder-30b-nvfp4/eagle3"), (120, "qwen3-coder-30b-nvfp4/turbo-dual-eagle3"),
+])  # fmt: skip
+async def test_no_profiles_name_is_cut_for_a_clients(stage: Any, box: Any, width: int, profile: str) -> None:
+    """The client's is whole where there is room for the longest of the shipped ones."""
+    asks = box.request("r7", client="sparkdash-bench", profile=profile)
+    async with stage(box.snapshot(requests={"r7": asks}), size=(width, 40)) as on:
+        (row,) = (line for line in on.lines if "sparkdash-ben" in line)
+        assert f" {profile} " in row
+        assert ("sparkdash-bench" in row) is (width == 120)
 
 
 async def test_nothing_running_says_what_to_do(stage: Any, box: Any) -> None:

@@ -20,8 +20,8 @@ from sparkdash.tui.widgets.table import Row, Table
 from sparkdash.units import DASH, duration, number
 
 STATE, LEAST_PROFILE = 16, 12
-CLIENT, WHOLE_CLIENT, ROOMY = 14, 20, 100
-"""Cells of the client's name, and those that it has in so wide a terminal."""
+CLIENT, WHOLE_CLIENT, ROOMY = 14, 20, 120
+"""Cells of the client's name, and those that it has in so wide a terminal, where none of the shipped profiles' names is cut for it."""
 
 
 class Column(NamedTuple):
