@@ -1,6 +1,7 @@
 """Revision: `config.toml` is edited while the daemon runs.
 
-Owns: which of its keys hold at once, and what is told of the others. Must not know what the values do.
+Owns: which of its keys hold at once, what is told of the others, and what a file means that is gone or empty. Must not know what
+the values do.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from sparkdash.domain.event import Level, Notice
 from sparkdash.errors import SparkdashError
@@ -48,17 +50,24 @@ def revised(now: Settings, read: Settings) -> Revision:
 class Rereading:
     """The file, read again and again; each state of it is told of once."""
 
-    def __init__(self, load: Callable[[], Settings], publish: Callable[[Notice], object]) -> None:
+    def __init__(self, load: Callable[[], Settings], publish: Callable[[Notice], object], file: Path) -> None:
         self._load = load
         self._publish = publish
+        self._file = file
         self._told: tuple[str, ...] = ()
 
     async def read(self, now: Settings) -> Settings | None:
         """What holds from now on; None when that is what held before. A file that is no good changes nothing, and is told."""
         try:
-            found = revised(now, await asyncio.to_thread(self._load))
+            size, read = await asyncio.to_thread(self._look)
         except SparkdashError as error:
             self._tell(Level.WARNING, error.code, f"{error.text()} What held before holds on.")
+            return None
+        found = revised(now, read)
+        if size == 0 and (found.taken or found.waiting):  # valid, and what a full disk makes of a file that is written
+            kept = ", ".join(found.taken + found.waiting)
+            text = f"config.toml has become empty. What held before holds on, of {kept} too; delete the file to have the defaults."
+            self._tell(Level.WARNING, "settings_empty", text)
             return None
         if found.waiting:
             text = f"Edited in config.toml, and held after a restart of the daemon: {', '.join(found.waiting)}."
@@ -67,9 +76,19 @@ class Rereading:
             self._told = ()
         if not found.taken:
             return None
-        text = f"config.toml was read again. From now on holds what it says of {', '.join(found.taken)}."
+        keys = ", ".join(found.taken)
+        gone = f"config.toml is gone. From now on holds the default of {keys}."
+        text = gone if size is None else f"config.toml was read again. From now on holds what it says of {keys}."
         self._publish(Notice(level=Level.INFO, code="settings_read", text=text))
         return found.settings
+
+    def _look(self) -> tuple[int | None, Settings]:
+        """The file's size, None when there is none, and what it says."""
+        try:
+            size = self._file.stat().st_size
+        except OSError:
+            size = None
+        return size, self._load()
 
     def _tell(self, level: Level, code: str, text: str) -> None:
         if self._told != (code, text):

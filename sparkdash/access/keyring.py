@@ -9,6 +9,7 @@ import fcntl
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,8 @@ from sparkdash.errors import AdmissionError, HostError, ProfileError
 
 FILE_NAME = "keys.json"
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+GONE_S = 0.5
+"""How long the file must be gone until there are no keys: some editors take it away for a moment, in which everybody could come in."""
 
 Keys = tuple[Key, ...]
 
@@ -39,9 +42,14 @@ def place() -> Path:
 class Keyring:
     """The keys of one file, read again when it has changed."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
+        self._clock = clock
         self._seen: tuple[int, ...] | None = None
+        self._again = False
+        """Is it to be read again though it looks as it did?"""
+        self._gone_at: float | None = None
+        """When it was first missed; None while it is there, and once that counts."""
         self._keys: Keys = ()
 
     def look(self) -> Keys:
@@ -49,13 +57,28 @@ class Keyring:
 
         Raises:
             ProfileError: the file was changed into one that is no good; said once, and until the next change the keys of
-                before hold.
+                before hold. One that only could not be read (no descriptor is left) is tried again at each look.
         """
         seen = _mark(self._path)
-        if seen != self._seen:
-            self._seen = seen
-            self._keys = read(self._path)
+        if seen != self._seen or self._again:
+            told, self._seen, self._again = seen == self._seen, seen, False
+            try:
+                self._take(_read(self._path))
+            except OSError as error:
+                self._again = True
+                if not told:
+                    raise _unreadable(self._path, error) from None
         return self._keys
+
+    def _take(self, found: Keys | None) -> None:
+        if found is None and self._keys:
+            now = self._clock()
+            self._gone_at = now if self._gone_at is None else self._gone_at
+            self._again = now - self._gone_at < GONE_S
+            if self._again:
+                return
+        self._gone_at = None
+        self._keys = found or ()
 
     @property
     def last(self) -> Keys:
@@ -70,12 +93,18 @@ def read(path: Path) -> Keys:
         ProfileError: code `keys_invalid`: it cannot be read, holds something else, or others may write to it.
     """
     try:
+        return _read(path) or ()
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def _read(path: Path) -> Keys | None:
+    """None: it is not there. Raises ProfileError for what is in it, or who may write it; OSError."""
+    try:
         mode = path.stat().st_mode
         text = path.read_bytes()
     except FileNotFoundError:
-        return ()
-    except OSError as error:
-        raise _unusable(f"{path} cannot be read: {error.strerror}.") from None
+        return None
     if mode & OTHERS_WRITE:
         raise _unusable(f"Others may write to {path}, and so give themselves keys.", f"chmod 600 {path}")
     try:
@@ -164,6 +193,10 @@ def _mark(path: Path) -> tuple[int, ...]:
     except OSError:
         return ()
     return (found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode)
+
+
+def _unreadable(path: Path, error: OSError) -> ProfileError:
+    return _unusable(f"{path} cannot be read: {error.strerror}.")
 
 
 def _unusable(

@@ -34,7 +34,7 @@ class _File:
 def load(folders: Sequence[Path]) -> Catalog:
     """Every profile in the folders; a family in a later folder replaces the same one of an earlier folder.
 
-    A file with a problem is left out whole; the others load. A folder that does not exist is a problem.
+    A file with a problem is left out whole; the others load. A folder that does not exist, or cannot be read, is a problem.
     """
     problems: list[Problem] = []
     families: dict[str, _File] = {}
@@ -50,19 +50,15 @@ def load(folders: Sequence[Path]) -> Catalog:
 
 
 def _files(folder: Path, problems: list[Problem]) -> Iterator[_File]:
-    if not folder.is_dir():
-        problems.append(
-            Problem(
-                str(folder),
-                None,
-                "",
-                "there is no such folder",
-                "Correct `profiles` in config.toml.",
-                code="unreadable",
-            )
-        )
+    try:
+        paths = sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES and not p.name.startswith("."))
+    except OSError as error:
+        gone = isinstance(error, FileNotFoundError | NotADirectoryError)
+        message = "there is no such folder" if gone else f"it cannot be read: {error.strerror}"
+        hint = "Correct `profiles` in config.toml." if gone else None
+        problems.append(Problem(str(folder), None, "", message, hint, code="unreadable"))
         return
-    for path in sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES and not p.name.startswith(".")):
+    for path in paths:
         found = _read(path)
         if isinstance(found, _File):
             yield found

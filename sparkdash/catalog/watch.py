@@ -1,10 +1,11 @@
-"""Watch: has a profile file been edited, and what stands in while it is broken.
+"""Watch: has a profile file been edited, is it whole by now, and what stands in while it is broken.
 
 Owns: one stat per file, and the last good version of a family. Must not know when to look, nor who uses the catalog.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,18 +17,42 @@ Stamp = tuple[int, int, int]
 """Time of change (ns), size, inode: an editor that replaces a file within the clock's grain still changes one."""
 
 
+QUIET_S = 0.5
+"""Files that changed more recently are not read yet: an editor that writes in place leaves one empty or cut off for a moment, or
+takes it away, and much of what is cut off, or empty, is valid all the same."""
+
+
 class Watch:
     """Remembers how the files looked. `folders` is asked each time: a folder may appear. `beside` are single files."""
 
-    def __init__(self, folders: Callable[[], Sequence[Path]], beside: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        folders: Callable[[], Sequence[Path]],
+        beside: Sequence[Path] = (),
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._folders = folders
         self._beside = tuple(beside)
-        self._seen = self._look()
+        self._clock = clock
+        self._read = self._seen = self._look()
+        self._since = clock()
+        """When they were first seen to look as they do."""
 
-    def changed(self) -> bool:
-        """Is anything different from the last time this was asked? Blocks for a stat per file."""
-        before, self._seen = self._seen, self._look()
-        return self._seen != before
+    def due(self) -> float | None:
+        """Seconds until what has changed may be read; 0: now, and it is taken to be read then. None: nothing has changed.
+
+        Blocks for a stat per file.
+        """
+        now, found = self._clock(), self._look()
+        if found != self._seen:
+            self._seen, self._since = found, now
+        if found == self._read:
+            return None
+        if (left := self._since + QUIET_S - now) > 0:
+            return left
+        self._read = found
+        return 0.0
 
     def _look(self) -> dict[Path, Stamp]:
         files = (*(path for folder in self._folders() for path in _listed(folder)), *self._beside)
@@ -50,12 +75,12 @@ def _stamp(path: Path) -> Stamp | None:
 
 
 def keeping(last: Catalog, read: Catalog) -> Catalog:
-    """What was read, and for each file that has become bad the profiles that it gave before. The problems stay told.
+    """What was read, and for each file or folder that has become bad the profiles that it gave before. The problems stay told.
 
     A profile is not kept when its name or an alias has been taken by a good file since.
     """
     bad = {problem.file for problem in read.problems}
-    lost = [profile for profile in last.profiles.values() if _file(profile) in bad]
+    lost = [profile for profile in last.profiles.values() if not bad.isdisjoint(_places(profile))]
     families = {profile.family for profile in lost}
     # A weaker folder's family of the same name comes to light when the stronger file breaks: it does not take over.
     good = {name: profile for name, profile in read.profiles.items() if profile.family not in families}
@@ -64,5 +89,7 @@ def keeping(last: Catalog, read: Catalog) -> Catalog:
     return Catalog(good | kept, read.problems)
 
 
-def _file(profile: Profile) -> str:
-    return profile.source.rpartition(":")[0]
+def _places(profile: Profile) -> tuple[str, str]:
+    """Its file, and the folder of that."""
+    file = profile.source.rpartition(":")[0]
+    return file, str(Path(file).parent)

@@ -118,7 +118,7 @@ def _house(
         settings=lambda: supervisor.settings,
         listeners=lambda: bus.listeners,
     )
-    rereading = Rereading(parts.load_settings, bus.publish) if parts.load_settings else None
+    rereading = Rereading(parts.load_settings, bus.publish, settings_file()) if parts.load_settings else None
     server = listen.Server(gateway.build(deps).ready(), door.tls)
     house = House(parts, bus, supervisor, collector, server, door.url, watch, rereading)
     holder.append(house)

@@ -11,17 +11,19 @@ from contextlib import suppress
 
 from sparkdash import catalog
 from sparkdash.catalog import Catalog
-from sparkdash.catalog.watch import keeping
+from sparkdash.catalog.watch import Watch, keeping
 from sparkdash.daemon.house import House
 from sparkdash.domain.event import ProfilesChanged
 from sparkdash.engines import registry
 
 LOOK_S = (2.0, 15.0)
 """Pauses between looks at the profile files: while somebody listens, and while nobody does, so that an idle box sleeps."""
+LOOKS = 10
+"""Until a file that is written all the time is left for the next look; who asked meanwhile gets what held before."""
 
 
 async def reload(house: House) -> None:
-    """Read the profiles and the settings again, edited or not."""
+    """Read the profiles and the settings again, edited or not: who asks for it has written them."""
     async with house.reading:
         await _read(house)
 
@@ -29,8 +31,18 @@ async def reload(house: House) -> None:
 async def refresh(house: House) -> None:
     """Read the profiles and the settings again if a file was edited since the last look."""
     async with house.reading:
-        if await asyncio.to_thread(house.watch.changed):
+        if await _edited(house.watch):
             await _read(house)
+
+
+async def _edited(watch: Watch) -> bool:
+    """Is there anything new that is whole by now?"""
+    for _ in range(LOOKS):
+        due_s = await asyncio.to_thread(watch.due)
+        if not due_s:
+            return due_s is not None
+        await asyncio.sleep(due_s)
+    return False
 
 
 async def _read(house: House) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import stat
 import threading
@@ -11,7 +12,7 @@ import pytest
 
 from sparkdash.access import audit, keyring
 from sparkdash.access.key import PREFIX, Key, digest, matching, new_secret
-from sparkdash.access.keyring import Keyring
+from sparkdash.access.keyring import GONE_S, Keyring
 from sparkdash.errors import AdmissionError, ProfileError
 
 
@@ -97,7 +98,51 @@ def test_a_change_on_disk_is_seen_and_a_bad_one_leaves_the_keys_of_before(tmp_pa
         ring.look()
     assert [each.name for each in ring.look()] == ["one"]
     assert [each.name for each in ring.last] == ["one"]
+
+
+def test_a_file_that_is_taken_away_for_a_moment_lets_nobody_in(tmp_path: Path) -> None:
+    """As editors do that write beside it and rename. Gone for good, there are no keys; each absence counts from its own begin."""
+    path, now = tmp_path / "keys.json", [100.0]
+    aside = path.with_name("keys.json~")
+    keyring.add(path, key("one"))
+    ring = Keyring(path, lambda: now[0])
+    assert len(ring.look()) == 1
+    for _ in range(2):
+        path.rename(aside)
+        assert len(ring.look()) == 1
+        now[0] += GONE_S / 2
+        assert len(ring.look()) == 1
+        aside.rename(path)
+        now[0] += 60
+        assert len(ring.look()) == 1
     path.unlink()
+    assert len(ring.look()) == 1
+    now[0] += GONE_S
+    assert ring.look() == ()
+    keyring.add(path, key("two"))
+    assert [each.name for each in ring.look()] == ["two"]
+    keyring.revoke(path, "two")
+    assert ring.look() == ()
+
+
+def test_a_key_that_was_revoked_while_no_file_could_be_opened_is_revoked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that has no descriptor left can still see that the file changed. Said once, tried at each look."""
+    path = tmp_path / "keys.json"
+    keyring.add(path, key("one"))
+    ring = Keyring(path)
+    assert len(ring.look()) == 1
+    keyring.revoke(path, "one")
+
+    def full(_: Path) -> bytes:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", full)
+        with pytest.raises(ProfileError, match="Too many open files"):
+            ring.look()
+        assert len(ring.look()) == 1
     assert ring.look() == ()
 
 

@@ -2,31 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import errno
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+
 from sparkdash import catalog
-from sparkdash.catalog.watch import Watch, keeping
+from sparkdash.catalog.watch import QUIET_S, Watch, keeping
 
 Write = Callable[..., Path]
+
+
+class Clock:
+    """Seconds, as a test counts them."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        """As monotonic does."""
+        return self.now
 
 
 def test_a_watch_tells_each_edit_once(write: Write, good: str) -> None:
     """A new file, an edit, a deletion and a new folder are changes; nothing else is."""
     folder = write(one=good)
-    later = folder.parent / "later"
-    watch = Watch(lambda: [folder, later])
-    assert not watch.changed()
+    later, clock = folder.parent / "later", Clock()
+    watch = Watch(lambda: [folder, later], clock=clock)
+
+    def changed() -> bool:
+        found = watch.due()
+        clock.now += QUIET_S
+        return found == QUIET_S and watch.due() == 0.0
+
+    assert not changed()
     (folder / "notes.txt").write_text("not a profile")
-    assert not watch.changed()
+    assert not changed()
     write(one=good + "# a word more\n")
-    assert watch.changed()
-    assert not watch.changed()
+    assert changed()
+    assert not changed()
     write("later", two=good)
-    assert watch.changed()
+    assert changed()
     (folder / "one.yaml").unlink()
-    assert watch.changed()
-    assert not watch.changed()
+    assert changed()
+    assert not changed()
+
+
+def test_what_is_being_written_is_not_due(tmp_path: Path) -> None:
+    """An editor that writes in place empties the file first; some take it away for a moment. It is due once nothing changed any more."""
+    file, clock = tmp_path / "config.toml", Clock()
+    file.write_text("port = 9000\n")
+    watch = Watch(list, [file], clock=clock)
+    file.unlink()
+    assert watch.due() == QUIET_S
+    clock.now += QUIET_S / 2
+    assert watch.due() == QUIET_S / 2
+    file.write_text("")
+    assert watch.due() == QUIET_S
+    clock.now += QUIET_S * 0.9
+    file.write_text("port = 9001\n")
+    assert watch.due() == QUIET_S
+    clock.now += 3600  # however long nobody looked
+    assert watch.due() == 0.0
+    assert watch.due() is None
 
 
 def test_a_broken_edit_keeps_the_last_good_version_and_tells_the_problem(write: Write, good: str) -> None:
@@ -45,6 +85,27 @@ def test_a_deleted_file_is_not_kept(write: Write, good: str) -> None:
     last = catalog.load([folder])
     (folder / "file.yaml").unlink()
     assert keeping(last, catalog.load([folder])).profiles == {}
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EACCES])
+def test_a_folder_that_cannot_be_listed_is_a_problem_and_keeps_its_profiles(
+    write: Write, good: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No descriptor left, rights taken away: its files are there, and so is what runs of them."""
+    folders = [write("one", file=good), write("two", other=good.replace("tiny", "newer").replace("small", "large"))]
+    last = catalog.load(folders)
+    list_it = Path.iterdir
+
+    def listed(folder: Path) -> Iterator[Path]:
+        if folder == folders[0]:
+            raise OSError(number, os.strerror(number))
+        return list_it(folder)
+
+    monkeypatch.setattr(Path, "iterdir", listed)
+    read = catalog.load(folders)
+    assert set(read.profiles) == {"newer"}
+    assert os.strerror(number) in str(read.problems[0])
+    assert keeping(last, read).profiles == last.profiles
 
 
 def test_a_broken_file_does_not_bring_a_weaker_folder_s_family_to_light(write: Write, good: str) -> None:

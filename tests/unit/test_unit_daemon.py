@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from sparkdash.daemon import errands
+from sparkdash.daemon import errands, reading
 from sparkdash.errors import HostError
 
 
@@ -22,3 +23,21 @@ async def test_the_daemon_ends_also_when_an_engine_will_not(stop_engines: bool) 
     supervisor, server = SimpleNamespace(stop=stop), SimpleNamespace(stop=lambda: told.append("stopped"))
     await errands.shutdown(cast("Any", SimpleNamespace(supervisor=supervisor, server=server)), stop_engines)
     assert told == ["stopped"]
+
+
+@pytest.mark.parametrize(
+    ("looks", "reads"), [([None], 0), ([0.0], 1), ([1e-6, 1e-6, 0.0], 1), ([1e-6, None], 0), ([1e-6] * 99, 0)]
+)
+async def test_files_are_read_once_they_are_whole(
+    looks: list[float | None], reads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is written all the time keeps nobody who asks."""
+    read: list[object] = []
+
+    async def noted(house: object) -> None:
+        read.append(house)
+
+    monkeypatch.setattr(reading, "_read", noted)
+    house = SimpleNamespace(reading=asyncio.Lock(), watch=SimpleNamespace(due=iter(looks).__next__))
+    await reading.refresh(cast("Any", house))
+    assert len(read) == reads

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from sparkdash.domain.event import Notice
 from sparkdash.errors import ProfileError
 from sparkdash.revision import LIVE, Rereading, revised
-from sparkdash.settings import Policy, Settings
+from sparkdash.settings import Policy, Settings, load
 
 NOW = Settings()
 
@@ -30,8 +32,9 @@ def test_every_live_key_is_a_setting() -> None:
     assert Settings.model_fields.keys() >= LIVE
 
 
-async def test_each_state_of_the_file_is_told_of_once() -> None:
+async def test_each_state_of_the_file_is_told_of_once(tmp_path: Path) -> None:
     """It is read again whenever any profile is edited, too."""
+    (tmp_path / "config.toml").write_text("# what `load` makes of it\n")
     told: list[Notice] = []
     file: list[Settings | ProfileError] = [Settings(port=9000)]
 
@@ -40,7 +43,7 @@ async def test_each_state_of_the_file_is_told_of_once() -> None:
             raise file[0]
         return file[0]
 
-    rereading = Rereading(load, told.append)
+    rereading = Rereading(load, told.append, tmp_path / "config.toml")
     assert [await rereading.read(NOW) for _ in range(2)] == [None, None]
     file[0] = ProfileError("config.toml: prot: unknown.", code="settings_invalid")
     assert [await rereading.read(NOW) for _ in range(2)] == [None, None]
@@ -51,3 +54,32 @@ async def test_each_state_of_the_file_is_told_of_once() -> None:
     assert [notice.code for notice in told] == ["restart_needed", "settings_invalid", "settings_read"]
     assert "port" in told[0].text
     assert "What held before holds on." in told[1].text
+
+
+async def test_a_file_that_became_empty_is_no_word_of_its_owner_s(tmp_path: Path) -> None:
+    """A full disk leaves it so when an editor writes; valid as it is, all of its defaults would hold. Told once, until it says
+    something. Nothing is told where it means nothing new."""
+    told: list[Notice] = []
+    file = tmp_path / "config.toml"
+    rereading = Rereading(lambda: load(file), told.append, file)
+    file.write_bytes(b"")
+    assert await rereading.read(Settings()) is None
+    assert told == []
+    mine = Settings(guard="warn", port=9000)
+    assert [await rereading.read(mine) for _ in range(2)] == [None, None]
+    file.write_text("port = 9000")
+    assert await rereading.read(mine) == Settings(port=9000)
+    assert [notice.code for notice in told] == ["settings_empty", "settings_read"]
+    assert "What held before holds on, of guard, port too;" in told[0].text
+
+
+async def test_a_file_that_was_taken_away_leaves_the_defaults_and_says_so(tmp_path: Path) -> None:
+    """Nobody deletes a file by accident of writing it; what is told must not quote one that is not there."""
+    told: list[Notice] = []
+    file = tmp_path / "config.toml"
+    rereading = Rereading(lambda: load(file), told.append, file)
+    assert await rereading.read(Settings(guard="warn", port=9000)) == Settings(port=9000)
+    assert [notice.text for notice in told] == [
+        "Edited in config.toml, and held after a restart of the daemon: port.",
+        "config.toml is gone. From now on holds the default of guard.",
+    ]
