@@ -16,6 +16,8 @@ from sparkdash.errors import AdmissionError
 
 NEAREST = 3
 """Names offered when one is not known."""
+NO_TAG = "latest"
+"""What clients of Ollama write behind the colon of a name that has none."""
 FAMILIES = 12
 """Families named when no name is near: the hint must fit into a chat client's error."""
 
@@ -64,7 +66,8 @@ class Catalog:
     """Where the keys of each profile stand, by its name."""
 
     def find(self, name: str) -> Profile:
-        """The profile of that name: exact, then as an alias, then by what follows the last slash, then without its mode.
+        """The profile of that name: exact, then as an alias, then by what follows the last slash, then in whatever case; and
+        all of these again without its mode, or without the tag that clients of Ollama put behind every name.
 
         Raises:
             AdmissionError: `model_not_found` (404); the hint offers the nearest names, or the profile's modes.
@@ -73,7 +76,7 @@ class Catalog:
             return found
         base, colon, mode = name.rpartition(":")
         owner = self._named(base) if colon else None
-        if owner is not None and mode in owner.modes:
+        if owner is not None and mode in (*owner.modes, NO_TAG):
             return owner
         hint = f"Modes of {owner.name}: {', '.join(owner.modes)}." if owner and owner.modes else self._nearest(name)
         raise AdmissionError(f"No profile or alias is called {name!r}.", code="model_not_found", status=404, hint=hint)
@@ -83,13 +86,24 @@ class Catalog:
         return tuple(self.profiles) + tuple(alias for p in self.profiles.values() for alias in p.serves)
 
     def _named(self, name: str) -> Profile | None:
-        return self._by_name.get(name) or self._by_name.get(name.rsplit("/", 1)[-1])
+        last = name.rsplit("/", 1)[-1]
+        exactly = self._by_name.get(name) or self._by_name.get(last)
+        return exactly or self._by_fold.get(name.casefold()) or self._by_fold.get(last.casefold())
 
     @cached_property
     def _by_name(self) -> dict[str, Profile]:
         """Profiles by name and alias; a name wins over an alias, and of two aliases the first."""
         aliases = [(alias, profile) for profile in self.profiles.values() for alias in profile.serves]
         return {**dict(reversed(aliases)), **self.profiles}
+
+    @cached_property
+    def _by_fold(self) -> dict[str, Profile]:
+        """The same without their case, as the hub and Ollama know names; without those that mean two profiles then."""
+        found: dict[str, Profile] = {}
+        for name, profile in self._by_name.items():
+            found.setdefault(name.casefold(), profile)
+        twice = {name.casefold() for name, profile in self._by_name.items() if found[name.casefold()] is not profile}
+        return {name: profile for name, profile in found.items() if name not in twice}
 
     def _nearest(self, name: str) -> str:
         close = nearest(name, self.names()) or nearest(name.rsplit("/", 1)[-1], self.names())

@@ -7,8 +7,10 @@ keys beside it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
 
 from sparkdash.access.key import Key
 from sparkdash.access.key import Scope as Side
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 Scope = MutableMapping[str, Any]
 LENGTH = b"content-length"
+UNCHANGED = "/upstream/"
+"""How the paths begin that belong to an engine, with every slash. Elsewhere two are a base URL's last and a path's first."""
+_SLASHES = re.compile("//+")
 _NOTHING: Mapping[str, str] = {}
 
 
@@ -60,8 +65,11 @@ class Head:
         self, method: str, path: str, raw_path: bytes, query: bytes, given: Pairs, server: tuple[str, int | None] | None
     ) -> None:
         self.method = method
-        self.path = path
         self.raw_path = raw_path.decode("latin-1")
+        self.path = path
+        if self.raw_path.find("//") >= 0 and not self.raw_path.startswith(UNCHANGED):
+            self.raw_path = _SLASHES.sub("/", self.raw_path)
+            self.path = unquote(self.raw_path)
         self.query = query.decode("latin-1")
         self.given = given
         self.headers: Mapping[str, str] = {name.decode("latin-1"): value.decode("latin-1") for name, value in given}

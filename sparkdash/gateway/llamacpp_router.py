@@ -20,6 +20,7 @@ from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway import feed, models, passthrough, problems
+from sparkdash.gateway.abilities import takes_tools
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.exchange import ClientGone, Exchange
 from sparkdash.gateway.head import Head
@@ -135,7 +136,7 @@ async def _props(deps: Deps, exchange: Exchange) -> None:
     if _serves_itself(deps, profile):
         await passthrough.relay(deps, exchange, Route("/props", profile=profile.name))
         return
-    await exchange.answer(200, problems.encode(_known_props(deps.bus.snapshot, profile.name)), _JSON)
+    await exchange.answer(200, problems.encode(_known_props(deps.bus.snapshot, profile)), _JSON)
 
 
 async def _slots(deps: Deps, exchange: Exchange) -> None:
@@ -188,12 +189,15 @@ _ROUTER: dict[str, Any] = {
 """As llama.cpp's router answers for itself: the values say that there is no model behind it."""
 
 
-def _known_props(snapshot: Snapshot, name: str) -> dict[str, Any]:
-    summary = snapshot.profile(name)
+def _known_props(snapshot: Snapshot, profile: Profile) -> dict[str, Any]:
+    """Zed offers its tools to a loaded model only where the props say that it takes them; older clients read the second word."""
+    summary = snapshot.profile(profile.name)
     context = summary.context if summary is not None else None
+    tools = takes_tools(profile)
     return {
-        "model_alias": name,
+        "model_alias": profile.name,
         "default_generation_settings": {"params": {}} | ({} if context is None else {"n_ctx": context}),
+        "chat_template_caps": {"supports_tool_calls": tools, "supports_tools": tools},
     }
 
 

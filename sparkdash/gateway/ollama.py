@@ -12,13 +12,12 @@ from typing import Any
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.lease import LEASE_HEADER
-from sparkdash.domain.profile import AUTO, EngineKind, Profile, ProfileSummary
+from sparkdash.domain.profile import AUTO, Profile, ProfileSummary
 from sparkdash.domain.state import Snapshot
-from sparkdash.engines import argv
 from sparkdash.errors import AdmissionError, SparkdashError
-from sparkdash.gateway import models, ollama_embed, ollama_wire, problems
+from sparkdash.gateway import abilities, models, ollama_embed, ollama_wire, problems
 from sparkdash.gateway.access import permitted
-from sparkdash.gateway.deps import Catalog, Deps
+from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.exchange import ClientGone, Exchange
 from sparkdash.gateway.names import meant
 from sparkdash.gateway.ollama_chat import HEADERS, Costume
@@ -26,7 +25,6 @@ from sparkdash.gateway.ollama_wire import Ask, rfc3339, shaped
 
 VERSION = "0.13.4"
 """Of Ollama's API, which clients test: Codex wants 0.13.4 at least, VS Code 0.6.4."""
-LATEST = ":latest"
 
 
 async def serve(deps: Deps, exchange: Exchange) -> None:
@@ -55,15 +53,13 @@ async def _answer(deps: Deps, exchange: Exchange) -> None:
         await _tell(exchange, _show(deps, body))
         return
     if word in ollama_embed.WORDS:
-        name = _name(ollama_wire.model_of(body), deps.catalog())
-        await ollama_embed.relay(deps, exchange, body, name, older=word == "embeddings")
+        await ollama_embed.relay(deps, exchange, body, ollama_wire.model_of(body), older=word == "embeddings")
         return
     ask = ollama_wire.read(body, generate=word == "generate")
-    name = _name(ask.model, deps.catalog())
     if ask.empty:
-        await _load(deps, exchange, ask, name)
+        await _load(deps, exchange, ask)
     else:
-        await Costume(deps, exchange, ask).relay(name)
+        await Costume(deps, exchange, ask).relay(ask.model)
 
 
 async def _body(deps: Deps, exchange: Exchange) -> dict[str, Any]:
@@ -79,15 +75,6 @@ async def _body(deps: Deps, exchange: Exchange) -> dict[str, Any]:
     return body
 
 
-def _name(word: str, catalog: Catalog) -> str:
-    """Clients of Ollama put `:latest` behind a name without a tag."""
-    try:
-        catalog.find(word)
-    except SparkdashError:
-        return word.removesuffix(LATEST)
-    return word
-
-
 async def _tell(exchange: Exchange, body: Mapping[str, Any]) -> None:
     await exchange.answer(200, problems.encode(dict(body)), HEADERS)
 
@@ -98,14 +85,14 @@ async def refuse(exchange: Exchange, error: SparkdashError) -> None:
     await exchange.answer(error.status, problems.encode({"error": error.text()}), [*HEADERS, *more])
 
 
-async def _load(deps: Deps, exchange: Exchange, ask: Ask, name: str) -> None:
+async def _load(deps: Deps, exchange: Exchange, ask: Ask) -> None:
     """A request without a prompt: the model is to be loaded, and the answer comes when it is."""
     if ask.unload:
         raise AdmissionError(
             "Models are not unloaded by their clients here.", code="not_supported", hint="`sparkdash stop` does it."
         )
     deps.exclusive.admit(exchange.headers.get(LEASE_HEADER))
-    wanted, _ = meant(name, deps.catalog(), deps.settings.model_names)
+    wanted, _ = meant(ask.model, deps.catalog(), deps.settings.model_names)
     wanted = permitted(exchange.key, wanted, deps.catalog(), deps.bus.snapshot)
     async with deps.supervisor.lease(wanted, request_id=deps.new_id(), on_wait=lambda _place: None):
         pass
@@ -148,6 +135,7 @@ def _listed(snapshot: Snapshot, profile: ProfileSummary, name: str) -> dict[str,
         "name": name,
         "model": name,
         "modified_at": rfc3339(snapshot.daemon.started_at),
+        "size": 0,  # bytes of files, which the list does not know; Zed reads no list without the number
         "digest": profile.fingerprint,
         "details": _details(profile),
     }
@@ -165,11 +153,11 @@ def _show(deps: Deps, body: Mapping[str, Any]) -> dict[str, Any]:
     word = body.get("model") or body.get("name")
     if not isinstance(word, str):
         raise AdmissionError("The request names no model.", code="model_missing", hint="GET /api/tags lists them.")
-    found = deps.catalog().find(_name(word, deps.catalog())).name if word != AUTO else _active(snapshot)
+    found = deps.catalog().find(word).name if word != AUTO else _active(snapshot)
     profile = snapshot.profile(found)
     if profile is None or profile.cannot_run is not None:
         raise AdmissionError(f"Profile {found} cannot run.", code="model_not_found", status=404)
-    info: dict[str, Any] = {"general.architecture": "sparkdash", "general.basename": profile.name}
+    info: dict[str, Any] = {"general.architecture": "sparkdash", "general.basename": word}
     if profile.context is not None:
         info["sparkdash.context_length"] = profile.context
     return {
@@ -184,14 +172,8 @@ def _show(deps: Deps, body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _capabilities(profile: Profile) -> list[str]:
-    """What the command line says; vLLM and SGLang read tool calls only when they are told how."""
-    wanted = _TOLD_TOOLS.get(profile.engine)
-    tools = wanted is None or argv.lookup(profile.args, wanted)
-    thinks = argv.lookup(profile.args, "reasoning-parser")
-    return ["completion", *(["tools"] if tools else []), *(["thinking"] if thinks else [])]
-
-
-_TOLD_TOOLS = {EngineKind.VLLM: "enable-auto-tool-choice", EngineKind.SGLANG: "tool-call-parser"}
+    can = {"tools": abilities.takes_tools(profile), "thinking": abilities.thinks(profile)}
+    return ["completion", *(word for word, does in can.items() if does)]
 
 
 def _active(snapshot: Snapshot) -> str:

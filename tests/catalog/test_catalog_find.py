@@ -20,6 +20,20 @@ def test_name_alias_and_last_part_are_found(name: str, loaded: Loaded, good: str
     assert loaded(good).find(name).name == "tiny"
 
 
+@pytest.mark.parametrize("name", ["Tiny", "OpenAI/TINY", "owner/Small", "tiny:latest", "hub/SMALL:latest", "Tiny:high"])
+def test_case_and_ollamas_tag_do_not_matter(name: str, loaded: Loaded, good: str) -> None:
+    """The hub's ids are written in both cases, and clients of Ollama write a tag behind every name."""
+    assert loaded(good + "modes: {high: {reasoning_effort: high}}\n").find(name).name == "tiny"
+
+
+def test_where_the_case_is_all_that_differs_it_must_be_right(loaded: Loaded, good: str) -> None:
+    """No guess between two profiles."""
+    found = loaded(good + "variants: {fast: {}, Fast: {}}\n")
+    assert [found.find(name).name for name in ("tiny/fast", "tiny/Fast", "TINY")] == ["tiny/fast", "tiny/Fast", "tiny"]
+    with pytest.raises(AdmissionError):
+        found.find("tiny/FAST")
+
+
 def test_a_variant_is_found_by_its_full_name_only(loaded: Loaded, good: str) -> None:
     """`fast` alone could be anybody's."""
     found = loaded(good + "variants: {fast: {}}\n")

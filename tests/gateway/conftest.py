@@ -20,6 +20,7 @@ from serving import deserted
 
 from sparkdash import listen
 from sparkdash.bus import Bus
+from sparkdash.catalog import Catalog
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import EngineChanged, ProfilesChanged
@@ -27,7 +28,7 @@ from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary, SimSpec
 from sparkdash.domain.state import OPEN, DaemonInfo, Snapshot
 from sparkdash.domain.swap import Plan, SwapCause
-from sparkdash.errors import AdmissionError, HostError, SparkdashError
+from sparkdash.errors import HostError, SparkdashError
 from sparkdash.gateway.app import Deps, Gateway, build
 from sparkdash.gateway.count.counter import Counter
 from sparkdash.gateway.translate.translator import Translator
@@ -68,12 +69,7 @@ class FakeCatalog:
         }
 
     def find(self, name: str) -> Profile:
-        for profile in self.profiles.values():
-            if name in (profile.name, *profile.serves) or name.rsplit("/", 1)[-1] == profile.name:
-                return profile
-        raise AdmissionError(
-            f"No profile is called {name!r}.", code="model_not_found", status=404, hint="Nearest: alpha."
-        )
+        return Catalog(self.profiles).find(name)
 
     def summaries(self) -> tuple[ProfileSummary, ...]:
         return tuple(_summary(profile) for profile in self.profiles.values())

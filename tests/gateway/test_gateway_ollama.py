@@ -217,7 +217,7 @@ async def test_a_request_without_a_prompt_loads(house: Any) -> None:
     for path in ("/api/chat", "/api/generate"):
         said = (await house.client.post(path, json={"model": "beta/fast:latest"})).json()
         assert (said["done"], said["done_reason"]) == (True, "load")
-    assert house.supervisor.leases == ["beta/fast"] * 2
+    assert house.supervisor.leases == ["beta/fast:latest"] * 2
     refused = await house.client.post("/api/generate", json={"model": "alpha", "keep_alive": 0})
     assert (refused.status_code, "sparkdash stop" in refused.json()["error"]) == (400, True)
     assert house.engine.seen == []
@@ -228,6 +228,7 @@ async def test_what_there_is(house: Any, tools: Any) -> None:
     tags = (await house.client.get("/api/tags")).json()["models"]
     assert [(item["name"], item["model"]) for item in tags] == [(n, n) for n in ("alpha", "coder", "beta/fast")]
     assert all(len(item["digest"]) >= 12 and item["modified_at"].endswith("Z") for item in tags)
+    assert all(isinstance(item["size"], int) for item in tags)  # without it Zed reads none of the list
     house.bus.publish(EngineChanged(engine=tools.ready("beta/fast", EngineState.LOADING)))
     up = (await house.client.get("/api/ps")).json()["models"]
     assert [(item["name"], item["context_length"]) for item in up] == [("alpha", 32768)]
@@ -237,6 +238,7 @@ async def test_what_there_is(house: Any, tools: Any) -> None:
         shown = (await house.client.post("/api/show", json={"model": name})).json()
         info = shown["model_info"]
         assert info[f"{info['general.architecture']}.context_length"] == 32768
+        assert info["general.basename"] == name  # VS Code shows this one, and lists each of a profile's names
     assert shown["capabilities"] == ["completion"]  # vLLM without a tool parser refuses tools
     assert (await house.client.post("/api/show", json={"name": "nope"})).status_code == 404
     assert (await house.client.post("/api/show", json={})).status_code == 400

@@ -117,6 +117,7 @@ async def test_an_engine_cannot_open_the_gateway_to_web_pages(house: Any) -> Non
         ("/v1/chat/completions", "/v1/chat/completions"),
         ("/chat/completions", "/v1/chat/completions"),
         ("/v1/v1/chat/completions", "/v1/chat/completions"),
+        ("/v1//chat/completions?a=//", "/v1/chat/completions?a=//"),
         ("/v1/embeddings/", "/v1/embeddings"),
         ("/v1/messages?beta=true", "/v1/messages?beta=true"),
         ("/v1/messages/count_tokens", "/v1/messages/count_tokens"),
@@ -141,6 +142,19 @@ async def test_an_unknown_path_is_a_json_404(house: Any, path: str) -> None:
     assert reply.status_code == 404
     assert isinstance(reply.json()["error"]["message"], str)
     assert house.engine.seen == []
+
+
+async def test_a_base_url_may_end_with_a_slash(house: Any) -> None:
+    """Clients put one more behind it; what is nobody's is nobody's all the same, and an engine's raw paths are its own."""
+    found = [
+        await raw(house.base, "GET", path) for path in ("//v1/models", "//api//tags", "//models/alpha/", "//props")
+    ]
+    assert [reply.status_code for reply in found] == [200] * 4
+    assert [(await raw(house.base, "GET", path)).status_code for path in ("//v1//load_lora_adapter", "//sleep")] == [
+        404
+    ] * 2
+    assert (await raw(house.base, "GET", "/upstream/alpha//health")).status_code == 200
+    assert [seen.target for seen in house.engine.seen] == ["//health"]
 
 
 async def raw(base: str, method: str, path: str) -> httpx.Response:
@@ -257,7 +271,7 @@ async def test_an_unknown_model_is_a_404_with_the_nearest_names(house: Any) -> N
     reply = await house.client.post("/v1/chat/completions", json={"model": "alphq"})
     error = reply.json()["error"]
     assert (reply.status_code, error["code"], error["param"]) == (404, "model_not_found", "model")
-    assert "Nearest: alpha." in error["message"]
+    assert "Did you mean alpha?" in error["message"]
     assert (await house.ended()).error == "model_not_found"
 
 

@@ -114,6 +114,20 @@ async def test_props_are_told_without_loading_anything(house: Any) -> None:
     assert house.supervisor.leases == []
 
 
+async def test_props_say_whether_tools_are_taken(house: Any) -> None:
+    """Zed asks for the props of what is loaded, and offers a model no tools whose props do not say so."""
+    alpha = house.catalog.profiles["alpha"]
+    for kind, args, takes in (
+        (EngineKind.VLLM, {"enable-auto-tool-choice": True}, True),
+        (EngineKind.VLLM, {}, False),
+        (EngineKind.SGLANG, {"tool_call_parser": "qwen"}, True),
+        (EngineKind.OPENAI, {}, True),
+    ):
+        house.catalog.profiles["alpha"] = alpha.model_copy(update={"engine": kind, "args": args})
+        caps = (await house.client.get("/props?model=alpha")).json()["chat_template_caps"]
+        assert caps == {"supports_tool_calls": takes, "supports_tools": takes}
+
+
 async def test_a_llamacpp_that_runs_answers_for_itself(house: Any, tools: Any) -> None:
     """Props and slots are its own, byte for byte."""
     engine = tools.ready("beta/fast").model_copy(update={"kind": EngineKind.LLAMACPP, "ready_at": 2000.0})
