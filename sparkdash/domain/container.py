@@ -97,6 +97,8 @@ class Leftovers(Frozen):
     """Ended by us."""
     stuck: tuple[int, ...] = ()
     """Still there: not even SIGKILL ended them, or we may not send it."""
+    unseen: bool = False
+    """There may be more: the look at all processes was late."""
 
 
 class PullProgress(Frozen):

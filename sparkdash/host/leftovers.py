@@ -22,9 +22,10 @@ from pathlib import Path
 from sparkdash.domain.container import ENV_MARK, Leftovers
 from sparkdash.host import proc
 from sparkdash.host.proc import PROC
+from sparkdash.host.thread import in_thread
 
-SCAN_S = 2.0
-"""Limit of one look at all processes. It takes milliseconds."""
+SCAN_S = 10.0
+"""Limit of one look at all processes. It takes milliseconds; on a box that stands still, or where the kernel holds a reader, much more."""
 MOMENTS_S = (0.01, 0.04, 0.15)
 """Pauses after which a process that waits in the kernel is looked at again, in the thread that looks."""
 KILLED_S = 5.0
@@ -88,21 +89,24 @@ async def over(processes: Mapping[int, str], limit_s: float) -> Births:
     return {pid: birth for (pid, birth), past in zip(processes.items(), ended, strict=True) if not past}
 
 
-async def scanned(mark: str, container: str | None) -> Births:
-    """`belonging`, from the event loop; empty when the look took too long."""
+async def scanned(mark: str, container: str | None) -> Births | None:
+    """`belonging`, from the event loop; None when the look took too long. It has a thread of its own: one that hangs keeps nobody."""
     with contextlib.suppress(TimeoutError):
-        return await asyncio.wait_for(asyncio.to_thread(belonging, mark, container), SCAN_S)
-    return {}
+        async with asyncio.timeout(SCAN_S):
+            return await in_thread(lambda: belonging(mark, container))
+    return None
 
 
-async def end(left: Mapping[int, str]) -> Leftovers:
-    """SIGKILL what of it still lives, and wait for its end."""
+async def end(*looks: Births | None) -> Leftovers:
+    """SIGKILL what still lives of those that were found, and wait for its end. None: a look that was late."""
+    left = {pid: birth for found in looks if found for pid, birth in found.items()}
     living = {pid: birth for pid, birth in left.items() if births([pid]).get(pid) == birth}
     gone = await asyncio.gather(*(_end(pid, birth) for pid, birth in living.items()))
     ends = dict(zip(living, gone, strict=True))
     return Leftovers(
         ended=tuple(sorted(pid for pid, over in ends.items() if over)),
         stuck=tuple(sorted(pid for pid, over in ends.items() if not over)),
+        unseen=None in looks,
     )
 
 

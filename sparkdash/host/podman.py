@@ -134,7 +134,7 @@ class Podman:
         members = await _members(info)
         await self._stop(name, math.ceil(grace_s))
         self._known.pop(name, None)
-        return await leftovers.end(members | await _members(info))
+        return await leftovers.end(members, await _members(info))
 
     async def _stop(self, name: str, grace: int) -> None:
         try:
@@ -269,8 +269,8 @@ def _commands(program: str, owner: str) -> tuple[leftovers.Births, leftovers.Bir
     return runs, ends
 
 
-async def _members(info: ContainerInfo | None) -> leftovers.Births:
-    """The container's processes on this box, by its control group and its mark."""
+async def _members(info: ContainerInfo | None) -> leftovers.Births | None:
+    """The container's processes on this box, by its control group and its mark; None when the look was late."""
     if info is None:
         return {}
     return await leftovers.scanned(mark(info.labels.get(LABEL_OWNER, ""), info.name), info.id)

@@ -98,7 +98,7 @@ class Process:
                         code="unkillable",
                         hint="It is stuck in the kernel, most often in the GPU's driver; see `dmesg`. A restart of the box may be needed.",
                     )
-        left = await leftovers.end(family | leftovers.births(self._family(record)) | await _marked(record))
+        left = await leftovers.end(family, leftovers.births(self._family(record)), await _marked(record))
         self._settled(record)
         self._records.forget(name)
         return left
@@ -227,7 +227,7 @@ async def _ended(record: Record, limit_s: float | None) -> bool:
     return await leftovers.gone(record.pid, record.birth, limit_s)
 
 
-async def _marked(record: Record) -> leftovers.Births:
+async def _marked(record: Record) -> leftovers.Births | None:
     return await leftovers.scanned(mark(record.labels.get(LABEL_OWNER, ""), record.name), None)
 
 

@@ -23,7 +23,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.errors import EngineError, SparkdashError, UpstreamError
 from sparkdash.supervisor.footprint import Scale
-from sparkdash.supervisor.logbook import lines_of
+from sparkdash.supervisor.logbook import LAST_WORDS_S, lines_of
 from sparkdash.supervisor.probe import PROBE_S
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import MIB, duration
@@ -38,9 +38,6 @@ TAIL = 40
 """Log lines that an error carries."""
 TAKEN = 64 * MIB
 """Memory that an engine must have taken for it to count as progress."""
-LAST_WORDS_S = 10.0
-"""How long an ended engine's log is waited for: a runtime is slow on a busy box, and nobody else knows why it ended."""
-
 AGAIN_S = 5.0
 """Pause after the runtime could not be asked."""
 KILLED_S = 2.0

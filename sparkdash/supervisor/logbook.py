@@ -17,8 +17,8 @@ from sparkdash.host.runtime import Runtime
 KEPT = 1000
 """Lines kept of each profile. vLLM's start-up is 100 to 300 of them."""
 
-READ_S = 5.0
-"""Limit of reading an ended engine's log: its last words are good to have, and nobody must wait for them."""
+LAST_WORDS_S = 10.0
+"""How long an ended engine's log is waited for: a runtime is slow on a busy box, and nobody else knows why it ended."""
 
 
 def lines_of(
@@ -61,7 +61,7 @@ class Logbook:
             return
         lines: deque[str] = deque(maxlen=KEPT)
         try:
-            async with asyncio.timeout(READ_S):
+            async with asyncio.timeout(LAST_WORDS_S):
                 async with lines_of(self._runtime, container, follow=False, tail=KEPT) as said:
                     lines.extend([line async for line in said])
         except (SparkdashError, TimeoutError):

@@ -108,7 +108,7 @@ def _files(refs: Iterable[ModelRef], hf_home: Path) -> set[Path]:
 
 
 def tell(books: Books, profile: str, left: Leftovers) -> None:
-    """Say which processes outlived an engine, and what became of them."""
+    """Say which processes outlived an engine, what became of them, and whether that is all."""
     if left.ended:
         text = f"{profile} left {_processes(left.ended)} behind; ended now."
         books.notice(Level.WARNING, "orphan_ended", text, profile)
@@ -118,6 +118,12 @@ def tell(books: Books, profile: str, left: Leftovers) -> None:
             "often in the GPU's driver (`dmesg`), or another user's. Its memory may come back only with a restart of the box."
         )
         books.notice(Level.ERROR, "orphan_stuck", text, profile)
+    if left.unseen:
+        text = (
+            f"Whether {profile} left processes behind is not known: the look at all processes of this box was late. "
+            "If its memory does not come back, the next start of the daemon looks again and ends them."
+        )
+        books.notice(Level.WARNING, "orphan_unknown", text, profile)
 
 
 def _processes(pids: tuple[int, ...]) -> str:

@@ -35,6 +35,8 @@ class Watch:
         self._tell = tell
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._looks: dict[str, asyncio.Event] = {}
+        self._ended: set[str] = set()
+        """Containers whose end is seen and not told yet: a slow runtime takes its time to clear away."""
 
     def begin(self, group: asyncio.TaskGroup, profile: Profile, engine: Engine) -> None:
         """Watch this incarnation."""
@@ -49,13 +51,15 @@ class Watch:
             task.cancel()
 
     async def confirm(self, profile: Profile, engine: Engine) -> None:
-        """A request had trouble with it: return once its death, if it is one, has been told; soon in any case."""
+        """A request had trouble with it: return once its death, if it is one, has been told; soon if none is seen."""
         task, look = self._tasks.get(profile.name), self._looks.get(profile.name)
         if task is None or look is None or not await unreachable(self._tools, profile, engine.url or ""):
             return
         look.set()
         if engine.container:
             await asyncio.wait({task}, timeout=CONFIRM_S)
+            if engine.container in self._ended:
+                await asyncio.wait({task})
 
     async def _container(self, profile: Profile, container: str) -> None:
         code = await until_it_ends(self._tools, container)
@@ -63,9 +67,13 @@ class Watch:
             self._died(profile, crashed(self._tools, profile, container, code, "died"))
             await self._clear_away(profile, container)
             return
-        await self._tools.logbook.close(profile.name)
-        error = crashed(self._tools, profile, container, code, "died")
-        await self._clear_away(profile, container)
+        self._ended.add(container)
+        try:
+            await self._tools.logbook.close(profile.name)
+            error = crashed(self._tools, profile, container, code, "died")
+            await self._clear_away(profile, container)
+        finally:
+            self._ended.discard(container)
         self._died(profile, error)
 
     async def _clear_away(self, profile: Profile, container: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -118,10 +119,31 @@ async def test_an_orphan_is_ended(orphan: Callable[..., int], monkeypatch: pytes
     monkeypatch.setattr(leftovers, "KILLED_S", 60.0)
     pid = orphan("us/ended")
     found = await leftovers.scanned("us/ended", None)
+    assert found is not None
     assert set(found) == {pid}
     left = await leftovers.end(found)
     assert (left.ended, left.stuck) == ((pid,), ())
     assert leftovers.births([pid]) == {}
+
+
+async def test_a_look_that_is_late_is_told_and_what_another_found_is_ended(
+    orphan: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing found would be a lie: an engine's workers may be there, with its memory."""
+    pid, held = orphan("us/late"), threading.Event()
+
+    def hangs(*_: object) -> leftovers.Births:
+        held.wait()
+        return {}
+
+    monkeypatch.setattr(leftovers, "belonging", hangs)
+    monkeypatch.setattr(leftovers, "SCAN_S", 0.01)
+    monkeypatch.setattr(leftovers, "KILLED_S", 60.0)
+    late = await leftovers.scanned("us/late", None)
+    held.set()
+    left = await leftovers.end(leftovers.births([pid]), late)
+    assert (left.ended, left.stuck, left.unseen) == ((pid,), (), True)
+    assert not (await leftovers.end({}, {})).unseen
 
 
 async def test_a_pid_that_changed_hands_is_left_alone(orphan: Callable[..., int]) -> None:

@@ -44,6 +44,17 @@ async def test_orphans_are_told(house: Any, make_profile: Any, behaviour: Any) -
     assert "4712, 4713" in stuck.text
 
 
+async def test_that_nobody_could_look_for_orphans_is_told(house: Any, make_profile: Any, behaviour: Any) -> None:
+    """Beside what was found: a box that is so slow is short of memory, and its owner must know where it may be."""
+    house.runtime.zoo["a"] = behaviour(leftovers=Leftovers(ended=(4711,), unseen=True))
+    await house.open(make_profile("a"))
+    await house.leased("a")
+    await house.clock.drive(house.supervisor.stop("a"))
+    ended, unknown = house.notices()
+    assert ended.code == "orphan_ended"
+    assert (unknown.code, unknown.level, unknown.profile) == ("orphan_unknown", Level.WARNING, "a")
+
+
 async def test_orphans_of_an_engine_that_died_are_ended_too(house: Any, make_profile: Any, behaviour: Any) -> None:
     """An API server that dies leaves its workers behind, with the memory."""
     house.runtime.zoo["a"] = behaviour(leftovers=Leftovers(ended=(4711,)))

@@ -14,6 +14,7 @@ from sparkdash.domain.profile import EngineKind, ModelRef, Mount
 from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError, UpstreamError
 from sparkdash.store import Store
+from sparkdash.supervisor import watch
 from sparkdash.supervisor.transition import weights_paths
 from sparkdash.units import GIB, MIB
 
@@ -195,6 +196,33 @@ async def test_trouble_with_a_dead_engine_is_known_before_the_second_try(house: 
 
     (error,) = await house.clock.drive(asyncio.gather(client(), return_exceptions=True))
     assert isinstance(error, UpstreamError)
+    await house.settled()
+    assert house.state("a") is EngineState.FAILED
+
+
+async def test_a_death_that_was_seen_is_waited_for_however_slow_the_runtime(
+    house: Any, make_profile: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second try before it is in the books would be given the same dead engine, and be the last."""
+    monkeypatch.setattr(watch, "CONFIRM_S", 0.0)
+    await house.open(make_profile("a"))
+    await house.leased("a")
+    house.runtime.gate, broke_off = asyncio.Event(), asyncio.Event()
+
+    async def client() -> None:
+        async with house.supervisor.lease("a", request_id="r", on_wait=lambda _: None):
+            await broke_off.wait()
+            raise UpstreamError("the connection broke off")
+
+    asking = asyncio.ensure_future(client())
+    await house.runtime.kill("a")
+    await house.clock.rest()
+    broke_off.set()
+    await house.clock.rest()
+    assert (asking.done(), house.state("a")) == (False, EngineState.READY)
+    house.runtime.gate.set()
+    with pytest.raises(UpstreamError):
+        await house.clock.drive(asking)
     await house.settled()
     assert house.state("a") is EngineState.FAILED
 
