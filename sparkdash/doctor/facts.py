@@ -80,6 +80,8 @@ class Facts:
     """As `uname -m` says."""
     kernel: str = ""
     """As `uname -r` says."""
+    page_size: int = 4 * KIB
+    """Of a page of memory, in bytes, as the kernel was built."""
     uid: int = 0
     memlock: int | None = None
     """Soft limit of locked memory; None is no limit."""

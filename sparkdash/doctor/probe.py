@@ -50,6 +50,7 @@ class Probe:
     profiles: Callable[[Settings], ProfilesSeen] = senses.profiles
     machine: str = field(default_factory=platform.machine)
     kernel: str = field(default_factory=platform.release)
+    page_size: int = field(default_factory=resource.getpagesize)
     uid: int = field(default_factory=os.getuid)
     user: str = field(default_factory=lambda: _user())
     home: str = field(default_factory=lambda: str(Path("~").expanduser()))
@@ -74,6 +75,7 @@ class Probe:
             settings_problem=self.settings_problem,
             machine=self.machine,
             kernel=self.kernel,
+            page_size=self.page_size,
             uid=self.uid,
             memlock=None if self.memlock == resource.RLIM_INFINITY else self.memlock,
             environment=frozenset(name for name, value in self.environment.items() if value),

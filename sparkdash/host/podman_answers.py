@@ -144,6 +144,8 @@ def _source(program: str, image: str, words: str) -> str | None:
     """How to get at an image that is not simply to be fetched."""
     if re.search(r"unauthorized|authentication required|access denied|denied:", words, re.IGNORECASE):
         return f"Its registry wants a login: `{program} login {image.split('/', 1)[0]}`."
+    if re.search(r"no image found in (?:image index|manifest list) for|no matching manifest for", words):
+        return "It is not made for this box's processor: name a tag or an image that is (for a Spark linux/arm64)."
     if image.startswith("localhost/"):
         return f"It is an image of your own: build it with `{program} build -t {image} …`."
     return None

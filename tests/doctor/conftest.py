@@ -39,7 +39,14 @@ def cdi_spec(driver: str = DRIVER, version: str = "0.5.0", devices: Iterable[str
 
 def meminfo(**kib: int) -> str:
     """/proc/meminfo with some lines changed."""
-    values = {"MemTotal": 127_600_748, "MemFree": 90_000_000, "MemAvailable": 115_000_000, "Cached": 22_000_000} | kib
+    values = {
+        "MemTotal": 127_600_748,
+        "MemFree": 90_000_000,
+        "MemAvailable": 115_000_000,
+        "Cached": 22_000_000,
+        "CmaTotal": 32_768,
+        "CmaFree": 30_208,
+    } | kib
     return "".join(f"{name}: {value:>12} kB\n" for name, value in values.items()) + "HugePages_Total:       0\n"
 
 
@@ -58,6 +65,7 @@ HEALTHY = {
         "GCC version:  gcc version 13.3.0 (Ubuntu 13.3.0-6ubuntu2~24.04)\n"
     ),
     "/proc/meminfo": meminfo(),
+    "/proc/sys/kernel/apparmor_restrict_unprivileged_userns": "1\n",
     "/proc/swaps": "Filename Type Size Used Priority\n/dev/zram0 partition 16777212 0 100\n",
     "/proc/sys/vm/swappiness": "10\n",
     "/proc/sys/vm/overcommit_memory": "0\n",
@@ -130,7 +138,7 @@ class Spark:
         healthy = Probe(
             settings=self.settings, daemon=daemon, root=self.root, command=self._command, looks=self._looks,
             disk=self._disk, listeners=lambda: self.ports, profiles=lambda _: self.seen, machine="aarch64",
-            kernel="6.17.0-1014-nvidia", uid=1000, user="lab", home="/home/lab", memlock=-1, environment={},
+            kernel="6.17.0-1014-nvidia", uid=1000, user="lab", home="/home/lab", memlock=-1, page_size=4096, environment={},
         )  # fmt: skip
         return replace(healthy, **self.changes)
 

@@ -15,7 +15,7 @@ from sparkdash.doctor.checks.cdi import REFRESH, TOOLKIT
 from sparkdash.doctor.facts import DaemonSeen, Disk, Listener, ProfilesSeen
 from sparkdash.domain.finding import Status
 from sparkdash.host.command import Done
-from sparkdash.units import GIB
+from sparkdash.units import GIB, KIB
 
 
 def _load() -> Any:
@@ -34,6 +34,7 @@ WEIGHTS, CACHE, TOKEN = (f"/home/lab/.cache/{name}" for name in ("huggingface", 
 OTHER = "/etc/cdi/nvidia.yaml"
 OURS = "/run/cdi/nvidia.yaml"
 IB = "/sys/class/infiniband"
+USERNS = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 
 
 class Defect(NamedTuple):
@@ -53,11 +54,24 @@ def _ports(spark: Any) -> None:
     spark.ports = [Listener(18000, "127.0.0.1", 5, "vllm")]
 
 
+def _driver(spark: Any, version: str) -> None:
+    """Everything of another version, which is as it should be."""
+    spark.write(
+        "/proc/driver/nvidia/version",
+        f"NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  {version}  Release Build\n",
+    )
+    spark.write(OURS, box.cdi_spec(driver=version))
+    spark.gpu[0] = box.IDLE.model_copy(update={"driver": version})
+
+
 DEFECTS = {
     "podman is missing": Defect(lambda s: s.commands.pop(podman_info.COMMAND), "podman", Status.FAIL, "not installed", "apt install podman", also=frozenset({"images", "cdi-version"})),
     "podman is old": Defect(lambda s: s.commands.update({podman_info.COMMAND: box.info(version="3.4.4")}), "podman", Status.FAIL, "podman 3.4.4", "only-upgrade", also=frozenset({"cdi-version"})),
     "podman hangs": Defect(lambda s: s.commands.update({podman_info.COMMAND: TimeoutError()}), "podman", Status.FAIL, "did not answer within 15 s", "reboot", also=frozenset({"images", "cdi-version"})),
     "podman's lock is another version's": Defect(lambda s: s.commands.update({podman_info.COMMAND: Done(125, "", "Error: failed to open 2048 locks in /libpod_rootless_lock_1000: numerical result out of range")}), "podman", Status.FAIL, "2048 locks", "rm /dev/shm/libpod_rootless_lock_1000", also=frozenset({"images", "cdi-version"})),
+    "a podman that AppArmor holds back": Defect(lambda s: s.commands.update({podman_info.COMMAND: Done(125, "", "cannot clone: Permission denied\nError: cannot re-exec process")}), "podman", Status.FAIL, "apparmor_restrict_unprivileged_userns is 1", "userns,", also=frozenset({"images", "cdi-version"})),
+    "a newer one": Defect(lambda s: s.commands.update({podman_info.COMMAND: Done(125, "", "Error: failed to reexec: Permission denied")}), "podman", Status.FAIL, "apparmor_restrict_unprivileged_userns is 1", "reload apparmor", also=frozenset({"images", "cdi-version"})),
+    "namespaces refused without AppArmor": Defect(lambda s: (s.remove(USERNS), s.commands.update({podman_info.COMMAND: Done(125, "", "Error: failed to reexec: Permission denied")})), "podman", Status.FAIL, "failed to reexec", "system migrate", also=frozenset({"images", "cdi-version"})),
     "podman speaks in riddles": Defect(lambda s: s.commands.update({podman_info.COMMAND: Done(0, "<html>", "")}), "podman", Status.FAIL, "fails: status 0", also=frozenset({"images", "cdi-version"})),
     "docker does not answer": Defect(lambda s: (s.set(runtime="docker"), s.commands.update({("docker", "version", "--format", "{{.Server.Version}}"): Done(1, "", "Cannot connect to the Docker daemon")})), "podman", Status.FAIL, "Cannot connect", "systemctl start docker"),
     "images on NFS": Defect(lambda s: s.write("/proc/self/mountinfo", NFS), "images", Status.FAIL, "network file system", "graphroot =", also=frozenset({"weights"})),
@@ -77,16 +91,20 @@ DEFECTS = {
     "the driver was upgraded under us": Defect(lambda s: s.gpu.clear(), "driver", Status.FAIL, "NVML does not answer", "sudo reboot", also=frozenset({"gpu-power"})),
     "libraries of another driver": Defect(lambda s: s.gpu.__setitem__(0, box.IDLE.model_copy(update={"driver": "580.159.03"})), "driver", Status.FAIL, "libraries are of 580.159.03", "sudo reboot"),
     "another GPU": Defect(lambda s: s.gpu.__setitem__(0, box.IDLE.model_copy(update={"name": "NVIDIA RTX 4090"})), "driver", Status.NOTE, "not the GB10"),
+    "pages that this driver maps wrongly": Defect(lambda s: (s.changes.update(page_size=64 * KIB), _driver(s, "595.84")), "page-size", Status.FAIL, "64 KiB pages and driver 595.84", "without 64k"),
+    "large pages and a newer driver": Defect(lambda s: (s.changes.update(page_size=64 * KIB), _driver(s, "620.10")), "page-size", Status.NOTE, "64 KiB pages and driver 620.10"),
+    "large pages": Defect(lambda s: s.changes.update(page_size=64 * KIB), "page-size", Status.NOTE, "64 KiB pages and driver 580.142"),
     "the stuck low-power state": Defect(lambda s: s.gpu.__setitem__(slice(None), [box.STUCK] * 3), "gpu-power", Status.FAIL, "96 % busy, 799 MHz, 19.5 W, held back by nothing", "Unplug"),
     "what the daemon has seen": Defect(lambda s: s.changes.update(daemon=DaemonSeen("x", box.__version__, 77, "http://127.0.0.1:8484/v1", "podman", low_power=True)), "gpu-power", Status.FAIL, "The daemon sees", "Unplug"),
     "cgroups v1": Defect(lambda s: s.remove("/sys/fs/cgroup/cgroup.controllers"), "cgroups", Status.WARN, "not v2", "unified_cgroup_hierarchy"),
-    "memory is not delegated": Defect(lambda s: s.write("/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/cgroup.controllers", "cpu pids\n"), "cgroups", Status.WARN, "memory not delegated", "Delegate=yes"),
+    "memory is not delegated": Defect(lambda s: s.write("/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/cgroup.controllers", "cpu pids\n"), "cgroups", Status.WARN, "memory not delegated", "/etc/systemd/system/user@.service.d"),
     "no subordinate ids": Defect(lambda s: s.write("/etc/subgid", "other:100000:65536\n"), "rootless", Status.FAIL, "0 in /etc/subgid", "--add-subgids"),
     "no linger": Defect(lambda s: s.remove("/var/lib/systemd/linger/lab"), "linger", Status.WARN, "last logout", "enable-linger"),
     "RDMA without locked memory": Defect(lambda s: s.changes.update(memlock=8 << 20), "memlock", Status.NOTE, "at most 8 MiB", "memlock unlimited"),
     "half a cable": Defect(lambda s: s.write(f"{IB}/roceP2p1s0f1/ports/1/state", "1: DOWN\n"), "roce", Status.WARN, "down roceP2p1s0f1 (1: DOWN)", "ibdev2netdev"),
     "little memory": Defect(lambda s: s.write("/proc/meminfo", box.meminfo(MemAvailable=6 << 20, Cached=1 << 20)), "memory", Status.WARN, "6.0 GiB available", "status"),
     "huge pages": Defect(lambda s: s.write("/proc/meminfo", box.meminfo() + "HugePages_Total: 8192\nHugepagesize: 2048 kB\n"), "memory", Status.WARN, "16.0 GiB are kept as huge pages", "nr_hugepages=0"),
+    "memory kept for kexec handover": Defect(lambda s: s.write("/proc/meminfo", box.meminfo(CmaTotal=0, CmaFree=9_751_000)), "handover", Status.WARN, "9.3 GiB", "kho=off"),
     "memory full of page cache": Defect(lambda s: s.write("/proc/meminfo", box.meminfo(MemFree=3 << 20, Cached=90 << 20)), "page-cache", Status.NOTE, "90.0 GiB page cache", "drop_caches"),
     "swap on disk": Defect(lambda s: s.write("/proc/swaps", "Filename Type Size Used Priority\n/swap.img file 16777212 0 -2\n"), "swap", Status.NOTE, "/swap.img 16.0 GiB", "swapoff"),
     "swapped out": Defect(lambda s: s.write("/proc/swaps", "Filename Type Size Used Priority\n/swap.img file 16777212 4194304 -2\n"), "swap", Status.WARN, "4.0 GiB used", "swapoff"),

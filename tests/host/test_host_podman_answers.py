@@ -120,6 +120,22 @@ def test_a_registry_that_wants_a_login() -> None:
     assert "podman login nvcr.io" in (error.hint or "")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        'choosing an image from manifest list docker://ghcr.io/a/b:1: no image found in image index for architecture arm64, variant "v8", OS linux',
+        'choosing an image from manifest list docker://ghcr.io/a/b:1: no image found in manifest list for architecture arm64, variant "v8", OS linux',
+        "no matching manifest for linux/arm64/v8 in the manifest list entries",
+    ],
+)
+def test_an_image_that_is_not_made_for_this_processor(words: str) -> None:
+    """A refused pull says what kind of image to look for, and not that the registry may be out of reach."""
+    error = answers.not_fetched("podman", "ghcr.io/a/b:1", words)
+    assert words in error.message
+    assert "linux/arm64" in (error.hint or "")
+    assert "registry" not in (error.hint or "")
+
+
 def test_process_ids_of_top() -> None:
     """The headline and what is no number are left out."""
     assert answers.pids("HPID\n9147\n?\n12\n") == {9147, 12}

@@ -9,10 +9,13 @@ from sparkdash.doctor.check import Said, check, fail, note, ok, unknown
 from sparkdash.doctor.facts import Facts
 from sparkdash.domain.metric import Gpu
 from sparkdash.telemetry import lowpower
+from sparkdash.units import KIB
 
 MODULE = "/proc/driver/nvidia/version"
 VENDORS, NVIDIA = "/sys/bus/pci/devices/*/vendor", "0x10de"
 SPARK_GPU = "GB10"
+FAULTY = (590, 610)
+"""Branches of the driver, first and last, that were seen to fault with pages of 64 KiB."""
 
 _VERSION = re.compile(r"\s(\d{3}\.\d+(?:\.\d+)?)\s")
 
@@ -56,6 +59,24 @@ def _answers(loaded: str, gpu: Gpu) -> Said:
     if SPARK_GPU not in name:
         return note(f"{name}, driver {loaded} ({MODULE}): not the {SPARK_GPU} of a DGX Spark.")
     return ok(f"{name}, driver {loaded} ({MODULE}, NVML).")
+
+
+@check("page-size", "Memory is in pages that the driver maps well.", reads=(MODULE,))
+def page_size(facts: Facts) -> Iterator[Said]:
+    """On a GB10 with 64 KiB pages drivers 590.44 to 610.43 fault in a mapping of 4 GiB or more, at its first use; 580 does not
+    (open-gpu-kernel-modules#1269)."""
+    size, loaded = f"{facts.page_size // KIB} KiB pages", loaded_driver(facts.file(MODULE))
+    if facts.page_size == 4 * KIB:
+        yield ok(f"{size}.")
+    elif loaded and facts.page_size == 64 * KIB and FAULTY[0] <= int(loaded.partition(".")[0]) <= FAULTY[1]:
+        yield fail(
+            f"{size} and driver {loaded} ({MODULE}): engines fault on what they allocate in pieces of 4 GiB and more.",
+            "Boot the kernel without 64k in its name, or install driver 580.",
+        )
+    else:
+        yield note(
+            f"{size} and {f'driver {loaded}' if loaded else 'no driver'} ({MODULE}): DGX OS for a Spark has 4 KiB."
+        )
 
 
 @check("gpu-power", "The GPU is not stuck in its low-power state (busy, slow, and no reason given).", gpu=True)

@@ -15,6 +15,12 @@ CONTROLLERS = "/sys/fs/cgroup/cgroup.controllers"
 DELEGATED = "/sys/fs/cgroup/user.slice/user-{uid}.slice/user@{uid}.service/cgroup.controllers"
 NEEDED = frozenset({"memory", "pids"})
 """Controllers that podman uses for a user's containers."""
+_DROP_IN = "/etc/systemd/system/user@.service.d"
+DELEGATE = (
+    f"sudo mkdir -p {_DROP_IN}; printf '[Service]\\nDelegate=yes\\n' | sudo tee {_DROP_IN}/delegate.conf; "
+    "sudo systemctl daemon-reload; then log out and in"
+)
+"""A file, as `systemctl set-property` takes no template, and Delegate= of no unit that exists."""
 
 _QUOTED = re.compile(r'^(\w+)="?([^"\n]*)"?$', re.MULTILINE)
 
@@ -61,7 +67,7 @@ def cgroups(facts: Facts) -> Iterator[Said]:
     elif missing := NEEDED - set(delegated.split()):
         yield warn(
             f"v2, but {' and '.join(sorted(missing))} not delegated to this user ({facts.path(DELEGATED)}).",
-            "sudo systemctl set-property user@.service Delegate=yes, then log in again",
+            DELEGATE,
         )
     else:
         yield ok(f"v2, delegated to this user: {' '.join(delegated.split())}.")

@@ -68,6 +68,23 @@ def page_cache(facts: Facts) -> Iterator[Said]:
         yield ok(f"{about}.")
 
 
+@check("handover", "No memory is kept for kexec handover (KHO), where it cannot be pinned.", reads=(MEMINFO,))
+def handover(facts: Facts) -> Iterator[Said]:
+    """Its pages are free like CMA's, and in no area of CMA: CmaFree is then above CmaTotal. On GB10s with kernel 7.0 some 9.3 GiB
+    were kept so, RDMA memory could not be registered once engines held the rest, and `kho=off` cured it
+    (NVIDIA/NV-Kernels#591, MiaAI-Lab/DeepSeek-v4-Flash-DSpark-2x-DGX-Spark#259)."""
+    found = meminfo(facts.file(MEMINFO) or "")
+    kept = found.get("CmaFree", 0) - found.get("CmaTotal", 0)
+    if kept > 0:
+        yield warn(
+            f"{gib(kept)} are kept for kexec handover (CmaFree above CmaTotal in {MEMINFO}): they count as available, and "
+            "cannot be pinned; between two boxes NCCL then fails to start.",
+            "kernel command line: kho=off",
+        )
+    else:
+        yield ok(f"None (CmaFree is not above CmaTotal in {MEMINFO}).")
+
+
 @check("swap", "Swap: none or zram is best; a swapped-out engine stalls the box.", reads=(SWAPS, SWAPPINESS))
 def swap(facts: Facts) -> Iterator[Said]:
     """proc(5): name, type, KiB, used KiB, priority."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from sparkdash.doctor import podman_info
@@ -16,11 +17,24 @@ OLDEST = (4, 3)
 """The oldest podman that sparkdash was run with; CDI devices came with 4.1."""
 MOUNTS = "/proc/self/mountinfo"
 REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "ceph", "lustre"})
+USERNS = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
+"""Ubuntu's; 1 from 24.04 on: only programs that a profile names may make user namespaces, and of podmans that is /usr/bin/podman."""
+NO_USERNS = re.compile("cannot clone|re-?exec", re.IGNORECASE)
+"""What podman 4 and 5 say without one (podman#24642, mgoltzsche/podman-static#111)."""
+LET_IN = (
+    "printf 'abi <abi/4.0>,\\nprofile podman-here %s flags=(unconfined) { userns, }\\n' "
+    '"$(readlink -f "$(command -v podman)")" | sudo tee /etc/apparmor.d/podman-here; sudo systemctl reload apparmor'
+)
 FULL, SCARCE = 10 * GIB, 60 * GIB
 """A vLLM image has about 20 GB, and while it is updated there are two of it, and its layers once more."""
 
 
-@check("podman", "The container runtime is there, new enough, and answers.", runs=(podman_info.COMMAND, DOCKER))
+@check(
+    "podman",
+    "The container runtime is there, new enough, and answers.",
+    reads=(USERNS,),
+    runs=(podman_info.COMMAND, DOCKER),
+)
 def runtime(facts: Facts) -> Iterator[Said]:
     """The runtime that the settings name."""
     if facts.settings.runtime == "process":
@@ -48,7 +62,7 @@ def _podman(facts: Facts) -> Said:
     if done is None:
         return fail("podman is not installed.", "sudo apt install podman")
     if (info := podman_info.read(done)) is None:
-        return _failing(done, facts.uid)
+        return _failing(done, facts)
     about = f"podman {info.version}, {'rootless' if facts.rootless else 'root'}, {info.oci_runtime}, {info.network}"
     if podman_info.numbers(info.version) < OLDEST:
         needed = ".".join(map(str, OLDEST))
@@ -56,11 +70,17 @@ def _podman(facts: Facts) -> Said:
     return ok(f"{about} (podman info).")
 
 
-def _failing(done: Done, uid: int) -> Said:
+def _failing(done: Done, facts: Facts) -> Said:
     words = _words(done)
+    if NO_USERNS.search(words) and (facts.file(USERNS) or "").strip() == "1":
+        return fail(
+            f"`podman info` fails: {words}. AppArmor lets Ubuntu's own podman make user namespaces, and this is another one "
+            f"({USERNS} is 1).",
+            LET_IN,
+        )
     if "lock" in words:  # a lock file of another version; pengguanya/pgpu met it on a GB10
         return fail(
-            f"`podman info` fails: {words}.", f"rm /dev/shm/libpod_rootless_lock_{uid}, while no container runs"
+            f"`podman info` fails: {words}.", f"rm /dev/shm/libpod_rootless_lock_{facts.uid}, while no container runs"
         )
     return fail(f"`podman info` fails: {words}.", "podman system migrate")
 
