@@ -5,6 +5,9 @@ from __future__ import annotations
 from sparkdash.connect.place import VARIABLE, Place
 from sparkdash.connect.recipe import File, Format, Protocol, Recipe, Setup
 
+HEAD = {"version": "1.3.0"}
+"""Of the format, not of LibreChat, which ends at its start where the file has none."""
+
 
 def _setup(place: Place) -> Setup:
     endpoint = {
@@ -17,7 +20,7 @@ def _setup(place: Place) -> Setup:
         "modelDisplayLabel": "sparkdash",
     }
     return Setup(
-        files=(File(None, Format.YAML, {"endpoints": {"custom": [endpoint]}}),),
+        files=(File(None, Format.YAML, {"endpoints": {"custom": [endpoint]}}, seed=HEAD),),
         env={VARIABLE: place.secret} if place.key else {},
         notes=(
             "titleModel `auto` is whatever runs: a title never swaps.",
@@ -31,5 +34,5 @@ RECIPE = Recipe(
     "LibreChat",
     Protocol.CHAT,
     _setup,
-    "librechat.ai/docs/configuration/librechat_yaml/object_structure/custom_endpoint (2026); not run here",
+    "librechat.ai/docs/configuration/librechat_yaml/object_structure/custom_endpoint (2026), librechat-data-provider 0.8.524; not run here",
 )
