@@ -17,8 +17,9 @@ from urllib.parse import urlsplit
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.route import is_control
 
-APPS = ("vscode-webview://*", "app://*", "tauri://localhost")
-"""Origins of pages that are parts of programs: VS Code's, Electron's by custom, Tauri's."""
+APPS = ("vscode-webview://*", "app://*", "tauri://localhost", "http://tauri.localhost", "https://tauri.localhost")
+"""Origins of pages that are parts of programs: VS Code's, Electron's by custom, Tauri's (on Windows the last two: an app there
+comes through `ssh -L`)."""
 PREFLIGHT_S = 600
 """How long a browser may keep the answer to a preflight. Chrome's own limit is 7200."""
 

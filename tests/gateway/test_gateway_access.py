@@ -239,7 +239,14 @@ class TestBeyondLoopback:
 
 
 @pytest.mark.parametrize(
-    "origin", ["http://localhost:3000", "vscode-webview://1a2b", "app://obsidian.md", "tauri://localhost"]
+    "origin",
+    [
+        "http://localhost:3000",
+        "vscode-webview://1a2b",
+        "app://obsidian.md",
+        "tauri://localhost",
+        "http://tauri.localhost",
+    ],
 )
 async def test_an_apps_own_pages_may_ask_the_engines(house: Any, origin: str) -> None:
     """With the answer to what the browser asks before; refusals can be read too."""
@@ -263,7 +270,15 @@ async def test_an_apps_own_pages_may_ask_the_engines(house: Any, origin: str) ->
 
 
 @pytest.mark.parametrize(
-    "origin", ["https://evil.example", "null", "chrome-extension://x", "file://", "http://localhost.evil.example"]
+    "origin",
+    [
+        "https://evil.example",
+        "null",
+        "chrome-extension://x",
+        "file://",
+        "http://localhost.evil.example",
+        "http://x.localhost",
+    ],
 )
 async def test_foreign_pages_may_not(house: Any, origin: str) -> None:
     """Nor are they told that they may."""
