@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,7 +22,7 @@ from textual.screen import Screen
 from sparkdash.errors import SparkdashError
 from sparkdash.tui import theme
 from sparkdash.tui.commands import commands
-from sparkdash.tui.ink import Line
+from sparkdash.tui.ink import Told
 from sparkdash.tui.link import DaemonLink, Link
 from sparkdash.tui.messages import LinesArrived, PageAsked, RowChosen
 from sparkdash.tui.mirror import Mirror, View
@@ -144,9 +144,9 @@ class SparkdashApp(App[None]):
         self.mirror.say(text, bad=bad)
         self.want_paint()
 
-    async def ask(self, title: str, lines: Sequence[Line], *, yes: str | None = None, again: str | None = None) -> bool:
+    async def ask(self, title: str, told: Told, *, yes: str | None = None, again: str | None = None) -> bool:
         """A dialog over the page; True when the person said yes. To be called from a worker."""
-        answer = await self.push_screen_wait(Dialog(title, lines, yes=yes, again=again))
+        answer = await self.push_screen_wait(Dialog(title, told, yes=yes, again=again))
         return bool(answer)
 
     def order(self, what: Coroutine[Any, Any, None]) -> None:
@@ -236,7 +236,7 @@ class SparkdashApp(App[None]):
 
     def action_help(self) -> None:
         """Every key."""
-        self.push_screen(Dialog("help", keys_help.lines()))
+        self.push_screen(Dialog("help", keys_help.lines))
 
     def action_look(self, name: str) -> None:
         """Another theme."""

@@ -8,7 +8,7 @@ Rule: foreign text (log lines, client names) enters through `say`, which takes c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from itertools import groupby
 from typing import NamedTuple
@@ -45,12 +45,17 @@ class Span(NamedTuple):
 
 
 Line = tuple[Span, ...]
+Told = Callable[[int], Sequence[Line]]
+"""Lines for so many cells: what is to be read whole is laid out for the terminal as it is."""
 EMPTY: Line = ()
 BLANK = Span(" ", Ink.PLAIN)
 _RULE = Span("─", Ink.FAINT)
 ELLIPSIS = "…"
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
+
+
+_WORDS = re.compile(r"\s*\S+\s?")
 
 
 def clean(text: str) -> str:
@@ -150,6 +155,20 @@ def wrap(prose: str, width: int, ink: Ink = Ink.PLAIN, limit: int | None = None)
     if limit is not None and len(rows) > limit:
         rows = [*rows[: limit - 1], " ".join(rows[limit - 1 :])]
     return [clip(say(row, ink), width) for row in rows]
+
+
+def flow(line: Line, width: int) -> list[Line]:
+    """An inked line broken as `wrap` breaks prose; one that has room stays as it is."""
+    if length(line) <= width:
+        return [line]
+    rows: list[list[Span]] = [[]]
+    room = max(width, 2)
+    for span in line:
+        for word in (part for whole in _WORDS.findall(span.text) for part in chop_cells(whole, room)):
+            if rows[-1] and length(tuple(rows[-1])) + cell_len(word.rstrip()) > room:
+                rows.append([])
+            rows[-1].append(span._replace(text=word))
+    return [merged(row) for row in rows]
 
 
 class Ends(NamedTuple):

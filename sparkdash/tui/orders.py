@@ -6,18 +6,19 @@ Rule: only what stops something is confirmed, and the question names what stops.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Protocol, cast
 
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import SparkdashError
-from sparkdash.tui.ink import EMPTY, Ink, Line, say, wrap
+from sparkdash.tui import questions
+from sparkdash.tui.ink import Told
 from sparkdash.tui.link import Link
 from sparkdash.tui.mirror import View
-from sparkdash.tui.questions import WIDTH, question, stops, told
-from sparkdash.tui.widgets import findings, words
+from sparkdash.tui.widgets import findings
 from sparkdash.tui.widgets.measuring import under_way
 
 
@@ -27,7 +28,7 @@ class Clerk(Protocol):
     link: Link
     view: View
 
-    async def ask(self, title: str, lines: Sequence[Line], *, yes: str | None = None, again: str | None = None) -> bool:
+    async def ask(self, title: str, told: Told, *, yes: str | None = None, again: str | None = None) -> bool:
         """Show a dialog; True when the person said yes."""
         ...
 
@@ -112,16 +113,13 @@ class Orders:
         if profile is None or profile.cannot_run is None:
             self._clerk.say(f"{name} can run.")
             return
-        lines = wrap(profile.cannot_run, WIDTH)
-        if profile.nearest:
-            lines += [EMPTY, say("nearest that runs  ", Ink.DIM) + say(profile.nearest, Ink.STRONG)]
-        await self._clerk.ask(f"{name} cannot run as published", lines)
+        await self._clerk.ask(f"{name} cannot run as published", partial(questions.why_not, profile))
 
     async def _told(self, order: Awaitable[object], done: str = "") -> None:
         try:
             await order
         except SparkdashError as error:
-            await self._clerk.ask("that did not work", told(error))
+            await self._clerk.ask("that did not work", partial(questions.told, error))
         else:
             if done:
                 self._clerk.say(done)
@@ -165,11 +163,11 @@ class Orders:
     async def _agreed(self, plan: Plan, snapshot: Snapshot, title: str, again: str | None) -> bool:
         """Nothing that is stopped needs no question; what does not fit is told and not offered."""
         if plan.fits is False:
-            await self._clerk.ask(title, question(plan, snapshot))
+            await self._clerk.ask(title, partial(questions.question, plan, snapshot))
             return False
         if not plan.evict:
             return True
-        return await self._clerk.ask(title, question(plan, snapshot), yes="switch", again=again)
+        return await self._clerk.ask(title, partial(questions.question, plan, snapshot), yes="switch", again=again)
 
     async def _mark(self, name: str, side: str) -> None:
         snapshot = self._snapshot()
@@ -189,8 +187,8 @@ class Orders:
         if snapshot is None or engine is None:
             self._clerk.say("Nothing runs.")
             return
-        lines = [stops(engine.profile, snapshot), EMPTY, say("A request that names it brings it back.", Ink.DIM)]
-        if await self._clerk.ask(f"stop {engine.profile}?", lines, yes="stop", again="S"):
+        told = partial(questions.stop, engine.profile, snapshot)
+        if await self._clerk.ask(f"stop {engine.profile}?", told, yes="stop", again="S"):
             await self._clerk.link.stop(engine.profile)
             self._clerk.say(f"{engine.profile} is stopping.")
 
@@ -199,11 +197,7 @@ class Orders:
         if swap is None:
             self._clerk.say("No swap is under way.")
             return
-        what = swap.target or "the stop"
-        lines = [say("stops  ", Ink.DIM) + say(f"the start of {what}", Ink.STRONG)]
-        if swap.waiting:
-            lines.append(say(f"       {words.count(swap.waiting, 'request')} waiting for it: refused", Ink.WARN))
-        if await self._clerk.ask("give up this swap?", lines, yes="give up", again="x"):
+        if await self._clerk.ask("give up this swap?", partial(questions.give_up, swap), yes="give up", again="x"):
             await self._clerk.link.cancel()
             self._clerk.say("The swap is given up.")
 
@@ -215,8 +209,7 @@ class Orders:
         if request is None:
             self._clerk.say("That request is over.")
             return
-        lines = [say("stops  ", Ink.DIM) + say(f"{request.client} at {request.profile}", Ink.STRONG)]
-        if await self._clerk.ask("end this request?", lines, yes="end it", again="c"):
+        if await self._clerk.ask("end this request?", partial(questions.end, request), yes="end it", again="c"):
             await self._clerk.link.cancel_request(request_id)
             self._clerk.say("The request is ended; its client is told.")
 
@@ -231,7 +224,7 @@ class Orders:
     async def _doctor(self) -> None:
         self._clerk.say("The doctor looks at the box…")
         diagnosis = await self._clerk.link.doctor()
-        await self._clerk.ask("doctor", findings.lines(diagnosis, WIDTH))
+        await self._clerk.ask("doctor", partial(findings.lines, diagnosis))
 
     async def _pull(self, name: str) -> None:
         snapshot = self._clerk.view.snapshot

@@ -1,61 +1,104 @@
-"""Questions: what a person reads before something is stopped, and after it did not work. Pure: plans and errors in, lines out."""
+"""Questions: what a person reads before something is stopped, and after it did not work. Pure: plans and errors in, lines
+for a width out."""
 
 from __future__ import annotations
 
+from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.state import Snapshot
-from sparkdash.domain.swap import Plan
+from sparkdash.domain.swap import Plan, Swap
 from sparkdash.errors import EngineError, ProfileError, SparkdashError
-from sparkdash.tui.ink import EMPTY, Ink, Line, join, say, wrap
+from sparkdash.tui.ink import EMPTY, Ink, Line, flow, say, wrap
 from sparkdash.tui.widgets import words
 from sparkdash.tui.widgets.profiles import needed
 from sparkdash.units import duration, gib
 
-WIDTH = 68
+STOPS = "stops  "
+"""As wide as every label of a question."""
 
 
-def told(error: SparkdashError) -> list[Line]:
+def told(error: SparkdashError, width: int) -> list[Line]:
     """Message, hint, every problem and the last log lines of an error."""
-    lines = wrap(error.message, WIDTH, Ink.BAD)
+    lines = wrap(error.message, width, Ink.BAD)
     if error.hint:
-        lines += wrap(f"→ {error.hint}", WIDTH, Ink.STRONG)
+        lines += wrap(f"→ {error.hint}", width, Ink.STRONG)
     if isinstance(error, ProfileError):
-        lines += [line for problem in error.problems for line in wrap(problem, WIDTH)]
+        lines += [line for problem in error.problems for line in wrap(problem, width)]
     if isinstance(error, EngineError):
         lines += [say(f"  {line}", Ink.DIM) for line in error.log_tail]
     return lines
 
 
-def question(plan: Plan, snapshot: Snapshot) -> list[Line]:
+def why_not(profile: ProfileSummary, width: int) -> list[Line]:
+    """Why a profile cannot run, and what can."""
+    lines = wrap(profile.cannot_run or "", width)
+    if profile.nearest:
+        lines += [EMPTY, *labelled("nearest that runs  ", wrap(profile.nearest, width - 19, Ink.STRONG))]
+    return lines
+
+
+def question(plan: Plan, snapshot: Snapshot, width: int) -> list[Line]:
     """What a switch stops, whether it fits, how long it takes."""
-    lines: list[Line] = wrap(plan.held, WIDTH, Ink.WARN) if plan.held else []
+    room = width - len(STOPS)
+    lines: list[Line] = wrap(plan.held, width, Ink.WARN) if plan.held else []
     for name in plan.evict:
         why = plan.reasons.get(name, "")
-        lines.append(stops(name, snapshot, frees=not why))
-        lines += [say("       ") + line for line in wrap(why, WIDTH - 7, Ink.DIM)]
-    if plan.beside:
-        lines.append(say("stays  ", Ink.DIM) + say(", ".join(plan.beside), Ink.PLAIN))
+        lines += stops(name, snapshot, width, frees=not why)
+        lines += labelled("", wrap(why, room, Ink.DIM))
+    lines += labelled("stays  ", wrap(", ".join(plan.beside), room))
     lines.append(EMPTY)
     fits = {True: say("yes", Ink.GOOD), False: say("no", Ink.BAD), None: say("not sure", Ink.WARN)}[plan.fits]
     memory = say(f", needs {needed(plan)}, {gib(plan.available_bytes, 0)} available then", Ink.DIM)
-    lines.append(say("fits   ", Ink.DIM) + fits + memory)
-    return [*lines, say("load   ", Ink.DIM) + _load(plan)]
+    lines += labelled("fits   ", flow(fits + memory, room))
+    return [*lines, *labelled("load   ", flow(_load(plan), room))]
+
+
+def stop(name: str, snapshot: Snapshot, width: int) -> list[Line]:
+    """What stopping an engine stops, and whom it refuses."""
+    waiting = sum(one.profile == name and one.state is RequestState.WAITING for one in snapshot.requests.values())
+    lines = [*stops(name, snapshot, width), *refused(waiting, width)]
+    return [*lines, EMPTY, *wrap("A request that names it brings it back.", width, Ink.DIM)]
+
+
+def give_up(swap: Swap, width: int) -> list[Line]:
+    """What giving a swap up stops, and whom it refuses."""
+    what = f"the start of {swap.target}" if swap.target else "the stop"
+    return [*labelled(STOPS, wrap(what, width - len(STOPS), Ink.STRONG)), *refused(swap.waiting, width)]
+
+
+def end(request: Request, width: int) -> list[Line]:
+    """Which request would be ended."""
+    return labelled(STOPS, wrap(f"{request.client} at {request.profile}", width - len(STOPS), Ink.STRONG))
+
+
+def stops(name: str, snapshot: Snapshot, width: int, *, frees: bool = True) -> list[Line]:
+    """What goes with an engine: its memory, unless that is told otherwise, and the requests that it serves. Who waits for it
+    goes on waiting, unless a person stops it."""
+    served = sum(one.profile == name and one.state is not RequestState.WAITING for one in snapshot.requests.values())
+    memory = snapshot.sample.memory if snapshot.sample else None
+    held = memory.engines.get(name) if memory else None
+    facts = [
+        f"frees {gib(held)}" if frees and held is not None else "",
+        f"{words.count(served, 'request')} in flight may finish" if served else "",
+    ]
+    about = ", ".join(fact for fact in facts if fact)
+    room = width - len(STOPS)
+    return labelled(STOPS, flow(say(name, Ink.STRONG) + say(f": {about}" if about else ""), room))
+
+
+def refused(waiting: int, width: int) -> list[Line]:
+    """Those that wait for what is stopped, and will not get it."""
+    what = f"{words.count(waiting, 'request')} waiting for it: refused" if waiting else ""
+    return labelled("", wrap(what, width - len(STOPS), Ink.WARN))
+
+
+def labelled(label: str, rows: list[Line]) -> list[Line]:
+    """`rows` beside their label, which stands before the first of them."""
+    cells = max(len(label), len(STOPS))
+    return [say(f"{'' if number else label:<{cells}}", Ink.DIM) + row for number, row in enumerate(rows)]
 
 
 def _load(plan: Plan) -> Line:
     if plan.expected_s is None:
         return say("not known yet: it never ran here", Ink.STRONG)
     return say(f"about {duration(plan.expected_s)}", Ink.STRONG) + say("; requests wait that long", Ink.DIM)
-
-
-def stops(name: str, snapshot: Snapshot, *, frees: bool = True) -> Line:
-    """What goes with an engine: its memory, unless that is told otherwise, and the requests that it serves."""
-    open_ones = [r for r in snapshot.requests.values() if r.profile == name]
-    memory = snapshot.sample.memory if snapshot.sample else None
-    held = memory.engines.get(name) if memory else None
-    facts = [
-        f"frees {gib(held)}" if frees and held is not None else "",
-        f"{words.count(len(open_ones), 'request')} in flight may finish" if open_ones else "",
-    ]
-    about = ", ".join(fact for fact in facts if fact)
-    named = [say(name, Ink.STRONG), *([say(about, Ink.PLAIN)] if about else [])]
-    return say("stops  ", Ink.DIM) + join(named, say(": ", Ink.DIM))

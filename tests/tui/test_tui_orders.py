@@ -155,6 +155,15 @@ async def test_cancelling_says_who_is_refused(stage: Any, box: Any) -> None:
         assert on.link.asked == [("cancel",)]
 
 
+async def test_stopping_tells_those_that_are_served_from_those_that_wait(stage: Any, box: Any) -> None:
+    """Who waits for an engine that is stopped while it loads is refused; none of them may finish."""
+    async with stage(box.swapping()) as on:
+        await on.press("S")
+        assert "stops  qwen3-coder-30b-nvfp4: frees 17.0 GiB" in on.text
+        assert "1 request waiting for it: refused" in on.text
+        assert "may finish" not in on.text
+
+
 async def test_one_request_is_ended(stage: Any, box: Any) -> None:
     """The one under the cursor, after a question; one that is over is not asked about."""
     world = box.snapshot()
@@ -305,6 +314,20 @@ async def test_a_doctor_that_is_not_there_is_told(stage: Any, box: Any) -> None:
         on.link.refuses = AdmissionError("The demo's box is simulated.", code="no_doctor")
         await on.press("D")
         assert "The demo's box is simulated." in on.text
+
+
+async def test_a_dialog_is_whole_in_a_narrow_terminal(stage: Any, box: Any) -> None:
+    """What is to be decided is never cut: it wraps, also when the terminal shrinks below an open question."""
+    async with stage(box.snapshot()) as on:
+        await on.press("2", "j", "enter")
+        await on.pilot.resize_terminal(50, 30)
+        await on.settle()
+        assert "…" not in "".join(line for line in on.lines if line.startswith(("╭ switch", "│ stops", "│ fits")))
+        assert "stops gpt-oss-120b: 2 requests in flight may" in on.rows
+        assert "finish" in on.rows
+        await on.press("escape", "question_mark")
+        assert "walk; page up and down; the" in on.text
+        assert not any(line.startswith("│") and "…" in line for line in on.lines)
 
 
 async def test_a_dialog_longer_than_the_screen_scrolls(stage: Any, box: Any) -> None:

@@ -13,32 +13,41 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
-from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, frame, join, length, say
+from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, Told, clip, frame, join, length, say
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
 
 PAGE, ALL = 10, 100_000
 """Lines."""
+WIDEST, LEAST = 72, 44
+"""Cells of prose, which is read badly where it is wider, and of the smallest frame."""
 
 
 class Words(Panel):
-    """Lines in a frame, as wide as they need. `lines` may be told for a width."""
+    """What is told, in a frame, as wide as it needs."""
 
-    def __init__(self, title: str, lines: Sequence[Line], keys: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, title: str, told: Told, keys: Sequence[tuple[str, str]]) -> None:
         super().__init__()
         self._title = title
-        self._all = list(lines)
+        self._told = told
         self._keys = keys
         self._top = 0
 
+    def wanted(self, width: int) -> int:
+        """How wide it would be, of at most `width` cells."""
+        lines = self._told(min(width - 4, WIDEST))
+        longest = max(length(line) for line in (*lines, say(f"{self._title}    ")))
+        return min(max(longest + 4, LEAST), width)
+
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - the words are given
         """See Panel."""
-        top, room = 0, len(self._all)
+        lines = self._told(min(width - 4, WIDEST))
+        top, room = 0, len(lines)
         if height != AS_TALL_AS_NEEDED:  # to be measured must not move the words
             room = height - 2
-            top = self._top = max(min(self._top, len(self._all) - room), 0)
-        shown = [clip(line, width - 4) for line in self._all[top : top + room]]
-        far = say("j k scroll", Ink.DIM) if len(self._all) > room else EMPTY
+            top = self._top = max(min(self._top, len(lines) - room), 0)
+        shown = [clip(line, width - 4) for line in lines[top : top + room]]
+        far = say("j k scroll", Ink.DIM) if len(lines) > room else EMPTY
         keys = join([say(key, Ink.STRONG) + say(f" {word}", Ink.DIM) for key, word in self._keys], say("   "))
         return frame(shown, width, Ends(say(self._title, Ink.STRONG), far), Ends(keys))
 
@@ -63,15 +72,14 @@ class Dialog(ModalScreen[bool]):
         Binding("home,g", f"scroll_words(-{ALL})", "to the beginning", show=False),
     ]
 
-    def __init__(self, title: str, lines: Sequence[Line], *, yes: str | None = None, again: str | None = None) -> None:
+    def __init__(self, title: str, told: Told, *, yes: str | None = None, again: str | None = None) -> None:
         """`yes`: the word for going ahead; None: there is nothing to decide. `again`: a key that also goes ahead."""
         super().__init__()
         self._yes = yes
         self._again = again
         both = f"⏎ {again}" if again else "⏎"
         keys = [(both, yes), ("esc", "leave it")] if yes else [("esc", "close")]
-        self._words = Words(title, lines, keys)
-        self._wide = max(length(line) for line in (*lines, say(f"{title}    ")))
+        self._words = Words(title, told, keys)
 
     def compose(self) -> ComposeResult:
         """See Textual."""
@@ -79,7 +87,7 @@ class Dialog(ModalScreen[bool]):
 
     def on_mount(self) -> None:
         """As wide as the longest line, as far as the terminal goes."""
-        self._words.styles.width = max(min(self._wide + 4, self.app.size.width), 44)
+        self._words.styles.width = self._words.wanted(self.app.size.width)
 
     def on_resize(self) -> None:
         """See on_mount."""

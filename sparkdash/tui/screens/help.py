@@ -42,21 +42,24 @@ EXPLAINED = (
     Metric.ACCEPTANCE,
     Metric.ACCEPTANCE_LENGTH,
 )
-KEY_CELLS, WIDTH = 16, 72
+TERMS: tuple[tuple[str, str], ...] = (
+    ("sparklines", f"one bar is {STEP_S:g} s; blank is not measured, the lowest bar is zero"),
+    ("best, median", "of the requests that sparkdash served itself; publ. is what the profile's source says"),
+    ("-", "not known. Dimmed figures are old: their age stands beside the name"),
+)
+KEY_CELLS = 16
 
 
-def lines() -> list[Line]:
-    """All of it, at most WIDTH + 1 cells wide."""
-    out = [row for key, word in KEYS for row in _entry(key, word)]
+def lines(width: int) -> list[Line]:
+    """All of it, at most `width` cells wide."""
+    out = [row for key, word in KEYS for row in _entry(key, word, width)]
     out += [EMPTY, say("The figures", Ink.STRONG)]
-    out += [row for metric in EXPLAINED for row in _entry(METRICS[metric].label, METRICS[metric].definition)]
-    out += _entry("sparklines", f"one bar is {STEP_S:g} s; blank is not measured, the lowest bar is zero")
-    out += _entry(
-        "best, median", "of the requests that sparkdash served itself; publ. is what the profile's source says"
-    )
-    return [*out, *_entry("-", "not known. Dimmed figures are old: their age stands beside the name")]
+    out += [row for metric in EXPLAINED for row in _entry(METRICS[metric].label, METRICS[metric].definition, width)]
+    for key, word in TERMS:
+        out += _entry(key, word, width)
+    return out
 
 
-def _entry(key: str, word: str) -> list[Line]:
-    first, *rest = wrap(word, WIDTH - KEY_CELLS, Ink.PLAIN)
+def _entry(key: str, word: str, width: int) -> list[Line]:
+    first, *rest = wrap(word, width - KEY_CELLS - 1, Ink.PLAIN)
     return [say(f"{key:<{KEY_CELLS}} ", Ink.GOOD) + first, *(say(" " * (KEY_CELLS + 1)) + row for row in rest)]
