@@ -88,6 +88,14 @@ def test_where_nothing_is_marked_the_page_tells_what_measures(box: Any, *, simul
     assert text(rows(half, 90)[0]).startswith("A is x. Mark B as well (page 2, key b) to keep")
 
 
+@pytest.mark.parametrize(("key", "where"), [("1", "page 4"), ("4", "the list above has its runs")])
+async def test_where_the_runs_are_is_told_from_where_one_is(stage: Any, box: Any, key: str, where: str) -> None:
+    """On the A/B page they stand above; beside the wide dashboard they are a page away."""
+    async with stage(box.snapshot(toggle_b=None), size=(200, 50)) as on:
+        await on.press(key)
+        assert where in " ".join(" ".join(on.rows).split())
+
+
 async def test_a_fact_that_comes_while_the_page_is_made(stage: Any, box: Any) -> None:
     """It is painted with the page, once that has its panels."""
     async with stage(box.snapshot()) as on:

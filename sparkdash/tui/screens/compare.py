@@ -55,7 +55,7 @@ class ComparePage(Page):
         """See Page."""
         yield RunTable()
         yield MeasuringPanel()
-        yield ComparePanel()
+        yield ComparePanel(below_runs=True)
         yield CellTable()
 
     def on_mount(self) -> None:

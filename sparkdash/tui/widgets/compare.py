@@ -7,7 +7,7 @@ gives no verdict.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sparkdash.domain.state import Figures, Snapshot
 from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, frame, join, pad, right, say, wrap
@@ -43,11 +43,15 @@ FIGURES = (
 )
 
 
-def rows(view: View, width: int) -> list[Line]:
-    """Two columns and the ratio, or one above the other where `width` is small."""
+ELSEWHERE, ABOVE = "page 4 lists its runs", "the list above has its runs"
+"""Where the runs are found that are measured."""
+
+
+def rows(view: View, width: int, runs: str = ELSEWHERE) -> list[Line]:
+    """Two columns and the ratio, or one above the other where `width` is small; `runs` is ELSEWHERE or ABOVE."""
     snapshot = view.snapshot
     if snapshot is None or snapshot.toggle_a is None or snapshot.toggle_b is None:
-        return _advice(snapshot, width)
+        return _advice(snapshot, width, runs)
     a, b = snapshot.toggle_a, snapshot.toggle_b
     if width < LEAST:
         return [*_single(view, snapshot, "A", a, width), EMPTY, *_single(view, snapshot, "B", b, width)]
@@ -59,21 +63,21 @@ def rows(view: View, width: int) -> list[Line]:
     return [*lines, *note]
 
 
-def _advice(snapshot: Snapshot | None, width: int) -> list[Line]:
+def _advice(snapshot: Snapshot | None, width: int, runs: str) -> list[Line]:
     sides = _sides(snapshot)
     marked = "".join(f"{side} is {name}. " for side, name in sides if name)
     blank = [side for side, name in sides if not name]
     wanted = f"{blank[0]} as well (page 2, key {blank[0].lower()})" if marked else "two profiles (page 2, keys a and b)"
     text = f"{marked}Mark {wanted} to keep their figures side by side; t flips between them."
-    return [*wrap(text, width, Ink.PLAIN), EMPTY, *wrap(_measured(snapshot), width, Ink.DIM)]
+    return [*wrap(text, width, Ink.PLAIN), EMPTY, *wrap(f"{_measured(snapshot)}; {runs}.", width, Ink.DIM)]
 
 
 def _measured(snapshot: Snapshot | None) -> str:
-    """How a run comes into the list of page 4. A demo is not found without its address."""
+    """How a run comes into the list of runs. A demo is not found without its address."""
     there = (
         f"SPARKDASH_URL={snapshot.daemon.url.removesuffix('/v1')} " if snapshot and snapshot.daemon.simulated else ""
     )
-    return f"In a shell, `{there}sparkdash ab PROFILE PROFILE` measures them, with a verdict; page 4 lists its runs."
+    return f"In a shell, `{there}sparkdash ab PROFILE PROFILE` measures them, with a verdict"
 
 
 def _sides(snapshot: Snapshot | None) -> list[tuple[str, str | None]]:
@@ -136,11 +140,15 @@ def _single(view: View, snapshot: Snapshot, side: str, name: str, width: int) ->
 
 
 class ComparePanel(Panel):
-    """The framed comparison."""
+    """The framed comparison; `below_runs`: the list of runs stands above it."""
+
+    def __init__(self, *, below_runs: bool = False, **rest: Any) -> None:
+        super().__init__(**rest)
+        self._runs = ABOVE if below_runs else ELSEWHERE
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         """See Panel."""
-        body = rows(view, width - 4)
+        body = rows(view, width - 4, self._runs)
         if height != AS_TALL_AS_NEEDED:
             body = [*body, *[EMPTY] * (height - 2 - len(body))][: height - 2]
         far = say("SIMULATED", Ink.WARN) if view.simulated else EMPTY
