@@ -33,6 +33,24 @@ async def test_the_profiles_are_a_tree_with_its_columns(stage: Any, box: Any) ->
         assert {len(line) for line in on.lines} == {80}
 
 
+async def test_a_profiles_state_is_a_word_in_a_narrow_terminal(stage: Any, box: Any) -> None:
+    """The engine's column gives way to it, and names stay apart from what follows."""
+    async with stage(box.snapshot(), size=(60, 20)) as on:
+        await on.press("2")
+        assert "A gpt-oss-120b 79 GiB 59.1 57.0 ● ready" in on.rows
+        assert "qwen3.5-122b 84 GiB - 51.0 off" in on.rows
+
+
+async def test_where_there_is_room_it_goes_to_the_reason(stage: Any, box: Any) -> None:
+    """Names take what the longest of them needs; the columns stand beside them and not at the far side."""
+    why = "the source names two Sparks and a switch between them, which this program does not start"
+    worse = box.profile("far", cannot_run=why)
+    async with stage(box.snapshot(profiles=(*box.snapshot().profiles, worse)), size=(160, 30)) as on:
+        await on.press("2")
+        assert f"far ✗ cannot run: {why} (w why)" in on.rows
+        assert on.lines[1].index("engine") == 3 + len("  ├ eagle3  eagle3 k=1") + 1
+
+
 async def test_walking_and_finding(stage: Any, box: Any) -> None:
     """j, k, g, G walk; / narrows; enter keeps it; escape shows all."""
     async with stage(box.snapshot()) as on:

@@ -5,26 +5,65 @@ Owns: the columns, the tree's branches, the plan's words. Must not know how a pl
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import groupby
+from typing import NamedTuple
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.need import Basis
 from sparkdash.domain.profile import EngineKind, ProfileSummary
-from sparkdash.domain.state import Snapshot
+from sparkdash.domain.state import Figures, Snapshot
 from sparkdash.domain.swap import Plan
-from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, frame, join, pad, right, say, wrap
+from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, frame, join, length, pad, right, say, wrap
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets import words
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.table import Row, Table
 from sparkdash.units import DASH, GIB, duration, gib, number
 
-ENGINE, NEEDS, RATE, STATE = 15, 8, 7, 15
-COLUMNS = 3 + ENGINE + NEEDS + 2 * RATE + 2 + STATE
+MARK, STATE, LEAST_NAME = 3, 17, 18
+WHY = " (w why)"
 
 
-def _name_cells(width: int) -> int:
-    return max(width - COLUMNS, 16)
+class Column(NamedTuple):
+    """A column between the name and the state."""
+
+    name: str
+    cells: int
+    text: Callable[[ProfileSummary, Figures | None], str]
+    figure: bool = True
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column("engine", 15, lambda profile, _: words.kind(profile), figure=False),
+    Column("needs", 8, lambda profile, _: _needs(profile)),
+    Column("best", 7, lambda _, seen: number(seen.best if seen else None, 1)),
+    Column("publ.", 7, lambda profile, _: number(profile.published_decode_tok_s, 1)),
+)
+"""Where the terminal is narrow, those on the left go first: a name and a state are always whole words."""
+
+
+class Cells(NamedTuple):
+    """How a row is laid out."""
+
+    name: int
+    columns: tuple[Column, ...]
+
+
+def cells(width: int, longest: int) -> Cells:
+    """The columns that leave the name room, which takes what its `longest` needs and no more."""
+    columns = COLUMNS
+    while columns and _left(width, columns) < LEAST_NAME:
+        columns = columns[1:]
+    return Cells(max(min(_left(width, columns), longest + 1), LEAST_NAME), columns)
+
+
+def _left(width: int, columns: tuple[Column, ...]) -> int:
+    return width - MARK - STATE - sum(column.cells for column in columns)
+
+
+def _needs(profile: ProfileSummary) -> str:
+    return number(None if profile.needs_bytes is None else profile.needs_bytes / GIB, 0, " GiB")
 
 
 class ProfileTable(Table):
@@ -33,18 +72,25 @@ class ProfileTable(Table):
     title = "profiles"
     nothing = "No profiles. Put YAML files into ~/.config/sparkdash/profiles and press r."
 
+    _longest = 0
+    """Cells of the longest name."""
+
     def head(self, width: int) -> Line:
         """See Table."""
-        names = f"{'engine':<{ENGINE}}{'needs':>{NEEDS}}{'best':>{RATE}}{'publ.':>{RATE}}  state"
-        return say(f"   {'profile':<{_name_cells(width)}}{names}", Ink.DIM)
+        name, columns = cells(width, self._longest)
+        names = "".join(f"{one.name:{'>' if one.figure else '<'}{one.cells}}" for one in columns)
+        return say(f"   {'profile':<{name}}{names}  state", Ink.DIM)
 
     def rows(self, view: View, width: int) -> list[Row]:
         """See Table."""
         if view.snapshot is None:
             return []
+        listed = [(profile, _name(view.snapshot, profile, branch)) for profile, branch in tree(view.snapshot.profiles)]
+        self._longest = max((length(name) for _, name in listed), default=0)
+        laid = cells(width, self._longest)
         return [
-            Row(profile.name, _line(view.snapshot, profile, branch, width), _copy(profile))
-            for profile, branch in tree(view.snapshot.profiles)
+            Row(profile.name, _line(view.snapshot, profile, name, laid, width), profile.name)
+            for profile, name in listed
         ]
 
 
@@ -67,27 +113,25 @@ def _family(profile: ProfileSummary) -> str:
 
 def _mark(snapshot: Snapshot, profile: ProfileSummary) -> Line:
     sides = [side for side, name in (("A", snapshot.toggle_a), ("B", snapshot.toggle_b)) if name == profile.name]
-    return pad(say(" " + "".join(sides), Ink.STRONG), 3)
+    return pad(say(" " + "".join(sides), Ink.STRONG), MARK)
 
 
-def _line(snapshot: Snapshot, profile: ProfileSummary, branch: str, width: int) -> Line:
+def _name(snapshot: Snapshot, profile: ProfileSummary, branch: str) -> Line:
     short = profile.name.partition("/")[2] if branch else profile.name
     method = say(f"  {profile.speculation}", Ink.DIM) if profile.speculation else EMPTY
-    name = pad(
-        say(branch, Ink.FAINT) + say(short, _name_ink(snapshot, profile)) + method, _name_cells(width) - 1
-    ) + say(" ")
-    head = _mark(snapshot, profile) + name
+    return say(branch, Ink.FAINT) + say(short, _name_ink(snapshot, profile)) + method
+
+
+def _line(snapshot: Snapshot, profile: ProfileSummary, name: Line, laid: Cells, width: int) -> Line:
+    line = _mark(snapshot, profile) + pad(name, laid.name - 1) + say(" ")
     if profile.cannot_run:
-        return (
-            head
-            + clip(say(f"✗ cannot run: {profile.cannot_run}", Ink.DIM), width - 3 - _name_cells(width) - 8)
-            + say(" (w why)", Ink.DIM)
-        )
-    needs = number(None if profile.needs_bytes is None else profile.needs_bytes / GIB, 0, " GiB")
+        room = width - length(line) - len(WHY)
+        return line + clip(say(f"✗ cannot run: {profile.cannot_run}", Ink.DIM), room) + say(WHY, Ink.DIM)
     seen = snapshot.figures.get(profile.name)
-    rates = (number(seen.best if seen else None, 1), number(profile.published_decode_tok_s, 1))
-    line = head + pad(say(words.kind(profile)), ENGINE) + _figure(needs, NEEDS)
-    return line + _figure(rates[0], RATE) + _figure(rates[1], RATE) + say("  ") + _state(snapshot, profile)
+    for column in laid.columns:
+        told = column.text(profile, seen)
+        line += _figure(told, column.cells) if column.figure else pad(say(told), column.cells)
+    return line + say("  ") + _state(snapshot, profile)
 
 
 def _name_ink(snapshot: Snapshot, profile: ProfileSummary) -> Ink:
@@ -112,10 +156,6 @@ def _state(snapshot: Snapshot, profile: ProfileSummary) -> Line:
     glyph, ink = words.ENGINE[engine.state]
     edited = say(", edited", Ink.WARN) if snapshot.is_outdated(profile.name) else EMPTY
     return say(f"{glyph} {engine.state}", ink) + edited
-
-
-def _copy(profile: ProfileSummary) -> str:
-    return profile.name
 
 
 class ProfileDetail(Panel):
