@@ -13,6 +13,19 @@ from sparkdash.domain.base import STRICT, per_request
 LEASE_HEADER = "x-sparkdash-lease"
 """Carries the token of whoever has the gateway to itself on each of its requests; it reaches no engine."""
 
+ASIDES = frozenset(
+    (
+        "/tokenize",
+        "/detokenize",
+        "/apply-template",
+        "/props",
+        "/slots",
+        "/v1/messages/count_tokens",
+        "/v1/responses/input_tokens",
+    )
+)
+"""Routes on which an engine is asked something beside its work, and by some clients before each request."""
+
 
 class RequestState(StrEnum):
     """Where a request is."""

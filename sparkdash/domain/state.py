@@ -26,7 +26,7 @@ from sparkdash.domain.event import (
     TrafficChanged,
 )
 from sparkdash.domain.guard import Guard
-from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.lease import ASIDES, Request, RequestState
 from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.metric import Metric, Sample
 from sparkdash.domain.profile import ProfileSummary
@@ -203,9 +203,25 @@ def _requests(snapshot: Snapshot, changed: Sequence[Request]) -> dict[str, objec
         ended.append(request)
     changes: dict[str, object] = {"requests": requests}
     if ended:
-        changes["recent"] = (*reversed(ended), *snapshot.recent)[:RECENT_REQUESTS]
+        changes["recent"] = _remembered(ended[::-1], snapshot.recent)
         changes["figures"] = _counted(snapshot.figures, ended)
     return changes
+
+
+def _remembered(ended: Sequence[Request], recent: Sequence[Request]) -> tuple[Request, ...]:
+    """The newest of all, which stand first. Of what was asked on the side, and went well, only the last of a kind: a bench, or
+    a client that counts before it asks, would leave no room for anything else."""
+    if not any(one.route in ASIDES for one in ended):
+        return (*ended, *recent)[:RECENT_REQUESTS]
+    kept, kinds = list[Request](), set[tuple[str, ...]]()
+    for one in (*ended, *recent):
+        if one.route in ASIDES and one.state is RequestState.DONE:
+            kind = (one.client, one.key or "", one.profile, one.route)
+            if kind in kinds:
+                continue
+            kinds.add(kind)
+        kept.append(one)
+    return tuple(kept[:RECENT_REQUESTS])
 
 
 def _counted(figures: dict[str, Figures], ended: Sequence[Request]) -> dict[str, Figures]:

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from sparkdash.domain.event import Level, Notice, RequestChanged
+from sparkdash.domain.lease import RequestState
 from sparkdash.domain.need import Basis, Need, Term
 from sparkdash.domain.swap import Plan, SwapOutcome
 from sparkdash.tui.ink import Ink, text
@@ -91,6 +92,13 @@ async def test_the_cursor_stays_on_its_row_while_rows_come(stage: Any, box: Any)
         assert "╭ curl · r9 ─" in on.text
         await on.happen(RequestChanged(request=box.request("r50")))
         assert "╭ curl · r9 ─" in on.text
+
+
+async def test_what_was_asked_on_the_side_says_what_it_was(stage: Any, box: Any) -> None:
+    """A row of nothing but dashes is no riddle."""
+    count = box.request("r7", RequestState.DONE, route="/v1/messages/count_tokens", finished_at=box.now)
+    async with stage(box.snapshot(recent=(count,))) as on:
+        assert "codex gpt-oss-120b - - - - - ✓ count_tokens" in on.rows
 
 
 async def test_y_copies_the_row(stage: Any, box: Any) -> None:

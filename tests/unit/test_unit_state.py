@@ -31,7 +31,8 @@ def engine(name: str, state: EngineState, **more: object) -> Engine:
 
 
 def request(number: int, state: RequestState, **more: object) -> Request:
-    return Request(id=str(number), client="c", profile="p", route="chat", state=state, started_at=0, **more)  # type: ignore[arg-type]
+    values: dict[str, object] = {"client": "c", "profile": "p", "route": "chat", "state": state, "started_at": 0}
+    return Request(id=str(number), **(values | more))  # type: ignore[arg-type]
 
 
 def after(*facts: Fact) -> Snapshot:
@@ -87,6 +88,20 @@ def test_failed_requests_do_not_count() -> None:
     )
     assert snapshot.figures == {}
     assert len(snapshot.recent) == 2
+
+
+def test_what_is_asked_on_the_side_leaves_room_for_requests() -> None:
+    """A bench counts a prompt's tokens some ten times before it asks: one row tells it. One that failed stays."""
+    counts = [request(n, RequestState.DONE, client="bench", route="/tokenize") for n in range(60)]
+    failed = request(90, RequestState.FAILED, client="bench", route="/tokenize")
+    other = request(91, RequestState.DONE, client="claude-code", route="/v1/messages/count_tokens")
+    facts = [
+        RequestChanged(request=one)
+        for one in (request(80, RequestState.DONE), failed, *counts[:30], other, *counts[30:])
+    ]
+    snapshot = after(*facts)
+    assert [one.id for one in snapshot.recent] == ["59", "91", "90", "80"]
+    assert replay(EMPTY, [Event(seq=n, at=n, fact=fact) for n, fact in enumerate(facts, 1)]).recent == snapshot.recent
 
 
 def test_acceptance_is_kept_while_the_engine_is_idle() -> None:

@@ -7,7 +7,7 @@ Rule: every state has a glyph and a word, so that nothing rests on colour.
 from __future__ import annotations
 
 from sparkdash.domain.engine import Engine, EngineState
-from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.lease import ASIDES, Request, RequestState
 from sparkdash.domain.profile import AUTO, EngineKind, ProfileSummary
 from sparkdash.domain.progress import left
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome
@@ -80,12 +80,15 @@ def engine_state(engine: Engine, view: View) -> Line:
 
 
 def request_state(request: Request, view: View) -> Line:
-    """Glyph and word; one that waits says for what, as far as that is known."""
+    """Glyph and word; one that waits says for what, as far as that is known, and what was only asked on the side
+    what it was."""
     word, ink = REQUESTS[request.state]
     if request.state is RequestState.WAITING:
         return say(word + _wait(request, view), ink)
     if request.state is RequestState.FAILED:
         return say(f"✗ {request.error or request.status or 'failed'}", ink)
+    if request.state is RequestState.DONE and request.route in ASIDES:
+        return say(f"✓ {request.route.rpartition('/')[2]}", ink)  # it has no figures: what was it?
     return say(word, ink)
 
 
