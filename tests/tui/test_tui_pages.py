@@ -94,6 +94,28 @@ async def test_the_cursor_stays_on_its_row_while_rows_come(stage: Any, box: Any)
         assert "╭ curl · r9 ─" in on.text
 
 
+async def test_a_live_list_is_seen_from_its_top_until_one_walks(stage: Any, box: Any) -> None:
+    """A page that was opened and left alone shows what comes; so does escape after a walk, on the dashboard as well."""
+    over = [box.request(f"r{n}", RequestState.DONE, client=f"c{n}", finished_at=box.now) for n in range(60)]
+    async with stage(box.snapshot(requests={}, recent=())) as on:
+        await on.press("3")
+        await on.happen(*(RequestChanged(request=one) for one in over[:30]))
+        assert "╭ c29 · r29 ─" in on.text
+        assert on.lines[1].endswith("state    1-15/30")
+        await on.press("j", "j")
+        await on.happen(*(RequestChanged(request=one) for one in over[30:40]))
+        assert "╭ c27 · r27 ─" in on.text
+        await on.press("escape")
+        assert "╭ c39 · r39 ─" in on.text
+        await on.press("1", "j")
+        await on.happen(*(RequestChanged(request=one) for one in over[40:]))
+        assert " c59 " not in on.text
+        await on.press("escape")
+        assert " c59 " in on.text
+        await on.press("y")
+        assert "no row to copy" in on.text
+
+
 async def test_what_was_asked_on_the_side_says_what_it_was(stage: Any, box: Any) -> None:
     """A row of nothing but dashes is no riddle."""
     count = box.request("r7", RequestState.DONE, route="/v1/messages/count_tokens", finished_at=box.now)

@@ -20,7 +20,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("S", "stop the engine that runs"),
     ("p  w  r", "on the profiles: pull its image, why it cannot run, read the files again"),
     ("u", "on the profiles: release a parked one, so that it may be tried again"),
-    ("/  esc", "find in the page; show all again"),
+    ("/  esc", "find in the page; show all again, and what comes at the top of the list"),
     (
         "space n N",
         "on a log: hold or follow; next and earlier place found; tab: next engine; h l, arrows: the rest of long lines",

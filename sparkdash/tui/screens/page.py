@@ -73,7 +73,10 @@ class Page(Screen[None]):
         self.query_one(Find).open()
 
     def action_show_all(self) -> None:
-        """End the search."""
+        """End the search; where there is none, see the top of the list again."""
+        for table in self.query(Table):
+            if not table.filter:
+                table.rest()
         self.query_one(Find).action_drop()
 
     def action_copy(self) -> None:

@@ -62,6 +62,7 @@ class RequestTable(Table):
     """Every request that the daemon still remembers."""
 
     title = "requests"
+    live = True
     nothing = "No request yet. Clients use the URL of the card; `model` names the profile."
 
     def __init__(self, *, beside: bool = False, cursor: bool = True, **rest: object) -> None:

@@ -32,6 +32,7 @@ class SwapTable(Table):
     """Ended swaps, newest first."""
 
     title = "swaps"
+    live = True
     nothing = "No swap yet."
 
     def __init__(self, *, beside: bool = False, cursor: bool = True, **rest: object) -> None:

@@ -1,7 +1,8 @@
 """Table: rows with a cursor, a filter and a scroll place, drawn as a Panel.
 
 Owns: which rows are seen and which is under the cursor. Must not know what the rows mean.
-Rule: the cursor stays on its row (by key) while rows come and go around it.
+Rule: the cursor stays on its row (by key) while rows come and go around it; a live list is seen from its top until somebody
+walks in it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 from textual import events
 from textual.binding import Binding, BindingType
 
-from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, frame, lit, pad, say
+from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, ends, frame, length, lit, pad, say
 from sparkdash.tui.ink import text as plain
 from sparkdash.tui.messages import RowChosen, RowMoved
 from sparkdash.tui.mirror import View
@@ -44,6 +45,8 @@ class Table(Panel, can_focus=True):
     ]
 
     title = ""
+    live = False
+    """Do rows come at its top, of which one sees the newest as long as nobody has walked?"""
     nothing = "nothing here"
     """What the empty table says."""
 
@@ -53,6 +56,7 @@ class Table(Panel, can_focus=True):
         self.cursor: str | None = None
         self.filter = ""
         self._follows = cursor
+        self._walked = False
         self._offset = 0
         self._rows: list[Row] = []
         self._top = 0
@@ -91,22 +95,29 @@ class Table(Panel, can_focus=True):
         room = height - 1 - (2 if self.framed else 0)
         self._scroll(room)
         shown = [self._inked(row, inner) for row in self._rows[self._offset : self._offset + room]]
-        body = [clip(self.head(inner), inner), *(shown or self._empty(view, inner))]
+        head, place = clip(self.head(inner), inner), self._place(room)
         self._top = 2 if self.framed else 1
         if not self.framed:
-            return body[:height]
+            return [_beside(head, place, inner), *(shown or self._empty(view, inner))][:height]
+        body = [head, *(shown or self._empty(view, inner))]
         body += [EMPTY] * (height - 2 - len(body))
-        return frame(body, width, Ends(say(self.title)), Ends(EMPTY, self._place(room)))
+        return frame(body, width, Ends(say(self.title)), Ends(EMPTY, place))
 
     def seek(self, key: str) -> None:
         """Put the cursor on that row, if it is there."""
-        self.cursor = key
+        self.cursor, self._walked = key, True
         self.redraw()
         self.post_message(RowMoved(self.cursor))
+
+    def rest(self) -> None:
+        """See the top again, as before somebody walked."""
+        self._walked, self._offset = False, 0
+        self.redraw()
 
     def narrow(self, text: str) -> None:
         """Show only the rows that hold `text`; "" shows all."""
         self.filter = text
+        self._walked = self._walked or bool(text and self._follows)
         self.redraw()
 
     def action_move(self, by: int) -> None:
@@ -153,8 +164,9 @@ class Table(Panel, can_focus=True):
         return next((i for i, row in enumerate(self._rows) if row.key == self.cursor), None)
 
     def _settle(self) -> None:
-        """A cursor whose row has gone stands on the first one, or nowhere where the table began without one."""
-        if self._index() is None:
+        """A cursor whose row has gone stands on the first one, or nowhere where the table began without one; so does one in a
+        live list that nobody has moved."""
+        if (self.live and not self._walked) or self._index() is None:
             self.cursor = self._rows[0].key if self._rows and self._follows else None
 
     def _scroll(self, room: int) -> None:
@@ -172,7 +184,12 @@ class Table(Panel, can_focus=True):
     def _place(self, room: int) -> Line:
         if len(self._rows) <= room:
             return EMPTY
-        return say(f"{self._offset + 1}-{min(self._offset + room, len(self._rows))} of {len(self._rows)}", Ink.DIM)
+        return say(f"{self._offset + 1}-{min(self._offset + room, len(self._rows))}/{len(self._rows)}", Ink.DIM)
+
+
+def _beside(head: Line, place: Line, width: int) -> Line:
+    """The column names, and at their right the place in the list, where there is room."""
+    return ends(head, place, width) if place and length(head) + length(place) + 1 <= width else head
 
 
 def _matches(row: Row, text: str) -> bool:
