@@ -20,8 +20,11 @@ class Dialect(Protocol):
         ...
 
 
-def summary(profile: Profile, adapter: Dialect, need: Need | None = None) -> ProfileSummary:
-    """The profile as a list shows it. `need`: what a launch is known to take; None: as the file declares it.
+def summary(
+    profile: Profile, adapter: Dialect, need: Need | None = None, *, sees: bool | None = None
+) -> ProfileSummary:
+    """The profile as a list shows it. `need`: what a launch is known to take; None: as the file declares it. `sees`: does it
+    read pictures, as far as that is known?
 
     Its rate is the best published decode rate; where only whole-request rates were published, the best of those,
     and the note says so.
@@ -46,6 +49,7 @@ def summary(profile: Profile, adapter: Dialect, need: Need | None = None) -> Pro
         speculation=adapter.speculation(profile),
         fingerprint=profile.fingerprint,
         simulated=profile.engine is EngineKind.SIM,
+        sees=sees,
     )
 
 

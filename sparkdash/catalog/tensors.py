@@ -16,6 +16,7 @@ from sparkdash.domain.weights import WeightBytes
 _SENSES = re.compile(
     r"(^|\.)(visual|vision\w*|audio\w*|multi_modal_projector|mm_projector|embed_(vision|audio)|sound\w*)\."
 )
+_EYES = re.compile(r"(^|\.)(visual|vision\w*|embed_vision)\.")
 _DRAFT = re.compile(r"(^|\.)(mtp(_\w+)?|nextn)\.")
 _LAYER = re.compile(r"(^|\.)(layers|blk)\.(\d{1,6})\.")
 _EXPERTS = re.compile(r"(^|\.)experts\.|_exps\.")
@@ -46,6 +47,11 @@ def part(name: str, layers: int | None) -> str:
     if _HEAD.search(name):
         return "head"
     return "embedding" if _EMBEDDING.search(name) else "dense"
+
+
+def sees(tensors: Iterable[Tensor]) -> bool:
+    """Is one of them part of a vision tower?"""
+    return any(_EYES.search(tensor.name) for tensor in tensors)
 
 
 def by_dtype(tensors: Iterable[Tensor]) -> dict[str, int]:

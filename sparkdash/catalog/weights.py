@@ -123,6 +123,7 @@ def assemble(
         dtype=_word(text, "dtype", "torch_dtype") or _word(config, "dtype", "torch_dtype"),
         quantization=packed.name,
         kv_dtype=packed.kv_dtype,
+        sees=tensors.sees(found),
     )
 
 

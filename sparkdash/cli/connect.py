@@ -99,7 +99,8 @@ def _place(model: str | None, url: str | None) -> Place:
         root = _shareable(at_url(given).url)
     chosen = _profile(profiles, model, running.profile if running else None)
     name = model or chosen.name
-    return Place(root, name, chosen.context, os.environ.get("SPARKDASH_KEY", "").strip() or None)
+    key = os.environ.get("SPARKDASH_KEY", "").strip() or None
+    return Place(root, name, chosen.context, key, sees=bool(chosen.sees))
 
 
 def _shareable(root: str) -> str:

@@ -29,6 +29,8 @@ class Place:
     """Tokens; None where the profile does not say."""
     key: str | None = None
     """None: the gateway asks for none."""
+    sees: bool = False
+    """Is the model known to read pictures? Clients that are not told so leave them out of what they send."""
 
     @property
     def v1(self) -> str:

@@ -65,8 +65,11 @@ async def watched(house: House) -> None:
 
 def publish_profiles(house: House, profiles: Catalog) -> None:
     """Tell what the catalog says now, if that is something else."""
-    need, now = house.supervisor.need, house.bus.snapshot
-    listed = tuple(catalog.summary(p, registry.adapter(p.engine), need(p)) for p in profiles.profiles.values())
+    supervisor, now = house.supervisor, house.bus.snapshot
+    listed = tuple(
+        catalog.summary(p, registry.adapter(p.engine), supervisor.need(p), sees=supervisor.sees(p))
+        for p in profiles.profiles.values()
+    )
     problems = tuple(str(problem) for problem in profiles.problems)
     if (listed, problems) != (now.profiles, now.problems):
         house.bus.publish(ProfilesChanged(profiles=listed, problems=problems))

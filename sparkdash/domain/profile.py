@@ -309,3 +309,5 @@ class ProfileSummary(Frozen):
     """"eagle3 k=1", "mtp k=2", …; None when the profile does not speculate."""
     fingerprint: str
     simulated: bool
+    sees: bool | None = None
+    """Does it read pictures? None is not known."""

@@ -100,6 +100,8 @@ class WeightFacts(Frozen):
     """nvfp4, mxfp4, fp8, gptq int4, …; None is unquantized."""
     kv_dtype: str | None = None
     """The KV cache's dtype that the checkpoint itself asks for: fp8, or None."""
+    sees: bool = False
+    """Is there a vision tower among the tensors?"""
 
     @property
     def mtp(self) -> bool:

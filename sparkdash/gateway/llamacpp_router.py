@@ -198,6 +198,7 @@ def _known_props(snapshot: Snapshot, profile: Profile) -> dict[str, Any]:
         "model_alias": profile.name,
         "default_generation_settings": {"params": {}} | ({} if context is None else {"n_ctx": context}),
         "chat_template_caps": {"supports_tool_calls": tools, "supports_tools": tools},
+        **({"modalities": {"vision": summary.sees}} if summary is not None and summary.sees is not None else {}),
     }
 
 

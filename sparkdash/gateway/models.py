@@ -56,7 +56,7 @@ def item(snapshot: Snapshot, profile: ProfileSummary, name: str) -> dict[str, An
         **_common(snapshot, name, _about(profile), engine),
         "root": profile.name,
         **_context(profile.context),
-        "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
+        "architecture": {"input_modalities": _reads(profile), "output_modalities": ["text"]},
         "status": state(snapshot, profile),
     }
 
@@ -71,6 +71,10 @@ def auto(snapshot: Snapshot) -> dict[str, Any]:
         **_context(profile.context if profile else None),
         "status": status(engine),
     }
+
+
+def _reads(profile: ProfileSummary) -> list[str]:
+    return ["text", "image"] if profile.sees else ["text"]
 
 
 def _about(profile: ProfileSummary) -> str:

@@ -166,13 +166,13 @@ def _show(deps: Deps, body: Mapping[str, Any]) -> dict[str, Any]:
         "template": "",
         "details": _details(profile),
         "model_info": info,
-        "capabilities": _capabilities(deps.catalog().find(found)),
+        "capabilities": _capabilities(deps.catalog().find(found), profile),
         "modified_at": rfc3339(snapshot.daemon.started_at),
     }
 
 
-def _capabilities(profile: Profile) -> list[str]:
-    can = {"tools": abilities.takes_tools(profile), "thinking": abilities.thinks(profile)}
+def _capabilities(profile: Profile, summary: ProfileSummary) -> list[str]:
+    can = {"tools": abilities.takes_tools(profile), "thinking": abilities.thinks(profile), "vision": summary.sees}
     return ["completion", *(word for word, does in can.items() if does)]
 
 

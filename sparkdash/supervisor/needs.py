@@ -17,6 +17,7 @@ from sparkdash.domain import footprint
 from sparkdash.domain.footprint import Footprint
 from sparkdash.domain.need import Need
 from sparkdash.domain.profile import Profile
+from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines.estimate import estimate
 
 LOG = structlog.get_logger("sparkdash.needs")
@@ -33,6 +34,8 @@ class Needs:
         self._box_bytes = box_bytes
         self._estimates: dict[str, Need] = {}
         """By fingerprint."""
+        self._targets: dict[str, WeightFacts] = {}
+        """What was read of each target model, by fingerprint."""
 
     def __call__(self, profile: Profile) -> Need:
         """The need of this launch; terms that nobody knows are None."""
@@ -41,16 +44,24 @@ class Needs:
         found = self._estimates.get(profile.fingerprint)
         return found or self._estimates.setdefault(profile.fingerprint, estimate(profile, {}, self._box_bytes()))
 
+    def target(self, profile: Profile) -> WeightFacts | None:
+        """What is known of its model's weights; None until they are read, and where they are not here."""
+        return self._targets.get(profile.fingerprint)
+
     async def read(self, profiles: Iterable[Profile]) -> None:
         """Look at the weights of these profiles, as they lie on the disk now."""
-        self._estimates.update(await asyncio.to_thread(self._estimated, list(profiles)))
+        estimates, targets = await asyncio.to_thread(self._read, list(profiles))
+        self._estimates |= estimates
+        self._targets |= targets
 
-    def _estimated(self, profiles: Iterable[Profile]) -> dict[str, Need]:
-        box, found = self._box_bytes(), {}
+    def _read(self, profiles: Iterable[Profile]) -> tuple[dict[str, Need], dict[str, WeightFacts]]:
+        box, found, targets = self._box_bytes(), {}, {}
         for profile in profiles:
             try:
                 facts = weights.of_profile(profile, self._hf_home)
                 found[profile.fingerprint] = estimate(profile, facts, box)
+                if isinstance(target := facts.get("target"), WeightFacts):
+                    targets[profile.fingerprint] = target
             except Exception:  # a file that nobody has seen the like of must not end the daemon
                 LOG.exception("the weights could not be read", profile=profile.name)
-        return found
+        return found, targets

@@ -19,6 +19,7 @@ from sparkdash.domain.profile import AUTO, EngineKind, Profile
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.engines import registry
 from sparkdash.engines.adapter import EngineAdapter
+from sparkdash.engines.senses import sees
 from sparkdash.errors import ProfileError, SparkdashError
 from sparkdash.host.guard import Guard
 from sparkdash.host.reader import HostReader
@@ -156,6 +157,10 @@ class Supervisor:
     def need(self, profile: Profile) -> Need:
         """What a launch of it takes, as far as it is known now; `on_needs` is called when more is."""
         return self._tools.needs(profile)
+
+    def sees(self, profile: Profile) -> bool | None:
+        """Does a launch of it read pictures? None is not known; `on_needs` is called when more is."""
+        return sees(profile, self._tools.needs.target(profile))
 
     def served(self, request: Request) -> None:
         """A request is over, as the gateway recorded it. After a long prompt the engine is weighed again, in the background."""

@@ -300,6 +300,8 @@ def test_parts_are_told_by_their_names() -> None:
     assert found.bytes.model_dump() == {
         "senses": 2, "draft": 4, "experts": 8, "dense": 16, "embedding": 32, "head": 64,
     }  # fmt: skip
+    assert found.sees
+    assert not facts(TINY, tensor("audio_tower.conv1.weight", "BF16", 2, 1)).sees
     assert found.active_bytes() is None, "which share of the experts a token uses is not told"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,17 @@ def test_every_client_is_told_where_and_which(name: str) -> None:
     assert PLACE.model in told
     assert "/v1/v1" not in told
     assert RECIPES[name].source
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("vscode", '"vision": true'), ("continue", "image_input"), ("opencode", '"image"'), ("pi", '"image"')],
+)
+def test_clients_that_must_be_told_of_eyes_are_told(name: str, word: str) -> None:
+    """They leave pictures out of what they send otherwise; of a model that is not known to read them nothing is claimed."""
+    seeing, blind = replace(PLACE, sees=True), PLACE
+    assert word in page(RECIPES[name], RECIPES[name].setup(seeing), seeing)
+    assert word not in page(RECIPES[name], RECIPES[name].setup(blind), blind)
 
 
 @pytest.mark.parametrize("name", ["claude-code", "codex", "continue", "opencode", "pi", "qwen-code"])

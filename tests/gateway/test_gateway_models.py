@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.engine import EngineState, Failure
-from sparkdash.domain.event import EngineChanged
+from sparkdash.domain.event import EngineChanged, ProfilesChanged
 from sparkdash.gateway import models
 
 pytestmark = pytest.mark.usefixtures("anthropic_sdk")
@@ -21,6 +21,20 @@ async def test_an_item_satisfies_every_kind_of_client(house: Any) -> None:
     assert item["architecture"]["input_modalities"] == ["text"]
     assert item["status"] == {"value": "loaded"}
     assert item["created"] == 1000
+
+
+async def test_a_model_that_reads_pictures_says_so_to_every_kind_of_client(house: Any) -> None:
+    """Zed (the list, then the props) and VS Code (Ollama's capabilities) send none to a model that does not; unknown is no yes."""
+    listed = house.catalog.summaries()
+    for sees in (True, False, None):
+        profiles = tuple(each.model_copy(update={"sees": sees}) for each in listed)
+        house.bus.publish(ProfilesChanged(profiles=profiles, problems=()))
+        item = (await house.client.get("/v1/models/alpha")).json()
+        props = (await house.client.get("/props?model=alpha")).json()
+        shown = (await house.client.post("/api/show", json={"model": "alpha"})).json()
+        assert item["architecture"]["input_modalities"] == (["text", "image"] if sees else ["text"])
+        assert props.get("modalities") == (None if sees is None else {"vision": sees})
+        assert ("vision" in shown["capabilities"]) is bool(sees)
 
 
 async def test_the_list_and_its_items_are_anthropics_too(house: Any) -> None:

@@ -33,10 +33,12 @@ async def test_what_was_learned_goes_before_the_estimate_and_that_knows_the_weig
     needs = Needs(learned.get, tmp_path, lambda: 128 * GIB)
     profile = make_profile("a", gib=None, models={"target": model(tmp_path)}, args={"kv-cache-memory-bytes": "1G"})
     before = {term.name: term.bytes for term in needs(profile).terms}
-    assert (needs(profile).basis, before["weights"]) == (Basis.UNKNOWN, None)
+    assert (needs(profile).basis, before["weights"], needs.target(profile)) == (Basis.UNKNOWN, None, None)
     await needs.read([profile])
     after = {term.name: term.bytes for term in needs(profile).terms}
     assert (needs(profile).basis, after["weights"]) == (Basis.ESTIMATED, 2097152)
+    assert (target := needs.target(profile)) is not None
+    assert (target.bytes.total, target.sees) == (2097152, False)
     learned[profile.fingerprint] = Footprint(
         loads=1, steady_bytes=3 * GIB, peak_bytes=4 * GIB, at=0.0, measure=Measure.AVAILABLE
     )

@@ -14,7 +14,7 @@ def _setup(place: Place) -> Setup:
         "apiBase": place.v1,
         "apiKey": place.secret,
         "roles": ["chat", "edit", "apply"],
-        "capabilities": ["tool_use"],
+        "capabilities": ["tool_use", *(["image_input"] if place.sees else [])],
         "defaultCompletionOptions": {"contextLength": place.context, "maxTokens": place.output},
         "requestOptions": {"timeout": LONG_MS},
     }

@@ -7,6 +7,8 @@ from sparkdash.connect.recipe import File, Format, Protocol, Recipe, Setup
 
 
 def _setup(place: Place) -> Setup:
+    limit = {"context": place.context, "output": place.output}
+    eyes = {"attachment": True, "modalities": {"input": ["text", "image"], "output": ["text"]}} if place.sees else {}
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "name": "sparkdash",
@@ -17,7 +19,7 @@ def _setup(place: Place) -> Setup:
             "headerTimeout": LONG_MS,
             "chunkTimeout": LONG_MS,
         },
-        "models": {place.model: {"name": place.model, "limit": {"context": place.context, "output": place.output}}},
+        "models": {place.model: {"name": place.model, **eyes, "limit": limit}},
     }
     name = f"sparkdash/{place.model}"
     schema = {"$schema": "https://opencode.ai/config.json"}

@@ -7,12 +7,13 @@ from sparkdash.connect.recipe import File, Format, Protocol, Recipe, Setup
 
 
 def _setup(place: Place) -> Setup:
+    eyes = {"input": ["text", "image"]} if place.sees else {}
     provider = {
         "baseUrl": place.v1,
         "api": "openai-completions",
         "apiKey": place.secret,
         "compat": {"supportsDeveloperRole": False},
-        "models": [{"id": place.model, "contextWindow": place.context, "maxTokens": place.output}],
+        "models": [{"id": place.model, **eyes, "contextWindow": place.context, "maxTokens": place.output}],
     }
     patience = {"httpIdleTimeoutMs": LONG_MS, "retry": {"provider": {"timeoutMs": LONG_MS}}}
     return Setup(

@@ -12,7 +12,7 @@ def _setup(place: Place) -> Setup:
         "name": place.model,
         "url": f"{place.v1}/chat/completions",
         "toolCalling": True,
-        "vision": False,
+        "vision": place.sees,
         "maxInputTokens": place.context - place.output,
         "maxOutputTokens": place.output,
     }
@@ -36,7 +36,8 @@ def _setup(place: Place) -> Setup:
             "For titles and commit messages: set chat.byokUtilityModelDefault to the main agent's model, so that they never swap.",
         ),
         notes=(
-            "It reads no model list: a second model is a second entry under `models`. vision false: not known of a profile.",
+            "It reads no model list: a second model is a second entry under `models`.",
+            *(() if place.sees else ("vision false: no weights on this box say that the model reads pictures.",)),
             "Its own Ollama provider works as well, with the address " + place.root + ".",
         ),
     )
