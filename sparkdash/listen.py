@@ -12,7 +12,7 @@ import logging
 import os
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -200,8 +200,9 @@ def _lock_file(folder: Path) -> IO[str]:
 
 
 @contextmanager
-def only_one(folder: Path) -> Iterator[IO[str]]:
-    """Hold the folder's lock while the daemon lives; the file names the holder.
+def only_one(folder: Path) -> Iterator[Callable[[str], None]]:
+    """Hold the folder's lock while the daemon lives. What is given names the holder in the file, for whoever comes second: on a
+    full disk that is all that is missing.
 
     Raises:
         DaemonError: another daemon holds it; the message names its pid and address.
@@ -217,7 +218,13 @@ def only_one(folder: Path) -> Iterator[IO[str]]:
                 code="daemon_running",
                 hint="`sparkdash status` shows it, `sparkdash stop --daemon` ends it.",
             ) from None
-        file.truncate(0)
-        yield file
-        with contextlib.suppress(OSError):
-            file.truncate(0)
+        named = partial(_name, file.fileno())
+        named("")
+        yield named
+        named("")
+
+
+def _name(descriptor: int, holder: str) -> None:
+    with contextlib.suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, holder.encode())

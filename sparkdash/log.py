@@ -1,14 +1,29 @@
 """Logging: one line per event, to stderr, in structlog's key=value form.
 
 Owns: how the daemon's log looks. Rule: never a prompt, a key, or a body; ids, names and figures only.
+Rule 2: a log that cannot be written (a full disk, a terminal that is gone) ends nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
+from typing import TextIO, cast
 
 import structlog
+
+
+class _Stderr:
+    """What cannot be written is lost: whoever logs has better to do than to fail for it."""
+
+    def write(self, text: str) -> None:
+        with contextlib.suppress(OSError):
+            sys.stderr.write(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            sys.stderr.flush()
 
 
 def configure(*, level: int = logging.INFO) -> None:
@@ -22,6 +37,6 @@ def configure(*, level: int = logging.INFO) -> None:
             structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _Stderr())),
         cache_logger_on_first_use=True,
     )

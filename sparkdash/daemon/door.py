@@ -49,9 +49,8 @@ def opened(settings: Settings) -> Iterator[Door]:
         tcp = listen.bind_tcp(settings.host, settings.port)
         unix = listen.bind_unix(folder / listen.SOCKET_NAME)
         url = listen.root_url(tcp, tls)
-        for lock in locks:
-            lock.write(f"pid {os.getpid()}, {url}")
-            lock.flush()
+        for name in locks:
+            name(f"pid {os.getpid()}, {url}")
         try:
             yield Door([tcp, unix], url, keys, tls)
         finally:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from tempfile import TemporaryFile
 from typing import IO, Any
 
 from sparkdash.host.lines import LineSplitter
@@ -36,16 +36,21 @@ async def call(argv: Sequence[str], *, deadline_s: float | None) -> Done:
     """Run to the end; `deadline_s` None waits for ever.
 
     Its output goes through files: the end of a pipe would come only when everything that it left behind has ended
-    too, and `podman run -d` leaves the container's monitor behind.
+    too, and `podman run -d` leaves the container's monitor behind. They are in memory: on a full disk `podman ps` writes nothing
+    and says that all went well, as if there were no container.
 
     Raises:
         TimeoutError: the deadline passed; the child has been killed.
         OSError: the program cannot be run (FileNotFoundError: there is none).
     """
-    with TemporaryFile() as out, TemporaryFile() as err:
+    with _in_memory() as out, _in_memory() as err:
         async with asyncio.timeout(deadline_s), running(argv, stdout=out, stderr=err) as process:
             code = await process.wait()
         return Done(code, _written(out), _written(err))
+
+
+def _in_memory() -> IO[bytes]:
+    return os.fdopen(os.memfd_create("sparkdash"), "w+b", buffering=0)
 
 
 def _written(file: IO[bytes]) -> str:

@@ -10,6 +10,7 @@ found by its mark when the supervisor clears away.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -64,12 +65,19 @@ class Target:
                 os.close(self._fd)
 
     def _kill(self) -> int:
-        ours = proc.birth(self._pid) in (None, self._birth)
         # listed while it lives, as its end makes its children somebody else's; and it goes first, as it might end by
         # itself, or start others, when it loses them
-        others = proc.family(self._pid) - {self._pid} if ours else set[int]()
+        others = self._others()
         leader = _gone(partial(signal.pidfd_send_signal, self._fd, signal.SIGKILL))
         return leader + sum(_gone(partial(os.kill, pid, signal.SIGKILL)) for pid in others)
+
+    def _others(self) -> set[int]:
+        """None where they cannot be listed, as no descriptor is left: the leader is held by one."""
+        if proc.birth(self._pid) not in (None, self._birth):
+            return set()
+        with contextlib.suppress(OSError):
+            return proc.family(self._pid) - {self._pid}
+        return set()
 
 
 def _gone(send: Callable[[], None]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import mmap
 import os
 import platform
@@ -29,7 +30,7 @@ from sparkdash.domain.container import (
 from sparkdash.errors import HostError
 from sparkdash.host import leftovers, proc
 from sparkdash.host.lines import LineSplitter
-from sparkdash.host.process_record import Record, Records
+from sparkdash.host.process_record import Record, Records, unwritable
 
 UNKNOWN_EXIT = -1
 """Exit code of a process that was another's child: the kernel tells it to the parent only."""
@@ -72,11 +73,22 @@ class Process:
         return [*(["env", *variables] if variables else []), *spec.argv]
 
     async def start(self, spec: ContainerSpec) -> ContainerInfo:
-        """Start in a session of its own. Raises HostError(code="command_missing") when there is no such program."""
+        """Start in a session of its own. Nothing is left of one that cannot be written down: nobody would find it again.
+
+        Raises:
+            HostError: code `command_missing`, there is no such program; `disk_full`, `state_unwritable`.
+        """
         await self.stop(spec.name, grace_s=KILLED_S)
         self._records.prepare()
         record = self._spawn(spec)
-        self._records.put(record)
+        try:
+            self._records.put(record)
+        except HostError:
+            _signal_group(record.pid, signal.SIGKILL)
+            await _ended(record, KILLED_S)
+            _reap(record)
+            self._records.forget(spec.name)
+            raise
         return self._info(record)
 
     async def stop(self, name: str, grace_s: float) -> Leftovers:
@@ -123,8 +135,12 @@ class Process:
         record = self._records.get(name)
         if record is None:
             raise HostError(f"There is no process {name}.", code="no_such_container")
+        try:
+            log = _open_at(self._records.log(name), tail)
+        except OSError as error:  # to make room, somebody may have taken it away
+            raise HostError(f"The log of {name} cannot be read: {error.strerror}.", code="no_log") from None
         splitter = LineSplitter()
-        with _open_at(self._records.log(name), tail) as file:
+        with log as file:
             last = False
             while not last:
                 last = not (follow and _alive(record))  # asked before reading: nothing written after it can be missed
@@ -167,6 +183,8 @@ class Process:
                 setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # Python ignores them, and children would inherit that
             )
         except (OSError, ValueError) as error:  # ValueError: a NUL in a word, a variable's name with "="
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):  # its log
+                raise unwritable(self._records.log(spec.name).parent, error) from None
             why = error.strerror if isinstance(error, OSError) else error
             raise HostError(
                 f"{spec.name} could not start: {spec.argv[0]}: {why}.",
@@ -193,7 +211,8 @@ class Process:
             return record
         ended = record.model_copy(update={"ended": True, "exit_code": _reap(record)})
         if self._records.get(record.name) == record:
-            self._records.put(ended)
+            with contextlib.suppress(HostError):  # a full disk; that it has ended is seen again
+                self._records.put(ended)
         return ended
 
     def _info(self, record: Record) -> ContainerInfo:

@@ -5,7 +5,9 @@ Owns: one JSON file and one log file for each process, in one folder. Must not k
 
 from __future__ import annotations
 
+import errno
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -31,6 +33,14 @@ class Record(Frozen):
     """None while it runs, and for ever when nobody of ours was its parent."""
 
 
+def unwritable(folder: Path, error: OSError) -> HostError:
+    """Nothing can be made or written in this folder."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    hint = "Make room on its disk." if full else "Make it writable, or choose another with SPARKDASH_STATE_DIR."
+    code = "disk_full" if full else "state_unwritable"
+    return HostError(f"Nothing can be written in {folder}: {error.strerror}.", code=code, hint=hint)
+
+
 class Records:
     """The folder of records. Files are readable by their owner only: an argv may say more than it should."""
 
@@ -50,11 +60,16 @@ class Records:
         return [record for record in found if record]
 
     def put(self, record: Record) -> None:
-        """Write it whole or not at all."""
+        """Write it whole or not at all. Raises HostError when it cannot be written."""
         file, fresh = self._file(record.name), self._file(record.name, "new")
-        fresh.touch(mode=0o600)
-        fresh.write_text(record.model_dump_json(indent=1))
-        fresh.replace(file)
+        try:
+            fresh.touch(mode=0o600)
+            fresh.write_text(record.model_dump_json(indent=1))
+            fresh.replace(file)
+        except OSError as error:
+            with suppress(OSError):
+                fresh.unlink(missing_ok=True)
+            raise unwritable(self._folder, error) from None
 
     def forget(self, name: str) -> None:
         """Remove record and log. Idempotent."""
@@ -66,11 +81,7 @@ class Records:
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise HostError(
-                f"The folder {self._folder} cannot be made: {error.strerror}.",
-                code="state_unwritable",
-                hint="Make it writable, or choose another with SPARKDASH_STATE_DIR.",
-            ) from None
+            raise unwritable(self._folder, error) from None
 
     def log(self, name: str) -> Path:
         """Where the process writes."""

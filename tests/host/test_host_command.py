@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import tempfile
 from asyncio.subprocess import STDOUT, Process
 from pathlib import Path
 
@@ -19,6 +20,13 @@ async def test_a_command_that_ends() -> None:
     """Exit code and both outputs, whatever the bytes."""
     done = await call(["sh", "-c", "printf 'a\\377'; echo b >&2; exit 3"], deadline_s=60)
     assert (done.code, done.out, done.err) == (3, "a\ufffd", "b\n")
+
+
+async def test_what_a_command_says_needs_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full one podman's list of containers came back empty, with exit code 0."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "full"))
+    done = await call(["sh", "-c", "echo a; echo b >&2"], deadline_s=60)
+    assert (done.code, done.out, done.err) == (0, "a\n", "b\n")
 
 
 async def test_a_command_that_hangs_is_killed() -> None:

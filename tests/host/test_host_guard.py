@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import queue
 import select
@@ -256,6 +257,24 @@ def test_a_target_that_is_let_go_of_is_not_signalled(engine: Any) -> None:
     target.close()
     assert target.kill() == 0
     assert process.poll() is None
+
+
+def test_a_daemon_without_a_free_descriptor_kills_the_engine_all_the_same(
+    engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose family it is cannot be listed then; its leader is known, and held."""
+    process, container = engine()
+    target = Target.of(container)
+    assert target is not None
+
+    def full(_: Path) -> Iterator[Path]:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "iterdir", full)
+        assert target.kill() == 1
+    assert process.wait(SOON) == -9
+    target.close()
 
 
 def test_a_process_that_has_ended_is_no_target() -> None:

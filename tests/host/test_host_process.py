@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from sparkdash.domain.container import LABEL_OWNER, ContainerSpec, ContainerStat
 from sparkdash.errors import HostError
 from sparkdash.host import proc
 from sparkdash.host.process import Process
-from sparkdash.host.process_record import Records
+from sparkdash.host.process_record import Record, Records
 
 STAY = "sleep 300 & wait"
 START = """
@@ -194,6 +195,42 @@ async def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="file/processes") as caught:
         await Process(tmp_path / "file/processes").start(spec("exit 0"))
     assert caught.value.code == "state_unwritable"
+
+
+async def test_an_engine_that_cannot_be_written_down_is_not_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk: nobody would find it again, and it holds memory. Once there is room all is well."""
+    runtime, begun = Process(tmp_path), list[int]()
+    write = Path.write_text
+
+    def full(_: Path, text: str) -> int:
+        begun.append(Record.model_validate_json(text).pid)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(HostError, match="No space left on device") as caught:
+        await runtime.start(spec(STAY))
+    assert caught.value.code == "disk_full"
+    assert [runs(pid) for pid in begun] == [False]
+    assert Records(tmp_path).all() == []
+    monkeypatch.setattr(Path, "write_text", write)
+    info = await runtime.start(spec("exit 3"))
+    monkeypatch.setattr(Path, "write_text", full)
+    assert await runtime.wait(info.name) == 3
+    assert [each.state for each in await runtime.containers({})] == [ContainerState.EXITED]
+    await runtime.stop(info.name, 0)
+
+
+async def test_a_log_that_was_taken_away_is_told(tmp_path: Path) -> None:
+    """Somebody made room."""
+    runtime = Process(tmp_path)
+    info = await runtime.start(spec("exit 0"))
+    await runtime.wait(info.name)
+    Records(tmp_path).log(info.name).unlink()
+    with pytest.raises(HostError, match="cannot be read: No such file"):
+        [line async for line in runtime.logs(info.name, follow=False, tail=5)]
+    await runtime.stop(info.name, 0)
 
 
 async def test_the_tail_of_a_log_whose_last_line_is_open(tmp_path: Path) -> None:

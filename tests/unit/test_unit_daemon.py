@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from sparkdash.daemon import errands, reading
+from sparkdash.daemon import errands, reading, real
 from sparkdash.errors import HostError
 
 
@@ -41,3 +42,24 @@ async def test_files_are_read_once_they_are_whole(
     house = SimpleNamespace(reading=asyncio.Lock(), watch=SimpleNamespace(due=iter(looks).__next__))
     await reading.refresh(cast("Any", house))
     assert len(read) == reads
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "then"),
+    [
+        (1024, 524_288, 65_536),
+        (1024, 4096, 4096),
+        (1024, resource.RLIM_INFINITY, 65_536),
+        (100_000, 524_288, None),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, None),
+    ],
+)
+def test_streams_do_not_end_at_the_usual_limit_of_open_files(
+    soft: int, hard: int, then: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two descriptors for each: five hundred of them. What the owner has forbidden stays forbidden."""
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: asked.append(limits))
+    real.open_more()
+    assert asked == ([] if then is None else [(then, hard)])

@@ -1,6 +1,8 @@
 """Sockets, and the one-daemon rule."""
 
 import asyncio
+import errno
+import os
 import socket
 import ssl
 import stat
@@ -42,13 +44,25 @@ async def test_small_pieces_leave_at_once() -> None:
 
 def test_a_second_daemon_is_told_of_the_first(tmp_path: Path) -> None:
     """The lock's text reaches the person who started the second."""
-    with listen.only_one(tmp_path) as lock:
-        lock.write("pid 7, http://127.0.0.1:8484")
-        lock.flush()
+    with listen.only_one(tmp_path) as name:
+        name("pid 7, http://127.0.0.1:8484")
         with pytest.raises(DaemonError, match="pid 7"), listen.only_one(tmp_path):
             pytest.fail("two daemons held one lock")
-    with listen.only_one(tmp_path) as lock:
-        assert lock.read() == ""
+    with listen.only_one(tmp_path):
+        assert (tmp_path / "daemon.lock").read_text() == ""
+
+
+def test_a_lock_on_a_full_disk_holds_and_names_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon of a box whose disk is full must be able to begin."""
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    with listen.only_one(tmp_path) as name:
+        name("pid 7, http://127.0.0.1:8484")
+        with pytest.raises(DaemonError, match="its lock is held"), listen.only_one(tmp_path):
+            pytest.fail("two daemons held one lock")
 
 
 def test_the_socket_is_for_this_user_only(tmp_path: Path) -> None:
