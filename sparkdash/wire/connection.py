@@ -48,8 +48,7 @@ class Wire(asyncio.Protocol):
         self._serve: Serve = getattr(app, "serve_line", None) or partial(by_messages, app)
         self._kept_s: float = config.timeout_keep_alive
         self._server = server_state
-        self._parser = httptools.HttpRequestParser(self)
-        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._parser = self._new_parser()
         self._deadline = Deadline(self.loop, self._too_late)
         self.transport: asyncio.Transport
         self._door: Door = (None, "http")
@@ -63,6 +62,8 @@ class Wire(asyncio.Protocol):
         self._length: bytes | None = None
         self._asking: Line | None = None
         """The request whose body comes."""
+        self._known: Line | None = None
+        """The request whose head is said to the parser once more, for the sake of its body."""
         self._running: Line | None = None
         """The one that is being answered; a client may have sent the next ones already."""
         self._behind: deque[Line] = deque()
@@ -107,9 +108,10 @@ class Wire(asyncio.Protocol):
             self._refuse(b"431 Request Header Fields Too Large")
             return
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            pass  # a wish that may be passed by: there is one protocol here
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as wish:
+                self._pass_by(data[wish.args[0] :])
         except httptools.HttpParserError:
             self._no_request()
             return
@@ -152,6 +154,10 @@ class Wire(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         """The application is called; what follows is the body."""
+        if self._known is not None:
+            self._asking, self._known = self._known, None
+            self._head_size, self._fields = None, []
+            return
         parser, head = self._parser, self._head
         words = parser.get_method(), self._url, self._fields
         self._head_size, self._fields = None, []
@@ -224,6 +230,33 @@ class Wire(asyncio.Protocol):
         self._running = line
         line.task = task = self.loop.create_task(line.run(self._serve))
         self._server.tasks.add(task)
+
+    # A wish for another protocol.
+
+    def _new_parser(self) -> httptools.HttpRequestParser:
+        parser = httptools.HttpRequestParser(self)
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        return parser
+
+    def _pass_by(self, rest: bytes) -> None:
+        """Java's clients have one with the first request of each connection, and there is one protocol here. The parser takes leave
+        at the end of such a head, and takes the body for the other protocol: a new one goes on, told how the body is framed.
+
+        Raises:
+            HttpParserError: as the first one would have.
+        """
+        while True:
+            line = self._behind[-1] if self._behind else self._running
+            assert line is not None  # noqa: S101 - its head has just come
+            self._parser = self._new_parser()
+            if framing := line.goes_on():
+                self._known, rest = line, b"POST / HTTP/1.1\r\n%b\r\n\r\n%b" % (framing, rest)
+            try:
+                self._parser.feed_data(rest)
+            except httptools.HttpParserUpgrade as wish:
+                rest = rest[wish.args[0] :]
+            else:
+                return
 
     # What is no request.
 

@@ -99,6 +99,17 @@ class Line:
         if self._news is not None:
             self._news.set()
 
+    def goes_on(self) -> bytes:
+        """It is not whole yet, unless it has no body: then there is no header that frames one, and nothing is given."""
+        if coded := [value for name, value in self.head.headers if name == b"transfer-encoding"]:
+            framing = b"transfer-encoding: " + b", ".join(coded)
+        elif self.length is not None and int(self.length):
+            framing = b"content-length: " + self.length
+        else:
+            return b""
+        self._more = True
+        return framing
+
     def lost(self) -> None:
         """The connection has ended."""
         if not self._over:

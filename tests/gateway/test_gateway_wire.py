@@ -409,12 +409,42 @@ async def test_what_follows_a_body_in_chunks_reaches_nobody() -> None:
 
 
 async def test_a_wish_for_another_protocol_is_passed_by() -> None:
-    """As Java's clients send it with every first request; the next request is heard as well."""
-    upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABk\r\n"
-    client = Client(by_line(200, [(b"content-length", b"2")], [b"ok"]))
-    for more, body in ((upgrade, b"{}"), (upgrade, b""), (b"", b"{}")):
-        request = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n%b\r\n%b" % (len(body), more, body)
-        assert (await client.says(request)).endswith(b"\r\n\r\nok"), request
+    """As Java's clients send it with every first request: its body is read, however it is cut, and so is the next request."""
+    heard: list[bytes] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body, more = body + message["body"], message["more_body"]
+        heard.append(body)
+        await by_messages(200, [(b"content-length", b"2")], [b"ok"])(scope, receive, send)
+
+    client = Client(app)
+    plain = b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}"
+    wish = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABk\r\n\r\n"
+    counted = b"POST / HTTP/1.1\r\nContent-Length: 7\r\n" + wish
+    chunked = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" + wish
+    empty = b"GET / HTTP/1.1\r\n" + wish
+    for request in ((counted, b"GET / H"), (chunked, b"3\r\nabc\r\n0\r", b"\n\r\n"), (empty,), (plain,)):
+        for piece in request[:-1]:
+            assert await client.says(piece) == b""
+        assert (await client.says(request[-1])).endswith(b"\r\n\r\nok"), request
+    many = await client.says(4 * (counted + b"GET / H" + empty) + plain)
+    assert many.count(b"HTTP/1.1 200 ") == 9
+    assert heard == [b"GET / H", b"abc", b"", b"{}", *4 * [b"GET / H", b""], b"{}"]
+    await client.leaves()
+
+
+async def test_a_wish_changes_nothing_for_a_body_that_is_framed_badly() -> None:
+    """It is refused as it is without one, and a depth of wishes is no depth of calls."""
+    wish = b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+    for framing in (b"Transfer-Encoding: gzip", b"Transfer-Encoding: gzip\r\nTransfer-Encoding: x"):
+        client = Client(by_line(200, [(b"content-length", b"2")], [b"ok"]))
+        assert b" 400 " in await client.says(b"POST / HTTP/1.1\r\n%b\r\n%bx" % (framing, wish))
+        await client.leaves()
+    client = Client(by_line(204, [], []))
+    assert (await client.says(2000 * (b"GET / HTTP/1.1\r\n" + wish))).startswith(b"HTTP/1.1 204 ")
     await client.leaves()
 
 
