@@ -46,6 +46,8 @@ class Key(Frozen):
     """In any 60 seconds."""
     tokens_per_day: int | None = Field(default=None, ge=1)
     """Prompt and completion together, by the engines' own counts, in a day of UTC."""
+    batch: bool = False
+    """Its requests let those of others go first, unless one of them says otherwise."""
     created_at: float = 0.0
     """Unix seconds."""
 

@@ -62,6 +62,7 @@ def add(
     ] = None,
     requests_per_minute: Annotated[int | None, typer.Option(min=1, help="In any 60 seconds.")] = None,
     tokens_per_day: Annotated[int | None, typer.Option(min=1, help="Prompt and completion, per day of UTC.")] = None,
+    batch: Annotated[bool, typer.Option("--batch", help="Its requests let those of others go first.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a key and print it. It is shown this once: only its digest is kept.
@@ -73,6 +74,7 @@ def add(
       sparkdash keys add laptop
       sparkdash keys add phone --models gpt-oss-120b --models auto
       sparkdash keys add console --scope control --scope inference
+      sparkdash keys add nightly --batch
     """
     import time
 
@@ -89,6 +91,7 @@ def add(
         models=tuple(models or ()),
         requests_per_minute=requests_per_minute,
         tokens_per_day=tokens_per_day,
+        batch=batch,
         created_at=time.time(),
     )
     keyring.add(keyring.place(), key)
@@ -154,7 +157,8 @@ def _row(key: Key, used: Usage | None) -> tuple[str, ...]:
     if used:
         today = used.prompt_tokens_today + used.completion_tokens_today
         figures = (str(used.requests), tokens(used.prompt_tokens), tokens(used.completion_tokens), tokens(today))
-    return (key.name, ", ".join(key.scopes), ", ".join(key.models) or "all", *limits, *figures)
+    sides = ", ".join([*key.scopes, *(["batch"] if key.batch else [])])
+    return (key.name, sides, ", ".join(key.models) or "all", *limits, *figures)
 
 
 @app.command("revoke")

@@ -73,14 +73,15 @@ def _wrong_method(exchange: Exchange, route: Route) -> SparkdashError:
 def _understood(deps: Deps, exchange: Exchange, route: Route, place: Place) -> Want:
     body, headers = place.body, exchange.headers
     asked = peek(body, headers.get("content-type", "")) if route.profile is None else Peeked()
-    batch = is_batch(headers.get(PRIORITY), asked.service_tier)
+    key = exchange.key
+    batch = is_batch(headers.get(PRIORITY), asked.service_tier, by_key=key is not None and key.batch)
     if asked.model is None and route.needs_model:
         raise _no_model(route)
     if route.dialect is Dialect.CHAT and is_for_responses(body):
         raise _wrong_protocol(route)
     catalog = deps.catalog()
     name, profile = meant(route.profile or asked.model or AUTO, catalog, deps.settings.model_names)
-    if (key := exchange.key) is not None:
+    if key is not None:
         name = permitted(key, name, catalog, deps.bus.snapshot)
         profile = known(name, catalog)
     deps.exclusive.admit(headers.get(LEASE_HEADER))

@@ -78,14 +78,14 @@ def _media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def is_batch(priority: str | None, service_tier: object) -> bool:
-    """May the request wait for others? The header says so, else OpenAI's service tier `flex` (slower and cheaper).
+def is_batch(priority: str | None, service_tier: object, *, by_key: bool) -> bool:
+    """May the request wait for others? The header says so, else OpenAI's service tier `flex` (slower and cheaper), or its key.
 
     Raises:
         AdmissionError: code `invalid_priority`; status 400.
     """
     if priority is None:
-        return service_tier == "flex"
+        return by_key or service_tier == "flex"
     word = priority.strip().lower()
     if word not in ("batch", "interactive"):
         raise AdmissionError(

@@ -36,8 +36,9 @@ def test_a_key_is_printed_once(sparkdash: Run, own_folders: Path) -> None:
 
 def test_as_json_and_wrong_words(sparkdash: Run) -> None:
     """Two scopes; a scope, a name and a key that are not."""
-    made = sparkdash("keys", "add", "c", "--scope", "control", "--scope", "inference", "--json").json()
+    made = sparkdash("keys", "add", "c", "--scope", "control", "--scope", "inference", "--batch", "--json").json()
     assert (made["name"], made["scopes"]) == ("c", ["control", "inference"])
+    assert "control, inference, batch" in sparkdash("keys", "list").out
     assert made["key"].startswith("sk-sparkdash-")
     assert sparkdash("keys", "add", "d", "--scope", "all").code == 2
     assert sparkdash("keys", "add", "a b").code == 2

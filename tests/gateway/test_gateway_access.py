@@ -208,6 +208,17 @@ def test_the_minute_moves_with_the_clock(tmp_path: Path) -> None:
     access.admit(one, Scope.INFERENCE, counts=True)
 
 
+async def test_the_requests_of_a_batch_key_let_others_go_first(locked: Locked) -> None:
+    """Programs that cannot send a header of ours can have a key; one that sends it is believed."""
+    locked.add(batch=True)
+    for priority in ({}, {"x-sparkdash-priority": "interactive"}):
+        headers = {"x-api-key": SECRET, **priority}
+        await locked.house.client.post("/v1/chat/completions", json={"model": "alpha"}, headers=headers)
+    asked = {"model": "alpha", "messages": [{"role": "user", "content": "x"}]}
+    await locked.house.client.post("/api/chat", json=asked, headers={"x-api-key": SECRET})
+    assert locked.house.supervisor.batch == [True, False, True]
+
+
 class TestBeyondLoopback:
     """A gateway that other boxes can reach."""
 
