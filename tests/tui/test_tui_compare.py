@@ -96,6 +96,17 @@ async def test_where_the_runs_are_is_told_from_where_one_is(stage: Any, box: Any
         assert where in " ".join(" ".join(on.rows).split())
 
 
+async def test_runs_are_asked_for_again_when_the_daemon_is_back(stage: Any, box: Any) -> None:
+    """A daemon that was away while the page was opened told nothing; what it told before stays on the screen."""
+    async with stage(box.snapshot()) as on:
+        await on.press("4")
+        await on.tell(box.lost)
+        assert RUN not in on.text
+        on.link.reports = {RUN: measured()}
+        await on.tell(box.snapshot(seq=900))
+        assert RUN in on.text
+
+
 async def test_a_fact_that_comes_while_the_page_is_made(stage: Any, box: Any) -> None:
     """It is painted with the page, once that has its panels."""
     async with stage(box.snapshot()) as on:

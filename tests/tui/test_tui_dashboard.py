@@ -145,6 +145,34 @@ async def test_a_warning_stays_on_the_notice_row_for_a_while(stage: Any, box: An
         assert not on.lines[22].strip()
 
 
+async def test_an_answer_gives_way_to_the_error_that_follows_it(stage: Any, box: Any) -> None:
+    """ "is coming up" does not stand over a failure; a later answer stands over an older error."""
+    async with stage(box.snapshot(engines={})) as on:
+        await on.press("2", "j", "enter", "enter")
+        assert "is coming up." in on.lines[22]
+        await on.later(0.5)
+        await on.happen(
+            Notice(level=Level.ERROR, code="image_missing", text="Its image is not here."), at=box.now + 0.1
+        )
+        assert on.lines[22].startswith(" ✗ Its image is not here.")
+        await on.press("y")
+        assert "copied: qwen3-coder-30b-nvfp4" in on.lines[22]
+
+
+async def test_problems_of_profile_files_can_all_be_read(stage: Any, box: Any) -> None:
+    """The row says what is wrong, without the folder that would fill it; n on the history has every one whole."""
+    folder = "/home/somebody/.config/sparkdash/profiles/of-the-spark-in-the-cellar"
+    problems = tuple(f"{folder}/p{n}.yaml:3: imge: unknown key. Did you mean 'image'?" for n in range(4))
+    async with stage(box.snapshot(problems=problems)) as on:
+        assert "4 problems in profile files (page 6, n): p0.yaml:3: imge: unknown" in on.lines[22]
+        await on.press("6")
+        assert "n all" in on.text
+        await on.press("n")
+        told = " ".join("".join(on.rows).split())
+        assert "p3.yaml:3:" in told
+        assert "Did you mean 'image'?" in told
+
+
 async def test_the_memory_bar_says_what_the_guard_does(stage: Any, box: Any) -> None:
     """Nothing while all is well."""
     guard = Guard(mode="act", floors=Floors(warn=12 << 30, hold=8 << 30, kill=5 << 30))

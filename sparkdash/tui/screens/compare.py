@@ -22,7 +22,7 @@ from sparkdash.bench.report.page import drawn, page
 from sparkdash.bench.report.report import Report
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.messages import RowMoved
-from sparkdash.tui.mirror import View
+from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.widgets.compare import ComparePanel
 from sparkdash.tui.widgets.measuring import MeasuringPanel, under_way
@@ -48,6 +48,8 @@ class ComparePage(Page):
     AUTO_FOCUS = "RunTable"
     _read: tuple[float, object] = (0.0, None)
     """When a report was asked for, and the daemon's number then."""
+    _linked = True
+    """Was there a daemon that could be asked?"""
     _measured: str | None = None
     """The run that is measured, as far as the list of runs knows."""
 
@@ -71,6 +73,7 @@ class ComparePage(Page):
         """See Page."""
         super().show(view)
         now, before = under_way(view), self._measured
+        self._asked_again(view)
         report = self.query_one(CellTable).report
         if self.is_current and before != (running := now.run if now else None):
             self._measured = running  # one began or ended: the list of runs is another
@@ -82,6 +85,16 @@ class ComparePage(Page):
             return
         if view.snapshot and view.snapshot.seq != seq and view.here - at >= AGAIN_S:
             self._ask(report.run.id)
+
+    def _asked_again(self, view: View) -> None:
+        """Once the daemon is back: what it could not tell meanwhile."""
+        linked, before = view.link is LinkState.LIVE, self._linked
+        self._linked = linked
+        if linked and not before and self.is_current:
+            self._runs()
+            runs = self.query_one(RunTable)
+            if self.query_one(CellTable).refused and runs.cursor and runs.cursor != SEEN:
+                self._ask(runs.cursor)
 
     def on_row_moved(self, message: RowMoved) -> None:
         """Show the run under the cursor."""
@@ -140,7 +153,6 @@ class ComparePage(Page):
         try:
             table.runs = await self.desk.link.runs()
         except SparkdashError as error:
-            table.runs = ()
             self.desk.say(error.text(), bad=True)
         table.redraw()
 

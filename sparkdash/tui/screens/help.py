@@ -27,6 +27,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     ),
     ("tab n m h", "on A/B: from the runs to the cells; next arm; copy as Markdown, write the HTML page"),
     ("e  r", "on A/B: end what is measured; go on with the run under the cursor"),
+    ("n", "on the history: every notice, and every problem of a profile file"),
     ("y", "copy the row (through the terminal, also over ssh)"),
     (": ctrl+p", "every command by its name"),
     ("ctrl+s", "save the screen as an SVG"),

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from sparkdash.tui.messages import RowMoved
+from sparkdash.tui.screens.dialog import Dialog
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.widgets.log import LogPanel
 from sparkdash.tui.widgets.requests import RequestDetail, RequestTable
-from sparkdash.tui.widgets.swaps import NoticeList, SwapDetail, SwapTable
+from sparkdash.tui.widgets.swaps import NoticeList, SwapDetail, SwapTable, notices
 
 
 class RequestsPage(Page):
@@ -43,14 +45,20 @@ class RequestsPage(Page):
 class HistoryPage(Page):
     """Swaps with their stages and outcomes, and the notices."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("n", "notices", "every notice", show=False)]
+
     title_key = "history"
-    keys = "y copy  / find  ? help"
+    keys = "n notices  y copy  / find  ? help"
 
     def body(self) -> Iterable[Widget]:
         """See Page."""
         yield SwapTable()
         yield SwapDetail()
         yield NoticeList()
+
+    def action_notices(self) -> None:
+        """Every notice, and every problem of a profile file, whole."""
+        self.app.push_screen(Dialog("notices", partial(notices, self.desk.view)))
 
     def on_row_moved(self, message: RowMoved) -> None:
         """Tell of the swap under the cursor."""

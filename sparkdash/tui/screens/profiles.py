@@ -34,8 +34,8 @@ class ProfilesPage(Page):
 
     title_key = "profiles"
     keys = "⏎ switch  a b mark  t flip  ? help"
-    _asked: tuple[str, object] | None = None
-    """The profile and the world that the plan was asked for."""
+    _asked: object = None
+    """The profile, the link and the world that the plan was asked for."""
 
     def body(self) -> Iterable[Widget]:
         """See Page."""
@@ -87,7 +87,7 @@ class ProfilesPage(Page):
         if detail.chosen != name:
             detail.chosen = name
             detail.redraw()
-        asked = (name or "", _world(view.snapshot))
+        asked = (name or "", view.link, _world(view.snapshot))
         if name and asked != self._asked:
             self._asked = asked
             self.run_worker(self._plan(name), group="plan", exclusive=True)

@@ -80,7 +80,13 @@ class NoticeRow(Panel):
 
 
 def _said(view: View) -> Line:
-    return say(view.said.text, Ink.BAD if view.said.bad else Ink.STRONG) if view.said else EMPTY
+    """The answer to the last key, until an error comes after it: "is coming up" is not left standing over a failure."""
+    if view.said is None:
+        return EMPTY
+    last = next((one for one in (view.snapshot.notices if view.snapshot else ()) if one.level is Level.ERROR), None)
+    if last is not None and last.at is not None and last.at > view.said.at + view.now - view.here:
+        return EMPTY
+    return say(view.said.text, Ink.BAD if view.said.bad else Ink.STRONG)
 
 
 def _failed(view: View) -> Line:
@@ -105,8 +111,9 @@ def _problems(view: View) -> Line:
     problems = view.snapshot.problems if view.snapshot else ()
     if not problems:
         return EMPTY
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return say(f"⚠ profile left out{more}: {problems[0]}", Ink.WARN)
+    place, _, what = problems[0].partition(": ")  # without the folder, which would leave no room for what is wrong
+    first = f"{place.rpartition('/')[2]}: {what}"
+    return say(f"⚠ {words.count(len(problems), 'problem')} in profile files (page 6, n): {first}", Ink.WARN)
 
 
 class Footer(Panel):

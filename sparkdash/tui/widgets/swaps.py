@@ -110,12 +110,24 @@ class NoticeList(Panel):
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         """See Panel."""
-        notices = view.snapshot.notices if view.snapshot else ()
-        told = [row for notice in notices for row in _notice(notice, view, width - 4)]
-        told = told or [say("Nothing to tell.", Ink.DIM)]
+        told = notices(view, width - 4)
         height = height or len(told) + 2
         body = told[: height - 2]
-        return frame([*body, *[EMPTY] * (height - 2 - len(body))], width, Ends(say("notices")))
+        all_of_it = say("n", Ink.STRONG) + say(" all", Ink.DIM) if len(body) < len(told) else EMPTY
+        return frame([*body, *[EMPTY] * (height - 2 - len(body))], width, Ends(say("notices")), Ends(EMPTY, all_of_it))
+
+
+def notices(view: View, width: int) -> list[Line]:
+    """All of them, the newest first, and what is wrong with profile files as long as it is."""
+    snapshot = view.snapshot
+    told = [row for notice in (snapshot.notices if snapshot else ()) for row in _notice(notice, view, width)]
+    told += [row for problem in (snapshot.problems if snapshot else ()) for row in _problem(problem, width)]
+    return told or [say("Nothing to tell.", Ink.DIM)]
+
+
+def _problem(problem: str, width: int) -> list[Line]:
+    mark, indent = say("⚠ ", Ink.WARN), say("  ")
+    return [clip((indent if number else mark) + row, width) for number, row in enumerate(wrap(problem, width - 2))]
 
 
 _LEVELS = {Level.INFO: ("·", Ink.DIM), Level.WARNING: ("⚠", Ink.WARN), Level.ERROR: ("✗", Ink.BAD)}
