@@ -14,9 +14,9 @@ from sparkdash.errors import DaemonError, ProfileError
 from sparkdash.units import DASH, gib, number
 
 if TYPE_CHECKING:
-    from sparkdash.cli.shelf import Stock
     from sparkdash.domain.profile import Profile, ProfileSummary
     from sparkdash.domain.state import Snapshot
+    from sparkdash.host.shelf import Stock
 
 HEAD = ("profile", "engine", "needs", "tok/s", "drafts", "image", "weights", "state")
 ALIGN = "<<>><>><"

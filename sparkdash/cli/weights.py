@@ -14,7 +14,7 @@ from pathlib import Path
 import typer
 
 from sparkdash.cli.screen import LiveLine, emit, emit_line, table, tell
-from sparkdash.cli.shelf import Image, here
+from sparkdash.cli.shelf import here
 from sparkdash.domain.profile import ModelRef, Profile
 from sparkdash.errors import HostError
 from sparkdash.host import hub_errors
@@ -22,6 +22,7 @@ from sparkdash.host.hub import Hub, Plan
 from sparkdash.host.hub_errors import KEPT
 from sparkdash.host.meter import WeightsProgress
 from sparkdash.host.runtime import Runtime
+from sparkdash.host.shelf import Image
 from sparkdash.host.weights_here import Presence, look
 from sparkdash.settings import Settings
 from sparkdash.units import duration, percent, size

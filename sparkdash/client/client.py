@@ -26,6 +26,7 @@ from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.lease import LEASE_HEADER
 from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.profile import Profile
+from sparkdash.domain.shelf import Shelf
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import SparkdashError
@@ -71,6 +72,10 @@ class AsyncClient:
     async def plan(self, name: str) -> Plan:
         """What `use` would evict, and whether it fits."""
         return await self._ask(routes.plan(name))
+
+    async def shelf(self) -> Shelf:
+        """What of each profile is on the daemon's box: its image, its weights."""
+        return await self._ask(routes.shelf())
 
     async def doctor(self) -> Diagnosis:
         """Have the doctor examine the daemon's box; takes seconds."""

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.profile import Profile, ProfileSummary
+from sparkdash.domain.shelf import Shelf
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
 
@@ -91,6 +92,11 @@ def profile(name: str) -> Ask[Profile]:
 def plan(name: str) -> Ask[Plan]:
     """What `use` would do."""
     return Ask(f"/api/plan/{quote(name)}", Plan.model_validate_json)
+
+
+def shelf() -> Ask[Shelf]:
+    """What of each profile is on the daemon's box."""
+    return Ask("/api/shelf", Shelf.model_validate_json)
 
 
 def doctor() -> Ask[Diagnosis]:

@@ -103,6 +103,7 @@ def _house(
         audit=_written_down,
         capture=_capturing(parts.settings),
         examine=None if parts.simulated else lambda names: errands.examine(holder[0], names),
+        shelf=None if parts.simulated else lambda profiles: errands.shelf(holder[0], profiles),
         runs=lambda run: errands.runs(run, simulated=parts.simulated),
         resume=lambda run: errands.resume(holder[0], run),
         translator=translator,

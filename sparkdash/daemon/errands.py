@@ -1,4 +1,5 @@
-"""What somebody asks of the daemon itself, and is no matter of engines: the bench, the doctor, its end.
+"""What somebody asks of the daemon itself, and is no matter of engines: the bench, the doctor, what is
+on the box, its end.
 
 Owns: loading those rooms only when they are asked for. Must not know what they do.
 """
@@ -16,7 +17,11 @@ from sparkdash import __version__
 from sparkdash.daemon.house import House
 from sparkdash.domain.event import Level, Notice
 from sparkdash.domain.finding import Diagnosis
+from sparkdash.domain.profile import ProfileSummary
+from sparkdash.domain.shelf import Item, Shelf, Stock
 from sparkdash.errors import SparkdashError
+from sparkdash.host.shelf import Image, stock
+from sparkdash.host.weights_here import Presence
 
 LOG = structlog.get_logger("sparkdash")
 
@@ -54,6 +59,17 @@ async def examine(house: House, names: Sequence[str]) -> Diagnosis:
     low_power = world.sample is not None and world.sample.low_power
     seen = DaemonSeen(house.url, __version__, os.getpid(), f"{house.url}/v1", house.parts.runtime.name, low_power)
     return Diagnosis(findings=await doctor.examine(doctor.Probe(settings=settings, daemon=seen), names))
+
+
+async def shelf(house: House, profiles: Sequence[ProfileSummary]) -> Shelf:
+    """What of these profiles is on this box; nothing of simulated ones."""
+    hf_home = house.supervisor.settings.hf_home.expanduser()
+    found = await stock([one for one in profiles if not one.simulated], house.parts.runtime, hf_home)
+    return Shelf(stock={name: Stock(image=_item(one.image), weights=_item(one.weights)) for name, one in found.items()})
+
+
+def _item(one: Image | Presence | None) -> Item | None:
+    return Item(here=one.here, size=one.size) if one else None
 
 
 async def shutdown(house: House, stop_engines: bool) -> None:

@@ -19,7 +19,8 @@ from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.lease import Request
-from sparkdash.domain.profile import Profile
+from sparkdash.domain.profile import Profile, ProfileSummary
+from sparkdash.domain.shelf import Shelf
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.errors import SparkdashError
 from sparkdash.gateway.access import Keys
@@ -166,6 +167,8 @@ class Deps:
     """Like `reload`, but only if a profile file was edited since; awaited before the catalog is told or used by a person."""
     examine: Callable[[Sequence[str]], Awaitable[Diagnosis]] | None = None
     """Have the doctor look at the box, with all its checks or those named; None where the box is simulated."""
+    shelf: Callable[[Sequence[ProfileSummary]], Awaitable[Shelf]] | None = None
+    """What of those profiles is on the box; None where it is simulated."""
     keys: Keys | None = None
     """Who may come in; None where nobody is ever asked for a key."""
     used_today: Callable[[str], int] = _nothing

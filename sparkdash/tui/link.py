@@ -20,6 +20,7 @@ from sparkdash.client.feed import feed
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.event import Event
 from sparkdash.domain.finding import Diagnosis
+from sparkdash.domain.shelf import Shelf
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import DaemonError
@@ -76,6 +77,10 @@ class Link(Protocol):
 
     async def plan(self, profile: str) -> Plan:
         """What `use` would evict, whether it fits, how long it takes."""
+        ...
+
+    async def shelf(self) -> Shelf:
+        """What of each profile is on the daemon's box."""
         ...
 
     def logs(self, profile: str, *, follow: bool) -> AsyncIterator[str]:
@@ -159,6 +164,10 @@ class DaemonLink:
     async def plan(self, profile: str) -> Plan:
         """See Link."""
         return await self._client.plan(profile)
+
+    async def shelf(self) -> Shelf:
+        """See Link."""
+        return await self._client.shelf()
 
     async def logs(self, profile: str, *, follow: bool) -> AsyncIterator[str]:
         """See Link."""

@@ -21,6 +21,7 @@ from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.metric import EngineSample, Gpu, Memory, Metric, Sample
 from sparkdash.domain.profile import EngineKind, ProfileSummary
+from sparkdash.domain.shelf import Shelf
 from sparkdash.domain.state import DaemonInfo, Figures, Snapshot
 from sparkdash.domain.swap import Plan, Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import SparkdashError
@@ -177,6 +178,7 @@ class ScriptedLink:
         self.plans: dict[str, Plan] = {}
         self.log: dict[str, list[str]] = {}
         self.diagnosis = Diagnosis(findings=())
+        self.stock = Shelf()
         self.reports: dict[str, Report] = {}
         """By run, the newest first."""
         self.refuses: SparkdashError | None = None
@@ -238,6 +240,10 @@ class ScriptedLink:
             expected_s=220.0,
         )
         return self.plans.get(profile, default)
+
+    async def shelf(self) -> Shelf:
+        await asyncio.sleep(0)
+        return self.stock
 
     async def logs(self, profile: str, *, follow: bool) -> AsyncIterator[str]:
         for line in self.log.get(profile, ()):

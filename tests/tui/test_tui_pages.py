@@ -13,6 +13,7 @@ import pytest
 from sparkdash.domain.event import Level, Notice, RequestChanged
 from sparkdash.domain.lease import RequestState
 from sparkdash.domain.need import Basis, Need, Term
+from sparkdash.domain.shelf import Item, Shelf, Stock
 from sparkdash.domain.swap import Plan, SwapOutcome
 from sparkdash.tui.ink import Ink, text
 from sparkdash.tui.mirror import View
@@ -50,6 +51,31 @@ async def test_where_there_is_room_it_goes_to_the_reason(stage: Any, box: Any) -
         await on.press("2")
         assert f"far ✗ cannot run: {why} (w why)" in on.rows
         assert on.lines[1].index("engine") == 3 + len("  ├ eagle3  eagle3 k=1") + 1
+
+
+async def test_what_is_on_the_box_is_seen_and_what_is_not_is_fetched(stage: Any, box: Any) -> None:
+    """A profile that could be started at once is told from one that would have to come over the net; unknown stays "off"."""
+    here, gone = Item(here=True, size=GIB), Item(here=False)
+    async with stage(box.snapshot()) as on:
+        on.link.stock = Shelf(
+            stock={
+                box.gpt: Stock(image=here, weights=here),
+                box.coder: Stock(image=here, weights=gone),
+                box.eagle: Stock(image=gone, weights=gone),
+                "qwen3.5-122b": Stock(weights=here),
+            }
+        )
+        await on.press("2", "j")
+        assert "A gpt-oss-120b vLLM 0.19.0 79 GiB 59.1 57.0 ● ready" in on.rows, "what runs is here"
+        assert "B qwen3-coder-30b-nvfp4 vLLM 0.19.0 27 GiB 67.2 68.0 no weights" in on.rows
+        assert "├ eagle3 eagle3 k=1 vLLM 0.19.0 28 GiB - 73.9 not here" in on.rows
+        assert "qwen3.5-122b vLLM 0.19.0 84 GiB - 51.0 on disk" in on.rows
+        assert "⚠ weights not on this box: sparkdash pull qwen3-coder-30b-nvfp4" in on.rows
+        on.link.stock = Shelf(stock={box.coder: Stock(image=here, weights=here)})
+        await on.later(6)
+        await on.press("k", "j")
+        assert "B qwen3-coder-30b-nvfp4 vLLM 0.19.0 27 GiB 67.2 68.0 on disk" in on.rows
+        assert "after gpt-oss-120b leaves · load ~3m40s" in on.rows
 
 
 async def test_walking_and_finding(stage: Any, box: Any) -> None:

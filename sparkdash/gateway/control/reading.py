@@ -13,6 +13,7 @@ from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 
 from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.profile import Profile
+from sparkdash.domain.shelf import Shelf
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import AdmissionError
@@ -57,6 +58,11 @@ def add(api: APIRouter, deps: Deps) -> None:
     async def plan(name: str) -> Plan:
         await deps.refresh()
         return await deps.supervisor.plan(name)
+
+    @api.get("/shelf", summary="What of each profile is on this box")
+    async def shelf() -> Shelf:
+        await deps.refresh()
+        return await deps.shelf(deps.bus.snapshot.profiles) if deps.shelf else Shelf()
 
     @api.get("/doctor", summary="What of this box would keep engines from running")
     async def doctor(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
+from textual import work
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
@@ -16,6 +17,9 @@ from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.widgets.profiles import ProfileDetail, ProfileTable
 from sparkdash.units import GIB
+
+AGAIN_S = 5.0
+"""Between two looks at what is on the box, for one who walks through the list."""
 
 
 class ProfilesPage(Page):
@@ -36,6 +40,10 @@ class ProfilesPage(Page):
     keys = "⏎ switch  a b mark  t flip  ? help"
     _asked: object = None
     """The profile, the link and the world that the plan was asked for."""
+    _listed: tuple[object, object] = (None, None)
+    """The link and the profiles when it was asked what is on the box."""
+    _looked_at = 0.0
+    """And when that was."""
 
     def body(self) -> Iterable[Widget]:
         """See Page."""
@@ -45,11 +53,22 @@ class ProfilesPage(Page):
     def show(self, view: View) -> None:
         """See Page; the plan is asked for again when the residents, the swap or the memory changed."""
         super().show(view)
+        listed = (view.link, view.snapshot.profiles if view.snapshot else None)
+        if self.is_current and (listed[0] is not self._listed[0] or listed[1] is not self._listed[1]):
+            self._listed = listed
+            self._stock()
         for table in self.query(ProfileTable):
             self._look(table.cursor, view)
 
+    def on_screen_resume(self) -> None:
+        """See Page; what is on the box may have changed meanwhile."""
+        self._listed = (None, None)
+        super().on_screen_resume()
+
     def on_row_moved(self, message: RowMoved) -> None:
-        """Tell of the profile under the cursor."""
+        """Tell of the profile under the cursor; who walks here looks for what has come."""
+        if self.desk.view.here - self._looked_at >= AGAIN_S:
+            self._stock()
         self._look(message.key, self.desk.view)
 
     def action_switch(self) -> None:
@@ -91,6 +110,17 @@ class ProfilesPage(Page):
         if name and asked != self._asked:
             self._asked = asked
             self.run_worker(self._plan(name), group="plan", exclusive=True)
+
+    @work(group="stock", exclusive=True)
+    async def _stock(self) -> None:
+        self._looked_at = self.desk.view.here
+        try:
+            stock = (await self.desk.link.shelf()).stock
+        except SparkdashError:  # not known, then
+            return
+        self.query_one(ProfileTable).stock = self.query_one(ProfileDetail).stock = stock
+        self.query_one(ProfileTable).redraw()
+        self.query_one(ProfileDetail).redraw()
 
     async def _plan(self, name: str) -> None:
         plan: Plan | None

@@ -5,13 +5,14 @@ Owns: the columns, the tree's branches, the plan's words. Must not know how a pl
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import groupby
 from typing import NamedTuple
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.need import Basis
 from sparkdash.domain.profile import EngineKind, ProfileSummary
+from sparkdash.domain.shelf import Stock
 from sparkdash.domain.state import Figures, Snapshot
 from sparkdash.domain.swap import Plan
 from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, frame, join, length, pad, right, say, wrap
@@ -72,6 +73,8 @@ class ProfileTable(Table):
     title = "profiles"
     nothing = "No profiles. Put YAML files into ~/.config/sparkdash/profiles and press r."
 
+    stock: Mapping[str, Stock] = {}
+    """What is on the box, by profile, as far as it was asked; filled by the page."""
     _longest = 0
     """Cells of the longest name."""
 
@@ -89,8 +92,8 @@ class ProfileTable(Table):
         self._longest = max((length(name) for _, name in listed), default=0)
         laid = cells(width, self._longest)
         return [
-            Row(profile.name, _line(view.snapshot, profile, name, laid, width), profile.name)
-            for profile, name in listed
+            Row(one.name, _line(view.snapshot, one, self.stock.get(one.name), name, laid, width), one.name)
+            for one, name in listed
         ]
 
 
@@ -122,7 +125,9 @@ def _name(snapshot: Snapshot, profile: ProfileSummary, branch: str) -> Line:
     return say(branch, Ink.FAINT) + say(short, _name_ink(snapshot, profile)) + method
 
 
-def _line(snapshot: Snapshot, profile: ProfileSummary, name: Line, laid: Cells, width: int) -> Line:
+def _line(
+    snapshot: Snapshot, profile: ProfileSummary, stock: Stock | None, name: Line, laid: Cells, width: int
+) -> Line:
     line = _mark(snapshot, profile) + pad(name, laid.name - 1) + say(" ")
     if profile.cannot_run:
         room = width - length(line) - len(WHY)
@@ -131,7 +136,7 @@ def _line(snapshot: Snapshot, profile: ProfileSummary, name: Line, laid: Cells, 
     for column in laid.columns:
         told = column.text(profile, seen)
         line += _figure(told, column.cells) if column.figure else pad(say(told), column.cells)
-    return line + say("  ") + _state(snapshot, profile)
+    return line + say("  ") + _state(snapshot, profile, stock)
 
 
 def _name_ink(snapshot: Snapshot, profile: ProfileSummary) -> Ink:
@@ -144,7 +149,7 @@ def _figure(figure: str, cells: int) -> Line:
     return right(say(figure, Ink.DIM if figure == DASH else Ink.PLAIN), cells)
 
 
-def _state(snapshot: Snapshot, profile: ProfileSummary) -> Line:
+def _state(snapshot: Snapshot, profile: ProfileSummary, stock: Stock | None) -> Line:
     if profile.engine is EngineKind.REMOTE:
         return say("elsewhere", Ink.DIM)
     if profile.name in snapshot.parked:
@@ -152,19 +157,34 @@ def _state(snapshot: Snapshot, profile: ProfileSummary) -> Line:
     engine = snapshot.engines.get(profile.name)
     if engine is None:
         coming = snapshot.swap is not None and snapshot.swap.target == profile.name
-        return say("◌ coming", Ink.PLAIN) if coming else say("off", Ink.DIM)
+        return say("◌ coming", Ink.PLAIN) if coming else _on_the_box(stock)
     glyph, ink = words.ENGINE[engine.state]
     edited = say(", edited", Ink.WARN) if snapshot.is_outdated(profile.name) else EMPTY
     return say(f"{glyph} {engine.state}", ink) + edited
 
 
+def lacks(stock: Stock | None) -> list[str]:
+    """What of a profile is known not to be on the box."""
+    items = (("image", stock.image), ("weights", stock.weights)) if stock else ()
+    return [name for name, item in items if item and not item.here]
+
+
+def _on_the_box(stock: Stock | None) -> Line:
+    """Of a profile that does not run."""
+    if missing := lacks(stock):
+        return say(f"no {missing[0]}" if len(missing) == 1 else "not here", Ink.DIM)
+    known = stock is not None and (stock.image or stock.weights)
+    return say("on disk", Ink.PLAIN) if known else say("off", Ink.DIM)
+
+
 class ProfileDetail(Panel):
-    """About, figures and plan of the profile under the cursor. `plans` is filled by the page."""
+    """About, figures and plan of the profile under the cursor. `plan` and `stock` are filled by the page."""
 
     def __init__(self, **rest: object) -> None:
         super().__init__(**rest)
         self.chosen: str | None = None
         self.plan: Plan | None = None
+        self.stock: Mapping[str, Stock] = {}
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         """See Panel."""
@@ -172,7 +192,8 @@ class ProfileDetail(Panel):
         lines: list[Line] = []
         if profile is not None and view.snapshot is not None:
             plan = self.plan if self.plan and self.plan.profile == profile.name else None
-            facts = [_serves(profile), *_verdict(profile, view.snapshot, plan, width - 4)]
+            verdict = _verdict(profile, view.snapshot, plan, lacks(self.stock.get(profile.name)), width - 4)
+            facts = verdict if len(verdict) > 2 else [_serves(profile), *verdict]
             lines = [*_about(profile, width - 4, height - 2 - len(facts)), *facts]
         lines = [clip(line, width - 4) for line in lines[: height - 2]]
         title = say(profile.name, Ink.STRONG) if profile else say("no profile")
@@ -196,7 +217,9 @@ def _serves(profile: ProfileSummary) -> Line:
     return say(" · ".join(facts), Ink.DIM)
 
 
-def _verdict(profile: ProfileSummary, snapshot: Snapshot, plan: Plan | None, width: int) -> list[Line]:
+def _verdict(
+    profile: ProfileSummary, snapshot: Snapshot, plan: Plan | None, missing: list[str], width: int
+) -> list[Line]:
     if profile.cannot_run:
         nearest = f". Nearest that runs: {profile.nearest}" if profile.nearest else ""
         return wrap(f"✗ cannot run as published: {profile.cannot_run.rstrip('.')}{nearest}", width, Ink.WARN, limit=2)
@@ -204,14 +227,16 @@ def _verdict(profile: ProfileSummary, snapshot: Snapshot, plan: Plan | None, wid
         return [say("a service elsewhere: nothing to start, and no memory; requests that name it go there", Ink.DIM)]
     if parked := snapshot.parked.get(profile.name):
         why = f"✗ parked, u releases it: {parked.failure.message} {parked.failure.hint or ''}"
-        return wrap(why, width, Ink.BAD, limit=2)
+        return wrap(why, width, Ink.BAD, limit=3)
     engine = snapshot.engines.get(profile.name)
     if engine and engine.state is EngineState.FAILED and engine.failure:
-        return wrap(f"✗ {engine.failure.message} {engine.failure.hint or ''}", width, Ink.BAD, limit=2)
+        return wrap(f"✗ {engine.failure.message} {engine.failure.hint or ''}", width, Ink.BAD, limit=3)
     if snapshot.swap and snapshot.swap.target == profile.name:
         return [say("coming up", Ink.GOOD)]
     if plan and plan.held and not plan.evict:
         return wrap(plan.held, width, Ink.WARN, limit=2)
+    if plan and missing and engine is None:
+        return [fits(plan)[0], *_fetch(profile.name, missing, width)]
     return fits(plan) if plan else [say("fits now: -", Ink.DIM)]
 
 
@@ -231,6 +256,11 @@ def fits(plan: Plan) -> list[Line]:
     )
     dots = say(" · ", Ink.FAINT)
     return [join([verdict, need], dots), join([leaves, again], dots)]
+
+
+def _fetch(name: str, missing: list[str], width: int) -> list[Line]:
+    """In place of how long a load would take: of what is not here nobody knows."""
+    return wrap(f"⚠ {' and '.join(missing)} not on this box: sparkdash pull {name}", width, Ink.WARN, limit=1)
 
 
 def needed(plan: Plan) -> str:
