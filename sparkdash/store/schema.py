@@ -21,6 +21,12 @@ SWAPS_KEPT = 10_000
 LOADS_KEPT = 2_000
 """Older loads are dropped too; a curve has at most 200 points, so about 8 MB."""
 
+BUSY_S = 5.0
+"""How long another program's lock is waited for."""
+_PASSING = frozenset(
+    {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL}
+)
+
 _TABLES = (
     """CREATE TABLE IF NOT EXISTS swaps (
         id TEXT PRIMARY KEY, at REAL NOT NULL, profile TEXT NOT NULL, fingerprint TEXT NOT NULL, cause TEXT NOT NULL,
@@ -80,7 +86,7 @@ def connect(path: Path) -> sqlite3.Connection:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch(mode=0o600)  # who asked for what, and when, is nobody else's; its -wal and -shm get the same rights
-    database = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=5.0)
+    database = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=BUSY_S)
     try:
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = NORMAL")
@@ -90,6 +96,12 @@ def connect(path: Path) -> sqlite3.Connection:
             database.close()
         raise
     return database
+
+
+def passes(error: BaseException) -> bool:
+    """Is it the box's (a full disk, another program's lock), and the database may be written again later?"""
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & 0xFF in _PASSING
 
 
 def close_to_others(path: Path) -> int | None:

@@ -3,7 +3,8 @@
 Owns: what is in memory of it, and the thread. Must not know what the rows are used for.
 
 Rule 1: callers never wait: writing is handed to the thread, reading answers from memory.
-Rule 2: a database that cannot be opened or written never stops serving: a Notice once, and on without.
+Rule 2: a database that cannot be opened or written never stops serving: a Notice once, and on without. What passes by itself (a
+full disk, another program's lock) is waited for: what was not written is kept, and written later.
 """
 
 from __future__ import annotations
@@ -40,7 +41,14 @@ What else is kept is written at once. A transaction has what there was when it w
 AT_ONCE = 32
 """Requests that one statement writes: around each of them the thread gives the interpreter's lock away and must get it again."""
 
+AGAIN_S = 15.0
+"""Pause before what could not be written is tried again."""
+HELD = 10_000
+"""Rows that are kept until then; beyond it the oldest are lost."""
+
 Steps = tuple[Step, ...]
+_Rows = tuple[list[rows.Row], list[tuple[str, rows.Row]]]
+"""Requests, and everything else with its statement."""
 
 
 class Store:
@@ -57,6 +65,8 @@ class Store:
         """The same of those requests that came with a key."""
         self._writing = False
         """Is the thread at it?"""
+        self._troubled = False
+        """The last try failed, and the next may go well."""
         self._waiting = False
         """Is more to be handed over as soon as it is done?"""
         self._timer: asyncio.TimerHandle | None = None
@@ -117,7 +127,7 @@ class Store:
             self._used.append(used)
         self._requests.append(rows.of_request(request))
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(TOGETHER_S, self._hand_over)
+            self._hand_over_in(TOGETHER_S)
 
     def tokens_on(self, day: int, key: str) -> int:
         """What the access key of that name has used on that day of UTC, which is today."""
@@ -152,7 +162,7 @@ class Store:
         try:
             self._database, kept = await loop.run_in_executor(self._thread, _read, path)
         except (sqlite3.Error, OSError, ValueError) as error:
-            self._give_up(f"The database {path} cannot be used ({error}).")
+            self._give_up(f"The database {path} cannot be used", error)
             return
         for swap in kept.swaps:
             self._learn_times(*swap)
@@ -166,7 +176,11 @@ class Store:
 
     def _write(self, statement: str, row: rows.Row) -> None:
         self._others.append((statement, row))
-        self._hand_over()
+        if not self._troubled:
+            self._hand_over()
+
+    def _hand_over_in(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._hand_over)
 
     def _hand_over(self) -> None:
         self._no_timer()
@@ -178,9 +192,9 @@ class Store:
             self._writing = True
             work = self._thread.submit(_write_all, self._database, *taken)
             loop = asyncio.get_running_loop()
-            work.add_done_callback(lambda done: loop.call_soon_threadsafe(self._written, done.exception()))
+            work.add_done_callback(lambda done: loop.call_soon_threadsafe(self._written, done.exception(), taken))
 
-    def _taken(self) -> tuple[list[rows.Row], list[tuple[str, rows.Row]]]:
+    def _taken(self) -> _Rows:
         """What waits, for the thread. What keys used is added up: one row for each of them, not for each of their requests."""
         taken = self._requests, [*self._others, *((usage.PUT, row) for row in usage.summed(self._used))]
         self._requests, self._others, self._used = [], [], []
@@ -191,30 +205,55 @@ class Store:
             self._timer.cancel()
             self._timer = None
 
-    def _written(self, error: BaseException | None) -> None:
+    def _written(self, error: BaseException | None, taken: _Rows) -> None:
         self._writing = False
         if self._database is None:
             return
-        if isinstance(error, sqlite3.Error):
+        if isinstance(error, sqlite3.Error) and schema.passes(error):
+            self._put_back(taken, error)
+        elif isinstance(error, sqlite3.Error):
             self._thread.submit(self._database.close)
             self._database = None
-            self._give_up(f"The database could not be written ({error}).")
-        elif self._waiting:
-            self._hand_over()
+            self._give_up("The database could not be written", error)
+        else:
+            self._well_again()
+            if self._waiting:
+                self._hand_over()
 
-    def _give_up(self, what: str) -> None:
-        text = f"{what} sparkdash serves on, and does not record swaps, loads and requests. Move the file away to begin anew."
+    def _put_back(self, taken: _Rows, error: sqlite3.Error) -> None:
+        """Nothing of it was written. It is tried again after a while, with what has come until then."""
+        self._requests = [*taken[0], *self._requests][-HELD:]
+        self._others = [*taken[1], *self._others][-HELD:]
+        if not self._troubled:
+            self._troubled = True
+            text = f"The database cannot be written now ({error}). Swaps, loads and requests are kept in memory and written once it can."
+            self._publish(Notice(level=Level.WARNING, code="store_waits", text=text))
+        self._no_timer()
+        self._hand_over_in(AGAIN_S)
+
+    def _well_again(self) -> None:
+        if self._troubled:
+            self._troubled = False
+            self._publish(Notice(level=Level.INFO, code="store_written", text="The database is written again."))
+
+    def _give_up(self, what: str, error: Exception) -> None:
+        """For the rest of this life."""
+        mend = "Make room, and start the daemon anew." if schema.passes(error) else "Move the file away to begin anew."
+        text = f"{what} ({error}). sparkdash serves on, and does not record swaps, loads and requests. {mend}"
         self._publish(Notice(level=Level.WARNING, code="store_unusable", text=text))
 
     async def _close(self) -> None:
         loop = asyncio.get_running_loop()
+        while (
+            self._writing
+        ):  # whatever has failed is put back before the last try; our callback is behind its own on the loop
+            await loop.run_in_executor(self._thread, int)
         self._no_timer()
         if self._database is not None:
-            # behind all writes in the thread, and its callback behind theirs on the loop
             try:
                 await loop.run_in_executor(self._thread, _write_all, self._database, *self._taken())
             except sqlite3.Error as error:
-                self._written(error)
+                LOG.warning("what was last recorded could not be written", why=str(error))
         if self._database is not None:
             self._thread.submit(self._database.close)
         await asyncio.to_thread(self._thread.shutdown)
@@ -250,17 +289,24 @@ def _read(path: Path) -> tuple[sqlite3.Connection, _Kept]:
 def _write_all(
     database: sqlite3.Connection, requests: Sequence[rows.Row], others: Sequence[tuple[str, rows.Row]]
 ) -> None:
-    """In the thread, as one transaction. What was written before a failure is kept, and a row that SQLite has no form for (an
-    engine that counts 2**63 tokens) is passed over."""
-    database.execute("BEGIN")
+    """In the thread, as one transaction. What was written before a failure is kept, but nothing before one that passes; and a row
+    that SQLite has no form for (an engine that counts 2**63 tokens) is passed over."""
     try:
-        for at in range(0, len(requests), AT_ONCE):
-            _write_requests(database, requests[at : at + AT_ONCE])
-        for statement, row in others:
-            _write_one(database, statement, row)
-    finally:
+        database.execute("BEGIN")
+        try:
+            for at in range(0, len(requests), AT_ONCE):
+                _write_requests(database, requests[at : at + AT_ONCE])
+            for statement, row in others:
+                _write_one(database, statement, row)
+        except sqlite3.Error as error:
+            if database.in_transaction and not schema.passes(error):
+                database.execute("COMMIT")
+            raise
+        database.execute("COMMIT")
+    except sqlite3.Error:
         if database.in_transaction:
-            database.execute("COMMIT")
+            database.execute("ROLLBACK")
+        raise
 
 
 def _write_one(database: sqlite3.Connection, statement: str, row: rows.Row) -> None:

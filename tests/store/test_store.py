@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from sparkdash.domain.footprint import Measure, Weighing
 from sparkdash.domain.guard import GuardKill
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.swap import Step, Swap, SwapCause, SwapOutcome, SwapPhase
-from sparkdash.store import Store, usage
+from sparkdash.store import Store, schema, usage
 from sparkdash.store import store as store_module
 from sparkdash.store.rows import Row
 from sparkdash.store.schema import REQUESTS_KEPT
@@ -317,6 +317,64 @@ async def test_a_database_that_breaks_later_is_told_once(tmp_path: Path) -> None
             store.record_swap(swap(str(n), 100), "f")
         assert store.expected_s("f") == 100
     assert [fact.code for fact in told if isinstance(fact, Notice)] == ["store_unusable"]
+
+
+@contextmanager
+def locked(path: Path, _: Store) -> Iterator[None]:
+    """Another program is at it."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+
+
+@contextmanager
+def full(_: Path, store: Store) -> Iterator[None]:
+    """The disk has no room for another page."""
+    database = store._database
+    assert database is not None
+    database.execute("PRAGMA max_page_count = 1")
+    yield
+    database.execute("PRAGMA max_page_count = 1000000")
+
+
+@pytest.mark.parametrize("trouble", [locked, full])
+async def test_what_cannot_be_written_now_is_written_later(
+    trouble: Callable[..., AbstractContextManager[None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, in its order; that it waits and that it is written are told once."""
+    path, told = tmp_path / "s.db", asyncio.Queue[Fact]()
+    monkeypatch.setattr(schema, "BUSY_S", 0.0)
+    monkeypatch.setattr(store_module, "TOGETHER_S", 0.0)
+    monkeypatch.setattr(store_module, "AGAIN_S", 0.01)
+
+    async def code() -> str:
+        fact = await told.get()
+        assert isinstance(fact, Notice)
+        return fact.code
+
+    def record(store: Store, *ids: int) -> None:
+        for id_ in ids:
+            store.record_request(
+                Request(
+                    id=str(id_), client="c" * 400, profile="a", route="/v1", state=RequestState.DONE, started_at=1, prompt_tokens=1,
+                    key="k",
+                )
+            )  # fmt: skip
+            store.record_swap(swap(str(id_), 100), "f")
+
+    async with Store.opened(path, told.put_nowait) as store, asyncio.timeout(60):
+        with trouble(path, store):
+            record(store, *range(50))
+            assert await code() == "store_waits"
+            record(store, *range(50, 60))
+        assert await code() == "store_written"
+        with trouble(path, store):
+            record(store, *range(60, 110))
+            assert await code() == "store_waits"
+    assert told.qsize() <= 1  # that it was written, where a try was under way
+    assert [int(id_) for (id_,) in rows(path, "SELECT id FROM requests ORDER BY rowid")] == list(range(110))
+    assert [int(id_) for (id_,) in rows(path, "SELECT id FROM swaps ORDER BY rowid")] == list(range(110))
+    assert rows(path, "SELECT sum(requests), sum(prompt_tokens) FROM key_usage") == [(110, 110)]
 
 
 async def test_the_database_lives_in_one_named_thread_that_ends_with_it(tmp_path: Path) -> None:
