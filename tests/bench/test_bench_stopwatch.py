@@ -100,6 +100,17 @@ async def test_a_late_client_measures_in_time(connections: Connections, monkeypa
     assert timed.late_ns[0] >= went_on - max(sent, arrived)
 
 
+async def test_a_kernel_that_notes_no_arrivals_is_done_without(
+    connections: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that refuses the option, as sandboxes and emulators do: the moment is that of the read, and none is called late."""
+    monkeypatch.setattr(stopwatch, "SO_TIMESTAMPNS", 9999)
+    async with answering(OK + chunk(b"a") + END) as (root, _):
+        timed = await asked(connections, root)
+    assert (timed.status, timed.body, timed.late_ns) == (200, b"a", [])
+    assert timed.pieces[0][0] > timed.t0_ns
+
+
 async def test_each_chunk_is_a_piece_of_its_own(connections: Connections) -> None:
     """Also where several come at once: they share the moment, not the bytes."""
     async with answering(OK + chunk(b"a") + chunk(b"bc") + END) as (root, _):
