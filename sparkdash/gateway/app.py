@@ -201,7 +201,7 @@ def _model(deps: Deps, name: str) -> dict[str, object]:
 def _doors(settings: Settings) -> guard.Doors:
     beyond = settings.beyond_loopback
     box = socket.gethostname().lower()
-    own = (box, f"{box}.local") if beyond else ()
+    own = (box, f"{box}.local", *guard.FROM_CONTAINERS) if beyond else ()
     return guard.Doors((*own, *(name.lower() for name in settings.host_names)), beyond, settings.allowed_origins)
 
 

@@ -20,6 +20,8 @@ from sparkdash.gateway.route import is_control
 APPS = ("vscode-webview://*", "app://*", "tauri://localhost", "http://tauri.localhost", "https://tauri.localhost")
 """Origins of pages that are parts of programs: VS Code's, Electron's by custom, Tauri's (on Windows the last two: an app there
 comes through `ssh -L`)."""
+FROM_CONTAINERS = ("host.docker.internal", "host.containers.internal")
+"""What docker and podman call this box inside a container. Nobody can own a name under .internal, so no page can have one."""
 PREFLIGHT_S = 600
 """How long a browser may keep the answer to a preflight. Chrome's own limit is 7200."""
 

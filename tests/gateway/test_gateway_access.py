@@ -237,6 +237,9 @@ class TestBeyondLoopback:
             ("spark.lan:8484", 200),
             ("192.168.1.5", 200),
             ("[fe80::1]:1", 200),
+            ("host.docker.internal:8484", 200),
+            ("host.containers.internal:8484", 200),
+            ("evil.internal", 403),
             ("evil.example", 403),
         ):
             assert (await locked.get("/v1/models", host=host)).status_code == status, host

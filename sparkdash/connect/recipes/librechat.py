@@ -24,7 +24,7 @@ def _setup(place: Place) -> Setup:
         env={VARIABLE: place.secret} if place.key else {},
         notes=(
             "titleModel `auto` is whatever runs: a title never swaps.",
-            "In a container, 127.0.0.1 is the container: run it with the host's network, or give sparkdash a key and an open port (docs/access.md).",
+            "In a container, 127.0.0.1 is the container: run it with the host's network, or give sparkdash a key and an open port (docs/access.md), and `--url http://host.docker.internal:PORT`.",
         ),
     )
 

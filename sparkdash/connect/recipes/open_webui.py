@@ -16,7 +16,7 @@ def _setup(place: Place) -> Setup:
         notes=(
             "TASK_MODEL_EXTERNAL `auto` is whatever runs: titles, tags and follow-ups never swap.",
             "What was once saved in its admin settings wins over variables: Settings | Connections and | Interface there.",
-            "In a container, 127.0.0.1 is the container: run it with the host's network, or give sparkdash a key and an open port (docs/access.md).",
+            "In a container, 127.0.0.1 is the container: run it with the host's network, or give sparkdash a key and an open port (docs/access.md), and `--url http://host.docker.internal:PORT`.",
             "It has no time-out by default (AIOHTTP_CLIENT_TIMEOUT is empty).",
         ),
     )
