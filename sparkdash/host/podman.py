@@ -95,7 +95,7 @@ class Podman:
         except TimeoutError:
             raise answers.too_slow(self.name, "pull", PULL_SILENCE_S) from None
         except OSError as error:
-            raise self._missing(error) from None
+            raise answers.not_begun(self.name, error) from None
         if code:
             raise answers.not_fetched(self.name, image, answers.last_words("\n".join(said)))
         yield PullProgress(image=image, detail="pulled", fraction=1.0, done=True)
@@ -190,7 +190,7 @@ class Podman:
                     yield line
                 await process.wait()
         except OSError as error:
-            raise self._missing(error) from None
+            raise answers.not_begun(self.name, error) from None
 
     async def wait(self, name: str) -> int:
         """The exit code once it has ended; -1 when it was removed before it could be asked."""
@@ -217,7 +217,7 @@ class Podman:
         except ValueError as error:  # a NUL in a profile's word
             raise answers.failed(self.name, command[1], str(error)) from None
         except OSError as error:
-            raise self._missing(error) from None
+            raise answers.not_begun(self.name, error) from None
 
     async def _inspect(self, names: list[str]) -> list[ContainerInfo]:
         done = await self._call(argv.inspect(self.name, names), LOOK_S)
@@ -252,9 +252,6 @@ class Podman:
         done = await self._call(argv.remove(self.name, name), REMOVE_S)
         if done.code and not answers.gone(done.err):
             raise answers.failed(self.name, "rm", done.err)
-
-    def _missing(self, error: OSError) -> HostError:
-        return answers.runtime_missing(self.name, error.strerror or str(error))
 
 
 def _commands(program: str, owner: str) -> tuple[leftovers.Births, leftovers.Births]:

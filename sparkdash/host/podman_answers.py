@@ -6,6 +6,7 @@ Shapes seen: podman 4.3.1 run here; 4.9 and 5 from their sources; docker from it
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from collections.abc import Iterable
@@ -38,6 +39,7 @@ _WORDS_LIMIT = 400
 
 _STALE = re.compile(r"stat\b.*\blib(?:cuda|nv|\w+_nvidia)[\w-]*\.so[.\d]*\W.*no such file", re.IGNORECASE)
 """A driver's library, by its version, that the CDI description names and an update has replaced (podman #26233, #23935)."""
+_NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC, errno.ELOOP})
 _RENEW = (
     "The CDI description is older than the driver: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, or "
     "`sudo systemctl restart nvidia-cdi-refresh`."
@@ -116,6 +118,18 @@ def runtime_missing(program: str, found: str) -> HostError:
         "docker": "Install and start docker and join its group (`sudo usermod -aG docker $USER`), or set runtime = \"podman\".",
     }  # fmt: skip
     return HostError(f"{program} cannot be used: {found}.", code="runtime_missing", hint=hints.get(program))
+
+
+def not_begun(program: str, error: OSError) -> HostError:
+    """It could not be started: it is not there, or the box has no memory or descriptor for it."""
+    words = error.strerror or str(error)
+    if error.errno in _NOT_THERE:
+        return runtime_missing(program, words)
+    return HostError(
+        f"{program} cannot be started: {words}.",
+        code="host_not_ready",
+        hint="This passes once the box has what it lacks: see `free -h`, and `sparkdash doctor`.",
+    )
 
 
 def too_slow(program: str, verb: str, seconds: float) -> HostError:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 
 from sparkdash.domain.engine import Engine
+from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import EngineError, SparkdashError
 from sparkdash.supervisor.load import crashed, until_it_ends
@@ -77,9 +77,13 @@ class Watch:
         self._died(profile, error)
 
     async def _clear_away(self, profile: Profile, container: str) -> None:
+        books = self._tools.books
         await self._tools.logbook.close(profile.name)
-        with suppress(SparkdashError):  # the next start of this profile replaces it
-            tell(self._tools.books, profile.name, await self._tools.runtime.stop(container, 0.0))
+        try:
+            tell(books, profile.name, await self._tools.runtime.stop(container, 0.0))
+        except SparkdashError as error:  # the next start of this profile replaces it
+            text = f"{container} has ended and could not be cleared away; whether it left processes behind is not known. {error.text()}"
+            books.notice(Level.WARNING, error.code, text, profile.name)
 
     async def _remote(self, profile: Profile, engine: Engine, look: asyncio.Event) -> None:
         misses = 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,6 +128,22 @@ async def test_docker_stop_of_one_that_is_gone(program: Program) -> None:
     calls = program("docker", DOCKER)
     await Podman("docker").stop("n", grace_s=1.2)
     assert calls.read_text().splitlines()[-1] == "stop -t 2 n"
+
+
+@pytest.mark.parametrize("number", [errno.ENOMEM, errno.EMFILE])
+async def test_a_box_that_cannot_start_podman_is_not_told_to_install_it(
+    program: Program, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No memory for another process, no descriptor: podman is there, and the box's trouble passes."""
+    program("podman", "echo 5.0")
+
+    async def begin(*_: object, **_more: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", begin)
+    with pytest.raises(HostError, match=f"cannot be started: {os.strerror(number)}") as caught:
+        await Podman().version()
+    assert (caught.value.code, "apt-get" in (caught.value.hint or "")) == ("host_not_ready", False)
 
 
 async def test_docker_daemon_that_does_not_run(program: Program) -> None:

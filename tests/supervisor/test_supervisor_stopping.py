@@ -65,6 +65,20 @@ async def test_orphans_of_an_engine_that_died_are_ended_too(house: Any, make_pro
     assert [notice.code for notice in house.notices()] == ["orphan_ended", "engine_crash"]
 
 
+async def test_a_dead_engine_that_could_not_be_cleared_away_is_told(
+    house: Any, make_profile: Any, behaviour: Any
+) -> None:
+    """Its container, and what it may have left behind with its memory: nobody has looked."""
+    house.runtime.zoo["a"] = behaviour(wont_stop=True)
+    await house.open(make_profile("a"))
+    await house.leased("a")
+    await house.runtime.kill("a", "Segmentation fault")
+    await house.clock.rest()
+    left, died = house.notices()
+    assert (left.code, left.level, died.code) == ("unkillable", Level.WARNING, "engine_crash")
+    assert "sparkdash-a has ended and could not be cleared away" in left.text
+
+
 async def test_without_a_need_a_start_into_missing_memory_is_not_risked(house: Any, make_profile: Any) -> None:
     """It cannot be known whether it fits; once the memory is back, it goes."""
     await house.open(make_profile("leaky", gib=60), make_profile("unknown", gib=None))
