@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,6 +18,7 @@ from sparkdash.access.key import Key, Scope, matching
 from sparkdash.domain.profile import AUTO, Profile, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import AdmissionError, SparkdashError
+from sparkdash.gateway.headers import Said
 
 if TYPE_CHECKING:
     from sparkdash.gateway.head import Head
@@ -166,7 +167,7 @@ class Access:
         recent.append(now)
 
 
-def _known(keys: tuple[Key, ...], headers: Mapping[str, str]) -> Caller:
+def _known(keys: tuple[Key, ...], headers: Said) -> Caller:
     given = _presented(headers)
     for secret in given:
         if key := matching(keys, secret):
@@ -214,10 +215,10 @@ def _names(profile: Profile | ProfileSummary) -> tuple[str, ...]:
     return (profile.name, profile.name.split("/", 1)[0], *profile.serves)
 
 
-def _presented(headers: Mapping[str, str]) -> list[str]:
+def _presented(headers: Said) -> list[str]:
     """Every secret that the request carries: some clients send two headers, one of them a dummy."""
-    found = [headers[name].strip() for name in ("x-api-key", "api-key") if name in headers]
-    authorization = headers.get("authorization", "").strip()
+    found = [(headers.get(name) or "").strip() for name in (b"x-api-key", b"api-key")]
+    authorization = (headers.get(b"authorization") or "").strip()
     if authorization[: len(BEARER)].lower() == BEARER:
         found.insert(0, authorization[len(BEARER) :].strip())
     return [secret for secret in found if secret]

@@ -38,6 +38,9 @@ _JSON = [(b"content-type", b"application/json")]
 ALIVE = frozenset({"/health", "/v1/health", "/ping", "/", "/api/hello"})
 """What clients call to see whether anything is there: 200 while the gateway is up, whatever the engines do."""
 
+_RELAYED = Way(passthrough.relay, Side.INFERENCE, counts=True, audited=False)
+"""That of nearly every request."""
+
 Answering = Callable[[Deps, Exchange], Awaitable[None]]
 
 
@@ -104,26 +107,25 @@ class Gateway:
 
     def _let_in(self, head: Head) -> Way:
         """Raises AdmissionError: the guard has something against it."""
-        guard.check(head.headers, self._doors, method=head.method, path=head.path, unix=head.unix)
-        if (origin := head.headers.get("origin")) is not None:
-            head.granted = guard.granted(origin)
+        head.granted = guard.check(head.headers, self._doors, method=head.method, path=head.path, unix=head.unix)
+        head.way = way = self._way(head)
+        return way
+
+    def _way(self, head: Head) -> Way:
+        if head.method == "POST" and is_plain(head.raw_path):
+            return _RELAYED
         reads, path = head.method in READ, head.path
         if guard.is_preflight(head.headers, head.method):
-            way = Way(_may_ask, None, counts=False, audited=False)
-        elif reads and path in ALIVE:
-            way = Way(_alive, None, counts=False, audited=False)
-        else:
-            controls = is_control(path)
-            side = Side.CONTROL if controls else Side.INFERENCE
-            way = Way(self._answering(head), side, counts=not (reads or controls), audited=controls and not reads)
-        head.way = way
-        return way
+            return Way(_may_ask, None, counts=False, audited=False)
+        if reads and path in ALIVE:
+            return Way(_alive, None, counts=False, audited=False)
+        controls = is_control(path)
+        side = Side.CONTROL if controls else Side.INFERENCE
+        return Way(self._answering(head), side, counts=not (reads or controls), audited=controls and not reads)
 
     def _answering(self, head: Head) -> Answering:
         """Whose request it is to answer."""
         path = head.path
-        if is_plain(head.raw_path):
-            return passthrough.relay
         if path.rstrip("/") in OLLAMA:
             return ollama.serve
         if path.startswith("/api/"):
@@ -149,7 +151,7 @@ class Gateway:
 
 
 async def _may_ask(_deps: Deps, exchange: Exchange) -> None:
-    await exchange.answer(204, b"", guard.preflight(exchange.headers))
+    await exchange.answer(204, b"", guard.preflight(exchange.head.headers))
 
 
 async def _alive(_deps: Deps, exchange: Exchange) -> None:

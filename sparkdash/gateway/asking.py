@@ -20,7 +20,7 @@ from sparkdash.gateway.translate import words
 from sparkdash.gateway.translate.needed import TRANSLATED, lacks
 from sparkdash.gateway.translate.translator import Translator
 from sparkdash.gateway.want import Want
-from sparkdash.upstream import Answer
+from sparkdash.upstream import Answer, lines
 
 UNKNOWN_PATH = frozenset({404, 405, 501})
 """How an engine answers to a protocol that it does not speak. Its model is asked for by its own name, so that is not it."""
@@ -91,7 +91,7 @@ def _opened(want: Want, lease: Lease, body: bytes, *, is_far: bool) -> AbstractA
     if head.query:
         path = f"{path}?{head.query}"
     if is_far:
-        url, headers = far.address(lease.profile, lease.url, path), far.headers(head.given, lease.headers)
+        url, headers = far.address(lease.profile, lease.url, path), lines(far.headers(head.given, lease.headers))
     else:
         url, headers = lease.url.rstrip("/") + path, head.for_engine(lease.headers)
     return want.deps.upstream.open(head.method, url, headers, body)
@@ -104,7 +104,7 @@ async def _translated(want: Want, lease: Lease, translator: Translator) -> Async
         "content-type": "application/json",
         **lease.headers,
     }
-    async with translator.open(want.route.path, to_engine((), headers), _prepared(want, lease).body) as answer:
+    async with translator.open(want.route.path, to_engine((), b"", headers), _prepared(want, lease).body) as answer:
         if not any(name == words.FAULT for name, _ in answer.headers):
             yield answer
             return

@@ -27,16 +27,14 @@ BODY_LIMIT = MIB
 OURS = "sparkdash-"
 """How the User-Agent of sparkdash's own requests begins (measurements, the demo's traffic, `connect --test`): no client sent them."""
 REDACTED = "[redacted]"
-_HEADERS = frozenset(
-    {
-        "accept",
-        "anthropic-beta",
-        "anthropic-version",
-        "content-type",
-        "openai-beta",
-        "user-agent",
-        "x-sparkdash-priority",
-    }
+_HEADERS = (
+    b"accept",
+    b"anthropic-beta",
+    b"anthropic-version",
+    b"content-type",
+    b"openai-beta",
+    b"user-agent",
+    b"x-sparkdash-priority",
 )
 _NAMES = r"[\w-]{0,40}(?:api[_-]?key|password|passwd|secret|authorization|access[_-]?token)"
 _IN_QUERY = re.compile(rf"(?i)\b({_NAMES}|key|token)=[^&]*")
@@ -64,14 +62,15 @@ class Capture:
 
     def keep(self, exchange: Exchange, body: bytes, at: float) -> None:
         """Append one request of a client's. Blocks for as long as the disk does, and looking through 1 MiB takes 0.2 s (measured)."""
-        if exchange.headers.get("user-agent", "").startswith(OURS):
+        if exchange.head.agent.startswith(OURS):
             return
+        headers = exchange.head.headers
         entry = {
             "at": round(at, 3),
             "method": exchange.method,
             "path": exchange.raw_path,
             "query": _IN_QUERY.sub(rf"\1={REDACTED}", exchange.query),
-            "headers": {name: value for name, value in exchange.headers.items() if name in _HEADERS},
+            "headers": {name.decode(): value for name in _HEADERS if (value := headers.get(name)) is not None},
             "body_bytes": len(body),
             "body": _told(body),
         }

@@ -62,18 +62,17 @@ class Source(Protocol):
 
 
 class Exchange:
-    """One request. `line`: what carries its answer. `headers`: the client's, but for the body's length. `key`: whose request it is,
-    once that is known; None when no key was asked for."""
+    """One request. `line`: what carries its answer. `key`: whose request it is, once that is known; None when no key was
+    asked for."""
 
     __slots__ = (
-        "_line", "also", "finished", "head", "headers", "key", "method", "query", "raw_path", "row", "started",
+        "_line", "also", "finished", "head", "key", "method", "query", "raw_path", "row", "started",
     )  # fmt: skip
 
     def __init__(self, head: Head, line: Line, key: Key | None = None) -> None:
         self.head = head
         self.key = key
         self.method = head.method
-        self.headers = head.headers
         self.raw_path = head.raw_path
         self.query = head.query
         self.row: Callable[[], Request] | None = None

@@ -8,13 +8,13 @@ Rule: an editor's or an app's own pages may ask the engines, by an allow-list; n
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from urllib.parse import urlsplit
 
 from sparkdash.errors import AdmissionError
+from sparkdash.gateway.headers import Said
 from sparkdash.gateway.route import is_control
 
 APPS = ("vscode-webview://*", "app://*", "tauri://localhost", "http://tauri.localhost", "https://tauri.localhost")
@@ -56,43 +56,47 @@ def by_unix_socket(server: tuple[str, int | None] | None) -> bool:
     return server is not None and server[1] is None
 
 
-def check(headers: Mapping[str, str], doors: Doors, *, method: str, path: str, unix: bool) -> None:
-    """Raises AdmissionError when the request does not come from a program, or from a page that may ask.
+def check(headers: Said, doors: Doors, *, method: str, path: str, unix: bool) -> Pairs:
+    """What every answer must say besides, so that the page that asks may read it; nothing where a program does.
 
     `unix`: it came through the unix socket, which no web page can open.
+
+    Raises:
+        AdmissionError: it is neither a program, nor a page that may ask.
     """
+    host, origin = headers.get(b"host") or "", headers.get(b"origin")
     if not unix:
-        _check_host(headers.get("host", ""), doors)
-    if (origin := headers.get("origin")) is not None:
+        _check_host(host, doors)
+    if origin is not None:
         if is_control(path):
-            _check_same_origin(origin, headers.get("host", ""))
+            _check_same_origin(origin, host)
         else:
             _check_origin(origin, doors)
     if method == "POST" and is_control(path):
-        _check_json(headers.get("content-type", ""))
+        _check_json(headers.get(b"content-type") or "")
+    return [] if origin is None else _granted(origin)
 
 
-def is_preflight(headers: Mapping[str, str], method: str) -> bool:
+def is_preflight(headers: Said, method: str) -> bool:
     """Does a browser only ask whether it may ask? (Fetch standard, section 4.8.)"""
-    return method == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers
+    return method == "OPTIONS" and b"origin" in headers and b"access-control-request-method" in headers
 
 
-def preflight(headers: Mapping[str, str]) -> Pairs:
+def preflight(headers: Said) -> Pairs:
     """The answer for an origin that `check` let pass: every method, and whatever headers it wants to send."""
-    asked = headers.get("access-control-request-headers", "")
+    asked = headers.get(b"access-control-request-headers")
     found: Pairs = [
-        (b"access-control-allow-methods", headers["access-control-request-method"].encode("latin-1")),
+        (b"access-control-allow-methods", (headers.get(b"access-control-request-method") or "").encode("latin-1")),
         (b"access-control-max-age", b"%d" % PREFLIGHT_S),
     ]
     if asked:
         found.append((b"access-control-allow-headers", asked.encode("latin-1")))
-    if headers.get("access-control-request-private-network") == "true":
+    if headers.get(b"access-control-request-private-network") == "true":
         found.append((b"access-control-allow-private-network", b"true"))
     return found
 
 
-def granted(origin: str) -> Pairs:
-    """What lets a page of that origin, which `check` let pass, read the answer."""
+def _granted(origin: str) -> Pairs:
     return [
         (b"access-control-allow-origin", origin.encode("latin-1")),
         (b"access-control-expose-headers", b"retry-after, x-request-id"),

@@ -14,9 +14,12 @@ from urllib.parse import unquote
 
 from sparkdash.access.key import Key
 from sparkdash.access.key import Scope as Side
+from sparkdash.domain.lease import LEASE_HEADER
 from sparkdash.gateway.guard import Pairs, by_unix_socket
-from sparkdash.gateway.headers import to_engine
-from sparkdash.wire import Line
+from sparkdash.gateway.headers import Said, to_engine
+from sparkdash.gateway.peek import PRIORITY
+from sparkdash.upstream import lines
+from sparkdash.wire import Line, by_name
 
 if TYPE_CHECKING:
     from sparkdash.gateway.access import Caller
@@ -29,6 +32,7 @@ UNCHANGED = "/upstream/"
 """How the paths begin that belong to an engine, with every slash. Elsewhere two are a base URL's last and a path's first."""
 _SLASHES = re.compile("//+")
 _NOTHING: Mapping[str, str] = {}
+_PRIORITY, _LEASE = PRIORITY.encode(), LEASE_HEADER.encode()
 
 
 class Way(NamedTuple):
@@ -44,26 +48,25 @@ class Way(NamedTuple):
 
 
 class Head:
-    """See the module. `headers` and `given` have all of the client's headers but the body's length, `given` as they came."""
+    """See the module. `headers` and `given` have all of the client's headers but the body's length, `given` as they came but for
+    the case of their names."""
 
     __slots__ = (
-        "_for_engine",
-        "coding",
-        "given",
-        "granted",
-        "headers",
-        "known",
-        "method",
-        "path",
-        "query",
-        "raw_path",
-        "unix",
-        "way",
-    )
+        "_connection", "_for_engine", "agent", "coding", "content_type", "given", "granted", "headers", "known", "method", "path",
+        "priority", "query", "raw_path", "token", "unix", "way",
+    )  # fmt: skip
 
     def __init__(
-        self, method: str, path: str, raw_path: bytes, query: bytes, given: Pairs, server: tuple[str, int | None] | None
+        self,
+        method: str,
+        path: str,
+        raw_path: bytes,
+        query: bytes,
+        given: Pairs,
+        named: Mapping[bytes, bytes],
+        server: tuple[str, int | None] | None,
     ) -> None:
+        """`named`: what is `given`, by name."""
         self.method = method
         self.raw_path = raw_path.decode("latin-1")
         self.path = path
@@ -72,25 +75,31 @@ class Head:
             self.path = unquote(self.raw_path)
         self.query = query.decode("latin-1")
         self.given = given
-        self.headers: Mapping[str, str] = {name.decode("latin-1"): value.decode("latin-1") for name, value in given}
+        self.headers = said = Said(named)
         self.unix = by_unix_socket(server)
-        coding = self.headers.get("content-encoding", "").strip().lower()
+        coding = (said.get(b"content-encoding") or "").strip().lower()
         self.coding = "" if coding == "identity" else coding
         """How the body is compressed."""
+        self.content_type = said.get(b"content-type") or ""
+        self.agent = said.get(b"user-agent") or ""
+        self.priority = said.get(_PRIORITY)
+        self.token = said.get(_LEASE)
+        """Of whoever has the gateway to itself."""
         self.way: Way | None = None
         """Set once the guard found nothing against it."""
         self.granted: Pairs = []
         """Headers of every answer, for the page that asks; set then, too."""
         self.known: tuple[tuple[Key, ...], Caller] | None = None
         """Who asks, once one of these keys was found in it."""
-        self._for_engine: tuple[tuple[bytes, bytes], ...] | None = None
+        self._connection = named.get(b"connection", b"")
+        self._for_engine: bytes | None = None
 
     @classmethod
     def of(cls, line: Line) -> Head:
         """The head of the request on this line."""
         said = line.head
         if said.memo is None:
-            said.memo = cls(said.method, said.path, said.raw_path, said.query, said.headers, said.door[0])
+            said.memo = cls(said.method, said.path, said.raw_path, said.query, said.headers, said.named, said.door[0])
         head: Head = said.memo
         return head
 
@@ -98,14 +107,14 @@ class Head:
     def in_scope(cls, scope: Scope) -> Head:
         """The head of an ASGI request."""
         path: str = scope["path"]
-        given = [pair for pair in scope["headers"] if pair[0] != LENGTH]
+        given = [(name.lower(), value) for name, value in scope["headers"] if name.lower() != LENGTH]
         raw_path = scope.get("raw_path") or path.encode()
-        return cls(scope["method"], path, raw_path, scope["query_string"], given, scope.get("server"))
+        return cls(scope["method"], path, raw_path, scope["query_string"], given, by_name(given), scope.get("server"))
 
-    def for_engine(self, own: Mapping[str, str]) -> tuple[tuple[bytes, bytes], ...]:
-        """What an engine gets of it, with the lease's `own` headers in place of the client's."""
+    def for_engine(self, own: Mapping[str, str]) -> bytes:
+        """The headers that an engine gets of it, with the lease's `own` ones in place of the client's."""
         if own:
-            return tuple(to_engine(self.given, own))
+            return lines(to_engine(self.given, self._connection, own))
         if self._for_engine is None:
-            self._for_engine = tuple(to_engine(self.given, _NOTHING))
+            self._for_engine = lines(to_engine(self.given, self._connection, _NOTHING))
         return self._for_engine

@@ -1,16 +1,17 @@
 """Headers: which of them cross the gateway, and which end at it.
 
-Owns: hop-by-hop rules (RFC 9110 section 7.6.1), keys that are not for engines, and CORS that is not the engine's to grant.
-Pure.
+Owns: how a client's are asked for, hop-by-hop rules (RFC 9110 section 7.6.1), keys that are not for engines, and CORS that is not
+the engine's to grant. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 from sparkdash.domain.lease import LEASE_HEADER
 
-Raw = Iterable[tuple[bytes, bytes]]
+Raw = Sequence[tuple[bytes, bytes]]
+"""Headers, their names in lower case."""
 
 _HOP = frozenset(
     {
@@ -37,39 +38,51 @@ _NOT_FOR_ENGINES = _HOP | {
     LEASE_HEADER.encode(),
 }
 """Keys, cookies and the bench's token are meant for us; an engine gets its own through the lease."""
+_OF_CONNECTIONS = frozenset({b"keep-alive", b"close"})
+"""What nearly every Connection header says; neither is a header of its own that would not be dropped anyway."""
 _UNHELD = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
 
 
-def to_engine(headers: Raw, own: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    """The client's headers for the engine, with the lease's `own` ones in place of the client's."""
-    passed = _passed(headers, _NOT_FOR_ENGINES)
+class Said:
+    """A client's headers by name: each is text once it is asked for, as most are not. `named`: their names in lower case."""
+
+    __slots__ = ("_named",)
+
+    def __init__(self, named: Mapping[bytes, bytes]) -> None:
+        self._named = named
+
+    def __contains__(self, name: bytes) -> bool:
+        return name in self._named
+
+    def get(self, name: bytes) -> str | None:
+        """Its value; None when the client sent none."""
+        value = self._named.get(name)
+        return None if value is None else value.decode("latin-1")
+
+
+def to_engine(headers: Raw, connection: bytes, own: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    """The client's headers for the engine, with the lease's `own` ones in place of the client's. `connection`: what the client's
+    Connection header says."""
+    dropped = _NOT_FOR_ENGINES
+    if connection and connection.lower() not in _OF_CONNECTIONS:
+        dropped = dropped | _named_by(connection)
     if not own:
-        return passed
+        return [pair for pair in headers if pair[0] not in dropped]
     ours = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in own.items()]
-    names = {name.lower() for name, _ in ours}
-    return [*(pair for pair in passed if pair[0] not in names), *ours]
+    dropped = dropped | {name.lower() for name, _ in ours}
+    return [*(pair for pair in headers if pair[0] not in dropped), *ours]
 
 
 def to_client(headers: Raw, *, stream: bool) -> list[tuple[bytes, bytes]]:
     """The engine's headers for the client, but for the body's length. An event stream is marked so that no proxy holds it back."""
-    crossing = _passed(headers, _HOP)
-    passed = [pair for pair in crossing if not pair[0].startswith(b"access-control-")]
+    dropped = _HOP.union(*(_named_by(value) for name, value in headers if name == b"connection"))
+    passed = [pair for pair in headers if pair[0] not in dropped and not pair[0].startswith(b"access-control-")]
     if not stream:
         return passed
     present = {name for name, _ in passed}
     return [*passed, *(pair for pair in _UNHELD if pair[0] not in present)]
 
 
-def _passed(headers: Raw, dropped: frozenset[bytes]) -> list[tuple[bytes, bytes]]:
-    """All but those `dropped` and those that the Connection header itself names as hop-by-hop; names in lower case."""
-    passed, named = [], b""
-    for name, value in headers:
-        name = name.lower()
-        if name not in dropped:
-            passed.append((name, value))
-        elif name == b"connection":
-            named += b"," + value
-    if not named:
-        return passed
-    words = {word.strip().lower() for word in named.split(b",")}
-    return [pair for pair in passed if pair[0] not in words]
+def _named_by(connection: bytes) -> set[bytes]:
+    """The headers that a Connection header itself names as hop-by-hop."""
+    return {word.strip().lower() for word in connection.split(b",")}

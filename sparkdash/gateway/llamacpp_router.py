@@ -14,7 +14,6 @@ from urllib.parse import parse_qs
 from sparkdash.bus import Bus
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged, Event, ProfilesChanged, SwapChanged
-from sparkdash.domain.lease import LEASE_HEADER
 from sparkdash.domain.profile import AUTO, EngineKind, Profile, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import SwapCause
@@ -92,7 +91,7 @@ async def _load(deps: Deps, exchange: Exchange) -> None:
     """As `sparkdash use` does it; answered before it is up, /models/sse tells the rest."""
 
     async def use(name: str) -> None:
-        deps.exclusive.admit(exchange.headers.get(LEASE_HEADER))
+        deps.exclusive.admit(exchange.head.token)
         await deps.refresh()
         await deps.supervisor.use(name, cause=SwapCause.USER)
 
@@ -107,7 +106,7 @@ async def _act(deps: Deps, exchange: Exchange, act: Callable[[str], Awaitable[No
     try:
         with deps.room.place() as place:
             body = await exchange.body(1, place, deps.settings.body_s)
-        name = peek(body, exchange.headers.get("content-type", "")).model
+        name = peek(body, exchange.head.content_type).model
         if name is None:
             raise AdmissionError("The request names no model.", code="model_missing", hint='Send {"model": "NAME"}.')
         await act(name)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.lease import LEASE_HEADER
 from sparkdash.domain.profile import AUTO, Profile, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import AdmissionError, SparkdashError
@@ -91,7 +90,7 @@ async def _load(deps: Deps, exchange: Exchange, ask: Ask) -> None:
         raise AdmissionError(
             "Models are not unloaded by their clients here.", code="not_supported", hint="`sparkdash stop` does it."
         )
-    deps.exclusive.admit(exchange.headers.get(LEASE_HEADER))
+    deps.exclusive.admit(exchange.head.token)
     wanted, _ = meant(ask.model, deps.catalog(), deps.settings.model_names)
     wanted = permitted(exchange.key, wanted, deps.catalog(), deps.bus.snapshot)
     async with deps.supervisor.lease(wanted, request_id=deps.new_id(), on_wait=lambda _place: None):

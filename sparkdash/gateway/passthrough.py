@@ -13,7 +13,7 @@ import asyncio
 
 import structlog
 
-from sparkdash.domain.lease import LEASE_HEADER, RequestState
+from sparkdash.domain.lease import RequestState
 from sparkdash.domain.profile import AUTO
 from sparkdash.domain.progress import waiting_text
 from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
@@ -25,7 +25,7 @@ from sparkdash.gateway.exchange import ClientGone, ClientStuck, Exchange
 from sparkdash.gateway.fallbacks import Chances
 from sparkdash.gateway.inflight import InFlight
 from sparkdash.gateway.names import COUNT_TOKENS, known, meant, sleeper
-from sparkdash.gateway.peek import PRIORITY, Peeked, is_batch, is_for_responses, peek
+from sparkdash.gateway.peek import Peeked, is_batch, is_for_responses, peek
 from sparkdash.gateway.problems import of_status
 from sparkdash.gateway.reply import Reply
 from sparkdash.gateway.room import Place
@@ -65,16 +65,15 @@ async def relay(deps: Deps, exchange: Exchange, route: Route | None = None) -> N
 
 def _wrong_method(exchange: Exchange, route: Route) -> SparkdashError:
     allowed = ", ".join(sorted(route.methods or ()))
-    if "upgrade" in exchange.headers:
+    if b"upgrade" in exchange.head.headers:
         return of_status(426, f"{route.path} takes {allowed} over plain HTTP; there are no WebSockets here")
     return of_status(405, f"{route.path} takes {allowed}, not {exchange.method}")
 
 
 def _understood(deps: Deps, exchange: Exchange, route: Route, place: Place) -> Want:
-    body, headers = place.body, exchange.headers
-    asked = peek(body, headers.get("content-type", "")) if route.profile is None else Peeked()
-    key = exchange.key
-    batch = is_batch(headers.get(PRIORITY), asked.service_tier, by_key=key is not None and key.batch)
+    body, head, key = place.body, exchange.head, exchange.key
+    asked = peek(body, head.content_type) if route.profile is None else Peeked()
+    batch = is_batch(head.priority, asked.service_tier, by_key=key is not None and key.batch)
     if asked.model is None and route.needs_model:
         raise _no_model(route)
     if route.dialect is Dialect.CHAT and is_for_responses(body):
@@ -84,7 +83,7 @@ def _understood(deps: Deps, exchange: Exchange, route: Route, place: Place) -> W
     if key is not None:
         name = permitted(key, name, catalog, deps.bus.snapshot)
         profile = known(name, catalog)
-    deps.exclusive.admit(headers.get(LEASE_HEADER))
+    deps.exclusive.admit(head.token)
     return Want(deps, exchange, route, place, asked, name, profile, batch)
 
 
@@ -120,7 +119,7 @@ class _Relay:
         """While a streaming client waits for a lease."""
         row = self._row = InFlight(
             deps,
-            exchange.headers.get("user-agent", ""),
+            exchange.head.agent,
             exchange.key.name if exchange.key else None,
             _shown(want),
             want.route.path,

@@ -27,7 +27,7 @@ from sparkdash.upstream import Answer, engine_words
 from sparkdash.wire import Told
 
 EVENT_STREAM = "text/event-stream"
-PROGRESS_HEADER = "x-sparkdash-progress"
+PROGRESS_HEADER = b"x-sparkdash-progress"
 """`reasoning`: this chat wants to be told how far its engine is."""
 ERROR_LIMIT = 64 * 1024
 BAD_REQUEST = HTTPStatus.BAD_REQUEST.value
@@ -67,7 +67,9 @@ class Reply:
         await self._exchange.send(self._waiting.next(waits_for))
 
     def _words(self) -> frames.Waiting:
-        told = self._deps.settings.progress_as_reasoning or self._exchange.headers.get(PROGRESS_HEADER) == "reasoning"
+        told = (
+            self._deps.settings.progress_as_reasoning or self._exchange.head.headers.get(PROGRESS_HEADER) == "reasoning"
+        )
         now = self._deps.clock()
         return frames.Waiting(self._route.dialect, self._row.id, self._want.name, now, reasoning=told)
 

@@ -9,6 +9,7 @@ Rule 2: leaving an answer before its end closes the connection, which is how an 
 
 from sparkdash.upstream.answer import Answer
 from sparkdash.upstream.client import Reply, Upstream
+from sparkdash.upstream.head import lines
 from sparkdash.upstream.words import engine_words
 
-__all__ = ["Answer", "Reply", "Upstream", "engine_words"]
+__all__ = ["Answer", "Reply", "Upstream", "engine_words", "lines"]

@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 from sparkdash.errors import UpstreamError
 from sparkdash.upstream.answer import Answer
 from sparkdash.upstream.connection import Connection
-from sparkdash.upstream.head import Header
+from sparkdash.upstream.head import lines
 from sparkdash.upstream.pool import Origin, Pool
 from sparkdash.upstream.words import refused, short_chat, texts
 
@@ -56,17 +56,17 @@ class Upstream:
             UpstreamError: code `engine_timeout` after `timeout_s`, or as `open` does.
         """
         try:
-            async with asyncio.timeout(timeout_s), self.open("GET", url, _encoded(headers)) as answer:
+            async with asyncio.timeout(timeout_s), self.open("GET", url, _lines(headers)) as answer:
                 return Reply(answer.status, answer.content_type, await answer.read())
         except TimeoutError:
             raise self._silent(url, timeout_s) from None
 
-    def open(self, method: str, url: str, headers: Iterable[Header] = (), body: bytes = b"") -> Opened:
+    def open(self, method: str, url: str, headers: bytes = b"", body: bytes = b"") -> Opened:
         """Send a request and give its answer as soon as its head is there; no limit on how long that takes.
 
-        An async context manager. `url` is encoded already; `headers` must not say how long the body is, nor to whom
-        it goes. llama-server closes a connection that it promised to keep: when a kept one turns out closed before
-        the first byte of the answer, the request is sent once more on a fresh one.
+        An async context manager. `url` is encoded already; `headers` are made by `lines`, and must not say how long the
+        body is, nor to whom it goes. llama-server closes a connection that it promised to keep: when a kept one turns
+        out closed before the first byte of the answer, the request is sent once more on a fresh one.
 
         Raises:
             UpstreamError: code `engine_unreachable` when nothing listens, `engine_died` when the engine closed the
@@ -84,7 +84,7 @@ class Upstream:
                 stream, `engine_timeout` after `timeout_s`, or as `open` does.
         """
         address = url if url.endswith("/completions") else url.rstrip("/") + "/v1/chat/completions"
-        sent = [(b"Content-Type", b"application/json"), *_encoded(headers)]
+        sent = b"Content-Type: application/json\r\n" + _lines(headers)
         where = self._pool.origin(_parted(address)[0]).where
         try:
             async with asyncio.timeout(timeout_s), self.open("POST", address, sent, short_chat(model)) as answer:
@@ -107,16 +107,16 @@ class Opened:
     _origin: Origin
     _connection: Connection
 
-    def __init__(self, pool: Pool, method: str, url: str, headers: Iterable[Header], body: bytes) -> None:
+    def __init__(self, pool: Pool, method: str, url: str, headers: bytes, body: bytes) -> None:
         root, target = _parted(url)
         self._pool = pool
         self._origin = pool.origin(root)
         self._bodiless = method == "HEAD"
-        first = _first(method, target, self._origin.authority, tuple(headers))
+        first = _first(method, target, self._origin.authority)
         if body or method in _SENDS_LENGTH:
-            self._head = b"%bContent-Length: %d\r\n\r\n" % (first, len(body))
+            self._head = b"%b%bContent-Length: %d\r\n\r\n" % (first, headers, len(body))
         else:
-            self._head = first + b"\r\n"
+            self._head = b"%b%b\r\n" % (first, headers)
         self._body = body
 
     async def __aenter__(self) -> Answer:
@@ -146,23 +146,21 @@ def _parted(url: str) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=256)
-def _first(method: str, target: str, authority: str, headers: tuple[Header, ...]) -> bytes:
-    """The head but for its end and the body's length: the same for most requests of a client.
+def _first(method: str, target: str, authority: str) -> bytes:
+    """What a request begins with, whatever the client says.
 
     Raises:
-        UpstreamError: code `engine_unreachable`: a header or the address has a line break in it, and would be another.
+        UpstreamError: code `engine_unreachable`: the address has a line break in it, and would be more than one.
     """
     first = f"{method} {target} HTTP/1.1\r\nHost: {authority}\r\nAccept-Encoding: identity\r\n".encode("latin-1")
-    lines = [b"%b: %b\r\n" % header for header in headers]
-    head = b"".join((first, *lines))
-    if head.count(b"\n") != len(lines) + 3 or head.count(b"\r") != head.count(b"\n"):
+    if not first.count(b"\n") == first.count(b"\r") == 3:
         raise UpstreamError(
-            f"The request to {authority} has a line break in its address or in one of its headers.",
+            f"The address of the request to {authority} has a line break in it.",
             code="engine_unreachable",
-            hint="Look at the engine's key and URL in its profile and in the environment.",
+            hint="Look at the engine's URL in its profile.",
         )
-    return head
+    return first
 
 
-def _encoded(headers: Headers) -> list[Header]:
-    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+def _lines(headers: Headers) -> bytes:
+    return lines((name.encode("latin-1"), value.encode("latin-1")) for name, value in headers)

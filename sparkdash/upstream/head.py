@@ -1,8 +1,11 @@
-"""Head: what an engine says before a body, but for the body's length. Pure."""
+"""Head: what an engine says before a body, but for the body's length, and the lines of what it is told before one. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
+
+from sparkdash.errors import UpstreamError
 
 Header = tuple[bytes, bytes]
 
@@ -31,3 +34,20 @@ class Head:
                 self.is_chunked = True
         self.memo: Any = None
         """For whoever asks the engine: what follows from the headers alone."""
+
+
+def lines(headers: Iterable[Header]) -> bytes:
+    """Headers in the form in which they are written; who sends the same again and again makes it once.
+
+    Raises:
+        UpstreamError: code `engine_unreachable`: one of them has a line break in it, and would be another.
+    """
+    written = [b": ".join(header) for header in headers]
+    told = b"\r\n".join([*written, b""])
+    if not told.count(b"\n") == told.count(b"\r") == len(written):
+        raise UpstreamError(
+            "A header of the request to the engine has a line break in it.",
+            code="engine_unreachable",
+            hint="Look at the engine's key in its profile and in the environment.",
+        )
+    return told

@@ -6,8 +6,8 @@ would be; to an application it is ASGI, or, if it has `serve_line`, the Line its
 """
 
 from sparkdash.wire.connection import Wire
-from sparkdash.wire.head import Heads
+from sparkdash.wire.head import Heads, by_name
 from sparkdash.wire.line import Line
 from sparkdash.wire.told import Told
 
-__all__ = ["Heads", "Line", "Told", "Wire"]
+__all__ = ["Heads", "Line", "Told", "Wire", "by_name"]

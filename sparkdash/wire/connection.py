@@ -147,7 +147,8 @@ class Wire(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header; or what follows a body in chunks, which nobody gets."""
-        if name.lower() == _LENGTH:
+        name = name.lower()
+        if name == _LENGTH:
             self._length = value
         else:
             self._fields.append((name, value))
@@ -159,12 +160,13 @@ class Wire(asyncio.Protocol):
             self._head_size, self._fields = None, []
             return
         parser, head = self._parser, self._head
-        words = parser.get_method(), self._url, self._fields
+        words = self._door, parser.get_http_version(), parser.get_method(), self._url, self._fields
         self._head_size, self._fields = None, []
         self._deadline.clear()
-        if head is None or head.words != words:  # who says the same again does so in the same version
-            version, keeps = parser.get_http_version(), parser.should_keep_alive()
-            head = self._head = self._heads.of(self._door, version, words, keeps=keeps)
+        if head is None:
+            head = self._head = self._heads.first(words, keeps=parser.should_keep_alive())
+        elif head.words != words:
+            head = self._head = Head(words, keeps=parser.should_keep_alive())
         line = self._asking = Line(self, head, self._length)
         if self._running is None:
             self._begin(line)

@@ -101,8 +101,8 @@ class Line:
 
     def goes_on(self) -> bytes:
         """It is not whole yet, unless it has no body: then there is no header that frames one, and nothing is given."""
-        if coded := [value for name, value in self.head.headers if name == b"transfer-encoding"]:
-            framing = b"transfer-encoding: " + b", ".join(coded)
+        if coded := self.head.named.get(b"transfer-encoding"):
+            framing = b"transfer-encoding: " + coded
         elif self.length is not None and int(self.length):
             framing = b"content-length: " + self.length
         else:

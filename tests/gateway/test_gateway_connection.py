@@ -289,7 +289,7 @@ async def test_an_upload_ends_when_the_engine_has_read_enough(upstream: Upstream
     server = await asyncio.start_server(refuse, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/x"
     async with server, asyncio.timeout(60):
-        async with upstream.open("POST", url, (), b"x" * 64_000_000) as answer:
+        async with upstream.open("POST", url, body=b"x" * 64_000_000) as answer:
             assert (answer.status, await answer.read()) == (413, b"big")
         over.set()
 

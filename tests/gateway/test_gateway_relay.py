@@ -83,14 +83,15 @@ async def test_the_engines_own_error_crosses_with_its_status(house: Any, recorde
 async def test_keys_and_hop_by_hop_headers_end_at_the_gateway(house: Any) -> None:
     """An engine sees the lease's headers, never the client's key, cookie or connection headers."""
     house.supervisor.headers = {"Authorization": "Bearer engine-key"}
-    sent = {
-        "authorization": "Bearer mine",
-        "x-api-key": "mine",
-        "cookie": "a=b",
-        "connection": "keep-alive, x-hop",
-        "x-hop": "1",
-        "x-session-affinity": "s1",
-    }
+    sent = [
+        ("authorization", "Bearer mine"),
+        ("x-api-key", "mine"),
+        ("cookie", "a=b"),
+        ("connection", "x-other, X-Hop"),
+        ("connection", "keep-alive"),
+        ("x-hop", "1"),
+        ("x-session-affinity", "s1"),
+    ]
     await house.client.post("/v1/chat/completions", json={"model": "alpha"}, headers=sent)
     got = house.engine.seen[0].headers
     assert got["authorization"] == "Bearer engine-key"

@@ -76,7 +76,7 @@ async def test_a_stale_pooled_connection_is_retried_once(upstream: Upstream, eng
     engine.script = script
     bodies = []
     for body in (b"first", b"second"):
-        async with upstream.open("POST", engine.url + "/x", (), body) as answer:
+        async with upstream.open("POST", engine.url + "/x", body=body) as answer:
             bodies.append(await answer.read())
     assert hang_up.is_set()
     assert bodies == [b"first", b"second"]
@@ -91,7 +91,7 @@ async def test_a_fresh_connection_that_is_closed_is_not_retried(upstream: Upstre
 
     engine.script = script
     with pytest.raises(UpstreamError) as caught:
-        async with upstream.open("POST", engine.url + "/x", (), b"y"):
+        async with upstream.open("POST", engine.url + "/x", body=b"y"):
             pass
     assert (caught.value.code, len(engine.seen)) == ("engine_died", 1)
 

@@ -364,8 +364,8 @@ async def test_requests_that_say_the_same_share_a_head() -> None:
     assert len({id(head) for head in heads}) == 5
 
 
-async def test_connections_to_one_door_share_a_head_while_one_of_them_is_open() -> None:
-    """A client that opens one for each request is understood once; nobody's key is held for longer than its connections."""
+async def test_connections_that_begin_alike_share_a_head_while_one_of_them_is_open() -> None:
+    """A burst of them is understood once; nobody's key is held for longer than its connections."""
     seen: list[weakref.ref[Head]] = []
 
     async def serve(own: Line) -> None:
@@ -385,9 +385,35 @@ async def test_connections_to_one_door_share_a_head_while_one_of_them_is_open() 
     await clients[0].leaves()
     assert seen[0]() is not None
     await clients[1].leaves()
-    assert (seen[0](), len(heads)) == (None, 1)
+    assert seen[0]() is None
+    assert seen[2]() is not None
     await clients[2].leaves()
-    assert len(heads) == 0
+    assert seen[2]() is None
+
+
+async def test_a_client_that_goes_back_to_http_1_0_is_answered_so() -> None:
+    """It says the same, but for the version: and knows no chunks any more."""
+    client = Client(by_line(200, [], [b"ab"]))
+    request = b"GET / HTTP/1.%d\r\nConnection: keep-alive\r\n\r\n"
+    assert (await client.says(request % 1)).endswith(b"2\r\nab\r\n0\r\n\r\n")
+    assert (await client.says(request % 0)).endswith(b"\r\n\r\nab")
+    assert client.socket.closing
+    await client.leaves()
+
+
+async def test_a_header_that_comes_more_than_once_is_one_list() -> None:
+    """By its name; each line of it is kept as it came."""
+    seen: list[Any] = []
+
+    async def serve(own: Line) -> None:
+        seen.append((own.head.headers, own.head.named))
+        own.start(200, EMPTY)
+        own.finish(b"")
+
+    client = Client(Handed(serve))
+    await client.says(b"GET / HTTP/1.1\r\nX-A: 1\r\nB: 2\r\nx-a: 3\r\n\r\n")
+    await client.leaves()
+    assert seen == [([(b"x-a", b"1"), (b"b", b"2"), (b"x-a", b"3")], {b"x-a": b"1, 3", b"b": b"2"})]
 
 
 async def test_what_follows_a_body_in_chunks_reaches_nobody() -> None:

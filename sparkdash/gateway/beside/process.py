@@ -25,7 +25,7 @@ from sparkdash import listen
 from sparkdash.errors import HostError, UpstreamError
 from sparkdash.gateway.beside.serve import READY
 from sparkdash.host import command
-from sparkdash.upstream import Answer, Upstream
+from sparkdash.upstream import Answer, Upstream, lines
 
 LOG = structlog.get_logger("sparkdash.beside")
 READY_S = 60.0
@@ -96,7 +96,7 @@ class Beside(ABC):
         """
         with self._in_use():
             running = await self._started()
-            question = running.upstream.open("POST", f"http://{self.called}{path}", headers, body)
+            question = running.upstream.open("POST", f"http://{self.called}{path}", lines(headers), body)
             del body  # sent, and no longer needed while the answer comes
             try:
                 async with question as answer:
