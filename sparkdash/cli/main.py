@@ -87,7 +87,7 @@ def root(
     """Terminal dashboard and hot-swap OpenAI gateway for the NVIDIA DGX Spark.
 
     Alone it opens the dashboard, and starts the daemon in the background when none runs. Leaving the dashboard never
-    stops serving.
+    stops serving; `sparkdash stop --daemon --all` does.
 
     \b
     Examples:

@@ -108,12 +108,8 @@ class Orders:
         await self._told(self._doctor())
 
     async def why(self, name: str) -> None:
-        """Why a profile cannot run."""
-        profile = self._clerk.view.snapshot.profile(name) if self._clerk.view.snapshot else None
-        if profile is None or profile.cannot_run is None:
-            self._clerk.say(f"{name} can run.")
-            return
-        await self._clerk.ask(f"{name} cannot run as published", partial(questions.why_not, profile))
+        """Why a profile cannot run; of one that can, what it needs and who would leave for it."""
+        await self._told(self._why(name))
 
     async def _told(self, order: Awaitable[object], done: str = "") -> None:
         try:
@@ -129,13 +125,24 @@ class Orders:
             self._clerk.say("There is no daemon to tell it to yet.", bad=True)
         return self._clerk.view.snapshot
 
+    async def _why(self, name: str) -> None:
+        snapshot = self._snapshot()
+        profile = snapshot.profile(name) if snapshot else None
+        if profile is None:
+            return
+        if profile.cannot_run:
+            await self._clerk.ask(f"{name} cannot run as published", partial(questions.why_not, profile))
+        else:
+            plan = await self._clerk.link.plan(name)
+            await self._clerk.ask(f"what {name} needs", partial(questions.why, plan))
+
     async def _switch(self, name: str) -> None:
         snapshot = self._snapshot()
         profile = snapshot.profile(name) if snapshot else None
         if snapshot is None:
             return
         if profile and profile.cannot_run:
-            await self.why(name)
+            await self._why(name)
             return
         plan = await self._clerk.link.plan(name)
         if plan.expected_s == 0 and not plan.evict:

@@ -8,11 +8,13 @@ from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, Swap
 from sparkdash.errors import EngineError, ProfileError, SparkdashError
-from sparkdash.tui.ink import EMPTY, Ink, Line, flow, say, wrap
+from sparkdash.tui.ink import EMPTY, Ink, Line, flow, pad, say, wrap
 from sparkdash.tui.widgets import words
 from sparkdash.tui.widgets.profiles import needed
 from sparkdash.units import duration, gib
 
+FACT, SIZE = 17, 12
+"""Cells of a fact's label, and of an amount of memory."""
 STOPS = "stops  "
 """As wide as every label of a question."""
 
@@ -35,6 +37,40 @@ def why_not(profile: ProfileSummary, width: int) -> list[Line]:
     if profile.nearest:
         lines += [EMPTY, *labelled("nearest that runs  ", wrap(profile.nearest, width - 19, Ink.STRONG))]
     return lines
+
+
+def why(plan: Plan, width: int) -> list[Line]:
+    """What `sparkdash why` tells: the need term by term, what there is, who leaves, and the verdict."""
+    room = width - FACT
+    need = plan.need
+    lines: list[Line] = wrap(plan.held, width, Ink.WARN) if plan.held else []
+    lines += _fact("need", f"{gib(need.total_bytes)}, {need.basis.value}", room)
+    for term in need.terms:
+        lines += _term(term.name, term.bytes, term.source, room)
+    if need.peak_bytes is not None:
+        lines += _term("peak", need.peak_bytes, "while it loads", room)
+    lines += _fact("available now", gib(plan.now_bytes), room)
+    lines += _fact("reserve", f"{gib(plan.reserve_bytes)}, kept free", room)
+    for name in plan.evict:
+        lines += _fact("leaves", f"{name}: {plan.reasons.get(name, '')}", room)
+    lines += _fact("stays", ", ".join(plan.beside), room)
+    if plan.evict:
+        lines += _fact("can be had then", f"{gib(plan.available_bytes)}, the reserve taken off", room)
+    if plan.expected_s:
+        lines += _fact("takes about", duration(plan.expected_s), room)
+    return [*lines, EMPTY, *wrap(plan.verdict, width, Ink.STRONG)]
+
+
+def _term(name: str, amount: int | None, source: str, room: int) -> list[Line]:
+    rows = wrap(source, room - SIZE, Ink.DIM) or [EMPTY]
+    figure = pad(say(f"{gib(amount):>{SIZE - 2}}"), SIZE)
+    return labelled(
+        f"{f'  {name}':<{FACT}}", [(say(" " * SIZE) if at else figure) + row for at, row in enumerate(rows)]
+    )
+
+
+def _fact(label: str, told: str, room: int) -> list[Line]:
+    return labelled(f"{label:<{FACT}}", wrap(told, room))
 
 
 def question(plan: Plan, snapshot: Snapshot, width: int) -> list[Line]:

@@ -8,6 +8,7 @@ import pytest
 
 from sparkdash.domain.engine import Failure, Parked
 from sparkdash.domain.finding import Diagnosis, Finding, Status
+from sparkdash.domain.need import Basis, Need, Term
 from sparkdash.domain.profile import EngineKind, ModelRef
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import AdmissionError, EngineError, ProfileError
@@ -75,6 +76,32 @@ async def test_a_system_that_cannot_run_says_why(stage: Any, box: Any) -> None:
         assert "qwen3-coder-30b-nvfp4/eagle3" in on.text
         await on.press("enter", "enter")
         assert on.link.asked == []
+
+
+async def test_w_tells_what_a_profile_needs(stage: Any, box: Any) -> None:
+    """Term by term, with what leaves and the verdict: what `sparkdash why` says."""
+    need = Need(
+        basis=Basis.ESTIMATED,
+        terms=(
+            Term(name="weights", bytes=17 * GIB, source="the headers of the safetensors files"),
+            Term(name="kv", bytes=None, source="nobody says how much"),
+        ),
+        peak_bytes=30 * GIB,
+    )
+    async with stage(box.snapshot()) as on:
+        on.link.plans[box.coder] = Plan(
+            profile=box.coder, evict=(box.gpt,), reasons={box.gpt: "idle"}, need=need, now_bytes=37 * GIB,
+            reserve_bytes=10 * GIB, available_bytes=105 * GIB, verdict="Whether it fits is not sure.",
+        )  # fmt: skip
+        await on.press("2", "j", "w")
+        for row in (
+            "need -, estimated", "weights 17.0 GiB the headers of the safetensors files",
+            "kv - nobody says how much", "peak 30.0 GiB while it loads", "available now 37.0 GiB", "reserve 10.0 GiB, kept free",
+            "leaves gpt-oss-120b: idle", "can be had then 105.0 GiB, the reserve taken off", "Whether it fits is not sure.",
+        ):  # fmt: skip
+            assert any(row in line for line in on.rows), row
+        await on.press("enter")
+        assert on.link.asked == [], "it is only read"
 
 
 async def test_a_service_elsewhere_is_neither_off_nor_started(stage: Any, box: Any) -> None:

@@ -18,7 +18,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("x", "give up the swap under way"),
     ("c", "on a request: end it"),
     ("S", "stop the engine that runs"),
-    ("p  w  r", "on the profiles: pull its image, why it cannot run, read the files again"),
+    ("p  w  r", "on the profiles: pull its image; what it needs, or why it cannot run; read the files again"),
     ("u", "on the profiles: release a parked one, so that it may be tried again"),
     ("/  esc", "find in the page; show all again, and what comes at the top of the list"),
     (
@@ -33,18 +33,26 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("ctrl+s", "save the screen as an SVG"),
     ("T", "the demo's traffic on or off"),
     ("D", "the doctor: what of this box would keep engines from running"),
-    ("q", "leave; the daemon goes on serving"),
+    ("q", "leave; the daemon goes on serving (`sparkdash stop --daemon --all` ends all)"),
 )
-EXPLAINED = (
-    Metric.DECODE,
-    Metric.PREFILL,
-    Metric.PREFIX_HIT,
-    Metric.KV_USED,
-    Metric.ACCEPTANCE,
-    Metric.ACCEPTANCE_LENGTH,
-)
+EXPLAINED = {
+    "decode": Metric.DECODE,
+    "prefill": Metric.PREFILL,
+    "ttft, p95": Metric.TTFT_P50,
+    "prefix": Metric.PREFIX_HIT,
+    "kv": Metric.KV_USED,
+    "accept": Metric.ACCEPTANCE,
+    "length": Metric.ACCEPTANCE_LENGTH,
+}
+"""The card's figures, by the words that it has for them."""
 TERMS: tuple[tuple[str, str], ...] = (
     ("sparklines", f"one bar is {STEP_S:g} s; blank is not measured, the lowest bar is zero"),
+    ("tok/s", "of a request: (tokens written - 1) / (last - first piece of text), as the engine counts them"),
+    ("ttft", "of a request: from when it goes to the engine to its first text; the wait for a swap is not in it"),
+    ("cached, think", "tokens of the prompt that the prefix cache had; written tokens that are reasoning"),
+    ("needs", "memory that a profile takes: learned here, else declared or estimated (w says which)"),
+    ("reserve", "memory that is kept free: no load may take of it"),
+    ("pressure", "share of the last 10 s in which every task waited for memory"),
     ("best, median", "of the requests that sparkdash served itself; publ. is what the profile's source says"),
     ("-", "not known. Dimmed figures are old: their age stands beside the name"),
 )
@@ -55,7 +63,7 @@ def lines(width: int) -> list[Line]:
     """All of it, at most `width` cells wide."""
     out = [row for key, word in KEYS for row in _entry(key, word, width)]
     out += [EMPTY, say("The figures", Ink.STRONG)]
-    out += [row for metric in EXPLAINED for row in _entry(METRICS[metric].label, METRICS[metric].definition, width)]
+    out += [row for word, metric in EXPLAINED.items() for row in _entry(word, METRICS[metric].definition, width)]
     for key, word in TERMS:
         out += _entry(key, word, width)
     return out
