@@ -145,6 +145,15 @@ async def test_a_warning_stays_on_the_notice_row_for_a_while(stage: Any, box: An
         assert not on.lines[22].strip()
 
 
+async def test_what_runs_is_whole_in_a_narrow_title(stage: Any, box: Any) -> None:
+    """The program's own name goes first, then the box's."""
+    async with stage(box.snapshot(), size=(60, 20)) as on:
+        assert on.lines[0].split("  ") == [" spark-1", "gpt-oss-120b ● ready 2h14m", "", " 3 in flight", "13:47 "]
+        await on.pilot.resize_terminal(52, 20)
+        await on.settle()
+        assert on.lines[0].startswith(" gpt-oss-120b ● ready 2h14m ")
+
+
 async def test_an_answer_gives_way_to_the_error_that_follows_it(stage: Any, box: Any) -> None:
     """ "is coming up" does not stand over a failure; a later answer stands over an older error."""
     async with stage(box.snapshot(engines={})) as on:

@@ -43,10 +43,14 @@ class TitleBar(Panel):
         snapshot = view.snapshot
         host = say(snapshot.daemon.host if snapshot else DASH, Ink.DIM)
         simulated = say("SIMULATED", Ink.WARN) if view.simulated else EMPTY
-        left = say(" ") + join([say("sparkdash", Ink.GOOD), host, simulated, _runs(view)], GAP)
         clock = say(time.strftime("%H:%M ", time.localtime(view.here)), Ink.DIM)
         far = _far(view)
-        return [ends(clip(left, width - length(far) - length(clock) - 2), far + clock, width)]
+        room = width - length(far) - length(clock) - 2
+        parts = [say("sparkdash", Ink.GOOD), host, simulated, _runs(view)]
+        left = say(" ") + join(parts, GAP)
+        for less in (parts[1:], parts[2:]):  # what runs, and how it is, before how this program is called and where it is
+            left = left if length(left) <= room else say(" ") + join(less, GAP)
+        return [ends(clip(left, room), far + clock, width)]
 
 
 def _runs(view: View) -> Line:
