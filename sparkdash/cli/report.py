@@ -11,6 +11,7 @@ from textwrap import fill
 from sparkdash.cli.screen import table
 from sparkdash.domain.container import Stranger
 from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.event import Notice
 from sparkdash.domain.guard import Guard
 from sparkdash.domain.lease import Request
 from sparkdash.domain.measuring import Measuring
@@ -37,7 +38,10 @@ def lines(world: Snapshot) -> Iterator[str]:
         yield from _measuring(world.measuring)
     yield _row("swap", swap_line(world.swap, world.at) if world.swap else DASH)
     yield from _requests(world)
-    for notice in world.notices[:3]:
+    newest: dict[str, Notice] = {}
+    for notice in world.notices:  # what was told again has its last time alone
+        newest.setdefault(notice.text, notice)
+    for notice in list(newest.values())[:3]:
         ago = f" ({_since(notice.at, world)} ago)" if notice.at is not None else ""
         yield from _told(notice.level, notice.text + ago)
     if world.problems:

@@ -155,6 +155,16 @@ def test_failures_notices_problems_and_old_figures_are_told(daemon: FakeDaemon) 
     assert "profiles  1 with problems; see `sparkdash profiles check`" in told
 
 
+def test_what_was_told_again_is_told_once(daemon: FakeDaemon) -> None:
+    """With its last time, so that it hides nothing else."""
+    twice = [Notice(level=Level.ERROR, code="x", text="Its image is not here.", at=BIRTH + at) for at in (90, 80, 70)]
+    other = Notice(level=Level.WARNING, code="y", text="A foreign container holds the GPU.", at=BIRTH)
+    told = text(daemon, at=BIRTH + 100, notices=(*twice, other))
+    assert told.count("Its image is not here.") == 1
+    assert "Its image is not here. (10s ago)" in told
+    assert "A foreign container holds the GPU." in told
+
+
 def test_a_container_that_is_not_ours_is_told_with_what_it_takes(daemon: FakeDaemon) -> None:
     """It is where the memory went."""
     comfy = Stranger(name="comfy", image="comfyui:1", gpu=True, ports=(18001,), bytes=12 * GIB)

@@ -48,7 +48,10 @@ class TitleBar(Panel):
         room = width - length(far) - length(clock) - 2
         parts = [say("sparkdash", Ink.GOOD), host, simulated, _runs(view)]
         left = say(" ") + join(parts, GAP)
-        for less in (parts[1:], parts[2:]):  # what runs, and how it is, before how this program is called and where it is
+        for less in (
+            parts[1:],
+            parts[2:],
+        ):  # what runs, and how it is, before how this program is called and where it is
             left = left if length(left) <= room else say(" ") + join(less, GAP)
         return [ends(clip(left, room), far + clock, width)]
 
