@@ -21,15 +21,20 @@ Held = tuple[str, Weighing]
 
 PUT_SWAP = "INSERT OR REPLACE INTO swaps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 PUT_REQUEST = "INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-PUT_LOAD = "INSERT OR REPLACE INTO loads VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+PUT_LOAD = (
+    "INSERT INTO loads VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET at = excluded.at,"
+    " measure = excluded.measure, steady_bytes = excluded.steady_bytes, peak_bytes = excluded.peak_bytes,"
+    " after_prompt_bytes = excluded.after_prompt_bytes, spoilt = excluded.spoilt, curve = excluded.curve"
+)
+"""One that is told again keeps its place: what was learned last goes by the order of writing, as the clock may have been set."""
 PUT_KILL = "INSERT INTO kills VALUES (?, ?, ?, ?, ?, ?)"
 PUT_PARKED = "INSERT OR REPLACE INTO parked VALUES (?, ?, ?, ?, ?)"
 END_PARKED = "DELETE FROM parked WHERE profile = ?"
 GET_PARKED = "SELECT profile, since, fingerprint, failures, failure FROM parked"
-GET_SWAPS = "SELECT fingerprint, kin, took_s, steps FROM swaps WHERE outcome = 'done' ORDER BY at"
+GET_SWAPS = "SELECT fingerprint, kin, took_s, steps FROM swaps WHERE outcome = 'done' ORDER BY rowid"
 GET_LOADS = (
     "SELECT id, at, fingerprint, measure, steady_bytes, peak_bytes, after_prompt_bytes FROM loads"
-    " WHERE spoilt IS NULL AND steady_bytes IS NOT NULL ORDER BY at"
+    " WHERE spoilt IS NULL AND steady_bytes IS NOT NULL ORDER BY rowid"
 )
 
 

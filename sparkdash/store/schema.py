@@ -67,8 +67,8 @@ _ADDED = {
 _FORGET = (
     # in the order in which they were written, whatever the clock said; finding them takes no look at those that stay
     f"DELETE FROM requests WHERE rowid <= (SELECT max(rowid) FROM requests) - {REQUESTS_KEPT}",  # noqa: S608 - a constant
-    f"DELETE FROM swaps WHERE id NOT IN (SELECT id FROM swaps ORDER BY at DESC LIMIT {SWAPS_KEPT})",  # noqa: S608 - a constant
-    f"DELETE FROM loads WHERE id NOT IN (SELECT id FROM loads ORDER BY at DESC LIMIT {LOADS_KEPT})",  # noqa: S608 - a constant
+    f"DELETE FROM swaps WHERE id NOT IN (SELECT id FROM swaps ORDER BY rowid DESC LIMIT {SWAPS_KEPT})",  # noqa: S608 - a constant
+    f"DELETE FROM loads WHERE id NOT IN (SELECT id FROM loads ORDER BY rowid DESC LIMIT {LOADS_KEPT})",  # noqa: S608 - a constant
 )
 
 

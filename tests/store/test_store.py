@@ -96,6 +96,24 @@ async def test_the_expected_time_is_the_median_of_the_last_swaps_and_outlives_a_
     assert kept == [("failed", "engine_crash", '{"drain": 0.0, "load": 1.0}')]
 
 
+async def test_a_clock_that_was_ahead_does_not_end_the_learning(tmp_path: Path) -> None:
+    """What was written then is older than what was written since, whatever it says; in times, in memory and in what is forgotten."""
+    path = tmp_path / "sparkdash.db"
+    async with Store.opened(path, lambda _: None) as store:
+        for n in range(9_000_000, 9_000_005):
+            store.record_swap(swap(str(n), 500), "f")
+            store.record_load(load(str(n), 90), "a", "f")
+        for n in range(5):
+            store.record_swap(swap(str(n), 10), "f")
+            store.record_load(load(str(n), 50), "a", "f")
+        store.record_load(load("9000000", 90, after_prompt_bytes=95 * GIB), "a", "f")  # of an engine that has run since
+    async with Store.opened(path, lambda _: None) as store:
+        assert store.expected_s("f") == 10
+        known = store.footprint("f")
+        assert known is not None
+        assert known.steady_bytes == 50 * GIB
+
+
 async def test_requests_are_kept_with_their_figures(tmp_path: Path) -> None:
     """All that was recorded is in the file when the store is closed."""
     path = tmp_path / "sparkdash.db"
