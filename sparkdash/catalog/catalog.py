@@ -66,7 +66,7 @@ class Catalog:
     """Where the keys of each profile stand, by its name."""
 
     def find(self, name: str) -> Profile:
-        """The profile of that name: exact, then as an alias, then by what follows the last slash, then in whatever case; and
+        """The profile of that name: exact, then as an alias, then by what follows a slash, the longest first, then in whatever case; and
         all of these again without its mode, or without the tag that clients of Ollama put behind every name.
 
         Raises:
@@ -86,9 +86,12 @@ class Catalog:
         return tuple(self.profiles) + tuple(alias for p in self.profiles.values() for alias in p.serves)
 
     def _named(self, name: str) -> Profile | None:
-        last = name.rsplit("/", 1)[-1]
-        exactly = self._by_name.get(name) or self._by_name.get(last)
-        return exactly or self._by_fold.get(name.casefold()) or self._by_fold.get(last.casefold())
+        if found := self._by_name.get(name):
+            return found
+        parts = name.split("/")
+        words = ["/".join(parts[i:]) for i in range(len(parts))]
+        exactly = next((found for word in words if (found := self._by_name.get(word))), None)
+        return exactly or next((found for word in words if (found := self._by_fold.get(word.casefold()))), None)
 
     @cached_property
     def _by_name(self) -> dict[str, Profile]:

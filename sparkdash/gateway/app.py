@@ -173,7 +173,7 @@ async def _models(deps: Deps, exchange: Exchange, name: str) -> None:
         return
     await deps.refresh()
     try:
-        body = _model(deps, name) if name else models.listing(deps.bus.snapshot)
+        body = _model(deps, name) if name else models.listing(deps.bus.snapshot, exchange.head.agent)
     except SparkdashError as error:
         await exchange.refuse(error)
         return

@@ -23,10 +23,21 @@ _STATUS = {
 }
 
 
-def listing(snapshot: Snapshot) -> dict[str, Any]:
+_CLAUDE_CODE = "claude-code/"
+"""How its user agent begins. Its picker shows only names with `claude` or `anthropic` in them (measured with 2.1.329)."""
+
+
+def listing(snapshot: Snapshot, user_agent: str = "") -> dict[str, Any]:
     """Every profile that can run, each followed by its aliases and modes; the one that runs comes first, since clients that
     know no better take the first; `auto` comes last. All on one page, in Anthropic's words too."""
     items = [item(snapshot, profile, name) for profile in runnable(snapshot) for name in names(profile)]
+    if user_agent.startswith(_CLAUDE_CODE):
+        items += [
+            {**item(snapshot, profile, f"claude-local/{name}"), "display_name": name}
+            for profile in runnable(snapshot)
+            for name in names(profile)
+            if name not in profile.serves
+        ]
     items.append(auto(snapshot))
     page = {"has_more": False, "first_id": items[0]["id"], "last_id": items[-1]["id"]}
     return {"object": "list", "data": items, "models": [_llamacpp(item) for item in items], **page}

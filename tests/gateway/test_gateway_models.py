@@ -48,6 +48,20 @@ async def test_the_list_and_its_items_are_anthropics_too(house: Any) -> None:
     assert (one.type, one.display_name, one.lifecycle) == ("model", "beta/fast", "active")
 
 
+async def test_claude_code_finds_every_profile_in_its_picker(house: Any) -> None:
+    """It drops names that have neither claude nor anthropic in them; nobody else is shown such names, and all are understood."""
+    told = (await house.client.get("/v1/models?limit=1000", headers={"user-agent": "claude-code/2.1.329"})).json()[
+        "data"
+    ]
+    shown = {item["id"]: item["display_name"] for item in told if "claude" in item["id"]}
+    assert shown == {"claude-local/alpha": "alpha", "claude-local/beta/fast": "beta/fast"}
+    for name, model in (("claude-local/beta/fast", "beta/fast"), ("claude-local/alpha", "alpha")):
+        await house.client.post("/v1/messages", json={"model": name, "messages": []})
+        assert house.recorded[-1].profile == model
+    listed = (await house.client.get("/v1/models")).json()["data"]
+    assert not any("claude" in item["id"] for item in listed)
+
+
 async def test_profiles_that_are_not_loaded_are_listed_too(house: Any) -> None:
     """The running one first, aliases after their profile, `auto` last; what cannot run is left out; unknown is absent."""
     listing = (await house.client.get("/v1/models?limit=1000")).json()

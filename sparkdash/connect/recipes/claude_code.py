@@ -9,13 +9,15 @@ PATH = "~/.claude/sparkdash.json"
 
 
 def _setup(place: Place) -> Setup:
-    models = ("OPUS", "SONNET", "HAIKU", "FABLE")
+    models = ("OPUS", "SONNET", "FABLE")
     env = {
         "ANTHROPIC_BASE_URL": place.root,
         "ANTHROPIC_AUTH_TOKEN": place.secret,
         "ANTHROPIC_MODEL": place.model,
         **{f"ANTHROPIC_DEFAULT_{name}_MODEL": place.model for name in models},
-        "CLAUDE_CODE_SUBAGENT_MODEL": place.model,
+        "ANTHROPIC_DEFAULT_HAIKU_MODEL": "auto",
+        "CLAUDE_CODE_SUBAGENT_MODEL": "auto",
+        "CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY": "1",
         "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(place.context),
         "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(place.output),
         "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
@@ -30,6 +32,8 @@ def _setup(place: Place) -> Setup:
         run=f"claude --settings {PATH}",
         notes=(
             "The three time-outs belong together: any one alone changes nothing. With them it waits 1800 s, else 361 s for a first byte and 600 s for a word.",
+            "/model shows every profile. Its small model and its subagents are `auto`, whatever runs: they never swap.",
+            f"The limits stay those of {place.model}: a model with a smaller context wants its own (`sparkdash connect claude-code --model`).",
             "Every model's name is set: it asks for its cloud's otherwise. An unknown one is taken to have a context of 1M tokens, hence CLAUDE_CODE_MAX_CONTEXT_TOKENS.",
         ),
     )
