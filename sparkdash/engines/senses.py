@@ -9,7 +9,8 @@ from sparkdash.domain.profile import ArgValue, EngineKind, Profile
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines.argv import lookup
 
-_BY_WEIGHTS = frozenset({EngineKind.VLLM, EngineKind.SGLANG})
+_MUST_BE_ASKED = frozenset({"gemma3", "llama4", "step3_vl", "inkling"})
+"""Models whose vision SGLang leaves out unless `--enable-multimodal` asks for it (its `mm_disabled_models`, 2026)."""
 _TOWER = ("mmproj", "mmproj-url")
 """llama.cpp keeps the vision tower in a file of its own, and these name it; one that it fetches itself comes with the model."""
 
@@ -21,17 +22,25 @@ def sees(profile: Profile, target: WeightFacts | None) -> bool | None:
         if lookup(args, "no-mmproj"):
             return False
         return bool(lookup(args, *_TOWER)) or (None if lookup(args, "hf-repo") else False)
-    if profile.engine not in _BY_WEIGHTS or target is None:
+    if target is None:
         return None
-    return target.sees and not lookup(args, "language-model-only") and _image_limit(args) != 0
+    if profile.engine is EngineKind.VLLM:
+        return target.sees and not lookup(args, "language-model-only") and _image_limit(args) != 0
+    if profile.engine is EngineKind.SGLANG:
+        asked = lookup(args, "enable-multimodal")
+        return target.sees and bool(asked if asked is not None else target.architecture not in _MUST_BE_ASKED)
+    return None
 
 
 def _image_limit(args: Mapping[str, ArgValue]) -> object:
-    """vLLM's limit of pictures per prompt, where one is set."""
+    """vLLM's limit of pictures per prompt, where one is set: by itself, or as one of the options for pictures."""
+    if (alone := lookup(args, "limit-mm-per-prompt.image")) is not None:
+        return alone
     limits = lookup(args, "limit-mm-per-prompt")
     if isinstance(limits, str):
         try:
             limits = json.loads(limits)
         except ValueError:
             return None
-    return limits.get("image") if isinstance(limits, dict) else None
+    limit = limits.get("image") if isinstance(limits, dict) else None
+    return limit.get("count") if isinstance(limit, dict) else limit

@@ -12,6 +12,7 @@ from sparkdash.domain.weights import WeightBytes, WeightFacts
 from sparkdash.engines.senses import sees
 
 EYES = WeightFacts(origin="here", format="safetensors", bytes=WeightBytes(), sees=True)
+GEMMA = EYES.model_copy(update={"architecture": "gemma3"})
 BLIND = EYES.model_copy(update={"sees": False})
 
 
@@ -27,6 +28,12 @@ BLIND = EYES.model_copy(update={"sees": False})
         ({"args": {"limit-mm-per-prompt": '{"image": 0}'}}, EYES, False),
         ({"args": {"limit-mm-per-prompt": {"image": 4}}}, EYES, True),
         ({"args": {"limit-mm-per-prompt": "image=4"}}, EYES, True),
+        ({"args": {"limit-mm-per-prompt": {"image": {"count": 0}}}}, EYES, False),
+        ({"args": {"limit-mm-per-prompt.image": 0}}, EYES, False),
+        ({"engine": "sglang", "args": {"enable-multimodal": False}}, EYES, False),
+        ({"engine": "sglang"}, GEMMA, False),
+        ({"engine": "sglang", "args": {"enable_multimodal": True}}, GEMMA, True),
+        ({}, GEMMA, True),
         ({"engine": "llamacpp", "args": {"mmproj": "/models/mmproj.gguf"}}, None, True),
         ({"engine": "llamacpp", "args": {"mmproj": "/models/mmproj.gguf", "no-mmproj": True}}, None, False),
         ({"engine": "llamacpp"}, BLIND, False),
