@@ -186,14 +186,14 @@ def _known() -> tuple[tuple[ProfileSummary, ...], tuple[str, ...], Snapshot | No
 
     try:
         with Client() as client:
-            world = client.state()
+            listed, world = client.profiles(), client.state()  # the list first: for it the daemon looks at the files
     except DaemonError as error:
         if error.code != DaemonError.default_code:
             raise
         from sparkdash.cli.local import summaries
 
         return (*summaries(), None)
-    return world.profiles, world.problems, world
+    return listed.profiles, listed.problems, world
 
 
 def _one(name: str) -> Profile:

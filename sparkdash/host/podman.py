@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 from asyncio.subprocess import STDOUT
 from collections import deque
 from collections.abc import AsyncIterator, Collection, Mapping
@@ -28,7 +29,7 @@ from sparkdash.domain.container import (
     mark,
 )
 from sparkdash.errors import HostError
-from sparkdash.host import leftovers
+from sparkdash.host import leftovers, proc
 from sparkdash.host import podman_answers as answers
 from sparkdash.host import podman_argv as argv
 from sparkdash.host.command import Done, call, lines, running
@@ -255,15 +256,20 @@ class Podman:
 
 
 def _commands(program: str, owner: str) -> tuple[leftovers.Births, leftovers.Births]:
-    """Commands under way: those that start a container of ours, and those that end one which is named as ours are."""
+    """Commands under way that are not this daemon's own: those that start a container of ours, and those that end one which is
+    named as ours are."""
 
     def of(words: list[str], *verbs: str) -> bool:
         return Path(words[0]).name == program and len(words) > 1 and words[1] in verbs
 
-    label = f"{LABEL_OWNER}={owner}"
+    label, ours = f"{LABEL_OWNER}={owner}", proc.family(os.getpid())
     runs = leftovers.called(lambda words: of(words, "run") and label in words)
     ends = leftovers.called(lambda words: of(words, "stop", "rm") and words[-1].startswith(CONTAINER_PREFIX))
-    return runs, ends
+    return _but(runs, ours), _but(ends, ours)
+
+
+def _but(processes: leftovers.Births, ours: Collection[int]) -> leftovers.Births:
+    return {pid: birth for pid, birth in processes.items() if pid not in ours}
 
 
 async def _members(info: ContainerInfo | None) -> leftovers.Births | None:

@@ -23,7 +23,7 @@ from sparkdash.errors import SparkdashError
 from sparkdash.settings import Settings
 from sparkdash.store import Store
 from sparkdash.supervisor import guard_words, refusals, strangers
-from sparkdash.supervisor.adopt import Adoption, look, look_again, remove, take
+from sparkdash.supervisor.adopt import Adoption, leave, look, look_again, remove, take
 from sparkdash.supervisor.alarm import Alarm
 from sparkdash.supervisor.books import failure_of
 from sparkdash.supervisor.footprint import Footprints
@@ -94,6 +94,10 @@ class Actor:
         self._parking = Parking(self._scheduler.breaker, tools.books, store)
         self._alarm = Alarm(tools.clock, lambda: self.post(Tick()))
         self._waiters = Waiters()
+        self._looking = False
+        """Is a task at it to look for them again?"""
+        self._unknown: frozenset[str] = frozenset()
+        """Containers that an earlier daemon left, whose profiles may be in files that cannot be read."""
         self._group: asyncio.TaskGroup | None = None
         self.adopted = asyncio.Event()
         """Engines of an earlier daemon have been looked for."""
@@ -174,6 +178,8 @@ class Actor:
         """The profiles, or the owner's policies for them, were read again."""
         self.catalog = catalog
         self.post(CatalogRead(self._planner.known(catalog)))
+        if self._unknown and not self._looking and self._group and not self.leasing.over:
+            self._begin_to_look_again(self._group)
 
     def replace_settings(self, settings: Settings) -> None:
         """The owner's limits and patience were read again."""
@@ -203,10 +209,14 @@ class Actor:
         except SparkdashError as error:
             text = f"Engines that may run already are not known yet: {error.text()}"
             self._tools.books.notice(Level.ERROR, error.code, text)
-            self._running().create_task(self._look_again(), name="look again")
+            self._begin_to_look_again(self._running())
         self._running().create_task(strangers.tell(self._tools), name="tell of strangers")
         self.post(Preload(tuple(preloads)))
         self.adopted.set()
+
+    def _begin_to_look_again(self, group: asyncio.TaskGroup) -> None:
+        self._looking = True
+        group.create_task(self._look_again(), name="look again")
 
     async def _look_again(self) -> None:
         self._put(await look_again(self._tools, lambda: self.catalog))
@@ -214,6 +224,8 @@ class Actor:
     def _take_over(self, adoption: Adoption) -> None:
         """Make what an earlier daemon left ours; what has been started in its place meanwhile has replaced it."""
         swap, books = self._scheduler.records.swap, self._tools.books
+        self._looking = False
+        self._leave(adoption)
         for found in adoption.ready:
             name = found.profile.name
             if name not in self._scheduler.records.residents and not (swap and swap.target == name):
@@ -228,6 +240,14 @@ class Actor:
         elif late.container.name not in {engine.container for engine in books.engines.values()}:
             work = remove(self._tools, late.container, "another engine is being started")
             self._running().create_task(work, name=f"remove {late.container.name}")
+
+    def _leave(self, adoption: Adoption) -> None:
+        for container in adoption.unknown:
+            if container.name not in self._unknown:
+                leave(self._tools, container, adoption.problems)
+        self._unknown = frozenset(container.name for container in adoption.unknown)
+        if self._unknown and adoption.problems != self.catalog.problems:  # read while it was looked
+            self._begin_to_look_again(self._running())
 
     def _rest(self) -> None:
         if not (self._inbox or self._counts.is_set()) and self._scheduler.records.swap is None:

@@ -7,12 +7,12 @@ others are `strangers`'.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
 
-from sparkdash.catalog import Catalog
+from sparkdash.catalog import Catalog, Problem
 from sparkdash.domain.container import (
     LABEL_FINGERPRINT,
     LABEL_OWNER,
@@ -65,6 +65,10 @@ class Adoption:
     """Runs and generates; in the order of their starts."""
     loading: Found | None = None
     """The rest of its swap is still to be done."""
+    unknown: tuple[ContainerInfo, ...] = ()
+    """Run, and their profiles may be in files that cannot be read now: what becomes of them is decided when those are read again."""
+    problems: tuple[Problem, ...] = ()
+    """Of those files, when it was looked."""
 
 
 async def look(tools: Tools, catalog: Catalog) -> Adoption:
@@ -80,9 +84,13 @@ async def look(tools: Tools, catalog: Catalog) -> Adoption:
     known = {engine.container for engine in tools.books.engines.values()}
     ours = [c for c in await tools.runtime.containers({LABEL_OWNER: tools.owner}) if c.name not in known]
     ready: list[Found] = []
+    unknown: list[ContainerInfo] = []
     loading: Found | None = None
     for container in sorted(ours, key=lambda c: c.started_at or 0.0, reverse=True):
         found: Found | str = _match(catalog, container)
+        if found is _NO_PROFILE and catalog.problems:
+            unknown.append(container)
+            continue
         why = found if isinstance(found, str) else await _unfit(tools, found)
         if isinstance(found, Found) and why is None:
             ready.append(replace(found, version=await version_of(tools, found.profile, found.url)))
@@ -90,7 +98,7 @@ async def look(tools: Tools, catalog: Catalog) -> Adoption:
             loading = found
         else:
             await remove(tools, container, why or "")
-    return Adoption(tuple(reversed(ready)), loading)
+    return Adoption(tuple(reversed(ready)), loading, tuple(unknown), catalog.problems)
 
 
 async def look_again(tools: Tools, catalog: Callable[[], Catalog]) -> Adoption:
@@ -102,6 +110,7 @@ async def look_again(tools: Tools, catalog: Callable[[], Catalog]) -> Adoption:
     raise AssertionError  # the pauses have no end
 
 
+_NO_PROFILE = "its profile is no longer there"
 _LOADING = "another that loads was adopted"
 """Why a second engine that has not come up is removed; of the first it means that it loads."""
 
@@ -150,6 +159,16 @@ def take(tools: Tools, found: Found) -> None:
     tools.logbook.adopt(profile.name, container.name)
 
 
+def leave(tools: Tools, container: ContainerInfo, problems: Sequence[Problem]) -> None:
+    """Tell of one that is unknown why nothing is done with it."""
+    name = container.labels.get(LABEL_PROFILE, container.name)
+    text = (
+        f"{container.name} runs, and the profile {name} is not among those that can be read. It is left alone until the files with "
+        f"problems are mended, and then adopted or ended. {problems[0]}"
+    )
+    tools.books.notice(Level.WARNING, "not_adopted_yet", text, name)
+
+
 def _match(catalog: Catalog, container: ContainerInfo) -> Found | str:
     """What it is, or why it cannot be adopted."""
     labels = container.labels
@@ -157,7 +176,7 @@ def _match(catalog: Catalog, container: ContainerInfo) -> Found | str:
         return "it has ended"
     profile = catalog.profiles.get(labels.get(LABEL_PROFILE, ""))
     if profile is None:
-        return "its profile is no longer there"
+        return _NO_PROFILE
     if labels.get(LABEL_FINGERPRINT) != profile.fingerprint:
         return "its profile has changed since"
     port = labels.get(LABEL_PORT, "")

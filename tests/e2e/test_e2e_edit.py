@@ -77,6 +77,8 @@ def codes(state: dict[str, Any]) -> list[str]:
 
 def test_whoever_asks_is_told_the_file_as_it_is(edited: Any) -> None:
     """A question after an edit needs no look in between."""
+    edited.write("third", PROFILE.format(about="new").replace("rehearsal", "third"))
+    assert '"third"' in edited.sparkdash("profiles", "--json").stdout
     edited.write("second", PROFILE.format(about="new").replace("rehearsal", "second"))
     assert "second" in [model["id"] for model in edited.get("/v1/models")["data"]]
     edited.write("rehearsal", PROFILE.format(about="asked for"))

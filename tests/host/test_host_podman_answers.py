@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import signal
+import os
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -165,16 +166,35 @@ def test_the_ports_that_a_container_publishes() -> None:
     assert found.ports == (18005,)
 
 
+STRAY = """
+import subprocess, sys
+print(subprocess.Popen(sys.argv[1:], executable=sys.executable, stdout=2, start_new_session=True).pid)
+"""
+"""A daemon that begins a command and is gone."""
+
+
 async def test_commands_of_a_daemon_that_is_gone_are_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its `run` is still under way: only when that has ended is there an answer; one that hangs is ended."""
     monkeypatch.setattr(podman, "SETTLE_S", 0.2)
-    (tmp_path / "run").write_text("import sys; sys.stdin.read()")
+    (tmp_path / "run").write_text("import signal; signal.pause()")
     words = ["podman", "run", "--label", "sparkdash.owner=settle-test", "image"]
-    stray = subprocess.Popen(words, executable=sys.executable, cwd=tmp_path, stdin=subprocess.PIPE)  # noqa: ASYNC220 - it is to outlive us
+    told = subprocess.run([sys.executable, "-S", "-c", STRAY, *words], cwd=tmp_path, stdout=subprocess.PIPE, check=True)  # noqa: ASYNC221 - a moment
+    stray = os.pidfd_open(int(told.stdout))
     left = await Podman().settle("settle-test")
     assert (left.ended, left.stuck) == ((), ())
-    assert stray.wait(60) == -signal.SIGKILL
-    assert stray.stdin
-    stray.stdin.close()
+    assert select.select([stray], [], [], 60)[0] == [stray]
+    os.close(stray)
+
+
+async def test_a_start_of_this_daemon_s_own_is_no_stray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A runtime that is asked again what is there may be at a start that takes minutes: it was ended."""
+    monkeypatch.setattr(podman, "SETTLE_S", 0.0)
+    (tmp_path / "run").write_text("import sys; sys.stdin.read()")
+    words = ["podman", "run", "--label", "sparkdash.owner=settle-test", "image"]
+    own = subprocess.Popen(words, executable=sys.executable, cwd=tmp_path, stdin=subprocess.PIPE)  # noqa: ASYNC220 - it is to outlive the call
+    await Podman().settle("settle-test")
+    assert own.poll() is None
+    own.communicate()
+    assert own.returncode == 0

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
+from sparkdash.catalog import Problem
 from sparkdash.domain.container import ContainerState, Leftovers
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level
@@ -39,6 +42,38 @@ async def test_an_engine_of_a_changed_profile_is_stopped_with_a_notice(house: An
     assert house.supervisor.engines == {}
     assert [n.code for n in house.notices()] == ["not_adopted"]
     assert "changed" in house.notices()[0].text
+
+
+BROKEN = Problem("a.yaml", 3, "", "it is not valid YAML")
+
+
+@pytest.mark.parametrize("mended", [True, False])
+async def test_an_engine_whose_profile_cannot_be_read_is_left_until_that_is_known(
+    house: Any, make_profile: Any, make_catalog: Any, mended: bool
+) -> None:
+    """A slip of the keyboard before the daemon starts anew costs nobody an engine; told once, however often files are read."""
+    a, b = make_profile("a", gib=30), make_profile("b", gib=30)
+    await house.open(a, b)
+    await house.leased("a")
+    await house.close()
+    house.facts.clear()
+    await house.open(b, problems=(BROKEN,))
+    assert (house.runtime.running(), house.supervisor.engines) == (["a"], {})
+    house.supervisor.replace_catalog(make_catalog(b, problems=(BROKEN, BROKEN)))
+    await house.leased("b")
+    for _ in range(40):
+        house.clock.step()
+        await house.clock.rest()
+    assert sorted(house.runtime.running()) == ["a", "b"]
+    assert [n.code for n in house.notices()] == ["not_adopted_yet"]
+    assert "a.yaml:3: it is not valid YAML" in house.notices()[0].text
+    house.supervisor.replace_catalog(make_catalog(a, b) if mended else make_catalog(b))
+    while house.state("a") is None and "a" in house.runtime.running():
+        house.clock.step()
+        await house.clock.rest()
+    assert house.runtime.calls[:2] == [("start", "a"), ("start", "b")]
+    assert (house.state("a"), house.state("b")) == (EngineState.READY if mended else None, EngineState.READY)
+    assert [n.code for n in house.notices()][1:] == ([] if mended else ["not_adopted"])
 
 
 async def test_an_engine_that_was_up_and_does_not_answer_is_stopped_with_a_notice(

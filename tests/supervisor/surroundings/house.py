@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
 
-from sparkdash.catalog import Catalog
+from sparkdash.catalog import Catalog, Problem
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged, Fact, Notice, SwapChanged
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile
@@ -35,9 +35,9 @@ def profile(name: str, *, gib: float | None = 80, **facts: Any) -> Profile:
     return Profile(name=name, **{**given, **facts})
 
 
-def catalog(*profiles: Profile) -> Catalog:
-    """These profiles."""
-    return Catalog({p.name: p for p in profiles})
+def catalog(*profiles: Profile, problems: tuple[Problem, ...] = ()) -> Catalog:
+    """These profiles, and what is wrong with others."""
+    return Catalog({p.name: p for p in profiles}, problems)
 
 
 class CountingUpstream(Upstream):
@@ -79,7 +79,14 @@ class House:
         self._running: asyncio.Task[None] | None = None
         self._ids = count(1)
 
-    async def open(self, *profiles: Profile, store: Any = None, guard: Any = None, **settings: Any) -> Supervisor:
+    async def open(
+        self,
+        *profiles: Profile,
+        store: Any = None,
+        guard: Any = None,
+        problems: tuple[Problem, ...] = (),
+        **settings: Any,
+    ) -> Supervisor:
         """Start a supervisor with these profiles; returns once it has adopted."""
         given = {
             "engine_ports": self._ports,
@@ -93,7 +100,7 @@ class House:
         }
         self.reader.sizes.update({p.name: p.memory.total_bytes or 0 for p in profiles})
         self.supervisor = Supervisor(
-            catalog=catalog(*profiles),
+            catalog=catalog(*profiles, problems=problems),
             runtime=self.runtime,
             upstream=self.upstream,
             reader=self.reader,
