@@ -107,13 +107,11 @@ class Loading:
         model = self._adapter.served_names(self._profile)[0]
         limit = self._tools.settings.warm_s
         try:
-            text = await self._while_it_lives(self._tools.upstream.generate(self._url + chat, model, timeout_s=limit))
+            await self._while_it_lives(self._tools.upstream.generate(self._url + chat, model, timeout_s=limit))
         except UpstreamError as error:
             # a connection that breaks off is most often the first sign of a death
             await self._while_it_lives(self._tools.clock.sleep(POLL_S))
-            raise self._bad_answer(error.message) from error
-        if not text.strip():
-            raise self._bad_answer("its answer was empty")
+            raise self._bad_answer(error.message.rstrip(".")) from error
 
     async def _while_it_lives(self, work: Awaitable[T]) -> T:
         """The result of `work`, or the engine's death, whichever comes first."""

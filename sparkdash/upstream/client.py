@@ -16,7 +16,7 @@ from sparkdash.upstream.answer import Answer
 from sparkdash.upstream.connection import Connection
 from sparkdash.upstream.head import lines
 from sparkdash.upstream.pool import Origin, Pool
-from sparkdash.upstream.words import refused, short_chat, texts
+from sparkdash.upstream.words import refused, short_chat, text_of
 
 Headers = Iterable[tuple[str, str]]
 _SENDS_LENGTH = frozenset({"POST", "PUT", "PATCH"})
@@ -81,7 +81,7 @@ class Upstream:
 
         Raises:
             UpstreamError: `engine_refused` with the engine's own words on an HTTP error or an error in the
-                stream, `engine_timeout` after `timeout_s`, or as `open` does.
+                stream, `engine_mute` when it says nothing, `engine_timeout` after `timeout_s`, or as `open` does.
         """
         address = url if url.endswith("/completions") else url.rstrip("/") + "/v1/chat/completions"
         sent = b"Content-Type: application/json\r\n" + _lines(headers)
@@ -90,7 +90,7 @@ class Upstream:
             async with asyncio.timeout(timeout_s), self.open("POST", address, sent, short_chat(model)) as answer:
                 if answer.status != 200:
                     raise refused(where, answer.status, await answer.read())
-                return "".join([text async for text in texts(answer, where)])
+                return await text_of(answer, where)
         except TimeoutError:
             raise self._silent(address, timeout_s) from None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from sparkdash.errors import UpstreamError
@@ -42,25 +41,36 @@ def short_chat(model: str) -> bytes:
     return json.dumps(body).encode()
 
 
-async def texts(answer: Answer, where: str) -> AsyncIterator[str]:
-    """All text of a streamed chat, content and reasoning, in order. Raises UpstreamError `engine_refused`."""
+async def text_of(answer: Answer, where: str) -> str:
+    """All text of a streamed chat, content and reasoning, in order.
+
+    It may be none where the answer was cut by its length: reasoning that an engine keeps to itself was generated all the same.
+
+    Raises:
+        UpstreamError: `engine_refused`; `engine_mute` when the answer ended by itself and there was no text in it.
+    """
+    texts: list[str] = []
+    cut = False
     rest = b""
     async for chunk in answer.chunks():
         *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            for text in _texts_of(line.strip(), where):
-                yield text
+        for choice in (choice for line in lines for choice in _choices(line.strip(), where)):
+            delta = choice.get("delta") or {}
+            texts += (delta[key] for key in ("reasoning", "reasoning_content", "content") if delta.get(key))
+            cut = cut or choice.get("finish_reason") == "length"
+    text = "".join(texts)
+    if not (cut or text.strip()):
+        raise UpstreamError("its answer was empty", code="engine_mute")
+    return text
 
 
-def _texts_of(line: bytes, where: str) -> Iterator[str]:
+def _choices(line: bytes, where: str) -> list[dict[str, Any]]:
     if not line.startswith(b"data:") or line.endswith(b"[DONE]"):
-        return
+        return []
     try:
         event = json.loads(line[5:])
     except (ValueError, RecursionError):
         raise refused(where, 200, line) from None
     if not isinstance(event, dict) or "error" in event:
         raise refused(where, 200, line[5:])
-    for choice in event.get("choices") or ():
-        delta = choice.get("delta") or {}
-        yield from (delta[key] for key in ("reasoning", "reasoning_content", "content") if delta.get(key))
+    return event.get("choices") or []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -175,6 +176,27 @@ async def test_generate_raises_the_engines_own_words(upstream: Upstream, engine:
     with pytest.raises(UpstreamError, match="EngineCore died") as caught:
         await upstream.generate(engine.url + "/v1/chat/completions", "m", timeout_s=60)
     assert caught.value.code == "engine_refused"
+
+
+@pytest.mark.parametrize(("reason", "generates"), [("length", True), ("stop", False), (None, False)])
+async def test_an_answer_without_text_counts_where_its_length_cut_it(
+    upstream: Upstream, engine: Any, reason: str | None, generates: bool
+) -> None:
+    """Reasoning that the engine keeps to itself, or a model with random weights; an end of its own without a word is no answer."""
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        event = {"choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": reason}]}
+        await wire.chunk(b"data: " + json.dumps(event).encode() + b"\n\ndata: [DONE]\n\n")
+        await wire.end()
+
+    engine.script = script
+    if generates:
+        assert await upstream.generate(engine.url, "m", timeout_s=60) == ""
+    else:
+        with pytest.raises(UpstreamError, match="its answer was empty") as caught:
+            await upstream.generate(engine.url, "m", timeout_s=60)
+        assert caught.value.code == "engine_mute"
 
 
 async def test_generate_has_a_limit(upstream: Upstream, engine: Any) -> None:
