@@ -16,7 +16,7 @@ def _setup(place: Place) -> Setup:
         "ANTHROPIC_MODEL": place.model,
         **{f"ANTHROPIC_DEFAULT_{name}_MODEL": place.model for name in models},
         "ANTHROPIC_DEFAULT_HAIKU_MODEL": "auto",
-        "CLAUDE_CODE_SUBAGENT_MODEL": "auto",
+        "CLAUDE_CODE_SUBAGENT_MODEL": "inherit",
         "CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY": "1",
         "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(place.context),
         "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(place.output),
@@ -32,7 +32,7 @@ def _setup(place: Place) -> Setup:
         run=f"claude --settings {PATH}",
         notes=(
             "The three time-outs belong together: any one alone changes nothing. With them it waits 1800 s, else 361 s for a first byte and 600 s for a word.",
-            "/model shows every profile. Its small model and its subagents are `auto`, whatever runs: they never swap.",
+            "/model shows every profile. Subagents use the one that is picked, small calls `auto`, whatever runs: neither swaps.",
             f"The limits stay those of {place.model}: a model with a smaller context wants its own (`sparkdash connect claude-code --model`).",
             "Every model's name is set: it asks for its cloud's otherwise. An unknown one is taken to have a context of 1M tokens, hence CLAUDE_CODE_MAX_CONTEXT_TOKENS.",
         ),
