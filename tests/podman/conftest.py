@@ -22,8 +22,11 @@ os.environ.setdefault("CONTAINERS_CONF", str(Path(__file__).with_name("container
 
 BUILD = """\
 FROM scratch
-COPY busybox /bin/busybox
-ENTRYPOINT ["/bin/busybox", "false"]
+COPY busybox /bin/sh
+COPY busybox /bin/setsid
+COPY busybox /bin/sleep
+COPY busybox /bin/false
+ENTRYPOINT ["/bin/false"]
 """
 """The entrypoint ends at once with 1: a container that lives proves that its argv replaced it."""
 
@@ -40,11 +43,11 @@ class Ground:
     owner: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
 
     def spec(self, script: str, name: str = "a", **change: object) -> ContainerSpec:
-        """Runs `script` in busybox's shell, as PID 1 of a container where there is one."""
+        """Runs `script` in a shell: the box's own, or busybox as PID 1 of a container."""
         spec = ContainerSpec(
             name=f"sparkdash-test-{self.owner}-{name}",
             image=self.image,
-            argv=("/bin/busybox", "sh", "-c", script),
+            argv=("/bin/sh", "-c", script),
             port=1,
             mounts=(Mount(source=str(self.folder), target=str(self.folder), read_only=False),),
             labels={LABEL_OWNER: self.owner, LABEL_PROFILE: name},
@@ -60,7 +63,7 @@ class Ground:
 
 @pytest.fixture(scope="session")
 def busybox_image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A 1 MB image from scratch; no registry is asked."""
+    """An image of a few MB from scratch; no registry is asked."""
     busybox = shutil.which("busybox")
     assert busybox, "these tests need a static busybox: apt-get install busybox-static"
     folder = tmp_path_factory.mktemp("image")

@@ -13,8 +13,8 @@ async def test_a_kill_ends_an_engine_and_what_it_forked(ground: Any) -> None:
     The leader does not wait for its child: it would end by itself, well, when the child goes first.
     """
     up = ground.gate("up")
-    child = f"/bin/busybox setsid /bin/busybox sh -c 'echo up > {up}; exec /bin/busybox sleep 600'"
-    spec = ground.spec(f"{child} & exec /bin/busybox sleep 600")
+    child = f"setsid sh -c 'echo up > {up}; exec sleep 600'"
+    spec = ground.spec(f"{child} & exec sleep 600")
     container = await ground.runtime.start(spec)
     with up.open() as gate:
         assert gate.readline() == "up\n"
