@@ -127,7 +127,7 @@ async def test_a_live_list_is_seen_from_its_top_until_one_walks(stage: Any, box:
         await on.press("3")
         await on.happen(*(RequestChanged(request=one) for one in over[:30]))
         assert "╭ c29 · r29 ─" in on.text
-        assert on.lines[1].endswith("state    1-15/30")
+        assert on.lines[1].endswith("state   1-15/30 ")
         await on.press("j", "j")
         await on.happen(*(RequestChanged(request=one) for one in over[30:40]))
         assert "╭ c27 · r27 ─" in on.text

@@ -189,7 +189,8 @@ class Table(Panel, can_focus=True):
 
 def _beside(head: Line, place: Line, width: int) -> Line:
     """The column names, and at their right the place in the list, where there is room."""
-    return ends(head, place, width) if place and length(head) + length(place) + 1 <= width else head
+    far = place + say(" ")  # as far from the edge as the title bar's clock
+    return ends(head, far, width) if place and length(head) + length(far) + 1 <= width else head
 
 
 def _matches(row: Row, text: str) -> bool:
