@@ -179,6 +179,8 @@ class ScriptedLink:
         self.log: dict[str, list[str]] = {}
         self.diagnosis = Diagnosis(findings=())
         self.stock = Shelf()
+        self.cut: SparkdashError | None = None
+        """Ends a log that is followed."""
         self.reports: dict[str, Report] = {}
         """By run, the newest first."""
         self.refuses: SparkdashError | None = None
@@ -248,6 +250,8 @@ class ScriptedLink:
     async def logs(self, profile: str, *, follow: bool) -> AsyncIterator[str]:
         for line in self.log.get(profile, ()):
             yield line
+        if self.cut:
+            raise self.cut
         if follow:
             await asyncio.Event().wait()
 

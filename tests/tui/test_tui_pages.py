@@ -15,6 +15,7 @@ from sparkdash.domain.lease import RequestState
 from sparkdash.domain.need import Basis, Need, Term
 from sparkdash.domain.shelf import Item, Shelf, Stock
 from sparkdash.domain.swap import Plan, SwapOutcome
+from sparkdash.errors import DaemonError
 from sparkdash.tui.ink import Ink, text
 from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.dialog import Dialog
@@ -200,11 +201,26 @@ async def test_the_log_follows_holds_and_finds(stage: Any, box: Any) -> None:
         await on.press("slash", *"needle", "enter")
         assert "ERROR the needle red" in on.lines[2]
         assert "held at 21-" in on.lines[1]
-        assert "“needle” 1 lines" in on.text
+        assert "“needle” 1 line," in on.text
         await on.press("G")
         assert "follows" in on.lines[1]
         await on.press("space", "k")
         assert "held at" in on.lines[1]
+
+
+async def test_a_log_goes_on_when_the_daemon_is_back(stage: Any, box: Any) -> None:
+    """Its engine was adopted as it was: nothing else would have it read again."""
+    async with stage(box.snapshot()) as on:
+        on.link.log[box.gpt] = ["INFO before"]
+        on.link.cut = DaemonError("No daemon answers.")
+        await on.press("5")
+        assert "No daemon answers." in on.text
+        await on.tell(box.lost)
+        on.link.cut, on.link.log[box.gpt] = None, ["INFO before", "INFO after"]
+        await on.tell(box.snapshot(seq=900))
+        assert "INFO after" in on.text
+        assert "No daemon answers." not in on.text
+        assert on.text.count("INFO before") == 1
 
 
 async def test_the_log_turns_to_the_engine_that_comes_up(stage: Any, box: Any) -> None:

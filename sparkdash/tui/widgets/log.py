@@ -16,7 +16,8 @@ from sparkdash.domain.engine import Engine
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, Span, clean, clip, frame, join, say
 from sparkdash.tui.messages import LinesArrived
-from sparkdash.tui.mirror import View
+from sparkdash.tui.mirror import LinkState, View
+from sparkdash.tui.widgets import words
 from sparkdash.tui.widgets.panel import Panel
 
 KEPT = 5000
@@ -56,9 +57,14 @@ class LogPanel(Panel, can_focus=True):
         """First line on the screen; None follows the end."""
         self._left = 0
         self._ended: str | None = None
+        self._linked = True
 
     def show(self, view: View) -> None:
         """See Panel; also turns to another engine when the one to show changed."""
+        back = view.link is LinkState.LIVE and not self._linked
+        self._linked = view.link is LinkState.LIVE
+        if back and self._ended:  # it ended with the link, and the engine may go on
+            self._source = None
         if self.size.width:
             self._turn_to(self._wanted_source(view))
         super().show(view)
@@ -208,7 +214,9 @@ class LogPanel(Panel, can_focus=True):
 
     def _foot(self) -> Ends:
         found = sum(self.search.lower() in line.lower() for line in self.lines) if self.search else 0
-        search = say(f"“{self.search}” {found} lines, n next N before", Ink.DIM) if self.search else EMPTY
+        search = (
+            say(f"“{self.search}” {words.count(found, 'line')}, n next N before", Ink.DIM) if self.search else EMPTY
+        )
         over = say(self._ended, Ink.DIM) if self._ended and self.lines else EMPTY
         return Ends(join([search, over], say(" · ", Ink.DIM)))
 
