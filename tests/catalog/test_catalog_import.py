@@ -220,7 +220,7 @@ def test_a_repro_folder_is_one_family() -> None:
         ("models:\n  a: " + "[" * 60 + "]" * 60, "deeper"),
         ("models: []", "no `models`"),
         ("container: x\nruntime: atlas\nmodel: a/b", "'atlas' is not known"),
-        ("container: [", "not valid YAML"),
+        ("container: [", r"not valid YAML: line 2: did not find expected node content\."),
     ],
 )
 def test_what_gives_no_profile_says_why(text: str, why: str) -> None:

@@ -31,10 +31,17 @@ def mapping(text: str) -> dict[str, Any]:
         _measure(text)
         data, _ = yaml12.read(text)
     except (yaml12.NotYaml, yaml.YAMLError, UnicodeError) as error:
-        raise refused(f"It is not valid YAML: {' '.join(str(error).split())[:160]}") from None
+        raise refused(f"It is not valid YAML: {_why(error)}") from None
     if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
         raise refused("The YAML holds no mapping of words.")
     return data
+
+
+def _why(error: Exception) -> str:
+    """Without the parser's name for a text that it was handed."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+        return f"line {error.problem_mark.line + 1}: {error.problem}."
+    return " ".join(str(error).split())[:160]
 
 
 def _measure(text: str) -> None:
