@@ -75,12 +75,15 @@ def to_engine(headers: Raw, connection: bytes, own: Mapping[str, str]) -> list[t
 
 def to_client(headers: Raw, *, stream: bool) -> list[tuple[bytes, bytes]]:
     """The engine's headers for the client, but for the body's length. An event stream is marked so that no proxy holds it back."""
-    dropped = _HOP.union(*(_named_by(value) for name, value in headers if name == b"connection"))
+    dropped = _HOP
+    for name, value in headers:
+        if name == b"connection":
+            dropped = dropped | _named_by(value)
     passed = [pair for pair in headers if pair[0] not in dropped and not pair[0].startswith(b"access-control-")]
-    if not stream:
-        return passed
-    present = {name for name, _ in passed}
-    return [*passed, *(pair for pair in _UNHELD if pair[0] not in present)]
+    if stream:
+        present = dict(passed)
+        passed += [pair for pair in _UNHELD if pair[0] not in present]
+    return passed
 
 
 def _named_by(connection: bytes) -> set[bytes]:

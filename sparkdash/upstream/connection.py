@@ -273,7 +273,8 @@ class Connection(asyncio.Protocol):
         """One header; trailers come here too, and reach nobody."""
         if self.status:
             return
-        if name.lower() == _LENGTH:
+        name = name.lower()
+        if name == _LENGTH:
             self._length = value
         else:
             self._fields.append((name, value))
@@ -283,7 +284,7 @@ class Connection(asyncio.Protocol):
         status = self._parser.get_status_code()
         if status < 200:
             return
-        if self.head.words != self._fields:
+        if self.head.headers != self._fields:
             self.head = Head(self._fields)
         self.length = None if self._length is None else int(self._length)
         self.framed = self.head.is_chunked or self._length is not None or self._bodiless or status in (204, 304)

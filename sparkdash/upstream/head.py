@@ -15,15 +15,13 @@ UNTOLD = "application/octet-stream"
 
 class Head:
     """The headers of an answer. On one connection an engine says the same again and again (its date changes once a second): that is
-    one object then, and what was found out about it is kept in `memo`.
+    one object then, and what was found out about it is kept in `memo`. `headers`: their names in lower case.
     """
 
-    __slots__ = ("content_type", "headers", "is_chunked", "memo", "words")
+    __slots__ = ("content_type", "headers", "is_chunked", "memo")
 
-    def __init__(self, words: list[Header]) -> None:
-        self.words = words
-        """As they came."""
-        self.headers = [(name.lower(), value) for name, value in words]
+    def __init__(self, headers: list[Header]) -> None:
+        self.headers = headers
         self.content_type = UNTOLD
         """Media type without parameters, in lower case."""
         self.is_chunked = False
@@ -43,11 +41,11 @@ def lines(headers: Iterable[Header]) -> bytes:
         UpstreamError: code `engine_unreachable`: one of them has a line break in it, and would be another.
     """
     written = [b": ".join(header) for header in headers]
-    told = b"\r\n".join([*written, b""])
-    if not told.count(b"\n") == told.count(b"\r") == len(written):
+    all_of_them = b"".join(written)
+    if all_of_them.find(b"\n") >= 0 or all_of_them.find(b"\r") >= 0:
         raise UpstreamError(
             "A header of the request to the engine has a line break in it.",
             code="engine_unreachable",
             hint="Look at the engine's key in its profile and in the environment.",
         )
-    return told
+    return b"\r\n".join([*written, b""])

@@ -29,7 +29,8 @@ class Told:
             self.headers.append(header)
             if name == b"connection" and b"close" in value.lower():
                 self.closes = True
-        written = [b"%b: %b\r\n" % header for header in self.headers]
-        self.lines = b"".join(written)
-        if not self.lines.count(b"\n") == self.lines.count(b"\r") == len(written):
+        written = [b": ".join(header) for header in self.headers]
+        all_of_them = b"".join(written)
+        if all_of_them.find(b"\n") >= 0 or all_of_them.find(b"\r") >= 0:
             raise ValueError("a header of the answer has a line break in it")
+        self.lines = b"\r\n".join([*written, b""])
