@@ -9,8 +9,18 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from itertools import count
 from typing import cast
 
+AGENT = b"User-Agent: perf/1\r\n"
+TRACED = (
+    b"Accept: application/json\r\nAccept-Encoding: gzip, deflate\r\nConnection: keep-alive\r\n"
+    b"User-Agent: AsyncOpenAI/Python 1.109.1\r\nX-Stainless-Lang: python\r\nX-Stainless-Package-Version: 1.109.1\r\n"
+    b"X-Stainless-OS: Linux\r\nX-Stainless-Arch: arm64\r\nX-Stainless-Runtime: CPython\r\n"
+    b"X-Stainless-Runtime-Version: 3.12.3\r\nX-Stainless-Async: async:asyncio\r\nx-stainless-retry-count: 0\r\n"
+    b"x-stainless-read-timeout: 600\r\ntraceparent: 00-%032x-00f067aa0ba902b7-01\r\n"
+)
+"""What openai-python says besides, and OpenTelemetry in it: a trace of its own for each request."""
 FRAME = (
     b'data: {"id":"chatcmpl-b49c08ee139e9d37","object":"chat.completion.chunk","created":1795228867,"model":"alpha",'
     b'"choices":[{"index":0,"delta":{"content":" quiet"},"logprobs":null,"finish_reason":null,"token_ids":null}]}'
@@ -148,7 +158,7 @@ def request(port: int, *, stream: bool, silent: bool = False) -> bytes:
     body = json.dumps(asked, separators=(",", ":")).encode()
     return (
         b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Type: application/json\r\n"
-        b"Authorization: Bearer sk-local\r\nUser-Agent: perf/1\r\nContent-Length: %d\r\n\r\n" % (port, len(body))
+        b"Authorization: Bearer sk-local\r\n%bContent-Length: %d\r\n\r\n" % (port, AGENT, len(body))
     ) + body
 
 
@@ -170,11 +180,16 @@ async def streams(port: int, number: int) -> list[float]:
     return list(firsts)
 
 
-async def unary(port: int, connections: int, total: int) -> float:
-    """Seconds for `total` requests over these connections, each asking again as soon as it is answered."""
+async def unary(port: int, connections: int, total: int, *, traced: bool = False) -> float:
+    """Seconds for `total` requests over these connections, each asking again as soon as it is answered. `traced`: each as a real
+    client says it, and none like the one before."""
+    traces = count(1)
 
     async def one(client: Client) -> None:
+        plain = client.request
         for _ in range(total // connections):
+            if traced:
+                client.request = plain.replace(AGENT, TRACED % next(traces), 1)
             await client.ask()
         client.transport.close()
 

@@ -6,7 +6,8 @@
 Direct, a bare aiohttp relay, sparkdash's gateway alone and as a whole daemon, nginx and litellm's proxy, each in a process
 of its own (relays.py), take turns before one engine (raw.py). nginx is Debian's package, litellm's proxy comes with
 `pip install 'litellm[proxy]'`; either is left out, and named, where it is not found. CPU is what the relaying process and its
-children used as the scheduler counts it (nanoseconds), divided by the chunks or requests that passed. Prints Markdown tables
+children used as the scheduler counts it (nanoseconds), divided by the chunks or requests that passed. A traced request is one as
+openai-python sends it, with a trace's id of its own among its 18 headers. Prints Markdown tables
 of medians over the rounds; the first bytes' 99th percentile is over all of them. Memory is resident, after the rounds, and
 once more while --idle streams stand open that say nothing. About five minutes; not part of the test suite. docs/relay.md
 has what was measured, and where.
@@ -87,12 +88,13 @@ class Seen:
     first_ms: dict[int, list[float]] = field(default_factory=dict)
     per_s: list[float] = field(default_factory=list)
     request_us: list[float] = field(default_factory=list)
+    traced_us: list[float] = field(default_factory=list)
     mib: float = 0.0
     idle_mib: float | None = None
 
 
 def one_round(relay: Relay, seen: Seen, counts: list[int], args: argparse.Namespace) -> None:
-    """Every number of streams, then the unary requests."""
+    """Every number of streams, then the unary requests, then the same with heads of which no two are alike."""
     for count in counts:
         before = cpu(relay.pid())
         firsts = uvloop.run(raw.streams(relay.port, count))
@@ -103,6 +105,9 @@ def one_round(relay: Relay, seen: Seen, counts: list[int], args: argparse.Namesp
     took = uvloop.run(raw.unary(relay.port, CONNECTIONS, total))
     seen.request_us.append((cpu(relay.pid()) - before) * 1e6 / total)
     seen.per_s.append(total / took)
+    before = cpu(relay.pid())
+    uvloop.run(raw.unary(relay.port, CONNECTIONS, total, traced=True))
+    seen.traced_us.append((cpu(relay.pid()) - before) * 1e6 / total)
     seen.mib = memory(relay.pid())
 
 
@@ -164,10 +169,10 @@ def show(seen: dict[str, Seen], counts: list[int], args: argparse.Namespace) -> 
         shown = (f" {p50 - a:.2f} / {p - b:.2f} |" for (p50, p, _), (a, b) in zip(pairs, less, strict=True))
         out(f"| {name}{' (itself)' if name == 'direct' else ''} |{''.join(shown)}\n")
     out(
-        f"\nUnary, {CONNECTIONS} connections\n\n| | requests/s | CPU per request, us | MiB | MiB with {args.idle} idle streams |\n|---|---:|---:|---:|---:|\n"
+        f"\nUnary, {CONNECTIONS} connections\n\n| | requests/s | CPU per request, us | CPU of a traced one, us | MiB | MiB with {args.idle} idle streams |\n|---|---:|---:|---:|---:|---:|\n"
     )
     for name, one in seen.items():
-        spent = "-" if name == "direct" else f"{median(one.request_us):.0f}"
+        spent = "- | -" if name == "direct" else f"{median(one.request_us):.0f} | {median(one.traced_us):.0f}"
         size = "-" if name == "direct" else f"{one.mib:.0f}"
         held = "-" if one.idle_mib is None else f"{one.idle_mib:.0f}"
         out(f"| {name} | {median(one.per_s):.0f} | {spent} | {size} | {held} |\n")
