@@ -22,6 +22,7 @@ from sparkdash.domain.lease import Request
 from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.domain.shelf import Shelf
 from sparkdash.domain.swap import Plan, SwapCause
+from sparkdash.domain.weights import WeightFacts
 from sparkdash.errors import SparkdashError
 from sparkdash.gateway.access import Keys
 from sparkdash.gateway.board import Board
@@ -97,6 +98,10 @@ class Supervisor(Protocol):
 
     async def cancel(self) -> None:
         """Give the swap under way up."""
+        ...
+
+    def target(self, profile: Profile) -> WeightFacts | None:
+        """What its model's weights say, where they are on this box and were read."""
         ...
 
     def logs(self, name: str, *, tail: int | None = None, follow: bool = False) -> AsyncIterator[str]:

@@ -13,6 +13,7 @@ from typing import Any
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.profile import AUTO, Profile, ProfileSummary
 from sparkdash.domain.state import Snapshot
+from sparkdash.domain.weights import WeightFacts
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway import abilities, models, ollama_embed, ollama_wire, problems
 from sparkdash.gateway.access import permitted
@@ -42,7 +43,7 @@ async def _answer(deps: Deps, exchange: Exchange) -> None:
         if exchange.method not in ("GET", "HEAD"):
             raise problems.of_status(405, f"/api/{word} takes GET, not {exchange.method}")
         await deps.refresh()
-        await _tell(exchange, _READS[word](deps.bus.snapshot))
+        await _tell(exchange, _READS[word](deps))
         return
     if exchange.method != "POST":
         raise problems.of_status(405, f"/api/{word} takes POST, not {exchange.method}")
@@ -102,21 +103,20 @@ async def _load(deps: Deps, exchange: Exchange, ask: Ask) -> None:
 # --- what is known of the models --------------------------------------------------------------------------------
 
 
-def _version(_snapshot: Snapshot) -> dict[str, Any]:
+def _version(_deps: Deps) -> dict[str, Any]:
     return {"version": VERSION}
 
 
-def _tags(snapshot: Snapshot) -> dict[str, Any]:
-    listed = [
-        _listed(snapshot, profile, name) for profile in models.runnable(snapshot) for name in models.names(profile)
-    ]
-    return {"models": listed}
+def _tags(deps: Deps) -> dict[str, Any]:
+    found = models.runnable(deps.bus.snapshot)
+    return {"models": [_listed(deps, profile, name) for profile in found for name in models.names(profile)]}
 
 
-def _ps(snapshot: Snapshot) -> dict[str, Any]:
+def _ps(deps: Deps) -> dict[str, Any]:
     """What is loaded. There is no `expires_at`: nothing is unloaded by the clock of a request."""
+    snapshot = deps.bus.snapshot
     up = [p for p in models.runnable(snapshot) if _is_up(snapshot, p.name)]
-    return {"models": [_listed(snapshot, p, p.name) | _context(p) for p in up]}
+    return {"models": [_listed(deps, p, p.name) | _context(p) for p in up]}
 
 
 def _is_up(snapshot: Snapshot, profile: str) -> bool:
@@ -128,23 +128,43 @@ def _context(profile: ProfileSummary) -> dict[str, Any]:
     return {} if profile.context is None else {"context_length": profile.context}
 
 
-def _listed(snapshot: Snapshot, profile: ProfileSummary, name: str) -> dict[str, Any]:
-    """One model. The digest is the profile's fingerprint: it changes with the launch."""
+def _listed(deps: Deps, profile: ProfileSummary, name: str) -> dict[str, Any]:
+    """One model. The digest is the profile's fingerprint: it changes with the launch. Zed and JetBrains read no list in which a
+    model has no size, so that one that is not known is 0."""
+    weights = _weights(deps, profile.name)
     return {
         "name": name,
         "model": name,
-        "modified_at": rfc3339(snapshot.daemon.started_at),
-        "size": 0,  # bytes of files, which the list does not know; Zed reads no list without the number
+        "modified_at": rfc3339(deps.bus.snapshot.daemon.started_at),
+        "size": weights.bytes.total if weights is not None else 0,
         "digest": profile.fingerprint,
-        "details": _details(profile),
+        "details": _details(profile.name, weights),
     }
 
 
-def _details(profile: ProfileSummary) -> dict[str, Any]:
+def _details(name: str, weights: WeightFacts | None) -> dict[str, Any]:
     """Clients read strings; what is not known is an empty one, as Ollama itself has it."""
-    family = profile.name.split("/", 1)[0]
-    known = {"family": family, "families": [family]}
-    return {"parent_model": "", "format": "", **known, "parameter_size": "", "quantization_level": ""}
+    family = name.split("/", 1)[0]
+    known = {"parent_model": "", "format": "", "family": family, "families": [family]}
+    if weights is None:
+        return {**known, "parameter_size": "", "quantization_level": ""}
+    kept = weights.quantization or weights.dtype or ""
+    told = {"parameter_size": _amount(weights.parameters), "quantization_level": _SHORT.get(kept, kept.upper())}
+    return {**known, "format": weights.format, **told}
+
+
+_SHORT = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
+
+
+def _amount(parameters: int | None) -> str:
+    if parameters is None:
+        return ""
+    return f"{parameters / 1e9:.1f}B" if parameters >= 1e9 else f"{parameters / 1e6:.1f}M"
+
+
+def _weights(deps: Deps, name: str) -> WeightFacts | None:
+    profile = deps.catalog().profiles.get(name)
+    return deps.supervisor.target(profile) if profile is not None else None
 
 
 def _show(deps: Deps, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,11 +179,15 @@ def _show(deps: Deps, body: Mapping[str, Any]) -> dict[str, Any]:
     info: dict[str, Any] = {"general.architecture": "sparkdash", "general.basename": word}
     if profile.context is not None:
         info["sparkdash.context_length"] = profile.context
+    weights = _weights(deps, found)
+    if weights is not None:
+        known = {"general.parameter_count": weights.parameters, "sparkdash.embedding_length": weights.hidden}
+        info |= {key: value for key, value in known.items() if value is not None}
     return {
         "modelfile": f"# {profile.about}" if profile.about else "",
         "parameters": "",
         "template": "",
-        "details": _details(profile),
+        "details": _details(profile.name, weights),
         "model_info": info,
         "capabilities": _capabilities(deps.catalog().find(found), profile),
         "modified_at": rfc3339(snapshot.daemon.started_at),
@@ -181,4 +205,4 @@ def _active(snapshot: Snapshot) -> str:
     return snapshot.active.profile
 
 
-_READS: dict[str, Callable[[Snapshot], dict[str, Any]]] = {"version": _version, "tags": _tags, "ps": _ps}
+_READS: dict[str, Callable[[Deps], dict[str, Any]]] = {"version": _version, "tags": _tags, "ps": _ps}

@@ -17,6 +17,7 @@ from sparkdash.domain.lease import Request
 from sparkdash.domain.need import Need
 from sparkdash.domain.profile import AUTO, EngineKind, Profile
 from sparkdash.domain.swap import Plan, SwapCause
+from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import registry
 from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.engines.senses import sees
@@ -158,9 +159,13 @@ class Supervisor:
         """What a launch of it takes, as far as it is known now; `on_needs` is called when more is."""
         return self._tools.needs(profile)
 
+    def target(self, profile: Profile) -> WeightFacts | None:
+        """What its model's weights say; None until they are read, and where they are not on this box."""
+        return self._tools.needs.target(profile)
+
     def sees(self, profile: Profile) -> bool | None:
         """Does a launch of it read pictures? None is not known; `on_needs` is called when more is."""
-        return sees(profile, self._tools.needs.target(profile))
+        return sees(profile, self.target(profile))
 
     def served(self, request: Request) -> None:
         """A request is over, as the gateway recorded it. After a long prompt the engine is weighed again, in the background."""

@@ -28,6 +28,7 @@ from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary, SimSpec
 from sparkdash.domain.state import OPEN, DaemonInfo, Snapshot
 from sparkdash.domain.swap import Plan, SwapCause
+from sparkdash.domain.weights import WeightFacts
 from sparkdash.errors import HostError, SparkdashError
 from sparkdash.gateway.app import Deps, Gateway, build
 from sparkdash.gateway.count.counter import Counter
@@ -118,6 +119,11 @@ class FakeSupervisor:
         self.open = 0
         self.unwell: list[BaseException] = []
         self.calls: list[tuple[str, Any]] = []
+        self.targets: dict[str, WeightFacts] = {}
+        """By profile."""
+
+    def target(self, profile: Profile) -> WeightFacts | None:
+        return self.targets.get(profile.name)
 
     @asynccontextmanager
     async def lease(

@@ -10,6 +10,7 @@ import pytest
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged
+from sparkdash.domain.weights import WeightBytes, WeightFacts
 from sparkdash.errors import AdmissionError, EngineError
 from sparkdash.gateway import keepalive, ollama_wire
 from sparkdash.settings import Settings
@@ -243,6 +244,25 @@ async def test_what_there_is(house: Any, tools: Any) -> None:
     assert (await house.client.post("/api/show", json={"name": "nope"})).status_code == 404
     assert (await house.client.post("/api/show", json={})).status_code == 400
     assert house.supervisor.leases == []
+
+
+async def test_what_the_weights_say_is_told(house: Any) -> None:
+    """Where they are on this box; JetBrains' client takes no model with an architecture and without its width."""
+    house.supervisor.targets["alpha"] = WeightFacts(
+        origin="here", format="safetensors", architecture="qwen3_moe", bytes=WeightBytes(dense=1000, experts=9000),
+        parameters=30_532_122_624, hidden=2048, dtype="bfloat16", quantization="nvfp4",
+    )  # fmt: skip
+    alpha, coder, beta = (await house.client.get("/api/tags")).json()["models"]
+    assert (alpha["size"], coder["size"], beta["size"]) == (10000, 10000, 0)
+    details = {"format": "safetensors", "parameter_size": "30.5B", "quantization_level": "NVFP4"}
+    assert alpha["details"].items() >= details.items()
+    assert beta["details"]["parameter_size"] == ""
+    shown = (await house.client.post("/api/show", json={"model": "alpha"})).json()
+    info = shown["model_info"]
+    assert (info["general.parameter_count"], info["sparkdash.embedding_length"]) == (30_532_122_624, 2048)
+    assert shown["details"] == alpha["details"]
+    unknown = (await house.client.post("/api/show", json={"model": "beta/fast"})).json()["model_info"]
+    assert unknown.keys() == {"general.architecture", "general.basename"}
 
 
 async def test_ollamas_other_paths_are_not_ours(house: Any) -> None:
