@@ -125,3 +125,12 @@ def test_two_variants_of_one_family_are_told_apart() -> None:
     assert "qwen3… 1.0" in told
     assert "…agle3 1.0" in told
     assert told.endswith("reserve 10.0")
+
+
+@pytest.mark.parametrize("width", [76, 88, 100])
+def test_engines_with_names_that_begin_alike_are_told_apart(width: int) -> None:
+    """Two of one family side by side are what two engines at once usually are; the reserve is seen as well."""
+    told = ink.text(legend(memory(engines={"qwen3-coder-30b-nvfp4": 33 * GIB, "qwen3.5-27b": 31 * GIB}), width))
+    first, second = told.split("█ ")[1].split(" ")[0], told.split("▚ ")[1].split(" ")[0]
+    assert first != second
+    assert told.endswith("reserve 10.0")

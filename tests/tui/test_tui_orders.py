@@ -191,6 +191,18 @@ async def test_stopping_tells_those_that_are_served_from_those_that_wait(stage: 
         assert "may finish" not in on.text
 
 
+async def test_on_the_profiles_the_engine_under_the_cursor_is_stopped(stage: Any, box: Any) -> None:
+    """Of two that run; from a row on which none does, the one that S means on the other pages."""
+    both = {box.gpt: box.engine(), box.coder: box.engine(box.coder, ready_at=box.now - 9000)}
+    async with stage(box.snapshot(engines=both)) as on:
+        await on.press("2", "j", "S")
+        assert "stop qwen3-coder-30b-nvfp4?" in on.text
+        await on.press("S")
+        assert on.link.asked == [("stop", box.coder)]
+        await on.press("G", "S")
+        assert "stop gpt-oss-120b?" in on.text
+
+
 async def test_one_request_is_ended(stage: Any, box: Any) -> None:
     """The one under the cursor, after a question; one that is over is not asked about."""
     world = box.snapshot()

@@ -17,7 +17,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("t", "flip between A and B; asks first, t again says yes"),
     ("x", "give up the swap under way"),
     ("c", "on a request: end it"),
-    ("S", "stop the engine that runs"),
+    ("S", "stop the engine that runs; on the profiles the one under the cursor"),
     ("p  w  r", "on the profiles: pull its image; what it needs, or why it cannot run; read the files again"),
     ("u", "on the profiles: release a parked one, so that it may be tried again"),
     ("/  esc", "find in the page; show all again, and what comes at the top of the list"),

@@ -34,6 +34,7 @@ class ProfilesPage(Page):
         Binding("w", "why", "why", show=False),
         Binding("u", "release", "release", show=False),
         Binding("r", "app.reload", "reload", show=False),
+        Binding("S", "stop", "stop", show=False),
     ]
 
     title_key = "profiles"
@@ -96,6 +97,12 @@ class ProfilesPage(Page):
     async def action_release(self) -> None:
         """Let the parked profile under the cursor be tried again."""
         await self._with_cursor("release('{}')")
+
+    async def action_stop(self) -> None:
+        """Stop the engine under the cursor; where none runs there, the one that `S` means elsewhere."""
+        snapshot, name = self.desk.view.snapshot, self.query_one(ProfileTable).cursor
+        runs = snapshot is not None and name in snapshot.engines
+        await self.app.run_action(f"stop({name!r})" if runs else "stop")
 
     async def _with_cursor(self, action: str) -> None:
         if name := self.query_one(ProfileTable).cursor:

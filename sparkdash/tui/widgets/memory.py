@@ -6,6 +6,7 @@ used then counts as one.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NamedTuple
 
 from sparkdash.domain.container import Stranger
@@ -74,10 +75,14 @@ def _beyond(span: Span) -> Span:
     return span if span.text == CACHE else span._replace(ink=Ink.BAD)
 
 
+_ROOMS = (("   ", 40), *(("  ", longest) for longest in (40, 28, 24, 20, 16, 14, 12, 10, 8, 6)), (" ", 6), (" ", 4))
+"""What stands between two marks of the legend and how long a name may be, the roomiest first."""
+
+
 def legend(memory: Memory, width: int) -> Line:
     """Glyph, name and GiB of every stretch; those with nothing in them keep their place, long names of engines give way."""
-    for between, name in (("   ", 40), ("  ", 40), ("  ", 20), ("  ", 14), ("  ", 10), ("  ", 6)):
-        line = join(_marks(memory, name), say(between))
+    for between, longest in _ROOMS:
+        line = join(_marks(memory, longest), say(between))
         if length(line) <= width:
             return line
     return clip(line, width)
@@ -86,17 +91,28 @@ def legend(memory: Memory, width: int) -> Line:
 def _marks(memory: Memory, longest: int) -> list[Line]:
     stretches = [*parts(memory), Part("reserve", MARK, memory.reserve or None, Ink.PLAIN)]
     long = {*memory.engines, *map(_theirs, memory.strangers)}
-    return [_mark(part, _short(part.name, longest) if part.name in long else part.name) for part in stretches]
+    heads = Counter(name[: longest - 1] for name in long if "/" not in name)
+    return [
+        _mark(
+            part,
+            _short(part.name, longest, alike=heads[part.name[: longest - 1]] > 1) if part.name in long else part.name,
+        )
+        for part in stretches
+    ]
 
 
 def _theirs(stranger: Stranger) -> str:
     return f"theirs: {stranger.name}"
 
 
-def _short(name: str, longest: int) -> str:
-    """A long name without its end; a variant without its beginning, which its siblings have too."""
+def _short(name: str, longest: int, *, alike: bool) -> str:
+    """A long name without its end; without its middle where another begins as it does (`alike`); a variant without its
+    beginning, which its siblings have too."""
     if len(name) <= longest:
         return name
+    if alike and "/" not in name:
+        tail = (longest - 1) // 2
+        return f"{name[: longest - 1 - tail]}…{name[-tail:]}"
     return f"…{name[1 - longest :]}" if "/" in name else f"{name[: longest - 1]}…"
 
 
