@@ -51,7 +51,15 @@ def test_every_client_is_told_where_and_which(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "word"),
-    [("vscode", '"vision": true'), ("continue", "image_input"), ("opencode", '"image"'), ("pi", '"image"')],
+    [
+        ("llm", "vision: true"),
+        ("aider", '"supports_vision": true'),
+        ("cline", "Supports Images"),
+        ("vscode", '"vision": true'),
+        ("continue", "image_input"),
+        ("opencode", '"image"'),
+        ("pi", '"image"'),
+    ],
 )
 def test_clients_that_must_be_told_of_eyes_are_told(name: str, word: str) -> None:
     """They leave pictures out of what they send otherwise; of a model that is not known to read them nothing is claimed."""

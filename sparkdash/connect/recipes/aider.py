@@ -31,6 +31,7 @@ def _setup(place: Place) -> Setup:
                         "max_tokens": place.output,
                         "litellm_provider": "openai",
                         "mode": "chat",
+                        **({"supports_vision": True} if place.sees else {}),
                     }
                 },
             ),

@@ -14,7 +14,8 @@ def _setup(place: Place) -> Setup:
             f"Base URL: {place.v1}",
             f"API Key: {place.secret}",
             f"Model ID: {place.model}",
-            f"Model Configuration: Context Window Size {place.context}, Max Output Tokens {place.output}",
+            f"Model Configuration: Context Window Size {place.context}, Max Output Tokens {place.output}"
+            + (", Supports Images" if place.sees else ""),
         ),
         notes=(
             "It waits 300 s between bytes, which no setting lifts; sparkdash sends some every 5 s while a model loads.",

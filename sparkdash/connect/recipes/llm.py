@@ -13,6 +13,7 @@ def _setup(place: Place) -> Setup:
         "api_base": place.v1,
         "supports_tools": True,
         "supports_schema": True,
+        **({"vision": True} if place.sees else {}),
         **({"api_key_name": "sparkdash"} if place.key else {}),
     }
     return Setup(
