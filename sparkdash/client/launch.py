@@ -82,9 +82,17 @@ def _locked(path: Path) -> bool:
 
 
 def _start(command: Sequence[str], deadline_s: float) -> subprocess.Popen[bytes]:
-    log = _fresh_log()
-    begin = log.stat().st_size if log.exists() else 0
-    with log.open("ab") as out:
+    try:
+        log = _fresh_log()
+        begin = log.stat().st_size if log.exists() else 0
+        out = log.open("ab")
+    except OSError as error:
+        raise DaemonError(
+            f"The daemon was not started, as its log {log_file()} cannot be written: {error.strerror}.",
+            code="folder_unusable",
+            hint="Make its folder writable, or name another with SPARKDASH_STATE_DIR.",
+        ) from None
+    with out:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
         )

@@ -94,6 +94,16 @@ def test_a_long_log_is_moved_aside(monkeypatch: pytest.MonkeyPatch, port: int) -
 
 
 @pytest.mark.usefixtures("port")
+@pytest.mark.usefixtures("port")
+def test_a_log_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file where its folder should be: one line, and the variable that names another place."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SPARKDASH_STATE_DIR", str(tmp_path / "file" / "state"))
+    with pytest.raises(DaemonError, match=r"daemon\.log cannot be written: Not a directory") as caught:
+        launch.ensure(command=["false"])
+    assert "SPARKDASH_STATE_DIR" in (caught.value.hint or "")
+
+
 def test_the_end_is_when_the_lock_is_free() -> None:
     """`wait_ended` returns when the next daemon could start, and gives up with an error at its deadline."""
     with Client() as client, (paths.runtime_dir() / launch.LOCK_NAME).open("a") as held:
