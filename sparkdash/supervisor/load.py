@@ -23,7 +23,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.errors import EngineError, SparkdashError, UpstreamError
 from sparkdash.supervisor.footprint import Scale
-from sparkdash.supervisor.logbook import LAST_WORDS_S, lines_of
+from sparkdash.supervisor.logbook import lines_of
 from sparkdash.supervisor.probe import PROBE_S
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import MIB, duration
@@ -175,7 +175,8 @@ class Loading:
 
     async def _crashed(self, code: int | None) -> EngineError:
         if code is not None:
-            await asyncio.wait({self._log}, timeout=LAST_WORDS_S)
+            self._log.cancel()  # it may be behind, or have been lost: the container has all of it
+            await self._tools.logbook.close(self._profile.name)
         return crashed(self._tools, self._profile, self._container, code, "did not start")
 
     def _stuck(self, still_s: float) -> EngineError:

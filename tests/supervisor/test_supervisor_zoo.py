@@ -227,6 +227,17 @@ async def test_a_death_that_was_seen_is_waited_for_however_slow_the_runtime(
     assert house.state("a") is EngineState.FAILED
 
 
+async def test_what_followed_the_log_and_was_lost_costs_no_verdict(
+    house: Any, make_profile: Any, behaviour: Any
+) -> None:
+    """`podman logs` may be ended like any other process: the log itself is with the container, until that is cleared away."""
+    house.runtime.deaf = True
+    house.runtime.zoo["a"] = behaviour(dies_after_s=3)
+    await house.open(make_profile("a"))
+    assert (await refused(house, "a")).code == "out_of_memory"
+    assert [line async for line in house.supervisor.logs("a")][-1].startswith("torch.OutOfMemoryError")
+
+
 async def test_lies_about_health_is_caught_by_a_real_generation(house: Any, make_profile: Any, behaviour: Any) -> None:
     """200 on every probe and nothing said: not ready, and gone again."""
     house.runtime.zoo["liar"] = behaviour(empty_answers=True)

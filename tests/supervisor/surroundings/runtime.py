@@ -32,6 +32,8 @@ class FakeRuntime:
         self.stray = Leftovers()
         self.out_of_reach = False
         """Stops do nothing: the daemon that would stop is dead."""
+        self.deaf = False
+        """Whoever follows a log loses it at once."""
         self.calls: list[tuple[str, str]] = []
         """(start or stop, profile) in order."""
 
@@ -86,6 +88,8 @@ class FakeRuntime:
         if name not in self.here:
             raise HostError(f"There is no container {name}.", code="no_such_container")
         container = self.here[name]
+        if follow and self.deaf:
+            return
         at = 0 if tail is None else max(0, len(container.log) - tail)
         while True:
             while at < len(container.log):
