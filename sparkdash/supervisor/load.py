@@ -133,10 +133,15 @@ class Loading:
         return False
 
     async def _read_log(self) -> None:
-        with suppress(SparkdashError):  # a log that cannot be read is a pity; the probes go on
-            async with lines_of(self._tools.runtime, self._container, follow=True) as lines:
-                async for line in lines:
-                    self._heard(line)
+        """What it says until it ends. A log that cannot be read, or no longer, is a pity: the probes go on, and so it is tried again."""
+        tail: int | None = None
+        while not self._end.done():
+            with suppress(SparkdashError):
+                async with lines_of(self._tools.runtime, self._container, follow=True, tail=tail) as lines:
+                    async for line in lines:
+                        tail = 0  # what was heard once is not heard again
+                        self._heard(line)
+            await self._tools.clock.sleep(AGAIN_S)
 
     def _heard(self, line: str) -> None:
         self._tools.logbook.add(self._profile.name, line)

@@ -176,6 +176,30 @@ async def test_progress_is_told_a_few_times_a_second_at_most(house: Any, make_pr
     assert told[-1].fraction > 0.9
 
 
+async def test_a_log_that_could_not_be_followed_is_followed_later(
+    house: Any, make_profile: Any, behaviour: Any
+) -> None:
+    """A podman that was slow when the load began must not hide the progress of all of it; no line is taken for new twice."""
+    house.runtime.zoo["a"] = behaviour(
+        load_s=15, lines=("Loading safetensors checkpoint shards:  50% Completed | 1/2 [00:03<00:03,  3.00s/it]",)
+    )
+    house.runtime.deaf = True
+    await house.open(make_profile("a"))
+    asking = house.ask("a")
+    await house.loads("a")
+    assert shares(house) == set()
+    house.runtime.deaf = False
+    await house.clock.drive(asking.granted())
+    assert shares(house) == {0.5}
+    await asking.leave()
+
+
+def shares(house: Any) -> set[float]:
+    """Every progress of a load that was published."""
+    progress = [fact.engine.progress for fact in house.facts if isinstance(fact, EngineChanged)]
+    return {one.fraction for one in progress if one is not None}
+
+
 async def test_the_time_to_expect_is_learned(house: Any, make_profile: Any) -> None:
     """A plan tells the median of earlier swaps of the same launch, and 0 for what runs."""
 
