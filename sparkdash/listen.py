@@ -22,7 +22,7 @@ from typing import IO, Any
 import uvicorn
 
 from sparkdash.errors import DaemonError, HostError
-from sparkdash.wire import Heads, Wire
+from sparkdash.wire import Heads, Turns, Wire
 
 SOCKET_NAME = "daemon.sock"
 BACKLOG = 512
@@ -64,7 +64,7 @@ class Server(uvicorn.Server):
     """uvicorn without its ten wake-ups a second and without its signal handling: the daemon has its own."""
 
     def __init__(self, app: Any, tls: Tls | None = None) -> None:
-        connection: Any = partial(Wire, heads=Heads())
+        connection: Any = partial(Wire, heads=Heads(), turns=Turns())
         super().__init__(
             uvicorn.Config(
                 app,

@@ -19,6 +19,7 @@ from uvicorn.server import ServerState
 from sparkdash.wire.deadline import Deadline
 from sparkdash.wire.head import Address, Door, Fields, Head, Heads
 from sparkdash.wire.line import Line, Serve, by_messages
+from sparkdash.wire.turns import Turns
 
 LOG = logging.getLogger("uvicorn.error")
 HEAD_LIMIT = 64 * 1024
@@ -30,7 +31,7 @@ _NO_REQUEST = b"Invalid HTTP request received."
 
 
 class Wire(asyncio.Protocol):
-    """One client's connection, as uvicorn's server makes them. `heads`: what the server's connections share.
+    """One client's connection, as uvicorn's server makes them. `heads` and `turns`: what the server's connections share.
 
     An application that has `serve_line` is handed each request's Line; any other is called by ASGI.
     """
@@ -42,6 +43,7 @@ class Wire(asyncio.Protocol):
         app_state: dict[str, Any],  # noqa: ARG002 - uvicorn's way to call it
         _loop: asyncio.AbstractEventLoop | None = None,
         heads: Heads | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self.loop = _loop or asyncio.get_running_loop()
         app = config.loaded_app
@@ -53,6 +55,7 @@ class Wire(asyncio.Protocol):
         self.transport: asyncio.Transport
         self._door: Door = (None, "http")
         self._heads = Heads() if heads is None else heads
+        self._turns = Turns() if turns is None else turns
         self._head: Head | None = None
         """The last one."""
         self._head_size: int | None = 0
@@ -230,6 +233,12 @@ class Wire(asyncio.Protocol):
 
     def _begin(self, line: Line) -> None:
         self._running = line
+        if self._turns.take(self.loop):
+            self._start(line)
+        else:
+            self._turns.wait(partial(self._start, line))
+
+    def _start(self, line: Line) -> None:
         line.task = task = self.loop.create_task(line.run(self._serve))
         self._server.tasks.add(task)
 
