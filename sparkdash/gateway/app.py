@@ -169,6 +169,7 @@ def _refuse(exchange: Exchange, error: AdmissionError) -> Awaitable[None]:
 async def _models(deps: Deps, exchange: Exchange, name: str) -> None:
     """`name` is empty for the list."""
     if exchange.method not in READ:
+        exchange.also = ((b"allow", b"GET, HEAD"),)
         await exchange.refuse(problems.of_status(405, f"The model list is read with GET, not {exchange.method}"))
         return
     await deps.refresh()
@@ -231,7 +232,9 @@ async def _expected(_request: Request, error: Exception) -> Response:
 
 async def _bare(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
-    return _rendered(problems.of_status(error.status_code, f"{request.method} {request.url.path}: {error.detail}"))
+    response = _rendered(problems.of_status(error.status_code, f"{request.method} {request.url.path}: {error.detail}"))
+    response.headers.update(error.headers or {})
+    return response
 
 
 async def _misfit(_request: Request, error: Exception) -> Response:

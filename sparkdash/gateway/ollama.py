@@ -41,11 +41,13 @@ async def _answer(deps: Deps, exchange: Exchange) -> None:
     word = exchange.head.path.rstrip("/").removeprefix("/api/")
     if word in _READS:
         if exchange.method not in ("GET", "HEAD"):
+            exchange.also = ((b"allow", b"GET, HEAD"),)
             raise problems.of_status(405, f"/api/{word} takes GET, not {exchange.method}")
         await deps.refresh()
         await _tell(exchange, _READS[word](deps))
         return
     if exchange.method != "POST":
+        exchange.also = ((b"allow", b"POST"),)
         raise problems.of_status(405, f"/api/{word} takes POST, not {exchange.method}")
     body = await _body(deps, exchange)
     if word == "show":

@@ -67,6 +67,7 @@ def _wrong_method(exchange: Exchange, route: Route) -> SparkdashError:
     allowed = ", ".join(sorted(route.methods or ()))
     if b"upgrade" in exchange.head.headers:
         return of_status(426, f"{route.path} takes {allowed} over plain HTTP; there are no WebSockets here")
+    exchange.also = ((b"allow", allowed.encode()),)
     return of_status(405, f"{route.path} takes {allowed}, not {exchange.method}")
 
 

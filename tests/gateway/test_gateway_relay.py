@@ -172,6 +172,21 @@ async def test_a_method_that_makes_no_sense_is_a_405(house: Any, method: str) ->
     reply = await house.client.request(method, "/v1/chat/completions")
     assert reply.status_code == 405
     assert "takes POST" in reply.json()["error"]["message"]
+    assert reply.headers["allow"] == "POST"
+
+
+async def test_every_405_says_which_methods_are_taken(house: Any) -> None:
+    """RFC 9110, section 15.5.6: it must."""
+    asked = (
+        ("POST", "/v1/models"),
+        ("POST", "/api/tags"),
+        ("GET", "/api/chat"),
+        ("DELETE", "/props"),
+        ("PUT", "/api/state"),
+    )
+    told = [await house.client.request(method, path) for method, path in asked]
+    assert [reply.status_code for reply in told] == [405] * 5
+    assert [reply.headers["allow"] for reply in told] == ["GET, HEAD", "GET, HEAD", "POST", "GET, HEAD", "GET"]
 
 
 @pytest.mark.parametrize("path", ["/health", "/", "/api/hello", "/ping", "/v1/health"])
