@@ -78,6 +78,8 @@ def _failing(done: Done, facts: Facts) -> Said:
             f"({USERNS} is 1).",
             LET_IN,
         )
+    if '"newuidmap": executable file not found' in words:  # apt only recommends it with podman
+        return fail(f"`podman info` fails: {words}.", "sudo apt install uidmap")
     if "lock" in words:  # a lock file of another version; pengguanya/pgpu met it on a GB10
         return fail(
             f"`podman info` fails: {words}.", f"rm /dev/shm/libpod_rootless_lock_{facts.uid}, while no container runs"
