@@ -5,6 +5,7 @@ Owns: how the program ends: exit codes, the panel of an expected failure, a clea
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Annotated, NoReturn
@@ -35,7 +36,7 @@ from sparkdash.cli import (
     use,
     why,
 )
-from sparkdash.errors import SparkdashError
+from sparkdash.errors import HostError, SparkdashError
 
 app = typer.Typer(
     name="sparkdash",
@@ -114,10 +115,19 @@ def main() -> None:
         _end(known)
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:
-        # the reader has left; without this the interpreter complains when it flushes stdout at the end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader has left
+        _no_more_output()
         sys.exit(1)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        _no_more_output()
+        _end(HostError(f"{error.filename or 'What it says'} cannot be written: {error.strerror}.", code="disk_full"))
+
+
+def _no_more_output() -> None:
+    """Without this the interpreter complains when it flushes stdout at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _end(error: SparkdashError) -> NoReturn:

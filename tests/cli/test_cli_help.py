@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -181,3 +182,11 @@ def test_without_a_daemon_every_command_says_how_to_start_one(
     assert done.out == ""
     assert "No sparkdash daemon answers at http://127.0.0.1:" in done.err
     assert "Hint: Start it with `sparkdash serve`." in done.err
+
+
+def test_what_cannot_be_written_is_told_in_one_line() -> None:
+    """stdout in a file on a full disk."""
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "sparkdash", "version"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (5, "Error: What it says cannot be written: No space left on device.\n")
