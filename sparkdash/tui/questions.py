@@ -104,7 +104,8 @@ def give_up(swap: Swap, width: int) -> list[Line]:
 
 def end(request: Request, width: int) -> list[Line]:
     """Which request would be ended."""
-    return labelled(STOPS, wrap(f"{request.client} at {request.profile}", width - len(STOPS), Ink.STRONG))
+    which = say(f"{request.client} at {request.profile}", Ink.STRONG) + say(f"  {request.id}", Ink.DIM)
+    return labelled(STOPS, flow(which, width - len(STOPS)))
 
 
 def stops(name: str, snapshot: Snapshot, width: int, *, frees: bool = True) -> list[Line]:

@@ -210,7 +210,7 @@ async def test_one_request_is_ended(stage: Any, box: Any) -> None:
         first = next(iter(world.requests.values()))
         await on.press("3", "c")
         assert "end this request?" in on.text
-        assert f"{first.client} at {first.profile}" in on.text
+        assert f"{first.client} at {first.profile}  {first.id}" in on.text
         assert on.link.asked == []
         await on.press("c")
         assert on.link.asked == [("cancel_request", first.id)]

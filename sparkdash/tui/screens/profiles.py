@@ -38,7 +38,7 @@ class ProfilesPage(Page):
     ]
 
     title_key = "profiles"
-    keys = "⏎ switch  a b mark  t flip  ? help"
+    keys = "⏎ switch  a b mark  t flip  w why  p pull  / find  ? help"
     _asked: object = None
     """The profile, the link and the world that the plan was asked for."""
     _listed: tuple[object, object] = (None, None)
