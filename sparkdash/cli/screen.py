@@ -62,7 +62,10 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str) -> li
 def fitting(
     head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str, least: Sequence[str], columns: int
 ) -> tuple[list[str], list[str]]:
-    """(the table's lines, the titles that it does without): those of `least`, in order, until it fits. Pure."""
+    """(the table's lines, the titles that it does without): those of `least`, in order, until it fits. A first cell that would
+    take most of the width stands on a line of its own, above its row, so that it costs no other row a column. Pure."""
+    apart = ["" if len(row[0]) <= columns * 5 // 8 else row[0] for row in rows]
+    rows = [("", *row[1:]) if name else row for name, row in zip(apart, rows, strict=True)]
     left_out: list[str] = []
     while True:
         kept = [i for i, title in enumerate(head) if title not in left_out]
@@ -71,7 +74,8 @@ def fitting(
         )
         spare = [title for title in least if title not in left_out]
         if not spare or max(map(len, lines)) <= columns:
-            return lines, left_out
+            named = zip(("", *apart), lines, strict=True)
+            return [line for name, told in named for line in ((name, told) if name else (told,))], left_out
         left_out.append(spare[0])
 
 

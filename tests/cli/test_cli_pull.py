@@ -17,6 +17,7 @@ import pytest
 from fake_daemon import FakeDaemon, summary
 from fake_hub import FakeHub, Repo
 
+from sparkdash.cli.screen import fitting
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.profile import EngineKind, ModelRef, Profile
 
@@ -288,6 +289,20 @@ def test_the_list_does_without_a_runtime_and_fits_80_columns(
     assert done.out.splitlines()[1].split()[-3:] == ["-", "missing", "-"]
     assert "drafts" not in done.out
     assert "Left out to fit 80 columns: drafts" in done.err
+
+
+def test_one_very_long_name_costs_the_others_no_column() -> None:
+    """It stands on a line of its own, whole, so that it can be copied."""
+    name = "a-name-that-says-every-flag-of-it-nvfp4-kv-fp8-mtp-2-eager-v3-final"
+    rows = [(name, "vllm", "33 GiB", "off"), ("m", "sglang", "-", "ready")]
+    lines, left_out = fitting(("profile", "engine", "needs", "state"), rows, "<<><", ("engine",), 80)
+    assert left_out == []
+    assert lines == [
+        "profile  engine   needs  state",
+        name,
+        "         vllm    33 GiB  off",
+        "m        sglang       -  ready",
+    ]
 
 
 def test_a_remote_or_simulated_daemons_box_is_not_looked_at(sparkdash: Run, daemon: FakeDaemon) -> None:
