@@ -238,7 +238,8 @@ class Store:
 
     def _give_up(self, what: str, error: Exception) -> None:
         """For the rest of this life."""
-        mend = "Make room, and start the daemon anew." if schema.passes(error) else "Move the file away to begin anew."
+        passes = "Once that is over, start the daemon anew."
+        mend = passes if schema.passes(error) else "Move the file away to begin anew."
         text = f"{what} ({error}). sparkdash serves on, and does not record swaps, loads and requests. {mend}"
         self._publish(Notice(level=Level.WARNING, code="store_unusable", text=text))
 

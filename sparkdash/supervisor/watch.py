@@ -25,6 +25,9 @@ MISSES = 3
 CONFIRM_S = 5.0
 """How long a silent engine's end is waited for: between a closed connection and a container that has ended lie a
 second or two."""
+CLEARED_S = 30.0
+"""How long the end of one that is seen to have ended is waited for: its last words, and a slow runtime that clears it away. One that
+hangs is not waited for."""
 
 
 class Watch:
@@ -59,7 +62,7 @@ class Watch:
         if engine.container:
             await asyncio.wait({task}, timeout=CONFIRM_S)
             if engine.container in self._ended:
-                await asyncio.wait({task})
+                await asyncio.wait({task}, timeout=CLEARED_S)
 
     async def _container(self, profile: Profile, container: str) -> None:
         code = await until_it_ends(self._tools, container)
