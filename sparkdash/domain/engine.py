@@ -22,7 +22,10 @@ class EngineState(StrEnum):
 
 
 class LoadProgress(Frozen):
-    """How far an engine's start is, from its own log. `stage` is a word of the field: download, weights, compile, kv, graphs, warmup, http, ready."""
+    """How far an engine's start is, from its own log.
+
+    `stage` is a word of the field: download, weights, compile, kv, graphs, warmup, http, ready; start until the log has said one of them.
+    """
 
     stage: str
     fraction: float | None = None

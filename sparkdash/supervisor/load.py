@@ -21,7 +21,9 @@ from typing import Any, Self, TypeVar
 from sparkdash.domain.engine import LoadProgress
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapPhase
+from sparkdash.engines.loading import detail
 from sparkdash.errors import EngineError, SparkdashError, UpstreamError
+from sparkdash.supervisor.eta import START
 from sparkdash.supervisor.footprint import Scale
 from sparkdash.supervisor.logbook import lines_of
 from sparkdash.supervisor.probe import PROBE_S
@@ -150,6 +152,10 @@ class Loading:
         if shape not in self._shapes or progress not in (None, self._latest):
             self._shapes.add(shape)
             self._moved_at = self._tools.clock.monotonic()
+        if progress is None and (self._latest is None or self._latest.stage == START):
+            progress = LoadProgress(
+                stage=START, detail=detail(line)
+            )  # a minute and more of imports: it is seen to do something
         if progress is not None:
             self._latest = progress
             self._tell()

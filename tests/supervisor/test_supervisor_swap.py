@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.engine import EngineState
+from sparkdash.domain.engine import EngineState, LoadProgress
 from sparkdash.domain.event import EngineChanged, SwapChanged
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.store import Store
@@ -174,6 +174,22 @@ async def test_progress_is_told_a_few_times_a_second_at_most(house: Any, make_pr
     assert len({p.detail for p in told}) <= 5
     assert told[-1].fraction is not None
     assert told[-1].fraction > 0.9
+
+
+async def test_the_log_is_shown_before_it_tells_a_stage(house: Any, make_profile: Any, behaviour: Any) -> None:
+    """vLLM imports and resolves for a minute before it loads: its last line stands there, and none once a stage is known."""
+    house.runtime.zoo["a"] = behaviour(load_s=15, lines=("INFO 11-22 16:09:30 [model.py:1] Resolved architecture: X",))
+    await house.open(make_profile("a"))
+    asking = house.ask("a")
+    await house.loads("a")
+    await house.clock.drive(house.clock.sleep(1))
+    assert house.supervisor.engines["a"].progress == LoadProgress(stage="start", detail="Resolved architecture: X")
+    house.runtime.of("a").say("Loading safetensors checkpoint shards:  50% Completed | 1/2")
+    house.runtime.of("a").say("a line without a stage")
+    await house.clock.drive(asking.granted())
+    told = [f.engine.progress for f in house.facts if isinstance(f, EngineChanged) and f.engine.progress]
+    assert list(dict.fromkeys(one.stage for one in told)) == ["start", "weights"]
+    await asking.leave()
 
 
 async def test_a_log_that_could_not_be_followed_is_followed_later(
