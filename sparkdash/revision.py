@@ -66,7 +66,9 @@ class Rereading:
         found = revised(now, read)
         if size == 0 and (found.taken or found.waiting):  # valid, and what a full disk makes of a file that is written
             kept = ", ".join(found.taken + found.waiting)
-            text = f"config.toml has become empty. What held before holds on, of {kept} too; delete the file to have the defaults."
+            text = (
+                f"config.toml has become empty; what it said of {kept} holds on. Delete the file to have the defaults."
+            )
             self._tell(Level.WARNING, "settings_empty", text)
             return None
         if found.waiting:

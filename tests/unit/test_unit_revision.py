@@ -70,7 +70,7 @@ async def test_a_file_that_became_empty_is_no_word_of_its_owner_s(tmp_path: Path
     file.write_text("port = 9000")
     assert await rereading.read(mine) == Settings(port=9000)
     assert [notice.code for notice in told] == ["settings_empty", "settings_read"]
-    assert "What held before holds on, of guard, port too;" in told[0].text
+    assert "what it said of guard, port holds on" in told[0].text
 
 
 async def test_a_file_that_was_taken_away_leaves_the_defaults_and_says_so(tmp_path: Path) -> None:
