@@ -11,6 +11,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, Protocol, cast
 
+from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import SparkdashError
@@ -130,7 +131,9 @@ class Orders:
         profile = snapshot.profile(name) if snapshot else None
         if profile is None:
             return
-        if profile.cannot_run:
+        if profile.engine is EngineKind.REMOTE:
+            self._clerk.say(f"{name} is a service elsewhere: it needs nothing here.")
+        elif profile.cannot_run:
             await self._clerk.ask(f"{name} cannot run as published", partial(questions.why_not, profile))
         else:
             plan = await self._clerk.link.plan(name)

@@ -114,6 +114,9 @@ async def test_a_service_elsewhere_is_neither_off_nor_started(stage: Any, box: A
         assert "remote" in row
         assert "elsewhere" in row
         assert "a service elsewhere: nothing to start" in on.text
+        assert "go there" in on.rows, "it is whole"
+        await on.press("w")
+        assert "zz-far is a service elsewhere: it needs nothing here." in on.text
 
 
 async def test_a_parked_profile_is_marked_and_released(stage: Any, box: Any) -> None:

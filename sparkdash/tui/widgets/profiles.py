@@ -224,7 +224,9 @@ def _verdict(
         nearest = f". Nearest that runs: {profile.nearest}" if profile.nearest else ""
         return wrap(f"✗ cannot run as published: {profile.cannot_run.rstrip('.')}{nearest}", width, Ink.WARN, limit=2)
     if profile.engine is EngineKind.REMOTE:
-        return [say("a service elsewhere: nothing to start, and no memory; requests that name it go there", Ink.DIM)]
+        return wrap(
+            "a service elsewhere: nothing to start, and no memory; requests that name it go there", width, Ink.DIM
+        )
     if parked := snapshot.parked.get(profile.name):
         why = f"✗ parked, u releases it: {parked.failure.message} {parked.failure.hint or ''}"
         return wrap(why, width, Ink.BAD, limit=3)
