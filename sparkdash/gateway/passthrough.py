@@ -107,6 +107,8 @@ def _wrong_protocol(route: Route) -> AdmissionError:
 class _Relay:
     """One request that has a right to wait for an engine."""
 
+    __slots__ = ("_alive", "_deps", "_exchange", "_held", "_reply", "_row", "_stretch", "_want")
+
     def __init__(self, want: Want) -> None:
         deps, exchange = want.deps, want.exchange
         self._want = want

@@ -69,8 +69,8 @@ def peek(body: bytes, content_type: str) -> Peeked:
         said = _ASKED.validate_json(body).get
     except ValidationError:
         said = _asked_slowly(body).get
-    options, tier = _options(said("stream_options", NO_OPTIONS)), said("service_tier")
-    return Peeked(_name(said("model")), said("stream") is True, stream_options=options, service_tier=tier)
+    options = _options(said("stream_options", NO_OPTIONS))
+    return Peeked(_name(said("model")), said("stream") is True, None, options, said("service_tier"))
 
 
 @lru_cache(maxsize=64)

@@ -29,6 +29,8 @@ class Room:
 class Place:
     """What one request's body takes, until it is left or given back; and the `body` itself, which nobody else keeps."""
 
+    __slots__ = ("_room", "_taken", "body")
+
     def __init__(self, room: Room) -> None:
         self.body = b""
         self._room = room
