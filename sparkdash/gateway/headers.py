@@ -13,10 +13,12 @@ from sparkdash.domain.lease import LEASE_HEADER
 Raw = Sequence[tuple[bytes, bytes]]
 """Headers, their names in lower case."""
 
+_KEEP_ALIVE = b"keep-alive"
+"""What nearly every Connection header says: it names a header that is dropped anyway."""
 _HOP = frozenset(
     {
         b"connection",
-        b"keep-alive",
+        _KEEP_ALIVE,
         b"proxy-authenticate",
         b"proxy-authorization",
         b"proxy-connection",
@@ -38,8 +40,6 @@ _NOT_FOR_ENGINES = _HOP | {
     LEASE_HEADER.encode(),
 }
 """Keys, cookies and the bench's token are meant for us; an engine gets its own through the lease."""
-_OF_CONNECTIONS = frozenset({b"keep-alive", b"close"})
-"""What nearly every Connection header says; neither is a header of its own that would not be dropped anyway."""
 _UNHELD = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
 
 
@@ -64,7 +64,7 @@ def to_engine(headers: Raw, connection: bytes, own: Mapping[str, str]) -> list[t
     """The client's headers for the engine, with the lease's `own` ones in place of the client's. `connection`: what the client's
     Connection header says."""
     dropped = _NOT_FOR_ENGINES
-    if connection and connection.lower() not in _OF_CONNECTIONS:
+    if connection and connection.lower() != _KEEP_ALIVE:
         dropped = dropped | _named_by(connection)
     if not own:
         return [pair for pair in headers if pair[0] not in dropped]
