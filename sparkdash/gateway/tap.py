@@ -30,6 +30,8 @@ CARRY = 64
 """Longer than any pattern below: what is carried over when a chunk ends in the middle of a line."""
 _TOOL = rb'"tool_calls": ?\[ ?\{'
 _ERROR = re.compile(rb'\n(?:data: ?\{"error"|event: ?(?:error|response\.failed))')
+_ERROR_BODY = re.compile(rb'\s*\{\s*"(?:error": ?(?:\{|"[^"])|(?:object|type)": ?"error")')
+"""How the body of an answer that is no stream begins when all of it is an error: OpenAI's, older engines' and Anthropic's words."""
 _RESPONSE_ID = re.compile(rb'"id": ?"(resp_[^"]+)"')
 _SEQUENCE = re.compile(rb'"sequence_number": ?(\d+)')
 _DONE = re.compile(rb"data: ?\[DONE\]\s*$")
@@ -196,9 +198,9 @@ class Tap:
 
     @property
     def failed(self) -> bool:
-        """Did the engine tell of a failure inside a stream that began well?"""
+        """Did the engine tell of a failure inside an answer that began well: in a stream's event, or in a whole body under a 200?"""
         if not self._stream:
-            return False
+            return _ERROR_BODY.match(self._head()) is not None
         tail = self.tail()
         return (tail.find(b'{"error"') >= 0 or tail.find(b"event:") >= 0) and _ERROR.search(self._lines()) is not None
 

@@ -416,6 +416,53 @@ async def test_an_odd_model_name_is_an_unknown_model(house: Any, name: str) -> N
     assert house.bus.snapshot.model_dump_json()
 
 
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (b'{"error":{"message":"no KV left","type":"server_error","code":null}}', "server_error"),
+        (b'\n {\n  "error": {"message": "no", "code": "overloaded"}, "user": 1}', "overloaded"),
+        (b'{"error": "out of memory"}', "engine_error"),
+        (b'{"object":"error","message":"no","type":"BadRequestError","code":400}', "engine_error"),
+        (b'{"type":"error","error":{"type":"overloaded_error","message":"no"}}', "overloaded_error"),
+        (b'{"error":{"message":"' + b"x" * 200_000 + b'"}}', "engine_error"),
+    ],
+)
+async def test_an_error_under_a_200_is_one(house: Any, body: bytes, error: str) -> None:
+    """Some engines answer so: the client gets every byte, and the books say failed."""
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.answer(body)
+
+    house.engine.script = script
+    reply = await house.chat()
+    assert (reply.status_code, reply.content) == (200, body)
+    row = await house.ended()
+    assert (row.state, row.status, row.error) == (RequestState.FAILED, 200, error)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"error":null,"choices":[{"message":{"content":"a"}}]}',
+        b'{"error": "", "choices":[]}',
+        b'{"choices":[{"message":{"content":"{\\"error\\":{}}"}}]}',
+        b'{"data":[{"error":{"message":"of one of many"}}]}',
+        b'["error"]',
+        b"",
+    ],
+)
+async def test_an_answer_that_has_the_word_is_none(house: Any, body: bytes) -> None:
+    """What an answer says of errors elsewhere, or that there was none, is no failure."""
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.answer(body)
+
+    house.engine.script = script
+    await house.chat()
+    row = await house.ended()
+    assert (row.state, row.error) == (RequestState.DONE, None)
+
+
 async def test_an_engines_odd_word_for_its_error_does_not_break_the_feed(house: Any) -> None:
     """What an engine says is shown to people, and half an emoji cannot be."""
 
