@@ -17,6 +17,8 @@ DEFAULT_PROGRAM = ("vllm", "serve")
 
 # Without it the usage of an answer does not tell how many prompt tokens came from the prefix cache.
 DEFAULT_FLAGS = (("enable-prompt-tokens-details", True),)
+# What is asked of it every second would fill its log with nothing else.
+QUIET_FLAGS = (("disable-access-log-for-endpoints", "/health,/metrics"),)
 
 QUANTIZED_KV = re.compile(r"Using (\S+) data type to store kv cache")
 # `auto` is resolved out of the checkpoint's own settings before this line is written (engine/arg_utils.py, seen in 0.32);
@@ -50,13 +52,14 @@ class Vllm:
         """See EngineAdapter. Flags that this vLLM is known to refuse raise ProfileError."""
         vllm_flags.check(profile)
         model = argv.target(profile, pinnable=True)
+        defaults = DEFAULT_FLAGS + (QUIET_FLAGS if vllm_flags.is_quiet(profile) else ())
         words = [
             *containers.program(profile, DEFAULT_PROGRAM),
             model.ref,
             *("--host", argv.HOST, "--port", str(launch.port)),
             *("--served-model-name", *self.served_names(profile)),
             *(("--revision", model.revision) if model.revision else ()),
-            *argv.flags(argv.overlaid(DEFAULT_FLAGS, profile.args), profile.models, lists.of(self.kind)),
+            *argv.flags(argv.overlaid(defaults, profile.args), profile.models, lists.of(self.kind)),
         ]
         return containers.build(profile, launch, words, shm_size=containers.SHM_SIZE)
 

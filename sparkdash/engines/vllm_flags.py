@@ -67,6 +67,12 @@ def check(profile: Profile) -> None:
         )
 
 
+def is_quiet(profile: Profile) -> bool:
+    """Can it leave paths out of its access log? 0.16 can (vLLM PR #30011) and 0.15.1 cannot; builds that call themselves 0.16 may be older
+    than either, and of one whose version is not given it is not known."""
+    return (version(profile.engine_version) or (0, 0)) > (0, 16)
+
+
 def version(text: str | None) -> tuple[int, int] | None:
     """Major and minor of "0.19.1"; None when there is no such number."""
     hit = re.match(r"(\d+)\.(\d+)", text or "")

@@ -82,6 +82,17 @@ def test_vllm_serves_name_aliases_and_auto_on_loopback(profile: Make, launch: La
     )
 
 
+@pytest.mark.parametrize(
+    ("version", "quiet"), [("0.17.0", True), ("0.33", True), ("1.0", True), ("0.16.0", False), (None, False)]
+)
+def test_what_is_asked_every_second_is_kept_out_of_the_log(
+    profile: Make, launch: Launch, version: str | None, quiet: bool
+) -> None:
+    """Where the version is known to have the flag: another one would not start with it."""
+    words = _words(profile(engine_version=version), launch)
+    assert ("--disable-access-log-for-endpoints /health,/metrics" in words) is quiet
+
+
 def test_a_profile_can_switch_a_default_flag_off(profile: Make, launch: Launch) -> None:
     """`enable_prompt_tokens_details: false`, in whichever spelling, drops the flag that the dialect adds."""
     assert "details" not in _words(profile(args={"enable_prompt_tokens_details": False}), launch)
