@@ -40,13 +40,18 @@ APART = ("tests/faults/test_faults_start.py", "tests/faults/test_faults_stop.py"
 """Long ones, where each test makes all that it needs."""
 
 
+NOBODY = "1"
+"""A port on which nothing is served."""
+
+
 @pytest.fixture(autouse=True)
 def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Settings, state and socket in the test's own folder, never the owner's."""
+    """Settings, state and socket in the test's own folder, never the owner's; nor is a daemon asked that runs on this box."""
     for name, folder in _folders(tmp_path).items():
         monkeypatch.setenv(name, folder)
-    for name in ("HOST", "PORT", "RUNTIME", "URL"):
+    for name in ("HOST", "RUNTIME", "URL"):
         monkeypatch.delenv(f"SPARKDASH_{name}", raising=False)
+    monkeypatch.setenv("SPARKDASH_PORT", NOBODY)
     return tmp_path
 
 

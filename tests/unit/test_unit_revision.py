@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from sparkdash.domain.event import Notice
 from sparkdash.errors import ProfileError
 from sparkdash.revision import LIVE, Rereading, revised
@@ -56,9 +58,12 @@ async def test_each_state_of_the_file_is_told_of_once(tmp_path: Path) -> None:
     assert "What held before holds on." in told[1].text
 
 
-async def test_a_file_that_became_empty_is_no_word_of_its_owner_s(tmp_path: Path) -> None:
+async def test_a_file_that_became_empty_is_no_word_of_its_owner_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A full disk leaves it so when an editor writes; valid as it is, all of its defaults would hold. Told once, until it says
     something. Nothing is told where it means nothing new."""
+    monkeypatch.delenv("SPARKDASH_PORT")
     told: list[Notice] = []
     file = tmp_path / "config.toml"
     rereading = Rereading(lambda: load(file), told.append, file)

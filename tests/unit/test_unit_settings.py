@@ -8,8 +8,9 @@ from sparkdash import settings
 from sparkdash.errors import ProfileError
 
 
-def test_defaults_hold_without_a_file() -> None:
+def test_defaults_hold_without_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing needs to be written to begin."""
+    monkeypatch.delenv("SPARKDASH_PORT")
     assert settings.load().port == settings.DEFAULT_PORT
 
 
