@@ -9,6 +9,8 @@ TEST_ENV := CONTAINERS_CONF=$(CURDIR)/tests/podman/containers.conf
 # Side by side, as tests/conftest.py groups them: they wait so much that two cores carry four.
 JOBS ?= 4
 PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadscope --no-loadscope-reorder
+# The lock of the real engine holds Intel's libraries: elsewhere it ends in pip's words about them.
+HAS_REAL := [ "$$(uname -m)" = x86_64 ] || { echo "The real vLLM of the tests is for x86_64, and this is $$(uname -m): make unit runs what needs neither it nor podman."; exit 1; }
 # Compiled modules are kept, whatever the shell says: tests start programs by the hundred.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -39,6 +41,7 @@ demo: $(VENV)/.base ## the whole product on a simulated box, in this terminal
 	@$(BIN)/sparkdash demo
 
 test: $(VENV)/.dev ## all tests, real podman and a real vLLM included
+	@$(HAS_REAL)
 	@sh tests/podman/setup.sh
 	@sh tests/real/setup.sh $(PYTHON)
 	@$(BIN)/python tests/clients/run.py --install --only llm,langchain
@@ -65,6 +68,7 @@ bench: $(VENV)/.dev ## benchmarks: ratios against a peer in the same run, never 
 	@for b in tests/perf/*.py; do echo "== $$b"; $(BIN)/python $$b; done
 
 ab: $(VENV)/.dev ## A/B over two real engines, killed in the middle: some ten minutes
+	@$(HAS_REAL)
 	@sh tests/podman/setup.sh
 	@sh tests/real/setup.sh $(PYTHON)
 	@$(TEST_ENV) $(BIN)/python tests/real/ab.py
