@@ -191,6 +191,8 @@ class Profile(Frozen):
     """Ways to ask the running engine: as model `NAME:MODE`, with these keys set as `request_set` does; no swap."""
     mends_off: tuple[MendName, ...] = ()
     """Mends of requests (docs/requests.md) that this profile's engine does not need."""
+    mirror_reasoning: bool = False
+    """A chat's answer says what its engine calls `reasoning` as `reasoning_content`, too."""
     protocols: tuple[ApiProtocol, ...] | None = None
     """What its engine speaks; the rest is translated. Not given: what is known of the engine and its version."""
     fallbacks: tuple[str, ...] = ()

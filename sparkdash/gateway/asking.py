@@ -50,21 +50,21 @@ async def ask(want: Want, lease: Lease, reply: Reply, stuck: Callable[[ClientStu
     sent_at = deps.monotonic()
     needed = False if translator is None else _needs(want, lease, translator)
     if needed is not True:
-        body, adds_usage = _prepared(want, lease)
+        body, adds_usage, mirrors = _prepared(want, lease)
         opened = _opened(want, lease, body, is_far=is_far)
         del body  # nothing here keeps it: it is let go once an answer comes
         async with opened as answer:
             if needed is False or answer.status not in UNKNOWN_PATH:
                 if is_far:
                     await _heard_far(want, lease, answer)
-                await reply.take(answer, sent_at, stuck, adds_usage=adds_usage)
+                await reply.take(answer, sent_at, stuck, adds_usage=adds_usage, mirrors=mirrors)
                 return
     assert translator is not None  # noqa: S101 - without one nothing is needed of it
     translator.learned.add(_incarnation(want, lease))
     async with _translated(want, lease, translator) as answer:
         if is_far:
             await _heard_far(want, lease, answer)
-        await reply.take(answer, sent_at, stuck, adds_usage=False)
+        await reply.take(answer, sent_at, stuck)
 
 
 def _needs(want: Want, lease: Lease, translator: Translator) -> bool | None:

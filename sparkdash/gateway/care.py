@@ -39,6 +39,8 @@ class Prepared(NamedTuple):
     body: bytes
     adds_usage: bool = False
     """The counts were asked for on our behalf: the chunk that carries them is not for the client."""
+    mirrors: bool = False
+    """The answer's thinking goes under both of its names."""
 
 
 @per_request
@@ -50,6 +52,8 @@ class _Manner:
     counts: bool
     """Its engine counts a stream's tokens when it is asked to, and the profile leaves that to us."""
     off: frozenset[MendName]
+    mirrors: bool
+    """A chat's thinking goes to its client under both of its names."""
 
 
 _MANNERS: dict[str, tuple[Profile, _Manner]] = {}
@@ -62,7 +66,8 @@ def _manner(profile: Profile) -> _Manner:
         edits = profile.request or profile.request_set or profile.request_strip or profile.modes
         says_so = _STREAM_OPTIONS in profile.request or _STREAM_OPTIONS in profile.request_set
         counts = profile.engine in TOLD_WHEN_ASKED and not says_so
-        seen = _MANNERS[profile.name] = profile, _Manner(bool(edits), counts, frozenset(profile.mends_off))
+        off, mirrors = frozenset(profile.mends_off), profile.mirror_reasoning
+        seen = _MANNERS[profile.name] = profile, _Manner(bool(edits), counts, off, mirrors)
     return seen[1]
 
 
@@ -82,7 +87,7 @@ def prepare(
         body = rewrite(body, _WITH_USAGE, has_none=asked.stream_options is NO_OPTIONS)
     if route.profile is None and (rules := concerning(body, route.dialect, manner.off)):
         body = mended(body, rules, _target(profile, version))
-    return Prepared(body, adds_usage)
+    return Prepared(body, adds_usage, manner.mirrors and route.generates and route.dialect is Dialect.CHAT)
 
 
 def _edits(asked: Peeked, route: Route, profile: Profile, name: str | None, *, adds_usage: bool) -> Edits:

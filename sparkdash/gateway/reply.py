@@ -18,6 +18,7 @@ from sparkdash.gateway.counts import error_code
 from sparkdash.gateway.exchange import STREAM_HEADERS, ClientStuck
 from sparkdash.gateway.headers import to_client
 from sparkdash.gateway.inflight import InFlight
+from sparkdash.gateway.mirror import mirrored
 from sparkdash.gateway.overflow import overflow
 from sparkdash.gateway.route import Dialect
 from sparkdash.gateway.splices import MessageGoesOn, ResponseGoesOn, Splice, WithoutUsage
@@ -51,7 +52,7 @@ class Reply:
         """Once the client was told anything while it waits."""
         self._tap = _NOTHING_YET[want.route.dialect]
         self._splice: Splice | None = None
-        """What must differ in the answer's stream; None: nothing, as for nearly all."""
+        """What must differ in the answer; None: nothing, as for nearly all."""
         self._framed = False
         """Does the client read an event stream? Any other answer that breaks off is simply cut: it has no words."""
         self.begun = False
@@ -74,10 +75,16 @@ class Reply:
         return frames.Waiting(self._route.dialect, self._row.id, self._want.name, now, reasoning=told)
 
     def take(
-        self, answer: Answer, sent_at: float, stuck: Callable[[ClientStuck], object], *, adds_usage: bool
+        self,
+        answer: Answer,
+        sent_at: float,
+        stuck: Callable[[ClientStuck], object],
+        *,
+        adds_usage: bool = False,
+        mirrors: bool = False,
     ) -> Awaitable[None]:
-        """An engine's answer to what was sent at `sent_at`. `adds_usage`: its stream has counts that nobody asked for.
-        `stuck` is called when the client takes nothing any more.
+        """An engine's answer to what was sent at `sent_at`. `adds_usage`: its stream has counts that nobody asked for;
+        `mirrors`: its thinking is told under both names. `stuck` is called when the client takes nothing any more.
 
         Raises:
             AdmissionError: the engine refused, and the client is to hear it in other words.
@@ -88,8 +95,10 @@ class Reply:
             return self._refused_in_stream(answer)
         if answer.status == BAD_REQUEST and self._route.generates:
             return self._refused(answer)
-        if answer.content_type == EVENT_STREAM:
-            self._splice = self._spliced(adds_usage=adds_usage)
+        stream = answer.content_type == EVENT_STREAM
+        self._splice = self._spliced(adds_usage=adds_usage) if stream else None
+        if mirrors:
+            self._splice = mirrored(stream=stream, before=self._splice)
         return self._pass_on(answer, sent_at, stuck)
 
     async def _pass_on(self, answer: Answer, sent_at: float, stuck: Callable[[ClientStuck], object]) -> None:
