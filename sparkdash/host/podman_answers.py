@@ -37,6 +37,8 @@ _NOISE = re.compile(r"time=\S+ level=|Run 'docker |Trying to pull ")
 _PREFIX = re.compile(r"(docker: )?(Error: |Error response from daemon: )?")
 _WORDS_LIMIT = 400
 
+_ROOTLESS = re.compile(r"cannot clone|\bre-?exec|newuidmap", re.IGNORECASE)
+"""A user's podman that cannot make its user namespace: the words name no cause (podman#24642)."""
 _STALE = re.compile(r"stat\b.*\blib(?:cuda|nv|\w+_nvidia)[\w-]*\.so[.\d]*\W.*no such file", re.IGNORECASE)
 """A driver's library, by its version, that the CDI description names and an update has replaced (podman #26233, #23935)."""
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC, errno.ELOOP})
@@ -184,7 +186,8 @@ def failed(program: str, verb: str, complaint: str) -> HostError:
     if unreachable(complaint):
         return runtime_missing(program, last_words(complaint))
     words = last_words(complaint) or "it said nothing"
-    return HostError(f"`{program} {verb}` failed: {words}.", code="runtime_failed")
+    hint = "`sparkdash doctor podman` says why, and what mends it." if _ROOTLESS.search(words) else None
+    return HostError(f"`{program} {verb}` failed: {words}.", code="runtime_failed", hint=hint)
 
 
 def name_taken(program: str, name: str) -> HostError:

@@ -107,6 +107,21 @@ def test_an_unknown_complaint_keeps_its_words() -> None:
     assert len(error.message) < 500
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "cannot clone: Permission denied\nError: cannot re-exec process",
+        "Error: failed to reexec: Permission denied",
+        'Error: command required for rootless mode with multiple IDs: exec: "newuidmap": executable file not found in $PATH',
+    ],
+)
+def test_a_podman_that_cannot_be_rootless_leads_to_the_doctor(said: str) -> None:
+    """Its own words name neither AppArmor nor a package; the doctor does."""
+    error = answers.failed("podman", "ps", said)
+    assert "sparkdash doctor podman" in (error.hint or "")
+    assert answers.failed("podman", "ps", "Error: something new").hint is None
+
+
 def test_docker_is_heard_without_its_advice() -> None:
     """Docker's prefix and its pointer to the help are left out."""
     said = "docker: Error response from daemon: No such image: x:1.\n\nRun 'docker run --help' for more information\n"

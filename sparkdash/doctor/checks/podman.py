@@ -19,7 +19,7 @@ MOUNTS = "/proc/self/mountinfo"
 REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "ceph", "lustre"})
 USERNS = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 """Ubuntu's; 1 from 24.04 on: only programs that a profile names may make user namespaces, and of podmans that is /usr/bin/podman."""
-NO_USERNS = re.compile("cannot clone|re-?exec", re.IGNORECASE)
+NO_USERNS = re.compile(r"cannot clone|\bre-?exec", re.IGNORECASE)
 """What podman 4 and 5 say without one (podman#24642, mgoltzsche/podman-static#111)."""
 LET_IN = (
     "printf 'abi <abi/4.0>,\\nprofile podman-here %s flags=(unconfined) { userns, }\\n' "
