@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from sparkdash.gateway.splices import Frames, Splice
 
-WHOLE_LIMIT = 4 * 1024 * 1024
+WHOLE_LIMIT = 1024 * 1024
 """Bytes; a longer answer that is no stream passes as it is: reading it would hold up everybody else's."""
 _SAID = "reasoning"
 _ALSO = "reasoning_content"

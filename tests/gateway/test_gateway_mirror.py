@@ -209,3 +209,22 @@ async def test_a_profile_that_does_not_ask_gets_the_engines_bytes(house: Any, re
 
     house.engine.script = script
     assert (await house.chat(stream=True)).content == body
+
+
+async def test_what_another_engine_answers_instead_is_its_own(mirrors: Any, tools: Any) -> None:
+    """The first one ended before a byte of its stream; the next one's profile asks for nothing."""
+    body = b'{"choices":[{"message":{"reasoning":"a"}}]}'
+
+    async def end(_seen: Any, wire: Any) -> None:
+        mirrors.catalog.profiles["alpha"] = Profile(name="alpha", engine=EngineKind.VLLM)
+        await wire.head()
+        wire.abort()
+
+    async def answer(_seen: Any, wire: Any) -> None:
+        await wire.answer(body)
+
+    async with tools.engine_on_a_socket(end) as dying:
+        mirrors.supervisor.urls = [dying.url]
+        mirrors.engine.script = answer
+        reply = await mirrors.chat(stream=True)
+    assert (reply.content, reply.headers.get("content-length")) == (body, str(len(body)))
