@@ -35,7 +35,7 @@ FIRST_POLL_S = 0.05
 """The pause between probes begins here and doubles up to POLL_S: an engine that is up at once is not kept waiting, and one
 that loads for minutes is not asked twenty times a second."""
 TELL_S = 0.25
-"""Progress is published at most this often; vLLM writes 50 progress-bar lines a second while it captures graphs."""
+"""Progress within a stage is published at most this often; vLLM writes 50 progress-bar lines a second while it captures graphs."""
 TAIL = 40
 """Log lines that an error carries."""
 TAKEN = 64 * MIB
@@ -153,16 +153,17 @@ class Loading:
             self._shapes.add(shape)
             self._moved_at = self._tools.clock.monotonic()
         if progress is None and (self._latest is None or self._latest.stage == START):
-            progress = LoadProgress(
-                stage=START, detail=detail(line)
-            )  # a minute and more of imports: it is seen to do something
+            # A minute and more of imports: it is seen to do something.
+            progress = LoadProgress(stage=START, detail=detail(line))
         if progress is not None:
             self._latest = progress
             self._tell()
 
     def _tell(self) -> None:
         now = self._tools.clock.monotonic()
-        if self._latest is None or self._latest == self._told or now - self._told_at < TELL_S:
+        if self._latest is None or self._latest == self._told:
+            return
+        if self._told is not None and self._told.stage == self._latest.stage and now - self._told_at < TELL_S:
             return
         self._told, self._told_at = self._latest, now
         self._tools.books.progress(self._profile.name, self._latest)

@@ -176,6 +176,19 @@ async def test_progress_is_told_a_few_times_a_second_at_most(house: Any, make_pr
     assert told[-1].fraction > 0.9
 
 
+async def test_no_stage_of_a_quick_load_is_passed_over(house: Any, make_profile: Any, behaviour: Any) -> None:
+    """Each is a step of what is learned of the load, however little of it there is to see."""
+    lines = (
+        "Resolved architecture: X",
+        "Model loading took 0.1 GiB and 0.020000 seconds",
+        "Available KV cache memory: 1.0 GiB",
+    )
+    house.runtime.zoo["a"] = behaviour(lines=lines)
+    await house.open(make_profile("a"))
+    await house.leased("a")
+    assert [step.name for step in house.swaps()[-1].steps][-4:] == ["start", "weights done", "kv", "warm"]
+
+
 async def test_the_log_is_shown_before_it_tells_a_stage(house: Any, make_profile: Any, behaviour: Any) -> None:
     """vLLM imports and resolves for a minute before it loads: its last line stands there, and none once a stage is known."""
     house.runtime.zoo["a"] = behaviour(load_s=15, lines=("INFO 11-22 16:09:30 [model.py:1] Resolved architecture: X",))
