@@ -145,16 +145,17 @@ def sampled(state: dict[str, Any], profile: str, metric: str) -> Any:
 
 def test_a_client_that_leaves_frees_the_engine(spark: Any) -> None:
     """The disconnect reaches vLLM, which drops the request: of its tokens some are never made."""
-    for _ in range(10):
+    for _ in range(20):
         made = counters(spark, "tiny")["vllm:generation_tokens_total"]
         chunks = client(spark).chat.completions.create(
             model="tiny", messages=[{"role": "user", "content": "go"}], max_tokens=LONG, stream=True,
             extra_body={"ignore_eos": True},
         )  # fmt: skip
         next(iter(chunks))
-        running = counters(spark, "tiny")["vllm:num_requests_running"]
+        # On a busy box its figures may be late, or it is through before it can be asked.
+        at_work = any(counters(spark, "tiny")["vllm:num_requests_running"] == 1 for _ in range(5))
         chunks.close()
-        if running == 1:  # on a busy box it may be through before it can be asked
+        if at_work:
             break
     else:
         pytest.fail("the engine was never seen at work")
