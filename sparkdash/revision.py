@@ -43,7 +43,7 @@ def revised(now: Settings, read: Settings) -> Revision:
     # whether there is a guard at all is decided when the daemon begins
     live = LIVE - {"guard"} if "off" in (now.guard, read.guard) else LIVE
     taken = tuple(key for key in changed if key in live)
-    settings = now.model_copy(update={key: getattr(read, key) for key in taken})
+    settings = Settings.model_validate({**dict(now), **{key: getattr(read, key) for key in taken}})
     return Revision(settings, taken, tuple(key for key in changed if key not in live))
 
 

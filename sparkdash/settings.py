@@ -147,7 +147,7 @@ class Settings(BaseModel):
     def policy_of(self, profile: str) -> Policy:
         """What holds for this profile: its own table, else its family's, else nothing special."""
         own = self.policy.get(profile) or self.policy.get(profile.split("/", 1)[0]) or Policy()
-        return own if own.idle_ttl_s is not None else own.model_copy(update={"idle_ttl_s": self.idle_ttl_s})
+        return own if own.idle_ttl_s is not None else Policy(**{**dict(own), "idle_ttl_s": self.idle_ttl_s})
 
     def profile_folders(self) -> list[Path]:
         """Where profiles are read, weakest first: shipped, the owner's, then `profiles`."""

@@ -117,7 +117,7 @@ async def measure(
     void = closed.void
     if cold and _cold(key, done):
         void = void or f"{WARMING} after {cold + len(done)} repetitions"
-    return closed.model_copy(update={"late_p99_ms": _p99_ms(late_ns), "warming": warming, "void": void})
+    return closed.replace(late_p99_ms=_p99_ms(late_ns), warming=warming, void=void)
 
 
 def _cold(key: CellKey, repetitions: Sequence[Sequence[Sample]]) -> int:

@@ -98,6 +98,6 @@ def _judged(cell: Cell, samples: Sequence[Sample]) -> list[Sample]:
     """Its samples, with what the cell says of them."""
     reasons = [cell.void or (WARMING if at < cell.warming else None) for at in range(len(samples))]
     return [
-        one.model_copy(update={"void": reason}) if reason and one.void is None else one
+        one.replace(void=reason) if reason and one.void is None else one
         for one, reason in zip(samples, reasons, strict=True)
     ]

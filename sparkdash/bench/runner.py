@@ -109,7 +109,7 @@ class Runner:
                 arm = run.arm(run.order[index].arm)
                 raised = await self._launch(journal, run, arm, index, known)
                 if raised.simulated and not run.simulated:  # a server that nobody knew until it was asked
-                    run = run.model_copy(update={"simulated": True})
+                    run = run.replace(simulated=True)
                     folder.save(self._place, run)
                 await self._measure(journal, run, raised, mine)
         return self._ended()
@@ -177,7 +177,7 @@ class Runner:
         """The whole, marked as ended when nothing is missing."""
         results = folder.read(self._place)
         if not results.gaps() and results.run.ended_at is None:
-            folder.save(self._place, results.run.model_copy(update={"ended_at": datetime.now(UTC)}))
+            folder.save(self._place, results.run.replace(ended_at=datetime.now(UTC)))
             results = folder.read(self._place)
         return results
 

@@ -116,7 +116,7 @@ def _verdict(found: Contrast, level: float, floor: float, resolution: float, les
         claim = Claim.NO_DIFFERENCE
     else:
         return verdict
-    return verdict.model_copy(update={"claim": claim})
+    return verdict.replace(claim=claim)
 
 
 def _percent(share: float | None) -> str:

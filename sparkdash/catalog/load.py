@@ -128,7 +128,7 @@ def _taken(section: Section, path: tuple[str | int, ...], name: str, owner: Prof
 def _resolve_nearest(profile: Profile, profiles: dict[str, Profile]) -> Profile:
     """`nearest: eagle3` names a sister variant; a full name stays as it is."""
     sister = f"{profile.family}/{profile.nearest}"
-    return profile.model_copy(update={"nearest": sister}) if sister in profiles else profile
+    return profile.replace(nearest=sister) if sister in profiles else profile
 
 
 def _lost_nearest(files: list[_File], profiles: dict[str, Profile]) -> Iterator[Problem]:

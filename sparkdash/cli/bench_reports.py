@@ -209,7 +209,7 @@ def _layout(report: Report, name: str | None, metric: str | None) -> Layout:
     from sparkdash.bench.report.layouts import load
 
     layout = derived(report) if name is None else load(name)
-    return layout if metric is None else layout.model_copy(update={"metric": _metric(metric).value})
+    return layout if metric is None else layout.replace(metric=_metric(metric).value)
 
 
 def _metric(name: str) -> Metric:

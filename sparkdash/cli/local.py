@@ -95,9 +95,9 @@ def command(name: str, *, anyway: bool = False) -> Command:
 
 def exported(name: str) -> tuple[Profile, ContainerSpec]:
     """A profile and its container, marked as nobody's, so that no daemon takes it for its own; raises as `command`."""
-    known, profile = settings.load().model_copy(update={"runtime": "podman"}), _startable(name)
+    known, profile = Settings.model_validate({**dict(settings.load()), "runtime": "podman"}), _startable(name)
     labels = {LABEL_PROFILE: profile.name} | ({LABEL_SERVES: ",".join(profile.serves)} if profile.serves else {})
-    return profile, spec(profile, known).model_copy(update={"labels": labels})
+    return profile, spec(profile, known).replace(labels=labels)
 
 
 def _startable(name: str, besides: str = "") -> Profile:

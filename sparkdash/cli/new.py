@@ -154,7 +154,7 @@ def _write(made: Proposed) -> Path:
 
 def _json(made: Proposed, place: Path | None) -> dict[str, Any]:
     return {
-        "profile": made.profile.model_copy(update={"source": "" if place is None else str(place)}),
+        "profile": made.profile.replace(source="" if place is None else str(place)),
         "yaml": made.text,
         "facts": made.facts,
         "need": made.need,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar, dataclass_transform
+from typing import Self, TypeVar, dataclass_transform
 
 from pydantic import BaseModel, ConfigDict
 
@@ -17,6 +17,15 @@ class Frozen(BaseModel):
 
     # a validator is built when it is first needed: a start, and most commands, need few of them
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    def replace(self, **changes: object) -> Self:
+        """Copy with these fields changed. mypy checks names and types (`tests/contract/typed_replace.py`).
+
+        Raises TypeError for a name that is no field. Values are not validated: they come from our own code.
+        """
+        if unknown := changes.keys() - type(self).model_fields.keys():
+            raise TypeError(f"{type(self).__name__} has no field {', '.join(sorted(unknown))}")
+        return self.model_copy(update=changes)
 
 
 @dataclass_transform(frozen_default=True)

@@ -272,7 +272,7 @@ def _on_host(ref: ModelRef, mounts: tuple[Mount, ...]) -> ModelRef:
     if not over:
         return ref
     mount = max(over, key=lambda one: len(one.target))
-    return ref.model_copy(update={"path": str(PurePosixPath(mount.source) / path.relative_to(mount.target))})
+    return ref.replace(path=str(PurePosixPath(mount.source) / path.relative_to(mount.target)))
 
 
 def placeholders(value: Any) -> set[str]:

@@ -144,11 +144,10 @@ def apply(snapshot: Snapshot, event: Event) -> Snapshot:
         return snapshot
     if event.seq != snapshot.seq + 1 and not isinstance(event.fact, SampleTaken):
         raise ValueError(f"event {event.seq} does not follow {snapshot.seq}")
-    changes = _changes(snapshot, event)
-    return snapshot.model_copy(update={"seq": event.seq, "at": event.at, **changes})
+    return _changed(snapshot.replace(seq=event.seq, at=event.at), event)
 
 
-def _changes(snapshot: Snapshot, event: Event) -> dict[str, object]:
+def _changed(snapshot: Snapshot, event: Event) -> Snapshot:
     match event.fact:
         case EngineChanged(engine=engine):
             return _engine(snapshot, engine)
@@ -157,42 +156,43 @@ def _changes(snapshot: Snapshot, event: Event) -> dict[str, object]:
         case RequestChanged(request=request):
             return _requests(snapshot, (request,))
         case SampleTaken(sample=sample):
-            return {"sample": sample, "figures": _sampled(snapshot, sample)}
+            return snapshot.replace(sample=sample, figures=_sampled(snapshot, sample))
         case ProfilesChanged(profiles=profiles, problems=problems):
-            return {"profiles": profiles, "problems": problems}
+            return snapshot.replace(profiles=profiles, problems=problems)
         case ToggleChanged(a=a, b=b):
-            return {"toggle_a": a, "toggle_b": b}
+            return snapshot.replace(toggle_a=a, toggle_b=b)
         case TrafficChanged(on=on):
-            return {"traffic": on}
+            return snapshot.replace(traffic=on)
         case GuardChanged(guard=guard):
-            return {"guard": guard}
+            return snapshot.replace(guard=guard)
         case ParkedChanged(parked=parked):
-            return {"parked": parked}
+            return snapshot.replace(parked=parked)
         case MeasuringChanged(measuring=measuring):
-            return {"measuring": measuring}
+            return snapshot.replace(measuring=measuring)
         case Notice() as notice:
-            dated = notice.model_copy(update={"at": event.at})
-            return {"notices": (dated, *snapshot.notices)[:RECENT_NOTICES]}
+            dated = notice.replace(at=event.at)
+            return snapshot.replace(notices=(dated, *snapshot.notices)[:RECENT_NOTICES])
 
 
-def _engine(snapshot: Snapshot, engine: Engine) -> dict[str, object]:
+def _engine(snapshot: Snapshot, engine: Engine) -> Snapshot:
     engines = {name: e for name, e in snapshot.engines.items() if name != engine.profile}
     if engine.state is not EngineState.ABSENT:
         engines[engine.profile] = engine
-    changes: dict[str, object] = {"engines": engines}
+    figures = snapshot.figures
     if engine.state is EngineState.READY and engine.load_s is not None:
-        changes["figures"] = _with(snapshot, engine.profile, load_s=engine.load_s)
-    return changes
+        old = figures.get(engine.profile, Figures())
+        figures = {**figures, engine.profile: old.replace(load_s=engine.load_s)}
+    return snapshot.replace(engines=engines, figures=figures)
 
 
-def _swap(snapshot: Snapshot, swap: Swap) -> dict[str, object]:
+def _swap(snapshot: Snapshot, swap: Swap) -> Snapshot:
     if swap.ended_at is None:
-        return {"swap": swap}
+        return snapshot.replace(swap=swap)
     current = snapshot.swap if snapshot.swap and snapshot.swap.id != swap.id else None
-    return {"swap": current, "swaps": (swap, *snapshot.swaps)[:RECENT_SWAPS]}
+    return snapshot.replace(swap=current, swaps=(swap, *snapshot.swaps)[:RECENT_SWAPS])
 
 
-def _requests(snapshot: Snapshot, changed: Sequence[Request]) -> dict[str, object]:
+def _requests(snapshot: Snapshot, changed: Sequence[Request]) -> Snapshot:
     """Several in one go: the tables are copied once."""
     requests, ended = dict(snapshot.requests), []
     for request in changed:
@@ -201,11 +201,10 @@ def _requests(snapshot: Snapshot, changed: Sequence[Request]) -> dict[str, objec
             continue
         requests.pop(request.id, None)
         ended.append(request)
-    changes: dict[str, object] = {"requests": requests}
-    if ended:
-        changes["recent"] = _remembered(ended[::-1], snapshot.recent)
-        changes["figures"] = _counted(snapshot.figures, ended)
-    return changes
+    if not ended:
+        return snapshot.replace(requests=requests)
+    recent = _remembered(ended[::-1], snapshot.recent)
+    return snapshot.replace(requests=requests, recent=recent, figures=_counted(snapshot.figures, ended))
 
 
 def _remembered(ended: Sequence[Request], recent: Sequence[Request]) -> tuple[Request, ...]:
@@ -236,34 +235,31 @@ def _counted(figures: dict[str, Figures], ended: Sequence[Request]) -> dict[str,
 def _grown(old: Figures, done: Sequence[Request]) -> Figures:
     rates = [each.decode_tok_s for each in done if each.decode_tok_s is not None]
     ttfts = [each.ttft_s for each in done if each.ttft_s is not None]
-    update: dict[str, object] = {"at": done[-1].finished_at}
-    if rates:
-        update["requests"] = old.requests + len(rates)
-        update["rates"] = (*old.rates, *rates)[-FIGURE_WINDOW:]
-        update["best"] = max(old.best or 0.0, *rates)
-    if ttfts:
-        update["ttfts"] = (*old.ttfts, *ttfts)[-FIGURE_WINDOW:]
-    return old.model_copy(update=update)
+    return old.replace(
+        at=done[-1].finished_at,
+        requests=old.requests + len(rates),
+        rates=(*old.rates, *rates)[-FIGURE_WINDOW:],
+        best=max(old.best or 0.0, *rates) if rates else old.best,
+        ttfts=(*old.ttfts, *ttfts)[-FIGURE_WINDOW:],
+    )
 
 
 def _sampled(snapshot: Snapshot, sample: Sample) -> dict[str, Figures]:
     figures = snapshot.figures
     for name, engine in sample.engines.items():
-        seen = {
-            "acceptance": engine.get(Metric.ACCEPTANCE),
-            "acceptance_length": engine.get(Metric.ACCEPTANCE_LENGTH),
-            "prefix_hit": engine.get(Metric.PREFIX_HIT),
-        }
-        known = {key: value for key, value in seen.items() if value is not None}
-        if known:
-            old = figures.get(name, Figures())
-            figures = {**figures, name: old.model_copy(update={**known, "at": engine.at})}
+        acceptance, length = engine.get(Metric.ACCEPTANCE), engine.get(Metric.ACCEPTANCE_LENGTH)
+        prefix_hit = engine.get(Metric.PREFIX_HIT)
+        if acceptance is None and length is None and prefix_hit is None:
+            continue
+        old = figures.get(name, Figures())
+        new = old.replace(
+            acceptance=old.acceptance if acceptance is None else acceptance,
+            acceptance_length=old.acceptance_length if length is None else length,
+            prefix_hit=old.prefix_hit if prefix_hit is None else prefix_hit,
+            at=engine.at,
+        )
+        figures = {**figures, name: new}
     return figures
-
-
-def _with(snapshot: Snapshot, profile: str, **update: object) -> dict[str, Figures]:
-    old = snapshot.figures.get(profile, Figures())
-    return {**snapshot.figures, profile: old.model_copy(update=update)}
 
 
 def replay(snapshot: Snapshot, events: Iterable[Event]) -> Snapshot:
@@ -283,4 +279,4 @@ def _together(snapshot: Snapshot, seq: int, at: float, changed: Sequence[Request
     """The world after the changes of requests up to event `seq`."""
     if not changed:
         return snapshot
-    return snapshot.model_copy(update={"seq": seq, "at": at, **_requests(snapshot, changed)})
+    return _requests(snapshot, changed).replace(seq=seq, at=at)

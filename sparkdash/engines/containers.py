@@ -47,14 +47,12 @@ def build(
     )
     if not launch.containerised:
         return common
-    return common.model_copy(
-        update={
-            "image": _image(profile),
-            "mounts": mounts(profile, launch, files),
-            "tmpfs": profile.tmpfs,
-            "devices": (ALL_GPUS,) if profile.gpu else (),
-            "shm_size": profile.shm_size or shm_size,
-        }
+    return common.replace(
+        image=_image(profile),
+        mounts=mounts(profile, launch, files),
+        tmpfs=profile.tmpfs,
+        devices=(ALL_GPUS,) if profile.gpu else (),
+        shm_size=profile.shm_size or shm_size,
     )
 
 

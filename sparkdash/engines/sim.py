@@ -30,7 +30,7 @@ class Sim:
             *containers.program(profile, (sys.executable, "-m", MODULE)),
             *("--port", str(launch.port), "--profile-json", _facts(profile)),
         ]
-        return containers.build(profile, launch, words).model_copy(update={"devices": ()})
+        return containers.build(profile, launch, words).replace(devices=())
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
         """See EngineAdapter."""

@@ -64,7 +64,7 @@ class _Bus(Bus):
         profiles = tuple(each for each in whole.profiles if may_see(self._key, each))
         names = {each.name for each in profiles}
         engines = {name: engine for name, engine in whole.engines.items() if name in names}
-        return whole.model_copy(update={"profiles": profiles, "engines": engines, "measuring": None})
+        return whole.replace(profiles=profiles, engines=engines, measuring=None)
 
     @property
     def listeners(self) -> int:

@@ -209,7 +209,7 @@ class Process:
         """The record, with its end written down once the process has one. Only the parent learns the exit code."""
         if record.ended or _alive(record):
             return record
-        ended = record.model_copy(update={"ended": True, "exit_code": _reap(record)})
+        ended = record.replace(ended=True, exit_code=_reap(record))
         if self._records.get(record.name) == record:
             with contextlib.suppress(HostError):  # a full disk; that it has ended is seen again
                 self._records.put(ended)

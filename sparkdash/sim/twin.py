@@ -47,8 +47,8 @@ def twin(profile: Profile, *, time_scale: float = 1.0) -> Profile:
     `time_scale` is how many times faster than real everything runs.
     """
     if profile.engine is EngineKind.SIM:
-        spec = (profile.sim or SimSpec()).model_copy(update={"time_scale": time_scale})
-        return profile.model_copy(update={"sim": spec})
+        spec = (profile.sim or SimSpec()).replace(time_scale=time_scale)
+        return profile.replace(sim=spec)
     adapter = registry.adapter(profile.engine)
     context = adapter.context(profile) or CONTEXT
     memory = _memory(profile)

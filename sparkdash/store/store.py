@@ -116,7 +116,7 @@ class Store:
 
     def record_load(self, seen: Weighing, profile: str, fingerprint: str) -> None:
         """Keep what a load took; the same id again replaces what was kept of it."""
-        self._learn_memory(fingerprint, seen.model_copy(update={"curve": ()}))
+        self._learn_memory(fingerprint, seen.replace(curve=()))
         self._write(rows.PUT_LOAD, rows.of_load(seen, profile, fingerprint))
 
     def record_request(self, request: Request) -> None:

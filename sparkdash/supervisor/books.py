@@ -22,8 +22,6 @@ from sparkdash.supervisor.eta import Course
 MOVED = 0.01
 MOVED_S = 2.0
 """An estimate is told anew when its fraction rose by MOVED, or its time is off by MOVED_S and by that share of itself."""
-NO_ESTIMATE = dict.fromkeys(("eta_s", "eta_low_s", "eta_high_s", "eta_at"))
-"""Of a swap that is over."""
 
 Publish = Callable[[Fact], object]
 
@@ -73,8 +71,20 @@ class Books:
         self.started: dict[str, Profile] = {}
         """Each engine's profile as it was started, whatever its file says now."""
 
-    def enter(self, profile: Profile, state: EngineState, **facts: object) -> Engine:
-        """A new incarnation of `profile` begins in this state."""
+    def enter(
+        self,
+        profile: Profile,
+        state: EngineState,
+        *,
+        port: int | None = None,
+        url: str | None = None,
+        container: str | None = None,
+        version: str | None = None,
+        ready_at: float | None = None,
+        adopted: bool = False,
+        failure: Failure | None = None,
+    ) -> Engine:
+        """Begin a new incarnation of `profile` in this state."""
         self.started[profile.name] = profile
         engine = Engine(
             profile=profile.name,
@@ -82,29 +92,52 @@ class Books:
             state=state,
             since=self._clock.now(),
             fingerprint=profile.fingerprint,
+            port=port,
+            url=url,
+            container=container,
+            version=version,
+            ready_at=ready_at,
+            adopted=adopted,
+            failure=failure,
             simulated=profile.engine is EngineKind.SIM,
-        ).model_copy(update=facts)
+        )
         return self._write(engine)
 
-    def move(self, name: str, state: EngineState, **facts: object) -> None:
-        """The engine of this profile entered another state; nothing happens when there is none."""
+    def move(self, name: str, state: EngineState) -> None:
+        """Move the engine of this profile to another state. Without such an engine nothing happens, here and below."""
         if old := self._engines.get(name):
-            self._write(old.model_copy(update={"state": state, "since": self._clock.now(), **facts}))
+            self._write(old.replace(state=state, since=self._clock.now()))
+
+    def ready(self, name: str, *, version: str | None, load_s: float | None = None) -> None:
+        """Mark the engine ready. `load_s` is the time of its start where all of it was seen."""
+        if old := self._engines.get(name):
+            now = self._clock.now()
+            self._write(
+                old.replace(
+                    state=EngineState.READY, since=now, ready_at=now, version=version, load_s=load_s, progress=None
+                )
+            )
+
+    def not_stopped(self, name: str, failure: Failure) -> None:
+        """Mark an engine failed that would not stop; its container may still be there."""
+        if old := self._engines.get(name):
+            self._write(old.replace(state=EngineState.FAILED, since=self._clock.now(), failure=failure))
 
     def fail(self, profile: Profile, failure: Failure) -> None:
         """The engine is gone, and this is why. It stays to be seen."""
         self._look_whether_gone(profile.name)
-        facts: dict[str, object] = {"failure": failure, "progress": None, "in_flight": 0}
-        if profile.name in self._engines:
-            self.move(profile.name, EngineState.FAILED, **facts)
+        if old := self._engines.get(profile.name):
+            failed = old.replace(state=EngineState.FAILED, since=self._clock.now(), failure=failure)
+            self._write(failed.replace(progress=None, in_flight=0))
         else:
-            self.enter(profile, EngineState.FAILED, **facts)
+            self.enter(profile, EngineState.FAILED, failure=failure)
 
     def drop(self, name: str, held: Held | None = None) -> None:
         """The engine is gone as it should be; `held` is what it was measured to hold."""
         self._look_whether_gone(name, held)
-        self.move(name, EngineState.ABSENT, progress=None, in_flight=0)
-        self._engines.pop(name, None)
+        if old := self._engines.pop(name, None):
+            absent = old.replace(state=EngineState.ABSENT, since=self._clock.now(), progress=None, in_flight=0)
+            self._publish(EngineChanged(engine=absent))
         self.started.pop(name, None)
 
     def gone(self, name: str, held: Held | None = None) -> None:
@@ -115,20 +148,21 @@ class Books:
         """How many requests use the engine."""
         old = self._engines.get(name)
         if old and old.in_flight != in_flight:
-            self._write(old.model_copy(update={"in_flight": in_flight}))
+            self._write(old.replace(in_flight=in_flight))
 
     def progress(self, name: str, progress: LoadProgress) -> None:
         """How far the engine that is being loaded has come."""
         if old := self._engines.get(name):
-            self._write(old.model_copy(update={"progress": progress}))
+            self._write(old.replace(progress=progress))
         self._course.heard(progress, self._clock.monotonic())
-        self._note(progress=progress)
+        if self.swap:
+            self._tell(self.swap.replace(progress=progress))
 
     def took(self, taken: int) -> None:
         """The engine that is being loaded holds about this many bytes by now. Published when the estimate moves by it, or by the time that passed."""
         self._course.took(taken)
         if self.swap and self._moved(self.swap):
-            self._note()
+            self._tell(self.swap)
 
     def notice(self, level: Level, code: str, text: str, profile: str | None = None) -> None:
         """Something a person should know."""
@@ -165,7 +199,7 @@ class Books:
         self._phase_began = self._clock.monotonic()
         self._course = course or Course()
         self._course.enter(phase, self._phase_began)
-        self.swap = Swap(
+        swap = Swap(
             id=id_,
             target=target,
             evict=evict,
@@ -177,9 +211,8 @@ class Books:
             expected_s=expected_s,
             learned_from=self._course.learned_from,
             similar=self._course.similar,
-        ).model_copy(update=self._estimated())
-        self._publish(SwapChanged(swap=self.swap))
-        return self.swap
+        )
+        return self._tell(swap)
 
     def phase(self, phase: SwapPhase) -> None:
         """The swap goes on to its next phase."""
@@ -187,26 +220,27 @@ class Books:
             times = self._times(self.swap)
             self._phase_began = self._clock.monotonic()
             self._course.enter(phase, self._phase_began)
-            self._note(phase=phase, phase_at=self._clock.now(), stage_s=times, progress=None)
+            self._tell(self.swap.replace(phase=phase, phase_at=self._clock.now(), stage_s=times, progress=None))
 
     def waiting(self, count: int) -> None:
         """How many requests wait for the swap's target."""
         if self.swap and self.swap.waiting != count:
-            self._note(waiting=count)
+            self._tell(self.swap.replace(waiting=count))
 
     def end(self, outcome: SwapOutcome, failure: Failure | None = None) -> Swap:
         """The swap is over."""
         assert self.swap  # noqa: S101 - only the actor ends swaps, and only the one that it began
-        ended = self.swap.model_copy(
-            update={
-                **NO_ESTIMATE,
-                "fraction": 1.0 if outcome is SwapOutcome.DONE else self.swap.fraction,
-                "steps": self._course.steps(self._clock.monotonic()),
-                "ended_at": self._clock.now(),
-                "outcome": outcome,
-                "failure": failure,
-                "stage_s": self._times(self.swap),
-            }
+        ended = self.swap.replace(
+            eta_s=None,
+            eta_low_s=None,
+            eta_high_s=None,
+            eta_at=None,
+            fraction=1.0 if outcome is SwapOutcome.DONE else self.swap.fraction,
+            steps=self._course.steps(self._clock.monotonic()),
+            ended_at=self._clock.now(),
+            outcome=outcome,
+            failure=failure,
+            stage_s=self._times(self.swap),
         )
         self.swap = None
         self._publish(SwapChanged(swap=ended))
@@ -220,25 +254,23 @@ class Books:
     def _parked(self, name: str, parked: breaker.Parked) -> Parked:
         before, failure = self.parked.get(name), failure_of(parked.error)
         now = Parked(since=self._clock.now(), failures=parked.failures, failure=failure, fingerprint=parked.fingerprint)
-        return before if before and before.model_copy(update={"since": now.since}) == now else now
+        return before if before and before.replace(since=now.since) == now else now
 
     def _times(self, swap: Swap) -> dict[SwapPhase, float]:
         return {**swap.stage_s, swap.phase: self._clock.monotonic() - self._phase_began}
 
-    def _note(self, **facts: object) -> None:
-        if self.swap:
-            self.swap = self.swap.model_copy(update=self._estimated() | facts)
-            self._publish(SwapChanged(swap=self.swap))
-
-    def _estimated(self) -> dict[str, object]:
+    def _tell(self, swap: Swap) -> Swap:
+        """Publish the swap with an estimate made now."""
         estimate = self._course.estimate(self._clock.monotonic())
-        return {
-            "fraction": estimate.fraction,
-            "eta_s": estimate.eta_s,
-            "eta_low_s": estimate.low_s,
-            "eta_high_s": estimate.high_s,
-            "eta_at": None if estimate.eta_s is None else self._clock.now(),
-        }
+        self.swap = swap.replace(
+            fraction=estimate.fraction,
+            eta_s=estimate.eta_s,
+            eta_low_s=estimate.low_s,
+            eta_high_s=estimate.high_s,
+            eta_at=None if estimate.eta_s is None else self._clock.now(),
+        )
+        self._publish(SwapChanged(swap=self.swap))
+        return self.swap
 
     def _moved(self, told: Swap) -> bool:
         """Is it otherwise than whoever counts on from what was told must think?"""

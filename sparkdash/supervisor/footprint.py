@@ -167,7 +167,7 @@ class Footprints:
             grown = await scale.grown(engine)
             if grown is not None and self._still(engine):
                 after = max(seen.after_prompt_bytes or 0, (seen.steady_bytes or 0) + grown)
-                self._keep(scale, engine, seen.model_copy(update={"after_prompt_bytes": after}), _computed(request))
+                self._keep(scale, engine, seen.replace(after_prompt_bytes=after), _computed(request))
         self._busy.discard(request.profile)
 
     def _keep(self, scale: Scale, engine: Engine, seen: Weighing, longest: int) -> None:

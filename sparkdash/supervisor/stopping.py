@@ -49,7 +49,7 @@ async def end(tools: Tools, engine: Engine, held: Held | None) -> None:
         try:
             left = await tools.runtime.stop(engine.container, tools.settings.stop_grace_s)
         except HostError as error:
-            tools.books.move(name, EngineState.FAILED, failure=failure_of(error, SwapPhase.STOP))
+            tools.books.not_stopped(name, failure_of(error, SwapPhase.STOP))
             raise
         tell(tools.books, name, left)
     tools.books.drop(name, held)

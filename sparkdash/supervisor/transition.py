@@ -183,8 +183,7 @@ class Transition:
     async def _go_on(self, target: Profile, found: Found) -> None:
         """The rest of a swap whose daemon died while the engine loaded: its memory is taken, its name and port are known."""
         tools, name = self._tools, found.container.name
-        facts = {"port": found.port, "url": found.url, "container": name, "adopted": True}
-        tools.books.enter(target, EngineState.LOADING, **facts)
+        tools.books.enter(target, EngineState.LOADING, port=found.port, url=found.url, container=name, adopted=True)
         tools.wards.add(target, found.container)
         try:
             await self._load(target, name, found.url)
@@ -193,11 +192,9 @@ class Transition:
             raise
         await self._ready(target, found.url)
 
-    async def _ready(self, target: Profile, url: str, **facts: object) -> None:
-        books, version = self._tools.books, await version_of(self._tools, target, url)
-        books.move(
-            target.name, EngineState.READY, ready_at=self._tools.clock.now(), version=version, progress=None, **facts
-        )
+    async def _ready(self, target: Profile, url: str, load_s: float | None = None) -> None:
+        version = await version_of(self._tools, target, url)
+        self._tools.books.ready(target.name, version=version, load_s=load_s)
 
     def _container(self, target: Profile) -> ContainerSpec:
         settings = self._tools.settings
@@ -209,7 +206,7 @@ class Transition:
             labels={LABEL_OWNER: self._tools.owner},
         )
         spec = self._tools.adapter(target.engine).container(target, launch)
-        return spec.model_copy(update={"env": {**spec.env, ENV_MARK: mark(self._tools.owner, spec.name)}})
+        return spec.replace(env={**spec.env, ENV_MARK: mark(self._tools.owner, spec.name)})
 
     async def _load(self, target: Profile, container: str, url: str) -> None:
         tools = self._tools
@@ -246,8 +243,7 @@ class Transition:
                 code="engine_unreachable",
                 hint="sparkdash does not start this engine. Start it, or correct `url` in the profile.",
             )
-        version = await version_of(tools, target, url)
-        tools.books.move(target.name, EngineState.READY, ready_at=tools.clock.now(), version=version)
+        await self._ready(target, url)
 
 
 def weights_paths(profile: Profile, *, containerised: bool) -> list[Path]:

@@ -108,7 +108,7 @@ class Wards:
         self._settings = settings
         if self._guard is not None:
             self._guard.govern(settings)
-            now = self._standing.model_copy(update={"mode": self._guard.mode, "floors": self._guard.floors})
+            now = self._standing.replace(mode=self._guard.mode, floors=self._guard.floors)
             if now != self._standing:
                 self._stand(now)
         for ward in self._wards.values():
@@ -191,7 +191,7 @@ class Wards:
 
     def _heard_level(self, report: Report, guard: Guard) -> None:
         level = report.verdict.level
-        self._stand(self._standing.model_copy(update={"level": level, "since": self._clock.now()}))
+        self._stand(self._standing.replace(level=level, since=self._clock.now()))
         text = words.level(report, guard.floors, acts=guard.mode == "act")
         self._notice(words.GRAVITY[level], f"memory_{level}", text)
 
@@ -206,8 +206,7 @@ class Wards:
             reason=error.message,
         )
         kills = (kill, *self._standing.kills)[:KILLS_KEPT]
-        changes = {"level": report.verdict.level, "since": now, "kills": kills}
-        self._stand(self._standing.model_copy(update=changes))
+        self._stand(self._standing.replace(level=report.verdict.level, since=now, kills=kills))
         self._notice(Level.ERROR, words.CODE, error.text(), victim.profile)
         if self._store is not None:
             self._store.record_kill(kill)

@@ -175,12 +175,11 @@ class Collector:
         known = self._processes.known.items()
         held = {name: self._reader.engine_bytes(pids, reading) if pids else None for name, pids in known}
         reserve = int(self._settings().reserve_gib * GIB)
-        facts = {"engines": held, "strangers": self._weighed(reading), "reserve": reserve}
-        return self._reader.memory().model_copy(update=facts)
+        return self._reader.memory().replace(engines=held, strangers=self._weighed(reading), reserve=reserve)
 
     def _weighed(self, reading: GpuReading) -> tuple[Stranger, ...]:
         return tuple(
-            each.model_copy(update={"bytes": self._reader.engine_bytes(pids, reading) if pids else None})
+            each.replace(bytes=self._reader.engine_bytes(pids, reading) if pids else None)
             for each, pids in self._strangers.known.items()
         )
 

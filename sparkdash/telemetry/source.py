@@ -86,7 +86,7 @@ class Source:
         if self._task is not None and not self._task.done():
             error = error or f"no answer for {self._monotonic() - self._asked_at:.1f} s"
         known = self._last or EngineSample(at=self._clock())
-        return known.model_copy(update={"error": error})
+        return known.replace(error=error)
 
     async def close(self) -> None:
         """End the look that is under way."""

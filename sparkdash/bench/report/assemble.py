@@ -59,25 +59,25 @@ def with_math(report: Report, questions: Report) -> Report:
     apart = refused(flags)
     pairs = [] if report.simulated != questions.simulated else paired(report, questions)
     taken = [
-        score.model_copy(update={"arm": arm.name})
+        score.replace(arm=arm.name)
         for arm, other in pairs
         if arm.name not in apart and (score := questions.score(other.name)) is not None
     ]
-    told = [flag.model_copy(update={"text": f"Math of {questions.run.id}: {flag.text}"}) for flag in flags]
-    return report.model_copy(update={"scores": tuple(taken), "flags": (*report.flags, *told)})
+    told = [flag.replace(text=f"Math of {questions.run.id}: {flag.text}") for flag in flags]
+    return report.replace(scores=tuple(taken), flags=(*report.flags, *told))
 
 
 def _speed(results: Results) -> Results:
     """The cells that rates and latencies are compared by."""
     cells = tuple(cell for cell in results.run.cells if cell.key.kind is Kind.SPEED)
-    return results.model_copy(update={"run": results.run.model_copy(update={"cells": cells})})
+    return results.replace(run=results.run.replace(cells=cells))
 
 
 def _without(results: Results, apart: tuple[str, ...]) -> Results:
     """The results without the arms that may not be compared."""
     if not apart:
         return results
-    return results.model_copy(update={"samples": tuple(one for one in results.samples if one.arm not in apart)})
+    return results.replace(samples=tuple(one for one in results.samples if one.arm not in apart))
 
 
 def _table(results: Results, judged: Results, apart: tuple[str, ...], metric: Metric, speed: list[CellKey]) -> Table:
@@ -89,12 +89,12 @@ def _table(results: Results, judged: Results, apart: tuple[str, ...], metric: Me
             if row.key in wanted:
                 kept = {one.arm: one for one in told[row.key].figures}
                 figures = tuple(_unjudged(one) if one.arm in apart else kept[one.arm] for one in row.figures)
-                told[row.key] = row.model_copy(update={"figures": figures})
+                told[row.key] = row.replace(figures=figures)
     return Table(metric=metric, rows=tuple(told.values()))
 
 
 def _unjudged(figure: Figure) -> Figure:
-    return figure.model_copy(update={"verdict": Verdict(claim=Claim.VOID, reason="not comparable with the baseline")})
+    return figure.replace(verdict=Verdict(claim=Claim.VOID, reason="not comparable with the baseline"))
 
 
 def _arm(results: Results, arm: Arm) -> ArmReport:
@@ -149,7 +149,7 @@ def _hits(results: Results) -> tuple[Hits, ...]:
 
 
 def _scores(results: Results, apart: tuple[str, ...]) -> tuple[Quality, ...]:
-    return tuple(one.model_copy(update={"verdict": None}) if one.arm in apart else one for one in qualities(results))
+    return tuple(one.replace(verdict=None) if one.arm in apart else one for one in qualities(results))
 
 
 def _finished(results: Results, arm: str, key: CellKey) -> list[Cell]:

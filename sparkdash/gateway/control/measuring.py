@@ -46,7 +46,7 @@ def add(api: APIRouter, deps: Deps) -> None:
         else:
             held = exclusive.renew(body.token, body.expected_s)
         if body.measuring is not None:
-            seen = body.measuring.model_copy(update={"at": time.time(), "ends": held.ends})
+            seen = body.measuring.replace(at=time.time(), ends=held.ends)
             deps.bus.publish(MeasuringChanged(measuring=seen))
         return LeaseGranted(token=held.token, ttl_s=TTL_S, ends=held.ends)
 
@@ -59,7 +59,7 @@ def add(api: APIRouter, deps: Deps) -> None:
     async def end(_body: NoBody) -> Done:
         exclusive.end()
         if (seen := deps.bus.snapshot.measuring) is not None:
-            deps.bus.publish(MeasuringChanged(measuring=seen.model_copy(update={"ends": True})))
+            deps.bus.publish(MeasuringChanged(measuring=seen.replace(ends=True)))
         return Done()
 
     @api.post("/bench/{run}/resume", status_code=202, summary="Measure what a run still lacks, in a process of its own")

@@ -32,9 +32,7 @@ def add(api: APIRouter, deps: Deps) -> None:
 
     @api.get("/state", summary="Everything that is known now")
     async def state() -> Snapshot:
-        return deps.bus.snapshot.model_copy(
-            update={"at": deps.clock()}
-        )  # ages are counted to now, not to the last fact
+        return deps.bus.snapshot.replace(at=deps.clock())  # ages are counted to now, not to the last fact
 
     @api.get("/events", summary="The feed: a snapshot, then facts", response_class=FeedResponse, responses=STREAM)
     async def events(
