@@ -13,6 +13,7 @@ from typing import Protocol
 
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import AdmissionError
+from sparkdash.limits import NAME, shown
 
 NEAREST = 3
 """Names offered when one is not known."""
@@ -69,9 +70,15 @@ class Catalog:
         """The profile of that name: exact, then as an alias, then by what follows a slash, the longest first, then in whatever case; and
         all of these again without its mode, or without the tag that clients of Ollama put behind every name.
 
+        Costs no more than a few passes over the name, however many slashes it has.
+
         Raises:
-            AdmissionError: `model_not_found` (404); the hint offers the nearest names, or the profile's modes.
+            AdmissionError: `model_not_found` (404); the hint offers the nearest names, or the profile's modes; also for a name longer
+                than any may be.
         """
+        if len(name) > NAME:
+            text = f"No profile or alias is called {shown(name)!r}: a name has at most {NAME} characters."
+            raise AdmissionError(text, code="model_not_found", status=404)
         if found := self._named(name):
             return found
         base, colon, mode = name.rpartition(":")
@@ -81,6 +88,10 @@ class Catalog:
         hint = f"Modes of {owner.name}: {', '.join(owner.modes)}." if owner and owner.modes else self._nearest(name)
         raise AdmissionError(f"No profile or alias is called {name!r}.", code="model_not_found", status=404, hint=hint)
 
+    def exactly(self, name: str) -> Profile | None:
+        """The profile that has this very name or alias."""
+        return self._by_name.get(name)
+
     def names(self) -> tuple[str, ...]:
         """Every name that `find` knows."""
         return tuple(self.profiles) + tuple(alias for p in self.profiles.values() for alias in p.serves)
@@ -88,7 +99,7 @@ class Catalog:
     def _named(self, name: str) -> Profile | None:
         if found := self._by_name.get(name):
             return found
-        parts = name.split("/")
+        parts = name.rsplit("/", self._most_slashes + 1)  # with more slashes than any known name has none can be meant
         words = ["/".join(parts[i:]) for i in range(len(parts))]
         exactly = next((found for word in words if (found := self._by_name.get(word))), None)
         return exactly or next((found for word in words if (found := self._by_fold.get(word.casefold()))), None)
@@ -98,6 +109,10 @@ class Catalog:
         """Profiles by name and alias; a name wins over an alias, and of two aliases the first."""
         aliases = [(alias, profile) for profile in self.profiles.values() for alias in profile.serves]
         return {**dict(reversed(aliases)), **self.profiles}
+
+    @cached_property
+    def _most_slashes(self) -> int:
+        return max((name.count("/") for name in self._by_name), default=0)
 
     @cached_property
     def _by_fold(self) -> dict[str, Profile]:

@@ -130,6 +130,10 @@ class Catalog(Protocol):
         """By name, alias or basename. Raises AdmissionError `model_not_found`."""
         ...
 
+    def exactly(self, name: str) -> Profile | None:
+        """By name or alias, as it is written."""
+        ...
+
 
 async def _as_it_is() -> None:
     """Nothing is watched."""

@@ -49,6 +49,11 @@ class _Catalog:
         """By name, alias or basename. Raises AdmissionError: also `model_not_allowed`."""
         return self._whole.find(permitted(self._key, name, self._whole, self._bus.snapshot))
 
+    def exactly(self, name: str) -> Profile | None:
+        """By name or alias, as it is written; None for those that the key may not use."""
+        found = self._whole.exactly(name)
+        return found if found is not None and may_see(self._key, found) else None
+
 
 class _Bus(Bus):
     """Tells and hears what the whole bus does; its snapshot has only the models that the key may use."""

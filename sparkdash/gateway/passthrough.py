@@ -31,16 +31,16 @@ from sparkdash.gateway.reply import Reply
 from sparkdash.gateway.room import Place
 from sparkdash.gateway.route import Dialect, Route, understand
 from sparkdash.gateway.want import Want
+from sparkdash.limits import SHOWN
 
 LOG = structlog.get_logger("sparkdash.gateway")
-NAME_SHOWN = 64
 
 
 async def relay(deps: Deps, exchange: Exchange, route: Route | None = None) -> None:
     """Answer one request of the openai-facing side. `route`: where to, when the path alone does not say it."""
     route = route or understand(exchange.raw_path)
     if route is None:
-        await exchange.refuse(of_status(404, f"There is no {exchange.raw_path[:NAME_SHOWN]} here"))
+        await exchange.refuse(of_status(404, f"There is no {exchange.raw_path[:SHOWN]} here"))
         return
     if route.methods and exchange.method not in route.methods:
         await exchange.refuse(_wrong_method(exchange, route), route.dialect)
@@ -245,4 +245,4 @@ def _shown(want: Want) -> str:
     if want.profile is not None:
         return want.profile.name
     active = want.deps.bus.snapshot.active if want.name == AUTO else None
-    return active.profile if active is not None else want.name[:NAME_SHOWN]
+    return active.profile if active is not None else want.name[:SHOWN]

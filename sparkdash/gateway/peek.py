@@ -19,11 +19,10 @@ from pydantic_core import SchemaValidator, core_schema
 
 from sparkdash.domain.base import per_request
 from sparkdash.errors import AdmissionError
+from sparkdash.limits import NAME
 
 PRIORITY = "x-sparkdash-priority"
 """A header: `interactive` (or none), or `batch`, which lets the others go first."""
-NAME_LIMIT = 512
-"""Longest model name that is believed, in bytes."""
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 """The `stream_options` of a client that sent none."""
 PART_HEADERS_LIMIT = 8192
@@ -128,7 +127,7 @@ def _json_type(value: object) -> str:
 
 
 def _name(value: object) -> str | None:
-    if isinstance(value, str) and len(value) <= NAME_LIMIT:
+    if isinstance(value, str) and len(value) <= NAME:
         if not value.isascii():
             value = value.encode("utf-8", "replace").decode()  # half an emoji would break every JSON that tells of it
         return value or None
@@ -182,4 +181,4 @@ def _disposition_name(value: bytes) -> str | None:
 
 
 def _text(value: bytes) -> str:
-    return value[: NAME_LIMIT + 1].decode("utf-8", "replace")
+    return value[: NAME + 1].decode("utf-8", "replace")

@@ -9,10 +9,11 @@ from __future__ import annotations
 from sparkdash.domain.engine import EngineState
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway import passthrough, problems
-from sparkdash.gateway.deps import Catalog, Deps
+from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.exchange import Exchange
 from sparkdash.gateway.far import is_far
 from sparkdash.gateway.route import Route, raw
+from sparkdash.limits import shown
 
 
 async def serve(deps: Deps, exchange: Exchange) -> None:
@@ -27,10 +28,11 @@ async def serve(deps: Deps, exchange: Exchange) -> None:
 
 def _route(deps: Deps, exchange: Exchange) -> Route:
     catalog = deps.catalog()
-    route = raw(exchange.raw_path, lambda name: _is_known(name, catalog))
+    # by its whole name only: what follows a slash may be the engine's
+    route = raw(exchange.raw_path, lambda name: catalog.exactly(name) is not None)
     if route is None or route.profile is None:
-        shown = exchange.raw_path[: passthrough.NAME_SHOWN]
-        raise problems.of_status(404, f"{shown} is no engine's path that is open to clients (/upstream/PROFILE/PATH)")
+        path = shown(exchange.raw_path)
+        raise problems.of_status(404, f"{path} is no engine's path that is open to clients (/upstream/PROFILE/PATH)")
     if exchange.method == "POST":
         return route
     found = catalog.find(route.profile)
@@ -46,12 +48,3 @@ def _route(deps: Deps, exchange: Exchange) -> Route:
             hint="Start it with `sparkdash use`, or POST to it.",
         )
     return route
-
-
-def _is_known(name: str, catalog: Catalog) -> bool:
-    """By its whole name only: what follows a slash may be the engine's."""
-    try:
-        profile = catalog.find(name)
-    except SparkdashError:
-        return False
-    return name in (profile.name, *profile.serves)

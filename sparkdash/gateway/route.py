@@ -12,6 +12,8 @@ from enum import StrEnum
 from functools import lru_cache
 from urllib.parse import unquote
 
+from sparkdash.limits import NAME
+
 
 class Dialect(StrEnum):
     """How a stream on this path is framed, how waiting is told in it, and how failure is."""
@@ -88,6 +90,8 @@ _PLAIN = {
     **{path: Route(path, dialect, needs_model=True, methods=_POST) for path, dialect in _MODEL.items()},
 }
 _UPSTREAM = "/upstream/"
+_LONGEST_NAME = 3 * NAME
+"""Characters of a name in a path, all of them percent-encoded."""
 OLLAMA = frozenset(
     f"/api/{word}" for word in ("version", "tags", "ps", "show", "chat", "generate", "embed", "embeddings")
 )
@@ -126,15 +130,22 @@ def raw(raw_path: str, is_profile: Callable[[str], bool]) -> Route | None:
     """
     if not raw_path.startswith(_UPSTREAM) or _escapes(unquote(raw_path)):
         return None
-    parts = raw_path.removeprefix(_UPSTREAM).split("/")
-    for cut in range(len(parts) - 1, 0, -1):
-        name, path = unquote("/".join(parts[:cut])), "/" + "/".join(parts[cut:])
+    rest = raw_path.removeprefix(_UPSTREAM)
+    end = rest.rfind("/", 0, _LONGEST_NAME + 1)
+    while end > 0:
+        name = unquote(rest[:end])
         if is_profile(name):
-            known = understand(path)
-            dialect = known.dialect if known else Dialect.OTHER
-            methods = known.methods if known and known.methods else _RAW
-            return None if is_for_owners(unquote(path)) else Route(path, dialect, methods=methods, profile=name)
+            return _of_engine(name, rest[end:])
+        end = rest.rfind("/", 0, end)
     return None
+
+
+def _of_engine(profile: str, path: str) -> Route | None:
+    if is_for_owners(unquote(path)):
+        return None
+    known = understand(path)
+    dialect = known.dialect if known else Dialect.OTHER
+    return Route(path, dialect, methods=known.methods if known and known.methods else _RAW, profile=profile)
 
 
 def is_for_owners(path: str) -> bool:

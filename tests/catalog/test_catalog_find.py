@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -105,3 +106,25 @@ def test_a_summary_marks_the_simulated(loaded: Loaded) -> None:
     profile = loaded("profile: fake\nengine: sim\nsim: {acceptance: [0.8, 0.6]}\ncontext: 4096\n").profiles["fake"]
     found = catalog.summary(profile, adapter(profile.engine))
     assert (found.simulated, found.speculation, found.context) == (True, "simulated k=2", 4096)
+
+
+@pytest.mark.parametrize("name", ["a/" * 90_000, "/" * 90_000 + "tiny", "x" * 1_000_000, "tiny:" * 90_000])
+def test_a_name_of_any_size_costs_no_more_than_its_length(name: str, loaded: Loaded, good: str) -> None:
+    """90,000 slashes once took 100 s and 5.5 GB: every suffix was a name to be tried."""
+    found = loaded(good)
+    began = time.process_time()
+    with pytest.raises(AdmissionError) as caught:
+        found.find(name)
+    assert time.process_time() - began < 1
+    assert len(caught.value.text()) < 1000
+
+
+def test_a_name_as_long_as_may_be_is_looked_up_in_a_few_steps(loaded: Loaded, good: str) -> None:
+    """Slashes beyond those of any known name are passed over; what follows them is found."""
+    found = loaded(good)
+    assert found.find("a/" * 254 + "tiny").name == "tiny"
+    began = time.process_time()
+    for _ in range(100):
+        with pytest.raises(AdmissionError):
+            found.find("a/" * 256)
+    assert time.process_time() - began < 1

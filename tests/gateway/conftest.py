@@ -72,6 +72,9 @@ class FakeCatalog:
     def find(self, name: str) -> Profile:
         return Catalog(self.profiles).find(name)
 
+    def exactly(self, name: str) -> Profile | None:
+        return Catalog(self.profiles).exactly(name)
+
     def summaries(self) -> tuple[ProfileSummary, ...]:
         return tuple(_summary(profile) for profile in self.profiles.values())
 
