@@ -21,7 +21,7 @@ from sparkdash.bench.subject import Subject
 from sparkdash.bench.voids import Look
 from sparkdash.bench.wire import Wire
 from sparkdash.client.client import AsyncClient
-from sparkdash.client.follow import until_gone, until_ready
+from sparkdash.client.follow import until_ready, until_stopped
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.metric import Gpu
 from sparkdash.domain.state import Snapshot
@@ -70,8 +70,7 @@ class Managed:
         world = await self._client.state()
         running = {name for name, engine in world.engines.items() if _is_ours(engine)}
         if running:
-            await self._client.stop(None)
-            await until_gone(self._client, running, show)
+            await until_stopped(self._client, None, show)
         profile = await self._client.profile(arm.profile)
         world = await until_ready(self._client, profile.name, show, "bench")
         engine = world.engines[profile.name]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -39,7 +41,7 @@ def stop(
     if profile is not None and (everything or daemon):
         raise typer.BadParameter("give a PROFILE, or --all and --daemon, not both", param_hint="PROFILE")
     if daemon:
-        _stop_daemon("stop" if everything else "keep", wait=not no_wait, as_json=as_json)
+        asyncio.run(_stop_daemon("stop" if everything else "keep", wait=not no_wait, as_json=as_json))
     else:
         asyncio.run(_stop(profile, everything=everything, wait=not no_wait, as_json=as_json))
 
@@ -57,33 +59,50 @@ def cancel(
       sparkdash cancel
       sparkdash cancel 5d0f1b2c3a4e        an id of `sparkdash requests`
     """
+    import asyncio
+
+    if request is None:
+        asyncio.run(_cancel_swap(as_json=as_json))
+        return
     from sparkdash.client.blocking import Client
 
     with Client() as client:
-        if request is not None:
-            client.cancel_request(request)
-            emit({"cancelled": {"request": request}}) if as_json else typer.echo(f"Cancelled request {request}.")
-            return
-        swap = client.state().swap
+        client.cancel_request(request)
+    emit({"cancelled": {"request": request}}) if as_json else typer.echo(f"Cancelled request {request}.")
+
+
+async def _cancel_swap(*, as_json: bool) -> None:
+    from sparkdash.client.client import AsyncClient
+    from sparkdash.client.follow import until_cancelled
+
+    async with AsyncClient() as client:
+        swap = (await client.state()).swap
         if swap is not None:
-            client.cancel()
+            with _progress(swap.target or "the end", "the swap is given up all the same") as show:
+                await until_cancelled(client, show)
     if as_json:
         emit({"cancelled": swap})
     else:
         typer.echo(f"Cancelled the swap to {swap.target or 'nothing'}." if swap else "No swap is under way.")
 
 
-def _stop_daemon(engines: Literal["keep", "stop"], *, wait: bool, as_json: bool) -> None:
+async def _stop_daemon(engines: Literal["keep", "stop"], *, wait: bool, as_json: bool) -> None:
     from sparkdash.client import launch
     from sparkdash.client.blocking import Client
+    from sparkdash.client.client import AsyncClient
+    from sparkdash.client.follow import until_silent
 
-    with Client() as client:
-        world = client.state()
+    async with AsyncClient() as client:
+        world = await client.state()
         kept = _serving(world) if engines == "keep" else []
         given_up = world.swap.target if world.swap else None
-        client.shutdown(engines)
+        await client.shutdown(engines)
         if wait:
-            launch.wait_ended(client)
+            with _progress("the end", "the daemon goes on ending") as show:
+                await until_silent(client, show)
+    if wait:
+        with Client() as asked:
+            launch.wait_ended(asked)
     if as_json:
         emit({"daemon": "stopped" if wait else "stopping", "engines_kept": kept})
     else:
@@ -110,7 +129,7 @@ async def _stop(profile: str | None, *, everything: bool, wait: bool, as_json: b
         names = set(world.engines) if everything else _meant(world, profile)
         absent = names - set(world.engines) - {world.swap.target if world.swap else None}
         if names:
-            await _end(client, None if everything else names.copy().pop(), names, wait=wait)
+            await _end(client, None if everything else names.copy().pop(), wait=wait)
     if as_json:
         emit({"stopped": sorted(names - absent), "waited": wait})
     elif not names:
@@ -134,20 +153,29 @@ def _meant(world: Snapshot, profile: str | None) -> set[str]:
     return set(world.engines)
 
 
-async def _end(client: AsyncClient, name: str | None, names: set[str], *, wait: bool) -> None:
+async def _end(client: AsyncClient, name: str | None, *, wait: bool) -> None:
+    from sparkdash.client.follow import until_stopped
+
+    if not wait:
+        await client.stop(name, wait=False)
+        return
+    with _progress(name or "the end", "the engine goes on stopping") as show:
+        await until_stopped(client, name, show)
+
+
+@contextmanager
+def _progress(goal: str, goes_on: str) -> Iterator[Callable[[Snapshot], None]]:
+    """Draws where an order is; who no longer waits for it is told what becomes of it."""
     import asyncio
 
     from sparkdash.cli.progress import Progress
-    from sparkdash.client.follow import until_gone
 
-    await client.stop(name)
-    if not wait:
-        return
-    progress = Progress(name or "the end")
+    progress = Progress(goal)
     try:
-        await until_gone(client, names, progress.show)
+        yield progress.show
     except asyncio.CancelledError:
-        tell("Not waiting any longer; the engine goes on stopping.")
+        progress.clear()
+        tell(f"Not waiting any longer; {goes_on}.")
         raise
     finally:
         progress.clear()

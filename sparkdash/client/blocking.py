@@ -63,7 +63,7 @@ class Client:
         return self._ask(routes.use(name))
 
     def stop(self, name: str | None = None) -> None:
-        """Stop one engine, or all of them."""
+        """Stop one engine, or all of them; returns when they are gone."""
         self._ask(routes.stop(name))
 
     def release(self, name: str | None = None) -> None:
@@ -71,7 +71,7 @@ class Client:
         self._ask(routes.release(name))
 
     def cancel(self) -> None:
-        """Give the swap under way up."""
+        """Give the swap under way up; returns when what it had begun is cleaned away."""
         self._ask(routes.cancel())
 
     def cancel_request(self, request_id: str) -> None:
@@ -97,7 +97,7 @@ class Client:
     def health(self) -> bool:
         """Does a daemon answer? Never raises for one that does not."""
         try:
-            self._ask(Ask("/health", bool), calls.HEALTH_S)
+            self._ask(Ask("/health", bool, silence_s=calls.HEALTH_S))
         except SparkdashError:
             return False
         return True
@@ -116,8 +116,8 @@ class Client:
             for frame in frames.feed(chunk):
                 yield calls.pulled(frame, self.address)
 
-    def _ask(self, ask: Ask[T], silence_s: float = calls.ANSWER_S) -> T:
-        with self._line.asked(ask.method, ask.path, ask.body, silence_s) as reply, understood(self.address):
+    def _ask(self, ask: Ask[T]) -> T:
+        with self._line.asked(ask.method, ask.path, ask.body, ask.silence_s) as reply, understood(self.address):
             content = reply.read()
             if reply.status >= FAILED:
                 raise error_of(reply.status, content, self.address)

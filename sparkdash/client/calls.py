@@ -14,10 +14,6 @@ from sparkdash.domain.container import PullProgress
 from sparkdash.domain.event import EVENT, Event
 from sparkdash.domain.state import Snapshot
 
-ANSWER_S = 30.0
-"""The slowest plain call asks podman something; the daemon gives podman less than this."""
-EXAMINATION_S = 60.0
-"""The doctor gives every command and read a limit of its own, the longest 15 s; a large report takes seconds."""
 HEALTH_S = 5.0
 """A daemon's loop answers at once; another program that holds its port may never."""
 STREAM_S = None

@@ -79,15 +79,15 @@ class AsyncClient:
 
     async def doctor(self) -> Diagnosis:
         """Have the doctor examine the daemon's box; takes seconds."""
-        return await self._ask(routes.doctor(), calls.EXAMINATION_S)
+        return await self._ask(routes.doctor())
 
     async def runs(self) -> bytes:
         """What was measured, as JSON; the bench knows its shape."""
-        return await self._ask(routes.runs(), calls.EXAMINATION_S)
+        return await self._ask(routes.runs())
 
     async def report(self, run: str) -> bytes:
         """The report of one run, as JSON; takes seconds where the run is large."""
-        return await self._ask(routes.report(run), calls.EXAMINATION_S)
+        return await self._ask(routes.report(run))
 
     async def use(self, name: str, cause: Cause = "user") -> Plan:
         """Bring a profile up. Returns at once; the feed tells how it goes."""
@@ -126,16 +126,16 @@ class AsyncClient:
             finally:
                 del self._http.headers[LEASE_HEADER]
 
-    async def stop(self, name: str | None = None) -> None:
-        """Stop one engine, or all of them."""
-        await self._ask(routes.stop(name))
+    async def stop(self, name: str | None = None, *, wait: bool = True) -> None:
+        """Stop one engine, or all of them. With `wait` it returns when they are gone, which takes as long as a drain may."""
+        await self._ask(routes.stop(name, wait=wait))
 
     async def release(self, name: str | None = None) -> None:
         """Let one parked profile, or all of them, be tried again."""
         await self._ask(routes.release(name))
 
     async def cancel(self) -> None:
-        """Give the swap under way up."""
+        """Give the swap under way up; returns when what it had begun is cleaned away."""
         await self._ask(routes.cancel())
 
     async def cancel_request(self, request_id: str) -> None:
@@ -161,7 +161,7 @@ class AsyncClient:
     async def health(self) -> bool:
         """Does a daemon answer? Never raises for one that does not."""
         try:
-            await self._ask(Ask("/health", bool), calls.HEALTH_S)
+            await self._ask(Ask("/health", bool, silence_s=calls.HEALTH_S))
         except SparkdashError:
             return False
         return True
@@ -189,9 +189,9 @@ class AsyncClient:
                 if item := calls.item(frame, self.address):
                     yield item
 
-    async def _ask(self, ask: Ask[T], silence_s: float | None = calls.ANSWER_S) -> T:
+    async def _ask(self, ask: Ask[T]) -> T:
         with speaking_to(self.address):
-            reply = await self._http.request(ask.method, ask.path, json=ask.body, timeout=limits(silence_s))
+            reply = await self._http.request(ask.method, ask.path, json=ask.body, timeout=limits(ask.silence_s))
             if reply.is_error:
                 raise error_of(reply.status_code, reply.content, self.address)
             return ask.read(reply.content)

@@ -91,9 +91,9 @@ def unreachable(address: Address, words: str) -> DaemonError:
 def silent(address: Address) -> DaemonError:
     """It took the call, and no more."""
     return DaemonError(
-        f"The daemon at {address} took the call and did not answer in time.",
+        f"The daemon at {address} took the call and did not answer within its time.",
         code="daemon_silent",
-        hint="The box may be out of memory; the daemon's log says more.",
+        hint="`sparkdash status` says whether it answers at all; its log says more.",
     )
 
 

@@ -1,12 +1,13 @@
 """Following a change of residents to its end: how `use`, `stop` and the bench wait.
 
-Owns: when a change is over and how it ended, judged by the daemon's own times. Must not know how it is drawn.
+Owns: when a change is over and how it ended, judged by the daemon's own times and answers. Must not know how it is drawn.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from contextlib import aclosing, asynccontextmanager, suppress
 
 from sparkdash.client.client import AsyncClient
 from sparkdash.client.feed import snapshots
@@ -75,19 +76,44 @@ async def until_ready(client: AsyncClient, name: str, show: Show, cause: Cause =
     raise AssertionError("the feed has no end")
 
 
-async def until_gone(client: AsyncClient, names: set[str], show: Show) -> None:
-    """Wait until none of these engines is there any more."""
-    world = await client.state()
-    patience = _Patience(world)
+async def until_stopped(client: AsyncClient, name: str | None, show: Show) -> None:
+    """Stop one engine, or all, and wait until it is gone, however long its drain takes.
+
+    Raises:
+        HostError: it would not stop.
+        DaemonError: the daemon went away, or says nothing any more.
+    """
+    await _carried_out(client, client.stop(name), show)
+
+
+async def until_cancelled(client: AsyncClient, show: Show) -> None:
+    """Give the swap under way up, and wait until what it had begun is cleaned away. Raises DaemonError: the daemon went away."""
+    await _carried_out(client, client.cancel(), show)
+
+
+async def until_silent(client: AsyncClient, show: Show) -> None:
+    """Show the world until the daemon, which was told to end, ends its feed."""
+    with suppress(DaemonError):
+        await _shown(client, show)
+
+
+async def _carried_out(client: AsyncClient, order: Coroutine[None, None, None], show: Show) -> None:
+    """Wait for an order that is answered once it is carried out. The feed shows where it is, and that the daemon still lives:
+    the answer alone may take minutes."""
+    answer, watch = asyncio.create_task(order), asyncio.create_task(_shown(client, show))
+    try:
+        await asyncio.wait((answer, watch), return_when=asyncio.FIRST_COMPLETED)
+        await (answer if answer.done() else watch)
+    finally:
+        for task in (answer, watch):
+            task.cancel()
+        await asyncio.gather(answer, watch, return_exceptions=True)
+
+
+async def _shown(client: AsyncClient, show: Show) -> None:
     async with worlds(client) as changes:
-        while names & _present(world):
-            world = await anext(changes)
+        async for world in changes:
             show(world)
-            patience.look(world)
-
-
-def _present(world: Snapshot) -> set[str]:
-    return {name for name, engine in world.engines.items() if engine.state is not EngineState.FAILED}
 
 
 def _ready(world: Snapshot, name: str) -> bool:

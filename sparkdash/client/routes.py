@@ -21,18 +21,28 @@ from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
 
 T = TypeVar("T")
+ANSWER_S = 30.0
+"""The slowest plain call asks podman something; the daemon gives podman less than this."""
+EXAMINATION_S = 60.0
+"""The doctor gives every command and read a limit of its own, the longest 15 s; a large report takes seconds."""
+JOB_S = None
+"""An order that is answered once it is carried out: a drain and a stop take as long as the owner's settings allow."""
 Cause = Literal["user", "bench"]
 """On whose behalf a profile is brought up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask(Generic[T]):
-    """One request: a GET, or a POST when there is a body, unless `verb` says another."""
+    """One request: a GET, or a POST when there is a body, unless `verb` says another.
+
+    `silence_s`: the longest that the daemon may say nothing before it counts as not answering; None: as long as it takes.
+    """
 
     path: str
     read: Callable[[bytes], T]
     body: Mapping[str, object] | None = None
     verb: str | None = None
+    silence_s: float | None = ANSWER_S
 
     @property
     def method(self) -> str:
@@ -101,17 +111,17 @@ def shelf() -> Ask[Shelf]:
 
 def doctor() -> Ask[Diagnosis]:
     """What of the daemon's box would keep engines from running."""
-    return Ask("/api/doctor", Diagnosis.model_validate_json)
+    return Ask("/api/doctor", Diagnosis.model_validate_json, silence_s=EXAMINATION_S)
 
 
 def runs() -> Ask[bytes]:
     """What was measured, as JSON; the bench knows its shape."""
-    return Ask("/api/bench", bytes)
+    return Ask("/api/bench", bytes, silence_s=EXAMINATION_S)
 
 
 def report(run: str) -> Ask[bytes]:
     """The report of one run, as JSON."""
-    return Ask(f"/api/bench/{quote(run, safe='')}", bytes)
+    return Ask(f"/api/bench/{quote(run, safe='')}", bytes, silence_s=EXAMINATION_S)
 
 
 def use(name: str, cause: Cause = "user") -> Ask[Plan]:
@@ -158,14 +168,15 @@ def release(name: str | None) -> Ask[None]:
     return Ask("/api/release", _nothing, {"profile": name})
 
 
-def stop(name: str | None) -> Ask[None]:
-    """Stop one engine, or all."""
-    return Ask("/api/stop", _nothing, {"profile": name})
+def stop(name: str | None, *, wait: bool = True) -> Ask[None]:
+    """Stop one engine, or all; with `wait` the answer comes when it is gone."""
+    body: dict[str, object] = {"profile": name}
+    return Ask("/api/stop", _nothing, body if wait else {**body, "wait": False}, silence_s=JOB_S)
 
 
 def cancel() -> Ask[None]:
-    """Give the swap under way up."""
-    return Ask("/api/cancel", _nothing, {})
+    """Give the swap under way up; the answer comes when what it had begun is cleaned away."""
+    return Ask("/api/cancel", _nothing, {}, silence_s=JOB_S)
 
 
 def cancel_request(request_id: str) -> Ask[None]:

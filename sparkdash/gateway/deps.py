@@ -88,8 +88,8 @@ class Supervisor(Protocol):
         """What `use` would do."""
         ...
 
-    async def stop(self, name: str | None) -> None:
-        """Stop one profile's engine, or all."""
+    async def stop(self, name: str | None, *, wait: bool = True) -> None:
+        """Stop one profile's engine, or all; returns when it is gone, or at once without `wait`."""
         ...
 
     async def release(self, name: str | None) -> None:

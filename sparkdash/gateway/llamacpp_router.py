@@ -8,6 +8,7 @@ Source of the shapes: llama.cpp's tools/server (router mode, mid 2026) and the c
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -99,7 +100,8 @@ async def _load(deps: Deps, exchange: Exchange) -> None:
 
 
 async def _unload(deps: Deps, exchange: Exchange) -> None:
-    await _act(deps, exchange, deps.supervisor.stop)
+    """As `sparkdash stop` does it; answered before it is gone."""
+    await _act(deps, exchange, partial(deps.supervisor.stop, wait=False))
 
 
 async def _act(deps: Deps, exchange: Exchange, act: Callable[[str], Awaitable[None]]) -> None:

@@ -139,8 +139,8 @@ class Supervisor:
         """What `use` would do, and why. Raises AdmissionError when it is unknown or cannot run here."""
         return (await self._actor.plan(self._here(name)))[0]
 
-    async def stop(self, name: str | None) -> None:
-        """Stop one profile's engine, or all; returns when it is gone. Requests that wait for it are refused.
+    async def stop(self, name: str | None, *, wait: bool = True) -> None:
+        """Stop one profile's engine, or all; returns when it is gone, or at once without `wait`. Requests that wait for it are refused.
 
         Raises:
             AdmissionError: unknown profile.
@@ -149,7 +149,10 @@ class Supervisor:
         profile = name
         if name is not None and name not in self._tools.books.engines:
             profile = self._here(name).name
-        await self._actor.ask(Stop(profile))
+        if wait:
+            await self._actor.ask(Stop(profile))
+        else:
+            self._actor.post(Stop(profile))
 
     async def cancel(self) -> None:
         """Give up the swap under way; returns when what it had begun is cleaned away. Nothing happens without one."""

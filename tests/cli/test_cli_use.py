@@ -10,6 +10,7 @@ from fake_daemon import BIRTH, GIB, FakeDaemon, engine, sample, summary, swap
 from programs import Program
 
 from sparkdash.cli.progress import steps
+from sparkdash.client import routes
 from sparkdash.domain.engine import EngineState, Failure, LoadProgress, Parked
 from sparkdash.domain.event import EngineChanged, Fact, SampleTaken, SwapChanged
 from sparkdash.domain.swap import Plan, SwapOutcome, SwapPhase
@@ -235,8 +236,64 @@ def test_stop_where_nothing_runs_is_no_error(sparkdash: Run, daemon: FakeDaemon)
 def test_no_wait_stops_without_waiting(sparkdash: Run, daemon: FakeDaemon) -> None:
     """The engine may still be draining."""
     daemon.set(engines={"a": engine("a")})
-    daemon.on_stop = lambda name: []
+    daemon.carried_out.clear()
     assert sparkdash("stop", "--no-wait").out == "a is stopping.\n"
+    assert ("POST", "/api/stop", {"profile": "a", "wait": False}) in daemon.calls
+
+
+@pytest.mark.parametrize(("words", "said"), [("stop", "a has stopped.\n"), ("cancel", "Cancelled the swap to a.\n")])
+def test_an_order_is_waited_for_as_long_as_it_takes(daemon: FakeDaemon, words: str, said: str) -> None:
+    """The daemon answers once a long drain is over; until then the command shows where it is."""
+    under_way = swap("a" if words == "cancel" else None)
+    daemon.set(engines={"a": engine("a")}, swap=under_way)
+    daemon.carried_out.clear()
+    with Program(["-m", "sparkdash", words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "drain\n"
+        daemon.publish(SwapChanged(swap=under_way.model_copy(update={"phase": SwapPhase.STOP})))
+        assert process.stderr.readline() == "stop\n"
+        daemon.carry_out()
+        assert process.communicate(timeout=20) == (said, "")
+    assert process.returncode == 0
+
+
+def test_no_order_that_is_answered_when_it_is_done_has_a_time_limit() -> None:
+    """A drain of 120 s and a grace of 30 s are longer than any plain call may take."""
+    assert routes.stop(None).silence_s is routes.cancel().silence_s is None
+
+
+def test_a_daemon_that_goes_away_ends_the_wait_for_a_stop(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """The answer would never come."""
+    daemon.set(engines={"a": engine("a")})
+    daemon.carried_out.clear()
+    daemon.be_gone_soon_after_a_listener()
+    done = sparkdash("stop")
+    assert (done.code, "out of memory" in done.err) == (7, False)
+
+
+def test_ctrl_c_stops_the_waiting_and_not_the_stop(daemon: FakeDaemon) -> None:
+    """It says that the engine stops all the same."""
+    daemon.set(engines={"a": engine("a")}, swap=swap(None))
+    daemon.carried_out.clear()
+    with Program(["-m", "sparkdash", "stop"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "drain\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, out) == (130, "")
+    assert err == "Not waiting any longer; the engine goes on stopping.\n"
+
+
+def test_an_end_that_takes_long_shows_what_is_stopped(daemon: FakeDaemon) -> None:
+    """Draining and stopping engines may take minutes."""
+    daemon.set(engines={"a": engine("a")}, swap=swap(None))
+    daemon.ends = False
+    words = ["-m", "sparkdash", "stop", "--daemon", "--all"]
+    with Program(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "drain\n"
+        daemon.be_gone()
+        assert process.communicate(timeout=20) == ("The daemon has ended.\n", "")
 
 
 @pytest.mark.parametrize(("argv", "engines", "kept"), [((), "keep", ["a"]), (("--all",), "stop", [])], ids=str)

@@ -65,6 +65,11 @@ class FakeDaemon:
         """Path -> (status, envelope's inside) that it answers with."""
         self.on_use: Callable[[str], list[Fact]] = self.comes_up
         self.on_stop: Callable[[str | None], list[Fact]] = self.goes
+        self.carried_out = asyncio.Event()
+        """While it is not set, no stop and no cancel is answered."""
+        self.carried_out.set()
+        self.ends = True
+        """Is it gone soon after it was told to end?"""
         self.plans: dict[str, Plan] = {}
         self.whole: dict[str, Profile] = {}
         self.log_lines: list[str] = ["first line", "second line"]
@@ -137,6 +142,10 @@ class FakeDaemon:
     def drop(self) -> None:
         """Cut every connection to the feed, as a network does."""
         self._call(lambda: [link.abort() for link in list(self._feeds)])
+
+    def carry_out(self) -> None:
+        """Answer those who ordered a stop or a cancel."""
+        self._call(self.carried_out.set)
 
     def be_gone(self) -> None:
         """End, once everybody has been told everything."""
@@ -227,7 +236,8 @@ class FakeDaemon:
             web.post("/api/pull", self._pull),
             web.post("/api/shutdown", self._shutdown),
             web.post("/api/reload", self._profiles),
-            *(web.post(f"/api/{word}", self._health) for word in ("cancel", "release", "traffic")),
+            web.post("/api/cancel", self._done),
+            *(web.post(f"/api/{word}", self._health) for word in ("release", "traffic")),
             web.post("/api/requests/{id}/cancel", self._health),
         ]
 
@@ -260,8 +270,13 @@ class FakeDaemon:
         return _json(plan, 202)
 
     async def _stopped(self, request: web.Request) -> web.Response:
-        self._loop.call_soon(self._publish_all, self.on_stop((await request.json())["profile"]))
-        return web.json_response({}, status=202)
+        asked = await request.json()
+        self._loop.call_soon(self._publish_all, self.on_stop(asked["profile"]))
+        return await self._done(request) if asked.get("wait", True) else web.json_response({})
+
+    async def _done(self, _request: web.Request) -> web.Response:
+        await self.carried_out.wait()
+        return web.json_response({})
 
     def _publish_all(self, facts: list[Fact]) -> None:
         for fact in facts:
@@ -296,7 +311,8 @@ class FakeDaemon:
 
     async def _shutdown(self, request: web.Request) -> web.Response:
         await request.json()
-        self._loop.call_later(0.05, self._stop.set)
+        if self.ends:
+            self._loop.call_later(0.05, self._stop.set)
         return web.json_response({}, status=202)
 
     async def _events(self, request: web.Request) -> web.StreamResponse:

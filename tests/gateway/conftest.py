@@ -170,8 +170,8 @@ class FakeSupervisor:
     async def plan(self, name: str) -> Plan:
         return Plan(profile=self.catalog.find(name).name, fits=True)
 
-    async def stop(self, name: str | None) -> None:
-        self.calls.append(("stop", name))
+    async def stop(self, name: str | None, *, wait: bool = True) -> None:
+        self.calls.append(("stop", name if wait else (name, "at once")))
 
     async def release(self, name: str | None) -> None:
         self.calls.append(("release", name))

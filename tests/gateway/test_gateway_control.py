@@ -89,11 +89,17 @@ async def test_stop_cancel_reload(house: Any) -> None:
     for path, body in (
         ("stop", {"profile": "alpha"}),
         ("stop", {"profile": None}),
+        ("stop", {"profile": "alpha", "wait": False}),
         ("cancel", {}),
         ("reload", {}),
     ):
         assert (await house.client.post(f"/api/{path}", json=body)).status_code == 200
-    assert house.supervisor.calls == [("stop", "alpha"), ("stop", None), ("cancel", None)]
+    assert house.supervisor.calls == [
+        ("stop", "alpha"),
+        ("stop", None),
+        ("stop", ("alpha", "at once")),
+        ("cancel", None),
+    ]
     assert house.done == [("reload", None)]
 
 

@@ -110,3 +110,10 @@ async def test_spellings_and_refusals(house: Any) -> None:
     assert "needs two boxes" in huge.json()["error"]["message"]
     assert (await house.client.delete("/v1/models/alpha")).status_code == 405
     assert house.supervisor.leases == []
+
+
+async def test_a_model_that_is_unloaded_is_not_waited_for(house: Any) -> None:
+    """Its drain may take minutes, and llama.cpp's router answers at once."""
+    answer = await house.client.post("/models/unload", json={"model": "alpha"})
+    assert answer.json() == {"success": True}
+    assert house.supervisor.calls == [("stop", ("alpha", "at once"))]

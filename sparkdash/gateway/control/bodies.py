@@ -60,6 +60,8 @@ class StopBody(_Body):
     """Which profile's engine to stop; null stops all."""
 
     profile: str | None = None
+    wait: bool = True
+    """Answer when it is gone; otherwise at once."""
 
 
 class ReleaseBody(_Body):

@@ -25,9 +25,9 @@ def add(api: APIRouter, deps: Deps) -> None:
         await deps.refresh()
         return await deps.supervisor.use(body.profile, cause=SwapCause(body.cause))
 
-    @api.post("/stop", summary="Stop one engine, or all")
+    @api.post("/stop", summary="Stop one engine, or all; answered when it is gone, or at once with `wait: false`")
     async def stop(body: StopBody) -> Done:
-        await deps.supervisor.stop(body.profile)
+        await deps.supervisor.stop(body.profile, wait=body.wait)
         return Done()
 
     @api.post("/release", summary="Let a parked profile be tried again, or all")
