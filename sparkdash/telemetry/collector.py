@@ -39,9 +39,6 @@ ASLEEP_S = 15.0
 """Between ticks when nobody listens and no engine runs."""
 T = TypeVar("T")
 
-GAP_TICKS = 3
-"""Rates do not reach over more ticks than this without an answer."""
-
 ASKED = frozenset({EngineState.WARMING, EngineState.READY, EngineState.DRAINING})
 """States in which an engine answers."""
 WITHOUT_PROCESSES = frozenset({EngineState.ABSENT, EngineState.FAILED})
@@ -87,7 +84,6 @@ class Collector:
         self._power = LowPower()
         self._sources: dict[str, Source] = {}
         self._gpu: asyncio.Task[GpuReading] | None = None
-        self._cadence_before = settings().sample_s
         self._told: set[str] = set()
 
     async def run(self) -> None:
@@ -118,7 +114,7 @@ class Collector:
     async def _tick(self) -> None:
         engines = self._engines()
         await self._follow({name: engine for name, engine in engines.items() if engine.state in ASKED and engine.url})
-        asked = self._ask()
+        asked = [task for source in self._sources.values() if (task := source.ask())]
         if self._gpu is None:
             self._gpu = asyncio.create_task(self._reader.gpu(), name="telemetry gpu")
         alive = [name for name, engine in engines.items() if engine.state not in WITHOUT_PROCESSES]
@@ -146,12 +142,6 @@ class Collector:
         else:
             text = f"The GPU has left its low-power state ({lowpower.figures(reading.gpu)})."
             self._publish(Notice(level=Level.INFO, code="low_power_over", text=text))
-
-    def _ask(self) -> list[asyncio.Task[None]]:
-        cadence = self._cadence()
-        gap_s = GAP_TICKS * max(cadence, self._cadence_before)
-        self._cadence_before = cadence
-        return [task for source in self._sources.values() if (task := source.ask(gap_s))]
 
     async def _follow(self, engines: dict[str, Engine]) -> None:
         """Have one Source for each of these engines that tells anything, a new one for a new incarnation."""

@@ -1,8 +1,11 @@
 """The formulas: from an engine's readings to the figures that people look at.
 
-Owns: windows, what a reset or a gap does to them, and every formula. Must not know scrapes, names or clocks; PURE.
-Rule: nothing is shown that was not measured. Rates need two readings of the same life of an engine; what is
-absent is None; an idle engine's rate is a measured 0.
+Owns: windows, what a reset, a gap or a late answer does to them, and every formula. Must not know scrapes, names or
+clocks; PURE.
+Rule 1: nothing is shown that was not measured. Rates need two readings of the same life of an engine; what is
+        absent is None; an idle engine's rate is a measured 0.
+Rule 2: a gap between two readings takes nothing away. The counters on both sides are true, so what lies between is
+        known in sum: a window is the stretch of readings whose length is nearest to the one that is meant.
 """
 
 from __future__ import annotations
@@ -20,6 +23,11 @@ RATE_S = 2.0
 """Window of the token rates: short enough to be live, long enough that one tick's jitter does not show."""
 WINDOW_S = 60.0
 """Window of shares and quantiles: over less than this, one request is noise."""
+LEAST_S = 0.2
+"""No rate is taken over less: what one request does in an instant is no rate."""
+BLUR = 0.1
+"""Share of a rate's stretch by which two answers may differ in their delay: when within that delay an engine read its own counters
+is not known."""
 
 
 class Derived(NamedTuple):
@@ -40,21 +48,29 @@ class History:
         self._fresh = fresh
         self._origin: Reading | None = None
         self._readings: deque[Reading] = deque()
-        self._raw: Reading | None = None
+        self._counted = Counters()
+        """The last known value of each counter: an answer may lack some."""
+        self._started: float | None = None
+        self._timed_from = -math.inf
+        """Of earlier readings it is not known how long before the later ones they were."""
         self._tally: Tally | None = None
 
-    def add(self, reading: Reading, slots: Slots | None = None, *, gap_s: float = math.inf) -> None:
-        """Take one more reading, later than the last; starts over when the engine did, or after more than `gap_s`.
+    def add(self, reading: Reading, slots: Slots | None = None, *, leapt: bool = False) -> None:
+        """Take one more reading, later than the last; start over when the engine did.
 
         `slots` is llama.cpp's own answer of the same moment; when it comes or goes, the counters change their meaning
-        and history starts over as well.
+        and history starts over as well. `leapt`: the time since the last reading is not known, so no rate reaches
+        over it.
         """
-        if self._raw is not None and _breaks(self._raw, reading, gap_s):
+        if self._has_restarted(reading):
             self.clear()
         if (slots is None) != (self._tally is None):
             self.clear()
             self._tally = None if slots is None else Tally()
-        self._raw = reading
+        if leapt:
+            self._timed_from = reading.at
+        self._counted = reading.counters.known_or(self._counted)
+        self._started = reading.started if reading.started is not None else self._started
         if slots is not None and self._tally is not None:
             reading = reading.with_slots(slots, self._tally)
         self._readings.append(reading)
@@ -66,17 +82,24 @@ class History:
             self._readings.popleft()
 
     def clear(self) -> None:
-        """Forget everything: what comes next is another life, or too much later."""
+        """Forget everything: what comes next is another life."""
         self._readings.clear()
         self._origin = None
-        self._raw = None
+        self._counted = Counters()
+        self._started = None
+        self._timed_from = -math.inf
         self._tally = None
+
+    def _has_restarted(self, reading: Reading) -> bool:
+        if self._started is not None and reading.started is not None and self._started != reading.started:
+            return True
+        return reading.counters.since(self._counted).fell
 
     def derive(self) -> Derived:
         """The figures as of the last reading; everything None without one."""
         if not self._readings:
             return Derived(dict.fromkeys(Metric), None)
-        last, oldest = self._readings[-1], self._origin or self._readings[0]
+        last, oldest = self._readings[-1], self._origin or self._window_base()
         window = last.counters.since(oldest.counters) if last is not oldest else Counters()
         gauges = last.gauges
         acceptance, length = self._acceptance(window)
@@ -97,11 +120,23 @@ class History:
         }
         return Derived(values, _acceptance_at(oldest, last, window.drafts))
 
-    def _rate_base(self) -> Reading | None:
-        """The reading whose age is nearest to the rate window."""
+    def _window_base(self) -> Reading:
+        """The reading whose age is nearest to the long window; the last one, if it is the only one."""
         last = self._readings[-1]
         earlier = list(self._readings)[:-1]
-        return min(earlier, key=lambda reading: abs(last.at - reading.at - RATE_S), default=None)
+        return min(earlier, key=lambda reading: abs(last.at - reading.at - WINDOW_S), default=last)
+
+    def _rate_base(self) -> Reading | None:
+        """The reading whose age is nearest to the rate window, if the moments of both are known well enough.
+
+        Where an answer was so late that none is, the oldest one: beside the longest stretch the delay matters least.
+        """
+        last = self._readings[-1]
+        timed = [each for each in self._readings if each.at >= self._timed_from and last.at - each.at >= LEAST_S]
+        sharp = [each for each in timed if abs(last.took - each.took) <= BLUR * (last.at - each.at)]
+        if sharp:
+            return min(sharp, key=lambda reading: abs(last.at - reading.at - RATE_S))
+        return timed[0] if timed else None
 
     def _decode(self) -> float | None:
         last, base = self._readings[-1], self._rate_base()
@@ -136,7 +171,8 @@ class History:
         """Seconds before `base` in which no prompt token was counted."""
         since = base.at
         for reading in reversed(self._readings):
-            if reading.at < base.at and _computed(base.counters.since(reading.counters)):
+            counted_since = _computed(base.counters.since(reading.counters))
+            if reading.at < self._timed_from or (reading.at < base.at and counted_since):
                 break
             since = min(since, reading.at)
         return base.at - since
@@ -144,7 +180,8 @@ class History:
     def _acceptance(self, window: Counters) -> tuple[float | None, float | None]:
         """Acceptance and mean acceptance length: from counters, else the engine's gauges while it last worked."""
         last = self._readings[-1]
-        working = (r.gauges for r in reversed(self._readings) if r.gauges.running)
+        recent = (r for r in reversed(self._readings) if r.at >= last.at - WINDOW_S)
+        working = (r.gauges for r in recent if r.gauges.running)
         gauges = next((g for g in working if g.acceptance_length or g.acceptance), None)
         acceptance = gauges.acceptance if gauges else None
         length = gauges.acceptance_length if gauges else None
@@ -172,11 +209,6 @@ def quantile(before: Mapping[float, float], after: Mapping[float, float], q: flo
             return lower if math.isinf(bound) else lower + (bound - lower) * (q * total - below) / (count - below)
         lower, below = bound, count
     return None
-
-
-def _breaks(before: Reading, now: Reading, gap_s: float) -> bool:
-    restarted = before.started is not None and now.started is not None and before.started != now.started
-    return restarted or now.at - before.at > gap_s or now.counters.since(before.counters).fell
 
 
 def _computed(change: Counters) -> float | None:

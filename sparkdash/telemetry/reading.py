@@ -35,6 +35,10 @@ class Counters(NamedTuple):
             *(None if a is None or b is None else b - a for a, b in zip(before, self, strict=True)),
         )
 
+    def known_or(self, before: Self) -> Self:
+        """These, and those of `before` where these are unknown."""
+        return type(self)(*(a if b is None else b for a, b in zip(before, self, strict=True)))
+
     @property
     def fell(self) -> bool:
         """Of a difference: did a counter go back, as they do when an engine starts anew?"""
@@ -55,9 +59,10 @@ class Gauges(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One look at an engine. `at` is monotonic seconds at which its answer came."""
+    """One look at an engine."""
 
     at: float
+    """Monotonic seconds at which it was asked: an answer may lie in a socket for as long as this process is held up."""
     counters: Counters
     gauges: Gauges
     accepted_at: dict[int, float]
@@ -65,6 +70,8 @@ class Reading:
     ttft: dict[float, float]
     """Requests with a time to first token of at most so many seconds; the last bound is infinite."""
     started: float | None = None
+    took: float = 0.0
+    """Seconds until the answer was there."""
 
     def at_zero(self) -> Reading:
         """The same engine before it counted anything."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 import structlog
@@ -27,6 +28,11 @@ ANSWER_S = 3.0
 FAILURES = 3
 """After so many failed looks in a row an engine is asked less often."""
 BACK_OFF_S = 5.0
+LEAP_S = 1.0
+"""By so much the box's clock and the monotonic one must part between two looks for the time between them to be unknown: a suspended
+box, a paused virtual machine, a clock that was set."""
+NOT_IMPLEMENTED = 501
+"""A llama-server's answer for what was switched off (`--no-slots`)."""
 
 
 class Scraper(Protocol):
@@ -63,21 +69,20 @@ class Source:
         self._task: asyncio.Task[None] | None = None
         self._asked_at = monotonic()
         self._failures = 0
+        self._skew: float | None = None
+        """Unix less monotonic time at the last reading."""
         self._last: EngineSample | None = None
         self._error: str | None = None
 
-    def ask(self, gap_s: float) -> asyncio.Task[None] | None:
-        """Begin a look, unless one is under way or this engine is left alone for a while; the task to wait for, if any.
-
-        Rates do not reach over more than `gap_s` without an answer.
-        """
+    def ask(self) -> asyncio.Task[None] | None:
+        """Begin a look, unless one is under way or this engine is left alone for a while; the task to wait for, if any."""
         now = self._monotonic()
         if self._task is not None and not self._task.done():
             return self._task
         if self._failures >= FAILURES and now - self._asked_at < BACK_OFF_S:
             return None
         self._asked_at = now
-        self._task = asyncio.create_task(self._look(gap_s), name="telemetry scrape")
+        self._task = asyncio.create_task(self._look(), name="telemetry scrape")
         return self._task
 
     def sample(self) -> EngineSample:
@@ -94,9 +99,9 @@ class Source:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _look(self, gap_s: float) -> None:
+    async def _look(self) -> None:
         try:
-            await self._read(gap_s)
+            await self._read()
         except (UpstreamError, Unreadable) as error:
             self._failed(str(error))
         except Exception as error:
@@ -109,14 +114,19 @@ class Source:
         self._failures += 1
         self._error = why
 
-    async def _read(self, gap_s: float) -> None:
-        scrape = await self._scrape()
+    async def _read(self) -> None:
         at, unix = self._monotonic(), self._clock()
+        scrape = await self._scrape()
         # After the counters, never before them: Tally relies on it.
         live = await self._slots()
-        self._history.add(read(at, scrape, self._names), live, gap_s=gap_s)
+        reading = replace(read(at, scrape, self._names), took=self._monotonic() - at)
+        self._history.add(reading, live, leapt=self._has_leapt(unix - at))
         derived = self._history.derive()
         self._last = EngineSample(at=unix, values=derived.values, acceptance_at=derived.acceptance_at)
+
+    def _has_leapt(self, skew: float) -> bool:
+        before, self._skew = self._skew, skew
+        return before is not None and abs(skew - before) > LEAP_S
 
     async def _scrape(self) -> exposition.Scrape:
         if self._names.path is None:
@@ -130,11 +140,16 @@ class Source:
         return scrape
 
     async def _slots(self) -> slots.Slots | None:
-        """None when the engine has no such thing, or it was switched off (--no-slots: 501)."""
+        """None when the engine has no such thing. One that cannot tell now has told nothing: without them the counters mean something else."""
         if self._names.slots is None:
             return None
         reply = await self._get(self._names.slots)
-        return slots.parse(reply.body) if reply.status == 200 else None
+        if reply.status == NOT_IMPLEMENTED or 400 <= reply.status < 500:
+            return None
+        found = slots.parse(reply.body) if reply.status == 200 else None
+        if found is None:
+            raise Unreadable(f"GET {self._names.slots} answered {reply.status} and no list of slots")
+        return found
 
     async def _get(self, path: str) -> Reply:
         return await self._upstream.get(self._url + path, timeout_s=ANSWER_S)

@@ -68,9 +68,11 @@ class FakeEngine:
     def __init__(self) -> None:
         self.text: str | bytes = ""
         self.slots: list[dict[str, Any]] | None = None
-        self.status = 200
+        self.status = self.slots_status = 200
         self.step: Callable[[], None] = lambda: None
         """Called before each answer of /metrics."""
+        self.arrived: Callable[[], None] = lambda: None
+        """Called when /metrics is asked for."""
         self.asked = 0
         self.at_once = 0
         """Most requests of /metrics that were ever open together."""
@@ -90,6 +92,7 @@ class FakeEngine:
         self.asked += 1
         self._open += 1
         self.at_once = max(self.at_once, self._open)
+        self.arrived()
         try:
             await self.free.wait()
         finally:
@@ -101,7 +104,7 @@ class FakeEngine:
     async def _slots(self, _request: web.Request) -> web.Response:
         if self.slots is None:
             return web.json_response({"error": {"code": 501, "message": "not enabled"}}, status=501)
-        return web.json_response(self.slots)
+        return web.json_response(self.slots, status=self.slots_status)
 
 
 @pytest.fixture

@@ -21,10 +21,10 @@ def look(at: float, *, running: float | None = 1.0, started: float | None = None
     return Reading(at, Counters(**counts), Gauges(running=running, **gauges), accepted_at, ttft, started)
 
 
-def after(*looks: Reading, gap_s: float = 3.0) -> History:
+def after(*looks: Reading) -> History:
     history = History()
     for reading in looks:
-        history.add(reading, gap_s=gap_s)
+        history.add(reading)
     return history
 
 
@@ -189,13 +189,24 @@ def test_derive_starts_over_when_the_start_time_changes() -> None:
     assert value(history, Metric.DECODE) is None
 
 
-def test_derive_starts_over_after_a_gap() -> None:
-    """Over a suspend no rate is shown, and the minute before it is forgotten."""
+def test_derive_goes_on_after_a_gap() -> None:
+    """Counters on both sides of a gap are true: a rate spans it, and the minute before it still counts."""
     history = after(look(0, generated=0, hits=0, queries=10), look(1, generated=40, hits=5, queries=20))
-    history.add(look(4.5, generated=4000, hits=5, queries=30), gap_s=3.0)
-    assert value(history, Metric.DECODE) is None
-    assert value(history, Metric.PREFIX_HIT) is None
-    assert value(history, Metric.PREFIX_HIT_LIFETIME) == pytest.approx(5 / 30)
+    history.add(look(11, generated=440, hits=5, queries=30))
+    assert value(history, Metric.DECODE) == 40.0
+    assert value(history, Metric.PREFIX_HIT) == pytest.approx(5 / 20)
+    history.add(look(12, generated=500, hits=15, queries=50))
+    assert value(history, Metric.DECODE) == 60.0
+    assert value(history, Metric.PREFIX_HIT) == pytest.approx(15 / 40)
+
+
+def test_derive_of_a_gap_longer_than_the_window() -> None:
+    """What lies in a long gap is known in sum only: it counts until what came after it says more of the last minute."""
+    history = after(look(0, hits=0, queries=0), look(1, hits=0, queries=100), look(301, hits=100, queries=200))
+    assert value(history, Metric.PREFIX_HIT) == 1.0
+    for at in range(302, 340):
+        history.add(look(at, hits=100, queries=300))
+    assert value(history, Metric.PREFIX_HIT) == 0.0
 
 
 def test_derive_ttft_quantiles() -> None:
