@@ -162,16 +162,23 @@ class Line:
         return sorted(line, key=lambda t: ranks[t.profile])
 
     def _hits(self, tickets: Iterable[Ticket]) -> list[Ticket]:
-        """Those whose engine runs and is not claimed by a ticket of another profile that is before them."""
+        """Those whose engine runs, and is not evicted by the swap that begins next.
+
+        While a swap is under way no other can begin, and nobody keeps requests from an engine that would only stand idle for the
+        length of another's load.
+        """
         claimed: set[str] = set()
+        claims = self._records.swap is None
         hits = []
         for ticket in fairness.line(tickets, self._patience, self.now):
-            if self._records.misses(ticket):
+            if not self._records.misses(ticket):
+                if ticket.profile not in claimed:
+                    hits.append(ticket)
+            elif claims:
                 choice = self.choice(ticket)
                 if self.held_until(ticket, choice) is None and not self.cannot_come(ticket.profile, choice):
                     claimed.update(choice.names)
-            elif ticket.profile not in claimed:
-                hits.append(ticket)
+                    claims = False
         return hits
 
     def _given_back(self, held: Held) -> None:

@@ -35,6 +35,26 @@ async def test_two_that_fit_run_side_by_side_and_nobody_is_drained(house: Any, m
         await asking.leave()
 
 
+async def test_an_idle_engine_serves_on_while_others_wait_for_its_place_behind_a_long_load(
+    house: Any, make_profile: Any, behaviour: Any
+) -> None:
+    """A request for it, and one for `auto`, are granted at once; the one that will evict it has its turn once the load is over."""
+    await house.open(make_profile("a", gib=40), make_profile("slow", gib=40), make_profile("c", gib=100))
+    house.runtime.zoo["slow"] = behaviour(load_s=15)
+    await house.leased("a")
+    coming, next_one = house.ask("slow"), house.ask("c")
+    await house.loads("slow")
+    began = house.clock.time
+    hits = [house.ask("a"), house.ask("auto")]
+    await house.clock.rest()
+    assert all(hit.has_lease for hit in hits)
+    assert house.clock.time == began
+    for asking in (*hits, coming, next_one):
+        await house.clock.drive(asking.granted())
+        await asking.leave()
+    assert [swap.target for swap in house.swaps()] == ["a", "slow", "c"]
+
+
 async def test_the_third_evicts_exactly_the_one_that_was_named(house: Any, make_profile: Any) -> None:
     """The plan, the swap and what happens agree: the one that nobody used for longest, with its reason."""
     await house.open(make_profile("a", gib=40), make_profile("b", gib=40), make_profile("c", gib=40))

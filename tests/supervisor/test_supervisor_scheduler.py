@@ -153,12 +153,14 @@ def test_an_engine_elsewhere_blocks_nobody() -> None:
     assert feed(scheduler, SwapDone(), arrive("3", "a")) == [Grant("1", "far"), Grant("3", "a")]
 
 
-def test_a_miss_that_waits_behind_another_swap_still_blocks_younger_hits() -> None:
-    """Its turn comes next, and it will evict what they want."""
+def test_a_miss_that_waits_behind_another_swap_keeps_nobody_from_the_engine_that_it_will_evict() -> None:
+    """Until its turn comes that engine would only stand idle, for as long as another loads. From then on nobody overtakes it."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "far"), arrive("2", "b"))
-    assert feed(scheduler, arrive("3", "a")) == []
-    assert feed(scheduler, SwapDone()) == [Grant("1", "far"), BeginSwap("b", ("a",), REQUEST), Evict(("a",))]
+    assert feed(scheduler, arrive("3", "a")) == [Grant("3", "a")]
+    assert feed(scheduler, SwapDone()) == [Grant("1", "far"), BeginSwap("b", ("a",), REQUEST)]
+    assert feed(scheduler, arrive("4", "a")) == []
+    assert feed(scheduler, Leave("3")) == [Evict(("a",))]
 
 
 def test_no_swap_for_nobody() -> None:
@@ -357,15 +359,6 @@ def test_a_stop_that_comes_as_the_load_succeeds_stops_what_came_up() -> None:
     feed(scheduler, Evicted("b"), SwapDone())
     assert not scheduler.stopping
     assert scheduler.records.residents == {}
-
-
-def test_auto_takes_what_runs_when_its_engine_was_evicted_and_its_file_went_away() -> None:
-    """It waited behind an older miss; nobody can start what is no longer there."""
-    scheduler = with_a()
-    feed(scheduler, arrive("1", "far"), arrive("2", "b"), arrive("3", None))
-    feed(scheduler, CatalogRead({"b": Known("f-b"), "far": Known("f-far", managed=False)}))
-    assert feed(scheduler, SwapDone(), Evicted("a"), SwapFailed(ERROR))[-2:] == [Refuse("2", ERROR), Grant("3", "far")]
-    assert scheduler.records.swap is None
 
 
 class Sized(Rig):

@@ -122,6 +122,7 @@ class Machine(RuleBasedStateMachine):
     def send(self, move: Move) -> None:
         """Hand a move in and check each effect against the books."""
         batch = self.swap.target if isinstance(move, SwapDone) and self.swap else None
+        before = self.swap
         if isinstance(move, SwapDone | SwapFailed) and self.swap and self.swap.target == self.wished:
             self.wished = None
         if isinstance(move, SwapDone | SwapFailed | SwapCancelled):
@@ -133,7 +134,7 @@ class Machine(RuleBasedStateMachine):
         for effect in effects:
             self.carry_out(effect)
         for effect in effects:
-            if isinstance(effect, Grant) and effect.profile != batch:
+            if isinstance(effect, Grant) and effect.profile != batch and (before is None or self.swap is not before):
                 self.nobody_was_overtaken(effect)
 
     def handled(self, move: Move) -> list[Effect]:
@@ -181,7 +182,7 @@ class Machine(RuleBasedStateMachine):
         self.leased[id_] = profile
 
     def nobody_was_overtaken(self, grant: Grant) -> None:
-        """Whoever has waited as long as anyone may, and was there before, has its engine left alone."""
+        """Whoever has waited as long as anyone may, was there before, and whose turn could come now, has its engine left alone."""
         for id_, wants in self.waiting.items():
             overdue = self.since[id_] <= self.since[grant.id] and self.now - self.since[id_] >= PATIENCE.max_wait_s
             if overdue and wants is not None and wants not in self.running and int(id_) < int(grant.id):
