@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sparkdash.client.sse import Frames
+from sparkdash.sse import Frames
 
 WORDS = 300
 """Of an engine's refusal."""

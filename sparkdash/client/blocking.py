@@ -13,12 +13,12 @@ from sparkdash.client import calls, routes
 from sparkdash.client.envelope import error_of, understood
 from sparkdash.client.line import Line
 from sparkdash.client.routes import Ask, ProfileList, Toggle
-from sparkdash.client.sse import Frames, Lines
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import SparkdashError
+from sparkdash.sse import Frames, Lines
 
 T = TypeVar("T")
 FAILED = 400

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from sparkdash.client.address import Address, at_socket, at_url, find
 from sparkdash.client.envelope import error_of, understood
-from sparkdash.client.sse import Frame
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.event import EVENT, Event
 from sparkdash.domain.state import Snapshot
+from sparkdash.sse import Frame
 
 HEALTH_S = 5.0
 """A daemon's loop answers at once; another program that holds its port may never."""

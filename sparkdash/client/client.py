@@ -19,7 +19,6 @@ from sparkdash.client.address import credentials
 from sparkdash.client.envelope import error_of
 from sparkdash.client.over_httpx import door, limits, speaking_to
 from sparkdash.client.routes import Ask, Cause, Hold, ProfileList, Toggle
-from sparkdash.client.sse import Frame, Frames, Lines
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.event import Event
 from sparkdash.domain.finding import Diagnosis
@@ -30,6 +29,7 @@ from sparkdash.domain.shelf import Shelf
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import SparkdashError
+from sparkdash.sse import Frame, Frames, Lines
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ import httpx
 from sparkdash.client.address import Address
 from sparkdash.client.envelope import error_of
 from sparkdash.client.over_httpx import speaking_to
-from sparkdash.client.sse import Frames
 from sparkdash.errors import UpstreamError
+from sparkdash.sse import Frames
 
 Protocol = Literal["chat", "responses", "messages", "router"]
 PATIENCE = httpx.Timeout(30.0, connect=3.0, read=120.0)

@@ -12,14 +12,13 @@ import json
 import re
 from collections.abc import Iterator
 
-from sparkdash.gateway.splices import Frames, Splice
+from sparkdash.gateway.splices import DATA, Frames, Splice
 
 WHOLE_LIMIT = 1024 * 1024
 """Bytes; a longer answer that is no stream passes as it is: reading it would hold up everybody else's."""
 _SAID = "reasoning"
 _ALSO = "reasoning_content"
 _MARK = b'"reasoning"'
-_DATA = re.compile(rb"(?:^|\n)data: ?(?=\{)")
 _GAP = re.compile(r"[\s,:]*")
 _DECODER = json.JSONDecoder()
 
@@ -49,7 +48,7 @@ class _Chunks(Frames):
     _mark = _MARK
 
     def _frame(self, frame: bytes) -> bytes:
-        found = _DATA.search(frame)
+        found = DATA.search(frame)
         return frame if found is None else frame[: found.end()] + _doubled(frame[found.end() :], "delta")
 
 

@@ -14,6 +14,7 @@ from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.exchange import Exchange, Message, Receive
 from sparkdash.gateway.head import Scope
 from sparkdash.gateway.ollama_wire import Ask, Heard, line, nanoseconds, rfc3339, shaped
+from sparkdash.sse import Lines
 
 HEADERS = [(b"content-type", b"application/json; charset=utf-8")]
 _LINES = [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
@@ -59,7 +60,8 @@ class Costume:
         self._status = 200
         self._framed = False
         self._headers: Iterable[tuple[bytes, bytes]] = ()
-        self._rest = b""
+        self._lines = Lines()
+        self._whole = b""
         self._over = False
         """Nothing follows an error or the last line."""
 
@@ -82,17 +84,17 @@ class Costume:
             return
         more = message.get("more_body", False)
         if self._framed:
-            lines = self._lines(message.get("body", b""), last=not more)
+            lines = self._translated_lines(message.get("body", b""), last=not more)
             if lines or not more:
                 await self._send({"type": "http.response.body", "body": lines, "more_body": more})
             return
-        self._rest += message.get("body", b"")
+        self._whole += message.get("body", b"")
         if not more:
-            await self._whole()
+            await self._send_whole()
 
-    async def _whole(self) -> None:
+    async def _send_whole(self) -> None:
         """An answer that is no stream, or an error with its status."""
-        status, body = self._status, self._translated(self._rest)
+        status, body = self._status, self._translated(self._whole)
         kept = [pair for pair in self._headers if pair[0] in (b"retry-after", b"x-should-retry")]
         length = (b"content-length", b"%d" % len(body))
         await self._send({"type": "http.response.start", "status": status, "headers": [*HEADERS, *kept, length]})
@@ -113,18 +115,18 @@ class Costume:
             return problems.encode({"error": _BAD_CALL})
         return problems.encode(self._final(said | ({"tool_calls": calls} if calls else {})))
 
-    def _lines(self, piece: bytes, *, last: bool) -> bytes:
-        """The lines that a piece of the event stream amounts to."""
-        *whole, self._rest = (self._rest + piece).split(b"\n")
-        out = [self._line(one[5:].strip()) for one in whole if one.startswith(b"data:")]
+    def _translated_lines(self, piece: bytes, *, last: bool) -> bytes:
+        """Translate a piece of the event stream into Ollama's lines."""
+        lines = [*self._lines.feed(piece), *(self._lines.end() if last else ())]
+        out = [self._line(one[5:].strip()) for one in lines if one.startswith("data:")]
         if last and not self._over and self._heard.reason:  # an engine that forgets its [DONE]
             out.append(self._end())
         return b"".join(out)
 
-    def _line(self, data: bytes) -> bytes:
+    def _line(self, data: str) -> bytes:
         if self._over:
             return b""
-        if data == b"[DONE]":
+        if data == "[DONE]":
             return self._end()
         try:
             chunk = json.loads(data)

@@ -14,17 +14,21 @@ import re
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+from sparkdash.sse import BLANK_LINE, ends_frame, whole_frames
+
 FRAME_LIMIT = 64 * 1024
 """Of a frame longer than this nothing is held back: what is spliced is short."""
 _COUNTS_ONLY = re.compile(rb'"choices": ?\[\]')
 _COUNTS = re.compile(rb'"usage": ?\{')
 _RESPONSE_ID = re.compile(rb'"response": ?\{"id": ?"([^"]+)"')
-_OPENS_RESPONSE = re.compile(rb"(?:^|\n)event: ?response\.(?:created|queued|in_progress)\r?\n")
+_OPENS_RESPONSE = re.compile(rb"(?:^|[\r\n])event: ?response\.(?:created|queued|in_progress)[\r\n]")
 _SEQUENCE = re.compile(rb'("sequence_number": ?)(\d+)')
-_MESSAGE_EVENT = re.compile(rb"(?:^|\n)event: ?(\w+)")
+_MESSAGE_EVENT = re.compile(rb"(?:^|[\r\n])event: ?(\w+)")
+DATA = re.compile(rb"(?:^|[\r\n])data: ?(?=\{)")
+"""What comes before the JSON object of a frame."""
+_DECODER = json.JSONDecoder()
 _INDEX = re.compile(rb'("index": ?)(\d+)')
 _END_OF_THINKING = b'event: content_block_stop\ndata: {"type":"content_block_stop","index":0}\n\n'
-_BLANK_LINE = re.compile(rb"\n\r?\n")
 
 
 class Splice(Protocol):
@@ -53,7 +57,7 @@ class Frames:
         if not self._rest and chunk.endswith(b"\n\n"):  # as nearly always
             return self._spliced(chunk) if chunk.find(self._mark) >= 0 else chunk
         data = self._rest + chunk if self._rest else chunk
-        end = _after_blank_line(data)
+        end = whole_frames(data)
         if len(data) - end > FRAME_LIMIT:
             end = len(data)
         self._rest = data[end:]
@@ -63,7 +67,7 @@ class Frames:
     def end(self) -> bytes:
         """See Splice."""
         rest, self._rest = self._rest, b""
-        return rest
+        return self._spliced(rest) if ends_frame(rest) else rest
 
     def _spliced(self, frames: bytes) -> bytes:
         return b"".join(map(self._frame, _each(frames)))
@@ -81,9 +85,8 @@ class WithoutUsage(Frames):
         return super()._spliced(frames) if _COUNTS_ONLY.search(frames) else frames
 
     def _frame(self, frame: bytes) -> bytes:
-        begins = frame.lstrip(b"\r\n")
-        told = begins.startswith(b"data:") and _COUNTS_ONLY.search(frame) and _COUNTS.search(frame)
-        return frame[: len(frame) - len(begins)] if told else frame
+        told = DATA.search(frame) and _COUNTS_ONLY.search(frame) and _COUNTS.search(frame)
+        return frame[: len(frame) - len(frame.lstrip(b"\r\n"))] if told else frame
 
 
 class ResponseGoesOn(Frames):
@@ -130,44 +133,39 @@ class MessageGoesOn(Frames):
         found = _MESSAGE_EVENT.search(frame)
         kind = found[1] if found else b""
         if kind == b"message_start":
-            self._counts = _object(frame).get("message", {}).get("usage") or {}
+            self._counts = _object(frame)[0].get("message", {}).get("usage") or {}
             return _END_OF_THINKING
         if kind == b"message_delta" and self._counts:
-            body = _object(frame)
+            body, start, end = _object(frame)
             told = {key: value for key, value in (body.get("usage") or {}).items() if value is not None}
-            return frame[: _data_at(frame)] + _json(body | {"usage": self._counts | told}) + b"\n\n"
+            return frame[:start] + _json(body | {"usage": self._counts | told}) + frame[end:] if body else frame
         if kind.startswith(b"content_block"):
             return _INDEX.sub(lambda index: index[1] + b"%d" % (int(index[2]) + 1), frame, count=1)
         return frame
 
 
-def _data_at(frame: bytes) -> int:
-    return frame.index(b"{")
-
-
-def _object(frame: bytes) -> dict[str, Any]:
-    """The JSON object of one frame; empty when it is none."""
+def _object(frame: bytes) -> tuple[dict[str, Any], int, int]:
+    """The JSON object of one frame, and where it starts and ends in it; empty when there is none."""
+    found = DATA.search(frame)
+    if found is None:
+        return {}, 0, 0
+    start = found.end()
     try:
-        value = json.loads(frame[_data_at(frame) :])
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
+        text = frame[start:].decode()
+        value, end = _DECODER.raw_decode(text)
+    except (ValueError, RecursionError):
+        return {}, 0, 0
+    return value, start, start + len(text[:end].encode())
 
 
 def _json(body: dict[str, Any]) -> bytes:
     return json.dumps(body, separators=(",", ":")).encode()
 
 
-def _after_blank_line(data: bytes) -> int:
-    """Where the last whole frame ends; 0 when there is none."""
-    plain, crlf = data.rfind(b"\n\n"), data.rfind(b"\n\r\n")
-    return max(plain + 2 if plain >= 0 else 0, crlf + 3 if crlf >= 0 else 0)
-
-
 def _each(frames: bytes) -> Iterator[bytes]:
     """Frame by frame, each with its blank line; the last may lack it."""
     start = 0
-    for blank in _BLANK_LINE.finditer(frames):
+    for blank in BLANK_LINE.finditer(frames):
         yield frames[start : blank.end()]
         start = blank.end()
     if start < len(frames):

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from sparkdash.errors import UpstreamError
+from sparkdash.sse import Lines
 from sparkdash.upstream.answer import Answer
 
 WORDS_LIMIT = 600
@@ -51,10 +52,9 @@ async def text_of(answer: Answer, where: str) -> str:
     """
     texts: list[str] = []
     cut = False
-    rest = b""
+    lines = Lines()
     async for chunk in answer.chunks():
-        *lines, rest = (rest + chunk).split(b"\n")
-        for choice in (choice for line in lines for choice in _choices(line.strip(), where)):
+        for choice in (choice for line in lines.feed(chunk) for choice in _choices(line.strip(), where)):
             delta = choice.get("delta") or {}
             texts += (delta[key] for key in ("reasoning", "reasoning_content", "content") if delta.get(key))
             cut = cut or choice.get("finish_reason") == "length"
@@ -64,13 +64,13 @@ async def text_of(answer: Answer, where: str) -> str:
     return text
 
 
-def _choices(line: bytes, where: str) -> list[dict[str, Any]]:
-    if not line.startswith(b"data:") or line.endswith(b"[DONE]"):
+def _choices(line: str, where: str) -> list[dict[str, Any]]:
+    if not line.startswith("data:") or line.endswith("[DONE]"):
         return []
     try:
         event = json.loads(line[5:])
     except (ValueError, RecursionError):
-        raise refused(where, 200, line) from None
+        raise refused(where, 200, line.encode()) from None
     if not isinstance(event, dict) or "error" in event:
-        raise refused(where, 200, line[5:])
+        raise refused(where, 200, line[5:].encode())
     return event.get("choices") or []

@@ -67,6 +67,15 @@ async def test_a_chat_streams_as_lines(house: Any, recorded_body: Any) -> None:
     assert (row.completion_tokens, row.state.value) == (80, "done")
 
 
+@pytest.mark.parametrize("end", [b"\r", b"\r\n"])
+async def test_a_chat_of_an_engine_with_other_line_ends(house: Any, recorded_body: Any, end: bytes) -> None:
+    """CR and CRLF are line ends of an event stream as well as LF."""
+    house.engine.script = replaying(recorded_body("vllm-0.32.0-base-chat-stream-usage").replace(b"\n", end))
+    *lines, last = await chat(house)
+    assert "".join(line["message"]["content"] for line in lines).endswith("quiet engine")
+    assert (last["done"], last["eval_count"]) == (True, 80)
+
+
 async def test_tool_calls_come_whole(house: Any, recorded_body: Any) -> None:
     """Ollama's clients get a call in one piece, with its arguments as an object."""
     house.engine.script = replaying(recorded_body("vllm-0.32.0-base-chat-tool-stream"))

@@ -158,6 +158,20 @@ async def test_generate_gives_all_text(upstream: Upstream, engine: Any) -> None:
     assert b'"model": "m"' in engine.seen[0].body
 
 
+@pytest.mark.parametrize("end", [b"\r", b"\r\n"])
+async def test_generate_reads_all_line_ends(upstream: Upstream, engine: Any, end: bytes) -> None:
+    """A server whose lines end in CR or CRLF has a text, too."""
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        await wire.chunk(b'data: {"choices":[{"index":0,"delta":{"content":"ab"}}]}' + 2 * end)
+        await wire.chunk(b"data: [DONE]" + 2 * end)
+        await wire.end()
+
+    engine.script = script
+    assert await upstream.generate(engine.url, "m", timeout_s=60) == "ab"
+
+
 async def test_generate_raises_the_engines_own_words(upstream: Upstream, engine: Any) -> None:
     """An HTTP error and an error inside the stream both end the warm-up."""
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparkdash.client.sse import Frame, Frames, Lines
+from sparkdash.sse import Frame, Frames, Lines
 
 STREAM = 'event: fact\nid: 7\ndata: {"text": "a\u2028b\u0085c"}\n\n: ping\n\ndata: one\r\ndata: two\r\n\r\n'.encode()
 

@@ -1,6 +1,6 @@
-"""Server-sent events and lines out of raw bytes. Pure.
+"""Server-sent events: their lines, frames and fields out of raw bytes. Pure.
 
-Rule: lines end at \\n, \\r or \\r\\n only. `str.splitlines` (and httpx's `iter_lines`) also cut at U+2028, U+0085 and
+Rule: lines end at \\n, \\r or \\r\\n only (HTML standard, section 9.2.5). `str.splitlines` (and httpx's `iter_lines`) also cut at U+2028, U+0085 and
 form feeds, which a log line inside JSON may well hold.
 """
 
@@ -12,6 +12,23 @@ from typing import NamedTuple
 
 _END = re.compile(rb"\r\n|\n|\r(?!\Z)")
 """A \\r at the very end may be half of \\r\\n: it waits for the next chunk."""
+BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}")
+"""The end of a frame: two line ends, of one kind or of two."""
+_ENDS_FRAME = re.compile(BLANK_LINE.pattern + rb"\Z")
+
+
+def ends_frame(data: bytes) -> bool:
+    """Whether `data` stops at the end of a frame."""
+    return _ENDS_FRAME.search(data[-4:]) is not None
+
+
+def whole_frames(data: bytes) -> int:
+    """The length of the whole frames that `data` begins with; 0 without any.
+
+    A \\r that follows a \\n is taken for half of a \\r\\n until more comes: no server was seen to mix the two otherwise.
+    """
+    lf, cr, crlf = data.rfind(b"\n\n"), data.rfind(b"\r\r"), data.rfind(b"\n\r\n")
+    return max(lf + 2 if lf >= 0 else 0, cr + 2 if cr >= 0 else 0, crlf + 3 if crlf >= 0 else 0)
 
 
 class Frame(NamedTuple):
