@@ -19,6 +19,7 @@ from sparkdash.bench import folder, plan
 from sparkdash.bench.captured import Chat
 from sparkdash.bench.cell import Ground, measure
 from sparkdash.bench.order import cell_order
+from sparkdash.bench.pace import Pace
 from sparkdash.bench.records import Launch, Sample
 from sparkdash.bench.results import Gap, Results
 from sparkdash.bench.run import Arm, CellKey, Run
@@ -79,7 +80,7 @@ class Runner:
         self._fastest_mhz: float | None = None
         self._cool_c: float | None = None
         self._step = Step("launching", 0, 0, "")
-        self._pace = _Pace(clock)
+        self._pace = Pace(clock)
 
     @property
     def left_s(self) -> float | None:
@@ -98,8 +99,8 @@ class Runner:
             self._fastest_mhz = max((c.clock_mhz for c in results.cells if c.clock_mhz is not None), default=None)
             gaps = results.gaps()
             self._pace.begin(
-                sum(plan.work(cell.key, cell.reps) for i, _ in enumerate(run.order) for cell in run.planned(i)),
-                plan.left(gaps),
+                whole=sum(plan.work(cell.key, cell.reps) for i, _ in enumerate(run.order) for cell in run.planned(i)),
+                left=plan.left(gaps),
             )
             cells = sum(len(run.planned(index)) for index in range(len(run.order)))
             self._step = replace(self._step, done=cells - len(gaps), cells=cells)
@@ -188,41 +189,6 @@ class Runner:
         step = replace(self._step, doing=doing or self._step.doing, **changes)  # type: ignore[arg-type]
         self._step = replace(step, share=self._pace.share, left_s=self._pace.left_s(step.launches - step.launch - 1))
         self._show(self._step)
-
-
-class _Pace:
-    """How fast the work goes, for what is left."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._whole = self._done = self._seen = 0.0
-        self._measuring_s = 0.0
-        self._since = clock()
-        self._launch_s: list[float] = []
-
-    def begin(self, whole: float, left: float) -> None:
-        self._whole, self._done = whole, whole - left
-
-    def launched(self, seconds: float) -> None:
-        self._launch_s.append(seconds)
-        self._since = self._clock()
-
-    def worked(self, work: float) -> None:
-        now = self._clock()
-        self._measuring_s += now - self._since
-        self._since = now
-        self._done += work
-        self._seen += work
-
-    @property
-    def share(self) -> float:
-        return min(1.0, self._done / self._whole) if self._whole else 1.0
-
-    def left_s(self, launches: int) -> float | None:
-        if not self._seen or not self._launch_s:
-            return None
-        start_s = sum(self._launch_s) / len(self._launch_s)
-        return (self._whole - self._done) / self._seen * self._measuring_s + max(0, launches) * start_s
 
 
 def settled(temperatures: Sequence[float | None], cool_c: float | None) -> bool:

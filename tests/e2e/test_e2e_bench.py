@@ -162,3 +162,13 @@ def test_it_is_ended_and_resumed_from_elsewhere(box: Any) -> None:
 def failed(state: dict[str, Any]) -> list[dict[str, Any]]:
     """What was told of runs that did not go on."""
     return [one for one in state["notices"] if one["code"] == "bench_failed"]
+
+
+def test_a_suite_of_several_at_once_ends_in_its_report(box: Any) -> None:
+    """What is left of such a run came out as -1.3e-14 s, and the traceback stood where the report belongs."""
+    suite = SUITE.replace("tiny", "several").replace("[0, 256]", "512").replace("reps: 2", "concurrency: [1, 2, 4]")
+    (box.root / "config" / "suites" / "several.yaml").write_text(suite)
+    done = box.sparkdash("ab", "plain", "fast", "--suite", "several", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "4 at once" in done.stdout, done.stdout
