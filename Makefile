@@ -40,14 +40,15 @@ venv: $(VENV)/.dev ## the environment in .venv, with the test tools
 demo: $(VENV)/.base ## the whole product on a simulated box, in this terminal
 	@$(BIN)/sparkdash demo
 
-test: $(VENV)/.dev ## all tests, real podman and a real vLLM included
+test: $(VENV)/.dev ## all tests, real podman, a real vLLM and a real llama-server included
 	@$(HAS_REAL)
 	@sh tests/podman/setup.sh
 	@sh tests/real/setup.sh $(PYTHON)
+	@sh tests/real/llama.sh $(PYTHON)
 	@$(BIN)/python tests/clients/run.py --install --only llm,langchain
 	@$(TEST_ENV) $(PYTEST)
 
-unit: $(VENV)/.dev ## the tests that need neither podman nor the real engine
+unit: $(VENV)/.dev ## the tests that need neither podman nor a real engine
 	@$(PYTEST) -m "not podman and not real"
 
 check: format lint types contracts test ## everything CI asks for

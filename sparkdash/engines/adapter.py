@@ -13,6 +13,7 @@ from typing import Protocol
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
 from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
+from sparkdash.engines.known_flags import KnownFlags
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,17 @@ class Launch:
     cache_dir: str
     """A host folder for this image's compile caches, mounted so that the second start is fast."""
     labels: dict[str, str] = field(default_factory=dict)
+    flags: KnownFlags | None = None
+    """What the profile's program lists in its `--help`; None while that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Help:
+    """How a profile's program is asked for its flags."""
+
+    argv: tuple[str, ...]
+    quick: bool
+    """It answers within a moment, so that a start may wait for it; others load their libraries first, which takes half a minute."""
 
 
 class EngineAdapter(Protocol):
@@ -110,6 +122,10 @@ class EngineAdapter(Protocol):
 
     def container(self, profile: Profile, launch: Launch) -> ContainerSpec:
         """The container for `profile`. Raises ProfileError when the profile lacks what this engine needs (an image, a model)."""
+        ...
+
+    def help(self, profile: Profile) -> Help | None:
+        """How the profile's program lists its flags; None where its command is not known to be that program, which might serve instead."""
         ...
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:

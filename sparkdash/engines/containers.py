@@ -5,7 +5,10 @@ Owns: name, image, mounts, environment, devices, labels. Must not know: what is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePosixPath
+from types import MappingProxyType
 
 from sparkdash.domain.container import LABEL_FINGERPRINT, LABEL_PORT, LABEL_PROFILE, ContainerSpec
 from sparkdash.domain.profile import Profile
@@ -16,6 +19,9 @@ from sparkdash.errors import ProfileError
 
 ALL_GPUS = "nvidia.com/gpu=all"
 """The CDI name of every GPU; a Spark has one."""
+
+NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
+_PYTHON = re.compile(r"python[\d.]*")
 
 SHM_SIZE = "8g"
 """Shared memory of engines that pass tensors between processes. The runtime's default of 64 MB makes them die;
@@ -29,19 +35,21 @@ def build(
     *,
     shm_size: str | None = None,
     files: Iterable[str] = (),
+    env: Mapping[str, str] = NO_VARIABLES,
 ) -> ContainerSpec:
-    """The container that runs `argv`; `files` are further host paths it must read.
+    """The container that runs `argv`; `files` are further host paths it must read, and `env` are the dialect's own variables, which the
+    profile's replace.
 
     Raises:
         ProfileError: the runtime needs an image and the profile has none.
     """
-    env = environment(profile, launch) | fill(profile.env, profile.models)
+    variables = environment(profile, launch) | dict(env) | fill(profile.env, profile.models)
     common = ContainerSpec(
         name=container_name(profile.name),
         image=None,
         argv=tuple(argv),
         port=launch.port,
-        env=env,
+        env=variables,
         env_from=profile.env_from,
         labels=_labels(profile, launch),
     )
@@ -59,6 +67,26 @@ def build(
 def program(profile: Profile, default: tuple[str, ...]) -> list[str]:
     """The profile's own command, or the dialect's."""
     return [str(fill(word, profile.models)) for word in profile.command] or list(default)
+
+
+def is_own(words: Sequence[str], default: Sequence[str]) -> bool:
+    """Is this the dialect's own program, wherever it lies? A wrapper may pay no heed to `--help`, and serve."""
+    name = PurePosixPath(words[0]).name
+    return ["python3" if _PYTHON.fullmatch(name) else name, *words[1:]] == list(default)
+
+
+def helping(profile: Profile, argv: Sequence[str]) -> ContainerSpec:
+    """Where `argv` lists its flags: the profile's image, mounts and variables, but no GPU, no model and no cache."""
+    return ContainerSpec(
+        name=f"{container_name(profile.name)}-help",
+        image=profile.image,
+        argv=tuple(argv),
+        port=0,
+        env=fill(profile.env, profile.models),
+        env_from=profile.env_from,
+        mounts=profile.mounts,
+        tmpfs=profile.tmpfs,
+    )
 
 
 def _image(profile: Profile) -> str:

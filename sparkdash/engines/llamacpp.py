@@ -5,18 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import NamedTuple
 
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
-from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
+from sparkdash.domain.profile import ApiProtocol, ArgValue, EngineKind, Profile
 from sparkdash.engines import argv, containers, failures, loading
-from sparkdash.engines.adapter import Launch, MetricNames, Probes
+from sparkdash.engines.adapter import Help, Launch, MetricNames, Probes
+from sparkdash.engines.known_flags import KnownFlags
 from sparkdash.engines.loading import phrase
 
 DEFAULT_PROGRAM = ("llama-server",)
 
-# /metrics is off unless asked for. Mapped files load ten times slower on a Spark (22 s against 224 s).
-DEFAULT_FLAGS = (("metrics", True), ("no-mmap", True))
+# /metrics is off unless asked for.
+DEFAULT_FLAGS: tuple[tuple[str, ArgValue], ...] = (("metrics", True),)
+# Mapped files load ten times slower on a Spark (22 s against 224 s). Builds of autumn 2026 have --load-mode, older ones --no-mmap, and
+# each ends at the other's flag; of a build that is not known both are told by variables, as it pays no heed to what it does not know.
+UNMAPPED_ENV = {"LLAMA_ARG_LOAD_MODE": "none", "LLAMA_ARG_NO_MMAP": "1"}
 
 # In single-model mode the log tells no percentage.
 PHRASES = (
@@ -72,13 +77,19 @@ class LlamaCpp:
     def container(self, profile: Profile, launch: Launch) -> ContainerSpec:
         """See EngineAdapter."""
         model = argv.target(profile)
+        args, flags, env = _unmapped(profile, launch.flags)
         words = [
             *containers.program(profile, DEFAULT_PROGRAM),
             *("--model" if model.path else "--hf-repo", model.ref),
             *("--host", argv.HOST, "--port", str(launch.port), "--alias", profile.name),
-            *argv.flags(argv.overlaid(DEFAULT_FLAGS, profile.args), profile.models),
+            *argv.flags(argv.overlaid((*DEFAULT_FLAGS, *flags), args), profile.models),
         ]
-        return containers.build(profile, launch, words)
+        return containers.build(profile, launch, words, env=env)
+
+    def help(self, profile: Profile) -> Help | None:
+        """See EngineAdapter."""
+        words = containers.program(profile, DEFAULT_PROGRAM)
+        return Help((*words, "--help"), quick=True) if containers.is_own(words, DEFAULT_PROGRAM) else None
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
         """See EngineAdapter; llama-server is told one name and accepts any."""
@@ -113,3 +124,26 @@ class LlamaCpp:
     def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
         """See EngineAdapter."""
         return failures.classify(lines, exit_code, CAUSES)
+
+
+class _Unmapped(NamedTuple):
+    """How a launch is told to read its files instead of mapping them."""
+
+    args: dict[str, ArgValue]
+    """The profile's."""
+    flags: tuple[tuple[str, ArgValue], ...] = ()
+    env: Mapping[str, str] = containers.NO_VARIABLES
+
+
+def _unmapped(profile: Profile, known: KnownFlags | None) -> _Unmapped:
+    given = {key.replace("_", "-"): value for key, value in profile.args.items() if value is not None}
+    others = {key: value for key, value in profile.args.items() if key.replace("_", "-") != "no-mmap"}
+    if "load-mode" in given or "mmap" in given or given.get("no-mmap") is False:
+        return _Unmapped(dict(profile.args))
+    if known is None:
+        return _Unmapped(dict(profile.args), env=UNMAPPED_ENV if "no-mmap" not in given else containers.NO_VARIABLES)
+    if known.has("load-mode"):
+        return _Unmapped(others, (("load-mode", "none"),))
+    if known.has("no-mmap"):
+        return _Unmapped(others, (("no-mmap", True),))
+    return _Unmapped(dict(profile.args))

@@ -9,7 +9,7 @@ from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
 from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
 from sparkdash.engines import failures
-from sparkdash.engines.adapter import Launch, MetricNames, Probes
+from sparkdash.engines.adapter import Help, Launch, MetricNames, Probes
 from sparkdash.errors import ProfileError
 
 
@@ -29,6 +29,10 @@ class OpenAI:
             code="not_managed",
             hint="Start it by its own means; sparkdash uses it as soon as it answers.",
         )
+
+    def help(self, profile: Profile) -> Help | None:  # noqa: ARG002 - the contract's signature
+        """None: sparkdash does not start it."""
+        return None
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
         """The name that the server itself uses, when `models.target.hf` tells it; else the profile's names."""

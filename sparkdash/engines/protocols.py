@@ -5,10 +5,9 @@ Owns: the answer, out of what a profile says and what is known of an engine's ve
 
 from __future__ import annotations
 
-import re
-
 from sparkdash.domain.profile import ApiProtocol, Profile
 from sparkdash.engines.registry import adapter
+from sparkdash.engines.versions import version_of
 
 
 def lacks(profile: Profile, version: str | None, protocol: ApiProtocol) -> bool | None:
@@ -25,9 +24,3 @@ def lacks(profile: Profile, version: str | None, protocol: ApiProtocol) -> bool 
     if first is None:
         return True
     return None if found is None else found < first
-
-
-def version_of(text: str | None) -> tuple[int, ...] | None:
-    """The leading numbers of a version; None when it does not begin with two ("b6123", a commit)."""
-    found = re.match(r"v?(\d+(?:\.\d+)+)", text or "")
-    return tuple(map(int, found[1].split("."))) if found else None

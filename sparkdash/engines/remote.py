@@ -12,7 +12,7 @@ from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
 from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
 from sparkdash.engines import failures
-from sparkdash.engines.adapter import Launch, MetricNames, Probes
+from sparkdash.engines.adapter import Help, Launch, MetricNames, Probes
 from sparkdash.errors import ProfileError
 
 
@@ -34,6 +34,10 @@ class Remote:
             f"Profile {profile.name} stands for a service at {profile.url}, which nobody starts from here.",
             code="not_managed",
         )
+
+    def help(self, profile: Profile) -> Help | None:  # noqa: ARG002 - the contract's signature
+        """None: sparkdash does not start it."""
+        return None
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
         """The one name that the service knows."""

@@ -9,15 +9,19 @@ from types import MappingProxyType
 from sparkdash.domain import lists
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
-from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
+from sparkdash.domain.profile import ApiProtocol, ArgValue, EngineKind, Profile
 from sparkdash.engines import argv, containers, failures, loading
-from sparkdash.engines.adapter import Launch, MetricNames, Probes
+from sparkdash.engines.adapter import Help, Launch, MetricNames, Probes
 from sparkdash.engines.loading import phrase
+from sparkdash.engines.versions import version_of
 
 DEFAULT_PROGRAM = ("python3", "-m", "sglang.launch_server")
 
 # /metrics and cached tokens in the usage are off unless asked for; the gauges are fresher with a short interval.
 DEFAULT_FLAGS = (("enable-metrics", True), ("enable-cache-report", True), ("decode-log-interval", 10))
+# What is asked of it every second would fill its log with nothing else.
+QUIET = "uvicorn-access-log-exclude-prefixes"
+QUIET_SINCE = (0, 5, 8)  # PR #15513; its wheel has the flag, that of 0.5.7 has not
 
 PHRASES = (
     phrase("weights", r"Load weight begin\. avail mem=", 0.0),
@@ -91,9 +95,14 @@ class Sglang:
             *("--model-path", model.ref, "--host", argv.HOST, "--port", str(launch.port)),
             *("--served-model-name", profile.name),
             *(("--revision", model.revision) if model.revision else ()),
-            *argv.flags(argv.overlaid(DEFAULT_FLAGS, profile.args), profile.models, lists.of(self.kind)),
+            *argv.flags(argv.overlaid(_defaults(profile, launch), profile.args), profile.models, lists.of(self.kind)),
         ]
         return containers.build(profile, launch, words, shm_size=containers.SHM_SIZE)
+
+    def help(self, profile: Profile) -> Help | None:
+        """See EngineAdapter."""
+        words = containers.program(profile, DEFAULT_PROGRAM)
+        return Help((*words, "--help"), quick=False) if containers.is_own(words, DEFAULT_PROGRAM) else None
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
         """See EngineAdapter; SGLang is told one name and accepts any."""
@@ -123,3 +132,11 @@ class Sglang:
     def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
         """See EngineAdapter."""
         return failures.classify(lines, exit_code, CAUSES)
+
+
+def _defaults(profile: Profile, launch: Launch) -> tuple[tuple[str, ArgValue], ...]:
+    if launch.flags is None:
+        quiet = (version_of(profile.engine_version) or ()) >= QUIET_SINCE
+    else:
+        quiet = launch.flags.has(QUIET)
+    return (*DEFAULT_FLAGS, *(((QUIET, ["/metrics", "/v1/models"]),) if quiet else ()))

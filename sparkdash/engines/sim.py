@@ -10,7 +10,7 @@ from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
 from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
 from sparkdash.engines import argv, containers, failures, loading, vllm_surface
-from sparkdash.engines.adapter import Launch
+from sparkdash.engines.adapter import Help, Launch
 
 MODULE = "sparkdash.sim"
 
@@ -31,6 +31,10 @@ class Sim:
             *("--port", str(launch.port), "--profile-json", _facts(profile)),
         ]
         return containers.build(profile, launch, words).replace(devices=())
+
+    def help(self, profile: Profile) -> Help | None:  # noqa: ARG002 - the contract's signature
+        """None: it is a part of sparkdash."""
+        return None
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
         """See EngineAdapter."""

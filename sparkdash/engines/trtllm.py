@@ -9,7 +9,7 @@ from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
 from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
 from sparkdash.engines import argv, containers, failures, loading
-from sparkdash.engines.adapter import Launch, MetricNames, Probes
+from sparkdash.engines.adapter import Help, Launch, MetricNames, Probes
 from sparkdash.engines.loading import phrase
 
 DEFAULT_PROGRAM = ("trtllm-serve",)
@@ -76,6 +76,12 @@ class TrtLlm:
         options = argv.lookup(profile.args, *OPTION_FILES)
         files = [options] if isinstance(options, str) and options.startswith("/") else []
         return containers.build(profile, launch, words, shm_size=containers.SHM_SIZE, files=files)
+
+    def help(self, profile: Profile) -> Help | None:
+        """See EngineAdapter."""
+        words = containers.program(profile, DEFAULT_PROGRAM)
+        own = containers.is_own(words[:1], DEFAULT_PROGRAM) and words[1:] in ([], ["serve"])
+        return Help((words[0], "serve", "--help"), quick=False) if own else None
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
         """See EngineAdapter; trtllm-serve accepts any name."""

@@ -11,7 +11,7 @@ from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
 from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
 from sparkdash.engines import argv, containers, failures, loading, vllm_flags, vllm_surface
-from sparkdash.engines.adapter import Launch
+from sparkdash.engines.adapter import Help, Launch
 
 DEFAULT_PROGRAM = ("vllm", "serve")
 
@@ -52,7 +52,7 @@ class Vllm:
         """See EngineAdapter. Flags that this vLLM is known to refuse raise ProfileError."""
         vllm_flags.check(profile)
         model = argv.target(profile, pinnable=True)
-        defaults = DEFAULT_FLAGS + (QUIET_FLAGS if vllm_flags.is_quiet(profile) else ())
+        defaults = DEFAULT_FLAGS + (QUIET_FLAGS if vllm_flags.is_quiet(profile, launch.flags) else ())
         words = [
             *containers.program(profile, DEFAULT_PROGRAM),
             model.ref,
@@ -62,6 +62,11 @@ class Vllm:
             *argv.flags(argv.overlaid(defaults, profile.args), profile.models, lists.of(self.kind)),
         ]
         return containers.build(profile, launch, words, shm_size=containers.SHM_SIZE)
+
+    def help(self, profile: Profile) -> Help | None:
+        """See EngineAdapter."""
+        words = containers.program(profile, DEFAULT_PROGRAM)
+        return Help((*words, "--help=all"), quick=False) if containers.is_own(words, DEFAULT_PROGRAM) else None
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
         """See EngineAdapter; vLLM answers 404 to any other name."""

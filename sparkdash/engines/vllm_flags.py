@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.argv import lookup
+from sparkdash.engines.known_flags import KnownFlags
 from sparkdash.errors import ProfileError
 
 NEVER = ("speculative-model", "speculative-method", "num-speculative-tokens")
@@ -67,9 +68,11 @@ def check(profile: Profile) -> None:
         )
 
 
-def is_quiet(profile: Profile) -> bool:
-    """Can it leave paths out of its access log? 0.16 can (vLLM PR #30011) and 0.15.1 cannot; builds that call themselves 0.16 may be older
-    than either, and of one whose version is not given it is not known."""
+def is_quiet(profile: Profile, known: KnownFlags | None) -> bool:
+    """Can it leave paths out of its access log? Its own `--help` tells; else the version: 0.16 can (vLLM PR #30011) and 0.15.1 cannot, but
+    builds that call themselves 0.16 may be older than either, and of one whose version is not given it is not known."""
+    if known is not None:
+        return known.has("disable-access-log-for-endpoints")
     return (version(profile.engine_version) or (0, 0)) > (0, 16)
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from sparkdash.domain.base import per_request
 from sparkdash.domain.mend import MendName
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.engines.protocols import version_of
+from sparkdash.engines.versions import version_of
 from sparkdash.gateway.mends import Target, concerning, mended
 from sparkdash.gateway.peek import NO_OPTIONS, Peeked
 from sparkdash.gateway.rewrite import Edits, rename, rewrite

@@ -94,9 +94,10 @@ def _trust(profile: Profile) -> Iterator[Hit]:
 
 
 def _mmap(profile: Profile) -> Iterator[Hit]:
-    if lookup(profile.args, "no-mmap") is False or lookup(profile.args, "mmap") is True:
-        path = flag(profile, "mmap", "no-mmap") or ()
-        yield Hit(path, "mapped files load ten times slower on a Spark", "Remove it: sparkdash passes --no-mmap.")
+    mode = str(lookup(profile.args, "load-mode") or "")
+    if lookup(profile.args, "no-mmap") is False or lookup(profile.args, "mmap") is True or mode.startswith("mmap"):
+        path = flag(profile, "load-mode", "mmap", "no-mmap") or ()
+        yield Hit(path, "mapped files load ten times slower on a Spark", "Remove it: sparkdash has them read.")
 
 
 def _metrics(profile: Profile) -> Iterator[Hit]:
@@ -142,7 +143,7 @@ RULES = (
     ),
     Rule(
         "llamacpp-mmap", Level.WARNING, "llama.cpp must not map its files",
-        "22 s with --no-mmap, 224 s without: llama.cpp PR#27742", _mmap, (EngineKind.LLAMACPP,),
+        "22 s without mapping, 224 s with: llama.cpp PR#27742", _mmap, (EngineKind.LLAMACPP,),
     ),
     Rule(
         "sglang-metrics", Level.WARNING, "SGLang's /metrics is off unless asked for",

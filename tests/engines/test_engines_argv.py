@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,6 +14,7 @@ from sparkdash.domain import lists
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines import argv
 from sparkdash.engines.adapter import Launch
+from sparkdash.engines.known_flags import KnownFlags
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import ProfileError
 
@@ -117,13 +121,101 @@ def test_sglang_is_asked_for_metrics_and_cache_reports(profile: Make, launch: La
     assert words.endswith("--enable-metrics --enable-cache-report --decode-log-interval 10 --context-length 8192")
 
 
-def test_llamacpp_reads_files_into_memory_and_shows_metrics(profile: Make, launch: Launch) -> None:
-    """Mapped files are slow on a Spark; the profile may still ask for them."""
-    made = profile(engine="llamacpp", models={"target": {"path": "/models/tiny.gguf"}})
-    assert _words(made, launch) == (
-        "llama-server --model /models/tiny.gguf --host 127.0.0.1 --port 18000 --alias tiny --metrics --no-mmap"
+READS = {"LLAMA_ARG_LOAD_MODE": "none", "LLAMA_ARG_NO_MMAP": "1"}
+LLAMA: dict[str, Any] = {"engine": "llamacpp", "models": {"target": {"path": "/models/tiny.gguf"}}}
+
+
+def _knowing(launch: Launch, *names: str) -> Launch:
+    return replace(launch, flags=KnownFlags(tuple((f"--{name}",) for name in names)))
+
+
+@pytest.mark.parametrize(
+    ("known", "said", "variables"),
+    [(None, "", READS), ("load-mode", " --load-mode none", {}), ("no-mmap", " --no-mmap", {}), ("other", "", {})],
+)
+def test_llamacpp_reads_files_into_memory_by_the_flag_that_its_build_has(
+    profile: Make, launch: Launch, known: str | None, said: str, variables: dict[str, str]
+) -> None:
+    """Mapped files are slow on a Spark. A build that is not known is told by variables: it would end at the other flag."""
+    spec = adapter(EngineKind.LLAMACPP).container(profile(**LLAMA), _knowing(launch, known) if known else launch)
+    assert shlex.join(spec.argv) == (
+        f"llama-server --model /models/tiny.gguf --host 127.0.0.1 --port 18000 --alias tiny --metrics{said}"
     )
-    assert "--no-mmap" not in _words(made.model_copy(update={"args": {"no-mmap": False}}), launch)
+    assert {key: value for key, value in spec.env.items() if key.startswith("LLAMA")} == variables
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [({"no-mmap": False}, ""), ({"mmap": True}, " --mmap"), ({"load_mode": "dio"}, " --load_mode dio")],
+)
+@pytest.mark.parametrize("known", ["", "load-mode", "no-mmap"])
+def test_a_profile_may_say_itself_how_llamacpp_reads_its_files(
+    profile: Make, launch: Launch, args: dict[str, Any], said: str, known: str
+) -> None:
+    """Then nothing is added to it, neither a flag nor a variable."""
+    made = profile(**LLAMA, args=args)
+    spec = adapter(EngineKind.LLAMACPP).container(made, _knowing(launch, known) if known else launch)
+    assert shlex.join(spec.argv).endswith(f"--metrics{said}")
+    assert not [key for key in spec.env if key.startswith("LLAMA")]
+
+
+def test_the_old_flag_in_a_profile_means_the_same_to_a_new_llamacpp(profile: Make, launch: Launch) -> None:
+    """`no-mmap: true` is what sparkdash would have said; for a build that is not known it stays as it was written."""
+    made = profile(**LLAMA, args={"no-mmap": True})
+    assert _words(made, _knowing(launch, "load-mode")).endswith("--metrics --load-mode none")
+    assert _words(made, launch).endswith("--metrics --no-mmap")
+
+
+@pytest.mark.parametrize(
+    ("version", "known", "quiet"),
+    [("0.5.7", None, False), ("0.5.8", None, True), (None, None, False), (None, True, True), ("0.5.9", False, False)],
+)
+def test_what_sglang_is_asked_every_second_is_kept_out_of_its_log(
+    profile: Make, launch: Launch, version: str | None, known: bool | None, quiet: bool
+) -> None:
+    """What its own help says goes before what is known of its version."""
+    if known is not None:
+        launch = _knowing(launch, *["uvicorn-access-log-exclude-prefixes"] * known)
+    words = _words(profile(engine="sglang", engine_version=version), launch)
+    assert words.endswith("--uvicorn-access-log-exclude-prefixes /metrics /v1/models") is quiet
+
+
+@pytest.mark.parametrize(("version", "known", "quiet"), [("0.33", False, False), (None, True, True)])
+def test_vllm_s_own_help_goes_before_its_version(
+    profile: Make, launch: Launch, version: str | None, known: bool, quiet: bool
+) -> None:
+    """An image may hold another version than its profile says, and a profile need not say any."""
+    launch = _knowing(launch, *["disable-access-log-for-endpoints"] * known)
+    words = _words(profile(engine_version=version), launch)
+    assert ("--disable-access-log-for-endpoints /health,/metrics" in words) is quiet
+
+
+@pytest.mark.parametrize(
+    ("engine", "command", "asked"),
+    [
+        ("vllm", (), "vllm serve --help=all"),
+        ("vllm", ("/opt/venv/bin/vllm", "serve"), "/opt/venv/bin/vllm serve --help=all"),
+        ("vllm", ("bash", "/start.sh"), None),
+        ("sglang", (), "python3 -m sglang.launch_server --help"),
+        (
+            "sglang",
+            ("/venv/bin/python3.12", "-m", "sglang.launch_server"),
+            "/venv/bin/python3.12 -m sglang.launch_server --help",
+        ),
+        ("sglang", ("python3", "/serve.py"), None),
+        ("llamacpp", ("/app/llama-server",), "/app/llama-server --help"),
+        ("llamacpp", ("nice", "llama-server"), None),
+        ("trtllm", (), "trtllm-serve serve --help"),
+        ("trtllm", ("/opt/trtllm-serve", "serve"), "/opt/trtllm-serve serve --help"),
+        ("sim", (), None),
+    ],
+)
+def test_only_the_engine_s_own_program_is_asked_for_its_flags(
+    profile: Make, engine: str, command: tuple[str, ...], asked: str | None
+) -> None:
+    """A wrapper may pay no heed to the word, and serve."""
+    help_ = adapter(EngineKind(engine)).help(profile(engine=engine, command=command))
+    assert (help_ and " ".join(help_.argv)) == asked
 
 
 def test_llamacpp_fetches_hub_models_itself(profile: Make, launch: Launch) -> None:

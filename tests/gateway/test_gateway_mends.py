@@ -11,7 +11,7 @@ import pytest
 
 from sparkdash.domain.mend import MendName
 from sparkdash.domain.profile import EngineKind, ModelRef, Profile
-from sparkdash.engines.protocols import version_of
+from sparkdash.engines.versions import version_of
 from sparkdash.gateway.care import prepare
 from sparkdash.gateway.mends import MENDS, Target, concerning, mended
 from sparkdash.gateway.peek import peek

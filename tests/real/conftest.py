@@ -1,4 +1,4 @@
-"""A real vLLM in real podman: an image made on the spot, and two profiles of one tiny model."""
+"""Real engines: a vLLM in real podman, in an image made on the spot, and a llama-server; each with a tiny model."""
 
 from __future__ import annotations
 
@@ -34,4 +34,21 @@ def spark(new_daemon: Callable[..., Any], tiny_profile: str) -> Iterator[Any]:
     """A daemon on real podman that knows the tiny profile."""
     daemon = new_daemon(runtime="podman", reserve_gib=1.0, stop_grace_s=20)
     daemon.write("tiny", tiny_profile)
+    return daemon.start()
+
+
+@pytest.fixture(scope="session")
+def llama() -> Path:
+    """Where tests/real/llama.sh put llama-server and its model."""
+    link = HERE / ".llama"
+    if not (link / ".done").exists():
+        pytest.skip("no real llama-server: run tests/real/llama.sh")
+    return link.resolve()
+
+
+@pytest.fixture(scope="module")
+def llama_spark(new_daemon: Callable[..., Any], llama: Path) -> Iterator[Any]:
+    """A daemon that starts llama-server as a plain process, one engine at a time."""
+    daemon = new_daemon(runtime="process", stop_grace_s=20, side_by_side=False, min_dwell_s=0)
+    daemon.write("small", tiny_profiles.llama_document(llama))
     return daemon.start()

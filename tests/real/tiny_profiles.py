@@ -57,3 +57,20 @@ def document(engine: Path, hostfs: Any, name: str = "tiny") -> str:
         },
     }
     return yaml_writer.dump(profile)
+
+
+def llama_document(llama: Path, name: str = "small", **change: Any) -> str:
+    """YAML of the profile `name` under a real llama-server and its variant `short`; `llama` is what tests/real/llama.sh made."""
+    profile: dict[str, Any] = {
+        "profile": name,
+        "about": "a hundred thousand random parameters, for tests",
+        "engine": "llamacpp",
+        "command": [str(llama / "bin/llama-server")],
+        "gpu": False,
+        "models": {"target": {"path": str(llama / "tiny.gguf")}},
+        "serves": [f"{name}-plain"],
+        "args": {"ctx-size": 4096, "parallel": 2, "threads": 1},
+        "memory": {"weights_gib": 0.1, "kv_gib": 0.1, "overhead_gib": 0.2, "source": "measured: 60 MiB in all"},
+        "variants": {"short": {"args": {"ctx-size": 1024}}},
+    }
+    return yaml_writer.dump(profile | change)

@@ -39,7 +39,7 @@ _OURS = {
     "trtllm": set[str](),
 }
 """Bare flags that sparkdash adds by itself: saying them again would say nothing."""
-_OURS_OF_SGLANG = ("decode-log-interval", "10")
+_OURS_WITH_VALUE = {("sglang", "decode-log-interval", "10"), ("llamacpp", "load-mode", "none")}
 _ADDRESS = ("host", "port")
 _LAUNCHER = ("nnodes", "node-rank", "headless")
 _KIN = {
@@ -194,7 +194,7 @@ def _place(engine: Engine, flags: list[tuple[str, list[str]]], notes: Notes) -> 
             notes.unknown(flag)
         elif secret(key.replace("-", "_")) and values:
             notes.dropped(flag, "a secret must not be in a profile; the gateway asks for keys")
-        elif (key in _OURS[engine.kind] and not values) or (key, *values) == _OURS_OF_SGLANG:
+        elif (key in _OURS[engine.kind] and not values) or (engine.kind, key, *values) in _OURS_WITH_VALUE:
             notes.dropped(flag, "sparkdash sets it by itself")
         elif key in lists.repeated and values:
             engine.args[key] = [*_as_list(engine.args.get(key)), *map(typed, values)]

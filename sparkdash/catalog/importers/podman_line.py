@@ -25,6 +25,8 @@ _ALIASES = f"{LABEL_SERVES}="
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OWN_PLACE = "/sparkdash/"
 """Where sparkdash itself puts caches in a container."""
+_OWN_VARIABLES = ("LLAMA_ARG_LOAD_MODE=none", "LLAMA_ARG_NO_MMAP=1")
+"""What sparkdash itself tells a llama-server that it does not know yet."""
 
 _REASONS = {
     "ipc": "the host's shared memory is not given away; shm_size does it",
@@ -230,7 +232,7 @@ def _left_out(key: str, value: str | None, notes: Notes) -> None:
 def variable(value: str, made: dict[str, Any], notes: Notes) -> None:
     """`NAME=text`, or `NAME` alone, into `made`: by its name only when it is a reference or a secret."""
     name, equals, text = value.partition("=")
-    if text.startswith(_OWN_PLACE):
+    if text.startswith(_OWN_PLACE) or value in _OWN_VARIABLES:
         return
     if _VARIABLE.fullmatch(name) and (not equals or text in (f"${name}", f"${{{name}}}")):
         made["env_from"].append(name)

@@ -1,0 +1,111 @@
+"""The flags that an engine's program knows, as its own `--help` lists them.
+
+Owns: reading help texts of argparse (vLLM, SGLang), click (TensorRT-LLM) and llama.cpp, and which words of a profile are not
+among the flags found. Must not know how a program is asked. What is not known is never refused: a help text may leave out
+flags that its program still takes.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from sparkdash.domain.profile import EngineKind, Profile
+
+_DEFINITION = re.compile(r" {0,8}(--?[A-Za-z].*)")
+"""A line that defines flags begins with one; lines of prose are indented further (24 columns in argparse, 40 in llama.cpp)."""
+_VALUES = re.compile(r"\{[^}]*\}|<[^>]*>|\[[^\]]*\]")
+"""Placeholders of values: `{auto,fp8}`, `<0|1>`, `[A ...]`."""
+_FLAG = re.compile(r"(?<![\w.-])--?[A-Za-z][\w.-]*")
+_REMOVED = re.compile(r"\bargument has been removed\b")
+"""llama.cpp goes on listing a flag that it refuses, with these words."""
+FEWEST = 8
+"""A text that defines fewer flags is not an engine's help: an error, or another program's usage."""
+LONGEST = 4096
+"""Characters of a line that are read; vLLM's longest list of choices takes 300."""
+RENAMED = {
+    "no-mmap": ("load-mode", "load-mode: none"),
+    "mmap": ("load-mode", "load-mode: mmap"),
+    "mlock": ("load-mode", "load-mode: mmap+mlock"),
+    "direct-io": ("load-mode", "load-mode: dio"),
+    "no-direct-io": ("load-mode", "load-mode: none"),
+    "draft": ("spec-draft-n-max", "spec-draft-n-max"),
+    "draft-max": ("spec-draft-n-max", "spec-draft-n-max"),
+    "draft-min": ("spec-draft-n-min", "spec-draft-n-min"),
+}
+"""Flags that llama.cpp has had: what has taken their place by November 2026, and how a profile says it."""
+
+
+@dataclass(frozen=True)
+class KnownFlags:
+    """What one program lists, each definition's spellings together, with their hyphens: `("-c", "--ctx-size")`."""
+
+    definitions: tuple[tuple[str, ...], ...]
+
+    @cached_property
+    def spellings(self) -> frozenset[str]:
+        """Every spelling, with hyphens where some programs have underscores."""
+        return frozenset(_hyphens(flag) for names in self.definitions for flag in names)
+
+    def has(self, name: str) -> bool:
+        """Is this, without its leading hyphens, exactly the name of a flag?"""
+        return f"--{name}" in self.spellings
+
+    def takes(self, flag: str, *, abbreviated: bool) -> bool:
+        """Would the program take this word? `abbreviated`: it takes the beginning of a long name for it. Of short ones nothing is said."""
+        word = _hyphens(flag).partition(".")[0]  # `--a.b 1` is vLLM's short way to a JSON object
+        if word in self.spellings or not word.startswith("--"):
+            return True
+        return abbreviated and any(known.startswith(word) for known in self.spellings)
+
+    def nearest(self, flag: str) -> str | None:
+        """The long name, without hyphens, of the flag that looks most like this one."""
+        by_bare = {_hyphens(one).lstrip("-"): names for names in self.definitions for one in names}
+        close = difflib.get_close_matches(_hyphens(flag).lstrip("-"), by_bare, n=1)
+        return max(by_bare[close[0]], key=len).lstrip("-") if close else None
+
+
+def parse(text: str) -> KnownFlags | None:
+    """What a help text defines; None when it is no help text of an engine. Never raises."""
+    found: list[tuple[str, ...]] = []
+    lines = [line[:LONGEST] for line in text.splitlines()]
+    for line, below in zip(lines, [*lines[1:], ""], strict=False):
+        if (hit := _DEFINITION.fullmatch(line)) is None:
+            continue
+        said = re.sub(r"([,/]) +", r"\1 ", hit[1])  # llama.cpp fills up with spaces after a short name
+        defined, _, about = said.partition("  ")
+        flags = tuple(_FLAG.findall(_VALUES.sub("", defined)))
+        if flags and not _REMOVED.search(about or below):
+            found.append(flags)
+    known = KnownFlags(tuple(found))
+    return known if len(found) >= FEWEST and known.has("help") else None
+
+
+class Stray(NamedTuple):
+    """A flag of a profile that its program does not list."""
+
+    key: str
+    """As the profile writes it."""
+    instead: str | None
+    """What may have been meant, as a profile writes it."""
+
+
+def strays(profile: Profile, known: KnownFlags) -> tuple[Stray, ...]:
+    """Those of the profile's own arguments that its program does not list."""
+    abbreviated = profile.engine is not EngineKind.LLAMACPP  # the others read their arguments with argparse or click
+    given = [key for key, value in profile.args.items() if value is not None and value is not False and len(key) > 1]
+    return tuple(
+        Stray(key, _instead(key, known)) for key in given if not known.takes(f"--{key}", abbreviated=abbreviated)
+    )
+
+
+def _instead(key: str, known: KnownFlags) -> str | None:
+    name, words = RENAMED.get(key.replace("_", "-"), (None, None))
+    return words if name and known.has(name) else known.nearest(f"--{key}")
+
+
+def _hyphens(flag: str) -> str:
+    return flag[:2] + flag[2:].replace("_", "-")

@@ -1,0 +1,137 @@
+"""A real llama-server of November 2026: a request brings it up, its figures are its own, and another takes its place.
+
+The tests of this module share one daemon and run in their order: each begins where the one before ended.
+"""
+
+from __future__ import annotations
+
+import urllib.request
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sparkdash import paths
+from sparkdash.domain.container import ENV_MARK
+
+if TYPE_CHECKING:
+    import openai
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+
+PROMPT = "spark memory engine stream token cache profile swap " * 40
+SENT: list[Any] = []
+"""The usage of every answer of `small`, its own warm-up left out."""
+
+
+def stream(spark: Any, model: str, tokens: int = 40) -> Any:
+    """One streamed chat; its usage."""
+    import openai
+
+    client: openai.OpenAI = openai.OpenAI(base_url=f"{spark.url}/v1", api_key="none", timeout=120, max_retries=0)
+    chunks = client.chat.completions.create(
+        model=model,
+        messages=[{"role": "user", "content": PROMPT}],
+        max_tokens=tokens,
+        temperature=0,
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body={"ignore_eos": True},
+    )
+    (usage,) = [chunk.usage for chunk in chunks if chunk.usage]
+    return usage
+
+
+def counters(spark: Any, profile: str) -> dict[str, float]:
+    """llama-server's own counters and gauges, read from itself."""
+    url = spark.state()["engines"][profile]["url"]
+    with urllib.request.urlopen(f"{url}/metrics", timeout=60) as answer:
+        lines = answer.read().decode().splitlines()
+    pairs = [line.rsplit(" ", 1) for line in lines if line.startswith("llamacpp:")]
+    return {name: float(value) for name, value in pairs}
+
+
+def sampled(state: dict[str, Any], profile: str, metric: str) -> Any:
+    """A value of the last sample, or None."""
+    engines = (state["sample"] or {}).get("engines", {})
+    return engines.get(profile, {}).get("values", {}).get(metric)
+
+
+def processes(spark: Any) -> list[Path]:
+    """The folders in /proc of every process that is an engine's of this daemon."""
+    mark = f"{ENV_MARK}={paths.owner(spark.root / 'state')}/".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            if mark in (folder / "environ").read_bytes():
+                found.append(folder)
+    return found
+
+
+def test_a_request_brings_its_profile_up_and_streams(llama_spark: Any) -> None:
+    """Its weights are read and not mapped, which is ten times slower on a Spark."""
+    usage = stream(llama_spark, "small-plain")
+    SENT.append(usage)
+    assert usage.completion_tokens == 40
+    assert llama_spark.state()["engines"]["small"]["state"] == "ready"
+    (engine,) = processes(llama_spark)
+    assert "tiny.gguf" not in (engine / "maps").read_text()
+
+
+def test_the_second_request_hits_the_prefix_cache(llama_spark: Any) -> None:
+    """The prompt's tokens but the last are found there, and the dashboard's lifetime rate is the engine's own."""
+    usage = stream(llama_spark, "small")
+    SENT.append(usage)
+    assert usage.prompt_tokens_details.cached_tokens == usage.prompt_tokens - 1
+    own = counters(llama_spark, "small")
+    cached, computed = own["llamacpp:prompt_tokens_cached_total"], own["llamacpp:prompt_tokens_total"]
+    rate = pytest.approx(cached / (cached + computed))
+    state = llama_spark.until(lambda s: sampled(s, "small", "prefix_hit_lifetime") == rate)
+    assert sampled(state, "small", "running") == sampled(state, "small", "waiting") == 0
+
+
+def test_its_counters_are_what_was_sent(llama_spark: Any) -> None:
+    """Beside the warm-up, of which only the gateway's books say nothing; they have each answer's own figures."""
+    own = counters(llama_spark, "small")
+    prompts = sum(usage.prompt_tokens for usage in SENT)
+    cached = sum(usage.prompt_tokens_details.cached_tokens for usage in SENT)
+    warm_up = own["llamacpp:tokens_predicted_total"] - sum(usage.completion_tokens for usage in SENT)
+    assert 0 < warm_up < 40
+    assert own["llamacpp:prompt_tokens_cached_total"] >= cached
+    assert 0 < own["llamacpp:prompt_tokens_total"] - (prompts - cached) < 60
+    booked = llama_spark.state()["recent"]
+    assert sorted((row["prompt_tokens"], row["completion_tokens"]) for row in booked) == sorted(
+        (usage.prompt_tokens, usage.completion_tokens) for usage in SENT
+    )
+
+
+def test_what_is_asked_every_second_leaves_no_line_in_its_log(llama_spark: Any) -> None:
+    """Over three looks at its figures the log stays as it was."""
+    before = llama_spark.sparkdash("logs", "small").stdout
+    assert "model loaded" in before
+    seen: set[float] = set()
+
+    def looked_at(state: dict[str, Any]) -> bool:
+        seen.add(state["sample"]["engines"]["small"]["at"])
+        return len(seen) > 3
+
+    llama_spark.until(looked_at)
+    assert llama_spark.sparkdash("logs", "small").stdout == before
+
+
+def test_another_profile_takes_its_place(llama_spark: Any) -> None:
+    """One engine at a time: the first one's process is gone before the second one's begins."""
+    (first,) = processes(llama_spark)
+    assert stream(llama_spark, "small/short", tokens=8).completion_tokens == 8
+    (second,) = processes(llama_spark)
+    assert first != second
+    engines = llama_spark.state()["engines"]
+    assert [name for name, engine in engines.items() if engine["state"] == "ready"] == ["small/short"]
+
+
+def test_stop_leaves_nothing(llama_spark: Any) -> None:
+    """`sparkdash stop --all` ends the process."""
+    done = llama_spark.sparkdash("stop", "--all", "--json")
+    assert done.returncode == 0, done.stderr
+    assert processes(llama_spark) == []
