@@ -15,11 +15,13 @@ VERSION = 5
 key used. 4: parked profiles. 5: the requests' reasoning tokens."""
 
 REQUESTS_KEPT = 100_000
-"""Older requests are dropped when the database is opened; about 20 MB."""
+"""Older requests are dropped when the database is opened, and while it is written; about 20 MB."""
 SWAPS_KEPT = 10_000
 """Older swaps, too; about 10 MB, and all that times are learned from is read at each start."""
 LOADS_KEPT = 2_000
 """Older loads are dropped too; a curve has at most 200 points, so about 8 MB."""
+KILLS_KEPT = 1_000
+"""Of what the memory guard did."""
 
 BUSY_S = 5.0
 """How long another program's lock is waited for."""
@@ -64,11 +66,14 @@ _ADDED = {
 }
 """What a version added to tables that were there before it; columns are added at the end, so that rows keep their order."""
 
-_FORGET = (
+_TRIM = (
     # in the order in which they were written, whatever the clock said; finding them takes no look at those that stay
     f"DELETE FROM requests WHERE rowid <= (SELECT max(rowid) FROM requests) - {REQUESTS_KEPT}",  # noqa: S608 - a constant
-    f"DELETE FROM swaps WHERE id NOT IN (SELECT id FROM swaps ORDER BY rowid DESC LIMIT {SWAPS_KEPT})",  # noqa: S608 - a constant
-    f"DELETE FROM loads WHERE id NOT IN (SELECT id FROM loads ORDER BY rowid DESC LIMIT {LOADS_KEPT})",  # noqa: S608 - a constant
+    # rows of these are rewritten under a new number, so that the numbers have gaps
+    *(
+        f"DELETE FROM {table} WHERE rowid <= (SELECT rowid FROM {table} ORDER BY rowid DESC LIMIT 1 OFFSET {kept})"  # noqa: S608 - constants
+        for table, kept in (("swaps", SWAPS_KEPT), ("loads", LOADS_KEPT), ("kills", KILLS_KEPT))
+    ),
 )
 
 
@@ -98,6 +103,12 @@ def connect(path: Path) -> sqlite3.Connection:
     return database
 
 
+def trim(database: sqlite3.Connection) -> None:
+    """Drop what is beyond the limits: milliseconds where little is."""
+    for statement in _TRIM:
+        database.execute(statement)
+
+
 def passes(error: BaseException) -> bool:
     """Is it the box's (a full disk, another program's lock), and the database may be written again later?"""
     code: int = getattr(error, "sqlite_errorcode", 0)
@@ -125,7 +136,8 @@ def _bring_up_to_date(database: sqlite3.Connection) -> None:
     if version not in range(VERSION + 1):
         raise sqlite3.DatabaseError(f"its schema has version {version}, and this sparkdash knows {VERSION}")
     added = [statement for since, group in _ADDED.items() if 0 < version < since for statement in group]
-    for statement in (*added, *_TABLES, *_FORGET):
+    for statement in (*added, *_TABLES):
         database.execute(statement)
+    trim(database)
     database.execute(f"PRAGMA user_version = {VERSION}")
     database.execute("COMMIT")

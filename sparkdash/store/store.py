@@ -1,54 +1,45 @@
 """SQLite, in one named thread.
 
-Owns: what is in memory of it, and the thread. Must not know what the rows are used for.
+Owns: what is in memory of it, and the thread. Must not know what the rows are used for, nor what the thread does (`transactions`).
 
 Rule 1: callers never wait: writing is handed to the thread, reading answers from memory.
-Rule 2: a database that cannot be opened or written never stops serving: a Notice once, and on without. What passes by itself (a
-full disk, another program's lock) is waited for: what was not written is kept, and written later.
+Rule 2: a database that cannot be opened or written never stops serving: a Notice once, and on without. It is tried again all the
+time: what was not written meanwhile is kept, and written later.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
-from itertools import chain
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from statistics import median
-from typing import NamedTuple
+from typing import TypeVar
 
 import structlog
 
-from sparkdash.domain import footprint
 from sparkdash.domain.engine import Parked
 from sparkdash.domain.event import Fact, Level, Notice
 from sparkdash.domain.footprint import Footprint, Weighing
 from sparkdash.domain.guard import GuardKill
 from sparkdash.domain.lease import Request
-from sparkdash.domain.swap import Step, Swap, SwapOutcome, SwapPhase
-from sparkdash.store import rows, schema, usage
+from sparkdash.domain.swap import Swap, SwapOutcome, SwapPhase
+from sparkdash.store import rows, schema, transactions, usage
+from sparkdash.store.learned import Learned, Steps
+from sparkdash.store.transactions import Rows
 
 LOG = structlog.get_logger("sparkdash.store")
-LEARNED_FROM = 5
-"""Swaps of one fingerprint that times are learned from: enough to pass over one cold page cache, few enough to follow a new disk."""
-
+T = TypeVar("T")
 TOGETHER_S = 0.1
 """Finished requests wait so long for one another: one transaction costs a third of one for each, and the loop is left alone.
 What else is kept is written at once. A transaction has what there was when it was begun, so that no more than this is ever lost."""
-AT_ONCE = 32
-"""Requests that one statement writes: around each of them the thread gives the interpreter's lock away and must get it again."""
 
 AGAIN_S = 15.0
-"""Pause before what could not be written is tried again."""
+"""Pause before what could not be opened or written is tried again."""
 HELD = 10_000
 """Rows that are kept until then; beyond it the oldest are lost."""
-
-Steps = tuple[Step, ...]
-_Rows = tuple[list[rows.Row], list[tuple[str, rows.Row]]]
-"""Requests, and everything else with its statement."""
 
 
 class Store:
@@ -57,7 +48,10 @@ class Store:
     def __init__(self, publish: Callable[[Fact], object]) -> None:
         self._publish = publish
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite")
+        self._path = Path()
         self._database: sqlite3.Connection | None = None
+        self._begun = False
+        """Is in memory what the database had when this daemon first opened it?"""
         self._requests: list[rows.Row] = []
         self._others: list[tuple[str, rows.Row]] = []
         """What is not handed to the thread yet; each with its statement, where it is no request."""
@@ -66,16 +60,12 @@ class Store:
         self._writing = False
         """Is the thread at it?"""
         self._troubled = False
-        """The last try failed, and the next may go well."""
+        """The last try to open it or to write failed; the next one is due when the timer rings."""
         self._waiting = False
         """Is more to be handed over as soon as it is done?"""
         self._timer: asyncio.TimerHandle | None = None
         """Runs while finished requests wait to be handed over."""
-        self._took: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
-        self._steps: defaultdict[str, deque[Steps]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
-        """By fingerprint, and by kin."""
-        self._loads: defaultdict[str, dict[str, Weighing]] = defaultdict(dict)
-        """By fingerprint, then by id, oldest first; those that count."""
+        self._learned = Learned()
         self._today = usage.Today()
         self.parked: dict[str, Parked] = {}
         """By profile, as an earlier daemon left them."""
@@ -93,16 +83,15 @@ class Store:
 
     def expected_s(self, fingerprint: str) -> float | None:
         """Median time of this launch's last swaps, the drain left out (it depends on who was served before); None before the first."""
-        times = self._took.get(fingerprint)
-        return median(times) if times else None
+        return self._learned.expected_s(fingerprint)
 
     def steps(self, key: str) -> tuple[Steps, ...]:
         """What the last swaps of this fingerprint, or of this kin, did and how long each step took; oldest first."""
-        return tuple(self._steps.get(key, ()))
+        return self._learned.steps(key)
 
     def footprint(self, fingerprint: str) -> Footprint | None:
         """What this launch takes of the memory, from its last loads; None before the first that counts."""
-        return footprint.footprint(list(self._loads.get(fingerprint, {}).values()))
+        return self._learned.footprint(fingerprint)
 
     def record_swap(self, swap: Swap, fingerprint: str, kin: str = "", *, whole: bool = True) -> None:
         """Keep a swap that ended. `fingerprint` is its target's; `kin` is shared by launches that load about alike.
@@ -111,12 +100,12 @@ class Store:
         """
         took = sum(seconds for phase, seconds in swap.stage_s.items() if phase is not SwapPhase.DRAIN)
         if swap.outcome is SwapOutcome.DONE and whole:
-            self._learn_times(fingerprint, kin, took, swap.steps)
+            self._learned.learn_times(fingerprint, kin, took, swap.steps)
         self._write(rows.PUT_SWAP, rows.of_swap(swap, fingerprint, kin, took, whole=whole))
 
     def record_load(self, seen: Weighing, profile: str, fingerprint: str) -> None:
         """Keep what a load took; the same id again replaces what was kept of it."""
-        self._learn_memory(fingerprint, seen.replace(curve=()))
+        self._learned.learn_memory(fingerprint, seen.replace(curve=()))
         self._write(rows.PUT_LOAD, rows.of_load(seen, profile, fingerprint))
 
     def record_request(self, request: Request) -> None:
@@ -144,35 +133,31 @@ class Store:
         else:
             self._write(rows.PUT_PARKED, rows.of_parked(profile, parked))
 
-    def _learn_times(self, fingerprint: str, kin: str, took: float, steps: Steps) -> None:
-        self._took[fingerprint].append(took)
-        for key in filter(None, (fingerprint, kin)):
-            if steps:
-                self._steps[key].append(steps)
-
-    def _learn_memory(self, fingerprint: str, seen: Weighing) -> None:
-        loads = self._loads[fingerprint]
-        if seen.spoilt is None and seen.steady_bytes is not None:
-            loads[seen.id] = seen  # a load told again keeps its place
-        for id_ in list(loads)[: -footprint.LEARNED_FROM]:
-            del loads[id_]
-
     async def _open(self, path: Path) -> None:
-        loop = asyncio.get_running_loop()
+        self._path = path
         try:
-            self._database, kept = await loop.run_in_executor(self._thread, _read, path)
-        except (sqlite3.Error, OSError, ValueError) as error:
-            self._give_up(f"The database {path} cannot be used", error)
-            return
+            self._begin(*await asyncio.get_running_loop().run_in_executor(self._thread, transactions.read, path))
+        except transactions.UNUSABLE as error:
+            self._put_off(f"The database {path} cannot be used", error)
+
+    def _begin(self, database: sqlite3.Connection, kept: transactions.Kept) -> None:
+        self._database = database
+        if kept.exposed is not None:
+            LOG.warning(
+                "others could read the database; now only you can", path=str(self._path), mode=f"{kept.exposed:o}"
+            )
+        if self._begun:
+            return  # it broke meanwhile: all that counts is in memory
+        self._begun, self.parked = True, kept.parked
+        older = Learned()
         for swap in kept.swaps:
-            self._learn_times(*swap)
+            older.learn_times(*swap)
         for load in kept.loads:
-            self._learn_memory(*load)
+            older.learn_memory(*load)
         for key, day, tokens in kept.used:
             self._today.add(key, day, tokens)
-        self.parked = kept.parked
-        if kept.exposed is not None:
-            LOG.warning("others could read the database; now only you can", path=str(path), mode=f"{kept.exposed:o}")
+        older.learn_newer(self._learned)
+        self._learned = older
 
     def _write(self, statement: str, row: rows.Row) -> None:
         self._others.append((statement, row))
@@ -185,16 +170,20 @@ class Store:
     def _hand_over(self) -> None:
         self._no_timer()
         self._waiting = self._writing
-        if self._writing or not (self._requests or self._others):
+        if self._writing:
             return
-        taken = self._taken()
-        if self._database is not None:
-            self._writing = True
-            work = self._thread.submit(_write_all, self._database, *taken)
-            loop = asyncio.get_running_loop()
-            work.add_done_callback(lambda done: loop.call_soon_threadsafe(self._written, done.exception(), taken))
+        if self._database is None:
+            self._in_thread(partial(transactions.read, self._path), self._opened)
+        elif self._requests or self._others:
+            taken = self._taken()
+            self._in_thread(partial(transactions.write, self._database, *taken), partial(self._written, taken))
 
-    def _taken(self) -> _Rows:
+    def _in_thread(self, work: Callable[[], T], done: Callable[[Future[T]], None]) -> None:
+        self._writing = True
+        loop = asyncio.get_running_loop()
+        self._thread.submit(work).add_done_callback(lambda future: loop.call_soon_threadsafe(done, future))
+
+    def _taken(self) -> Rows:
         """What waits, for the thread. What keys used is added up: one row for each of them, not for each of their requests."""
         taken = self._requests, [*self._others, *((usage.PUT, row) for row in usage.summed(self._used))]
         self._requests, self._others, self._used = [], [], []
@@ -205,29 +194,50 @@ class Store:
             self._timer.cancel()
             self._timer = None
 
-    def _written(self, error: BaseException | None, taken: _Rows) -> None:
+    def _opened(self, work: Future[tuple[sqlite3.Connection, transactions.Kept]]) -> None:
+        """It was tried again."""
         self._writing = False
-        if self._database is None:
+        try:
+            self._begin(*work.result())
+        except transactions.UNUSABLE as error:
+            self._put_off(f"The database {self._path} cannot be used", error)
             return
+        if self._requests or self._others:
+            self._hand_over()
+        else:
+            self._well_again()
+
+    def _written(self, taken: Rows, work: Future[None]) -> None:
+        self._writing = False
+        error = work.exception()
         if isinstance(error, sqlite3.Error) and schema.passes(error):
-            self._put_back(taken, error)
+            self._put_back(taken)
+            self._put_off("The database cannot be written now", error)
         elif isinstance(error, sqlite3.Error):
-            self._thread.submit(self._database.close)
+            if self._database is not None:
+                self._thread.submit(self._database.close)
             self._database = None
-            self._give_up("The database could not be written", error)
+            self._put_off("The database could not be written", error)
         else:
             self._well_again()
             if self._waiting:
                 self._hand_over()
 
-    def _put_back(self, taken: _Rows, error: sqlite3.Error) -> None:
-        """Nothing of it was written. It is tried again after a while, with what has come until then."""
+    def _put_back(self, taken: Rows) -> None:
+        """Nothing of it was written: it goes before what has come since."""
         self._requests = [*taken[0], *self._requests][-HELD:]
         self._others = [*taken[1], *self._others][-HELD:]
+
+    def _put_off(self, what: str, error: BaseException) -> None:
+        """Until the next try, which comes by itself."""
+        self._put_back(self._taken())
         if not self._troubled:
             self._troubled = True
-            text = f"The database cannot be written now ({error}). Swaps, loads and requests are kept in memory and written once it can."
-            self._publish(Notice(level=Level.WARNING, code="store_waits", text=text))
+            own = self._database is None and not schema.passes(error)  # nothing that passes by itself
+            mend = " Move the file away to begin anew." if own else ""
+            text = f"{what} ({error}). Swaps, loads and requests are kept in memory and written once it can be.{mend}"
+            code = "store_unusable" if self._database is None else "store_waits"
+            self._publish(Notice(level=Level.WARNING, code=code, text=text))
         self._no_timer()
         self._hand_over_in(AGAIN_S)
 
@@ -235,13 +245,6 @@ class Store:
         if self._troubled:
             self._troubled = False
             self._publish(Notice(level=Level.INFO, code="store_written", text="The database is written again."))
-
-    def _give_up(self, what: str, error: Exception) -> None:
-        """For the rest of this life."""
-        passes = "Once that is over, start the daemon anew."
-        mend = passes if schema.passes(error) else "Move the file away to begin anew."
-        text = f"{what} ({error}). sparkdash serves on, and does not record swaps, loads and requests. {mend}"
-        self._publish(Notice(level=Level.WARNING, code="store_unusable", text=text))
 
     async def _close(self) -> None:
         loop = asyncio.get_running_loop()
@@ -252,72 +255,9 @@ class Store:
         self._no_timer()
         if self._database is not None:
             try:
-                await loop.run_in_executor(self._thread, _write_all, self._database, *self._taken())
+                await loop.run_in_executor(self._thread, transactions.write, self._database, *self._taken())
             except sqlite3.Error as error:
                 LOG.warning("what was last recorded could not be written", why=str(error))
         if self._database is not None:
             self._thread.submit(self._database.close)
         await asyncio.to_thread(self._thread.shutdown)
-
-
-class _Kept(NamedTuple):
-    """What a daemon begins with."""
-
-    swaps: list[rows.Took]
-    loads: list[rows.Held]
-    used: list[tuple[str, int, int]]
-    parked: dict[str, Parked]
-    exposed: int | None
-    """The mode that the file had, when others could read it."""
-
-
-def _read(path: Path) -> tuple[sqlite3.Connection, _Kept]:
-    database = schema.connect(path)
-    try:
-        return database, _Kept(
-            swaps=[rows.took(row) for row in database.execute(rows.GET_SWAPS)],
-            loads=[rows.held(row) for row in database.execute(rows.GET_LOADS)],
-            used=database.execute(usage.GET_TOKENS).fetchall(),
-            parked=dict(rows.parked(row) for row in database.execute(rows.GET_PARKED)),
-            exposed=schema.close_to_others(path),
-        )
-    except BaseException:
-        with suppress(sqlite3.Error):
-            database.close()
-        raise
-
-
-def _write_all(
-    database: sqlite3.Connection, requests: Sequence[rows.Row], others: Sequence[tuple[str, rows.Row]]
-) -> None:
-    """In the thread, as one transaction. What was written before a failure is kept, but nothing before one that passes; and a row
-    that SQLite has no form for (an engine that counts 2**63 tokens) is passed over."""
-    try:
-        database.execute("BEGIN")
-        try:
-            for at in range(0, len(requests), AT_ONCE):
-                _write_requests(database, requests[at : at + AT_ONCE])
-            for statement, row in others:
-                _write_one(database, statement, row)
-        except sqlite3.Error as error:
-            if database.in_transaction and not schema.passes(error):
-                database.execute("COMMIT")
-            raise
-        database.execute("COMMIT")
-    except sqlite3.Error:
-        if database.in_transaction:
-            database.execute("ROLLBACK")
-        raise
-
-
-def _write_one(database: sqlite3.Connection, statement: str, row: rows.Row) -> None:
-    with suppress(OverflowError, UnicodeError):
-        database.execute(statement, row)
-
-
-def _write_requests(database: sqlite3.Connection, requests: Sequence[rows.Row]) -> None:
-    try:
-        database.execute(rows.put_requests(len(requests)), tuple(chain.from_iterable(requests)))
-    except (OverflowError, UnicodeError):  # told before anything of it is written
-        for row in requests:
-            _write_one(database, rows.PUT_REQUEST, row)

@@ -18,11 +18,11 @@ from sparkdash.domain.footprint import Measure, Weighing
 from sparkdash.domain.guard import GuardKill
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.swap import Step, Swap, SwapCause, SwapOutcome, SwapPhase
-from sparkdash.store import Store, schema, usage
+from sparkdash.store import Store, schema, transactions, usage
 from sparkdash.store import store as store_module
 from sparkdash.store.rows import Row
 from sparkdash.store.schema import REQUESTS_KEPT
-from sparkdash.store.store import AT_ONCE
+from sparkdash.store.transactions import AT_ONCE
 from sparkdash.units import GIB
 
 VERSION_1 = """
@@ -65,6 +65,11 @@ def swap(id_: str, load_s: float, *, drain_s: float = 0.0, outcome: SwapOutcome 
         stage_s={SwapPhase.DRAIN: drain_s, SwapPhase.LOAD: load_s},
         failure=Failure(code="engine_crash", message="It died.") if outcome is SwapOutcome.FAILED else None,
     )
+
+
+def asked(id_: str) -> Request:
+    """A finished request."""
+    return Request(id=id_, client="c", profile="a", route="/v1", state=RequestState.DONE, started_at=1.0)
 
 
 def rows(path: Path, query: str) -> list[tuple[object, ...]]:
@@ -160,7 +165,7 @@ async def test_a_transaction_has_an_end_also_when_requests_never_do(
 ) -> None:
     """What is recorded while the thread writes is of the next one: whoever kills the daemon takes along no more."""
     path, kept = tmp_path / "sparkdash.db", list[int]()
-    loop, done, write = asyncio.get_running_loop(), asyncio.Event(), store_module._write_requests
+    loop, done, write = asyncio.get_running_loop(), asyncio.Event(), transactions._write_requests
 
     async def record(number: int) -> None:
         store.record_request(
@@ -176,7 +181,7 @@ async def test_a_transaction_has_an_end_also_when_requests_never_do(
         else:
             loop.call_soon_threadsafe(done.set)
 
-    monkeypatch.setattr(store_module, "_write_requests", written)
+    monkeypatch.setattr(transactions, "_write_requests", written)
     monkeypatch.setattr(store_module, "TOGETHER_S", 0.0)
     async with Store.opened(path, lambda _: None) as store:
         await record(0)
@@ -442,6 +447,74 @@ async def test_only_the_last_requests_are_kept_from_one_daemon_to_the_next(tmp_p
     async with Store.opened(path, [].append):
         pass
     assert rows(path, "SELECT count(*), min(id) FROM requests") == [(REQUESTS_KEPT, "000003")]
+
+
+async def test_only_the_last_requests_are_kept_while_a_daemon_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that runs for months holds no more rows than one that was just started."""
+    path = tmp_path / "s.db"
+    monkeypatch.setattr(transactions, "TRIM_EVERY", 10)
+    async with Store.opened(path, [].append) as store:
+        with closing(sqlite3.connect(path)) as database:
+            for table, kept, columns, values in (
+                ("requests", REQUESTS_KEPT, "id, at, profile, client, route, state", "n, n, 'a', 'c', '/v1', 'done'"),
+                ("kills", schema.KILLS_KEPT, "at, profile, available_bytes, processes, reason", "n, 'a', 1, 1, 'r'"),
+            ):
+                database.execute(
+                    f"WITH n(n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM n WHERE n < {kept})"
+                    f" INSERT INTO {table} ({columns}) SELECT {values} FROM n"
+                )
+            database.commit()
+        for id_ in range(10):
+            store.record_request(asked(f"last {id_}"))
+            store.record_kill(GuardKill(at=2.0, profile="a", available=1, pressure=None, processes=1, reason="r"))
+    assert rows(path, "SELECT count(*) FROM requests") == [(REQUESTS_KEPT,)]
+    assert rows(path, "SELECT count(*) FROM requests WHERE id LIKE 'last%'") == [(10,)]
+    assert rows(path, "SELECT count(*) FROM kills") == [(schema.KILLS_KEPT,)]
+
+
+async def test_a_database_that_can_be_opened_later_is_told_and_has_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an earlier daemon learned counts as older than what was seen meanwhile, and what was recorded meanwhile is written."""
+    path, told = tmp_path / "s.db", asyncio.Queue[Fact]()
+    monkeypatch.setattr(store_module, "AGAIN_S", 0.01)
+    async with Store.opened(path, [].append) as store:
+        for n in range(5):
+            store.record_swap(swap(str(n), 100), "f")
+    path.rename(tmp_path / "kept")
+    path.write_bytes(b"this is not a database, whatever its name says" * 100)
+    async with Store.opened(path, told.put_nowait) as store, asyncio.timeout(60):
+        assert store.expected_s("f") is None
+        store.record_swap(swap("7", 10), "f")
+        store.record_request(asked("r"))
+        assert store.expected_s("f") == 10
+        (tmp_path / "kept").rename(path)
+        codes = [fact.code for fact in (await told.get(), await told.get()) if isinstance(fact, Notice)]
+        assert codes == ["store_unusable", "store_written"]
+        assert store.expected_s("f") == 100
+        for n in range(2):
+            store.record_swap(swap(str(8 + n), 10), "f")
+        assert store.expected_s("f") == 10
+    assert told.empty()
+    assert [id_ for (id_,) in rows(path, "SELECT id FROM swaps ORDER BY rowid")] == [*"01234789"]
+    assert rows(path, "SELECT id FROM requests") == [("r",)]
+
+
+async def test_a_database_that_broke_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a restart of the daemon; what was learned before is known still, and counted once."""
+    path, told = tmp_path / "s.db", asyncio.Queue[Fact]()
+    monkeypatch.setattr(store_module, "AGAIN_S", 0.01)
+    async with Store.opened(path, told.put_nowait) as store, asyncio.timeout(60):
+        store.record_swap(swap("1", 100).replace(steps=(Step(name="load", s=100.0),)), "f")
+        rows(path, "DROP TABLE requests")
+        store.record_request(asked("r"))
+        assert [getattr(await told.get(), "code", "") for _ in range(2)] == ["store_unusable", "store_written"]
+        store.record_request(asked("s"))
+        assert len(store.steps("f")) == 1
+        assert store.expected_s("f") == 100
+    assert rows(path, "SELECT id FROM requests") == [("s",)]
 
 
 async def test_a_clock_that_was_ahead_lifts_no_keys_limit(tmp_path: Path) -> None:

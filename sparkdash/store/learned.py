@@ -1,0 +1,65 @@
+"""What earlier swaps and loads teach: how long one takes, step by step, and what it takes of the memory. In memory only.
+
+Owns: which of them count, and how many. Must not know where they are kept.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from statistics import median
+
+from sparkdash.domain import footprint
+from sparkdash.domain.footprint import Footprint, Weighing
+from sparkdash.domain.swap import Step
+
+LEARNED_FROM = 5
+"""Swaps of one fingerprint that times are learned from: enough to pass over one cold page cache, few enough to follow a new disk."""
+Steps = tuple[Step, ...]
+
+
+class Learned:
+    """Figures of the last swaps and loads, by fingerprint; of the steps by kin as well."""
+
+    def __init__(self) -> None:
+        self._took: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
+        self._steps: defaultdict[str, deque[Steps]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
+        self._loads: defaultdict[str, dict[str, Weighing]] = defaultdict(dict)
+        """By fingerprint, then by id, oldest first."""
+
+    def learn_times(self, fingerprint: str, kin: str, took_s: float, steps: Steps) -> None:
+        """One more swap that went well."""
+        self._took[fingerprint].append(took_s)
+        for key in filter(None, (fingerprint, kin)):
+            if steps:
+                self._steps[key].append(steps)
+
+    def learn_memory(self, fingerprint: str, seen: Weighing) -> None:
+        """One more load, or what is known of one by now; passed over when it does not count."""
+        loads = self._loads[fingerprint]
+        if seen.spoilt is None and seen.steady_bytes is not None:
+            loads[seen.id] = seen  # a load told again keeps its place
+        for id_ in list(loads)[: -footprint.LEARNED_FROM]:
+            del loads[id_]
+
+    def learn_newer(self, newer: Learned) -> None:
+        """All that `newer` has, which came after what is here."""
+        for key, times in newer._took.items():
+            self._took[key].extend(times)
+        for key, steps in newer._steps.items():
+            self._steps[key].extend(steps)
+        for key, loads in newer._loads.items():
+            for seen in loads.values():
+                self.learn_memory(key, seen)
+
+    def expected_s(self, fingerprint: str) -> float | None:
+        """Median time of this launch's last swaps; None before the first."""
+        times = self._took.get(fingerprint)
+        return median(times) if times else None
+
+    def steps(self, key: str) -> tuple[Steps, ...]:
+        """Steps of the last swaps of this fingerprint, or of this kin; oldest first."""
+        return tuple(self._steps.get(key, ()))
+
+    def footprint(self, fingerprint: str) -> Footprint | None:
+        """What this launch takes of the memory; None before the first load that counts."""
+        return footprint.footprint(list(self._loads.get(fingerprint, {}).values()))

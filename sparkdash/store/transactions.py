@@ -1,0 +1,91 @@
+"""What the store's thread does: read a database once, and write to it, transaction by transaction.
+
+Must not know threads, nor what is kept in memory. All functions block.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+from sparkdash.domain.engine import Parked
+from sparkdash.store import rows, schema, usage
+
+AT_ONCE = 32
+"""Requests that one statement writes: around each of them the thread gives the interpreter's lock away and must get it again."""
+TRIM_EVERY = 1_000
+"""Rows written between two looks at what is too old; the tables are no longer than that beyond their limits."""
+
+UNUSABLE = (sqlite3.Error, OSError, ValueError)
+"""What `read` raises."""
+Rows = tuple[list[rows.Row], list[tuple[str, rows.Row]]]
+"""Requests, and everything else with its statement."""
+
+
+class Kept(NamedTuple):
+    """What a daemon begins with."""
+
+    swaps: list[rows.Took]
+    loads: list[rows.Held]
+    used: list[tuple[str, int, int]]
+    parked: dict[str, Parked]
+    exposed: int | None
+    """The mode that the file had, when others could read it."""
+
+
+def read(path: Path) -> tuple[sqlite3.Connection, Kept]:
+    """Open the database, and read what a daemon begins with. Raises sqlite3.Error, OSError, ValueError: a row that no daemon wrote."""
+    database = schema.connect(path)
+    try:
+        return database, Kept(
+            swaps=[rows.took(row) for row in database.execute(rows.GET_SWAPS)],
+            loads=[rows.held(row) for row in database.execute(rows.GET_LOADS)],
+            used=database.execute(usage.GET_TOKENS).fetchall(),
+            parked=dict(rows.parked(row) for row in database.execute(rows.GET_PARKED)),
+            exposed=schema.close_to_others(path),
+        )
+    except BaseException:
+        with suppress(sqlite3.Error):
+            database.close()
+        raise
+
+
+def write(database: sqlite3.Connection, requests: Sequence[rows.Row], others: Sequence[tuple[str, rows.Row]]) -> None:
+    """Write it as one transaction, and now and then drop what is too old. What was written before a failure is kept, but nothing before one that passes; and a row
+    that SQLite has no form for (an engine that counts 2**63 tokens) is passed over."""
+    before = database.total_changes
+    try:
+        database.execute("BEGIN")
+        try:
+            for at in range(0, len(requests), AT_ONCE):
+                _write_requests(database, requests[at : at + AT_ONCE])
+            for statement, row in others:
+                _write_one(database, statement, row)
+            if database.total_changes // TRIM_EVERY > before // TRIM_EVERY:
+                schema.trim(database)
+        except sqlite3.Error as error:
+            if database.in_transaction and not schema.passes(error):
+                database.execute("COMMIT")
+            raise
+        database.execute("COMMIT")
+    except sqlite3.Error:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
+
+
+def _write_one(database: sqlite3.Connection, statement: str, row: rows.Row) -> None:
+    with suppress(OverflowError, UnicodeError):
+        database.execute(statement, row)
+
+
+def _write_requests(database: sqlite3.Connection, requests: Sequence[rows.Row]) -> None:
+    try:
+        database.execute(rows.put_requests(len(requests)), tuple(chain.from_iterable(requests)))
+    except (OverflowError, UnicodeError):  # told before anything of it is written
+        for row in requests:
+            _write_one(database, rows.PUT_REQUEST, row)
