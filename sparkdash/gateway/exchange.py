@@ -183,9 +183,9 @@ class Exchange:
         await self.finish(b"" if self.method == "HEAD" else body)
 
     async def refuse(self, error: SparkdashError, dialect: Dialect = Dialect.OTHER) -> None:
-        """An error with its true status."""
+        """An error with its status, in the words of the client's protocol."""
         body = problems.encode(problems.envelope(error, dialect))
-        await self.answer(error.status, body, problems.headers(error))
+        await self.answer(problems.client_status(error), body, problems.headers(error))
 
 
 class Flow:

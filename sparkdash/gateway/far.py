@@ -15,6 +15,8 @@ from sparkdash.errors import HostError
 from sparkdash.gateway.headers import Raw
 from sparkdash.upstream import engine_words
 
+REFUSED = "remote_refused"
+"""Code of an answer that is the service's own refusal, with its own status."""
 AGAIN_MOST_S = 86400.0
 """No service's Retry-After is passed on beyond a day: what is longer is a slip of its own, and may be no number at all."""
 _LEAVES = frozenset({b"content-type", b"accept"})
@@ -70,4 +72,4 @@ def refusal(profile: Profile, status: int, body: bytes, own: Mapping[str, str], 
         )
     again = min(float(retry_after), AGAIN_MOST_S) if retry_after and retry_after.isdecimal() else None
     told = f"{profile.name}: {where} answered {status}: {words}"
-    return HostError(told, code="remote_refused", status=status, retry_after=again)
+    return HostError(told, code=REFUSED, status=status, retry_after=again)

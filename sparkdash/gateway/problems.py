@@ -1,6 +1,6 @@
 """Problems: a SparkdashError as each kind of client understands it.
 
-Owns: the envelopes and their words. Pure. Rule: clients show only `message`, so the hint is in it too; programs
+Owns: the envelopes, their words and statuses. Pure. Rule: clients show only `message`, so the hint is in it too; programs
 find it apart, with our own code, and `src` tells ours from an engine's.
 """
 
@@ -12,9 +12,11 @@ from http import HTTPStatus
 from typing import Any
 
 from sparkdash.errors import AdmissionError, EngineError, HostError, ProfileError, SparkdashError
-from sparkdash.gateway import overflow
+from sparkdash.gateway import far, overflow
 from sparkdash.gateway.route import Dialect
 
+_PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+"""Of a service elsewhere: it may answer the next time."""
 _ANTHROPIC = {
     401: "authentication_error",
     403: "permission_error",
@@ -25,13 +27,26 @@ _ANTHROPIC = {
 
 
 def is_permanent(error: SparkdashError) -> bool:
-    """Should the client leave it at that? Then it is told in words on which it does not post the request again.
+    """Whether the client should leave it at that: the same request would fail again, or cost another load.
 
-    A load that failed is permanent even though it may be tried again in a minute: each new post would cost a swap.
+    A load that failed is permanent even though a later request may try it again: an agent that repeats its prompt would have
+    it fail twice.
     """
-    if isinstance(error, AdmissionError):
-        return error.retry_after is None
-    return isinstance(error, EngineError | HostError | ProfileError)
+    if error.retry_after is not None:
+        return False
+    if error.code == far.REFUSED:
+        return error.status < HTTPStatus.INTERNAL_SERVER_ERROR and error.status not in _PASSING
+    return isinstance(error, AdmissionError | EngineError | HostError | ProfileError)
+
+
+def client_status(error: SparkdashError) -> int:
+    """The status that clients of models are told: 400 in place of a 5xx that they would repeat in vain.
+
+    Claude Code, opencode and qwen-code repeat a 5xx, and wait for as long as Retry-After says, whatever x-should-retry says.
+    No client that was tried repeats a 400. A 501 stays: clients that look for a route know it by that.
+    """
+    tempting = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR and error.status != HTTPStatus.NOT_IMPLEMENTED
+    return HTTPStatus.BAD_REQUEST.value if tempting and is_permanent(error) else error.status
 
 
 def envelope(error: SparkdashError, dialect: Dialect = Dialect.OTHER) -> dict[str, Any]:
@@ -52,7 +67,7 @@ def in_stream(error: SparkdashError, dialect: Dialect) -> dict[str, Any]:
 
 
 def headers(error: SparkdashError) -> list[tuple[bytes, bytes]]:
-    """What goes with it: Retry-After when waiting helps, and the SDKs' own word when trying again does not."""
+    """What goes with it: Retry-After when waiting helps, and the SDKs' own word where another client might try again in vain."""
     found = [(b"content-type", b"application/json")]
     if error.retry_after is not None:
         found.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after))))
@@ -95,12 +110,12 @@ def _param(error: SparkdashError) -> str | None:
 
 
 def _openai_type(error: SparkdashError) -> str:
-    if error.status == 429:
+    if error.status == HTTPStatus.TOO_MANY_REQUESTS:
         return "rate_limit_error"
-    return "invalid_request_error" if error.status < 500 else "server_error"
+    return "invalid_request_error" if client_status(error) < 500 else "server_error"
 
 
 def _anthropic_type(error: SparkdashError) -> str:
-    if error.status < 500:
-        return _ANTHROPIC.get(error.status, "invalid_request_error")
+    if (status := client_status(error)) < 500:
+        return _ANTHROPIC.get(status, "invalid_request_error")
     return "api_error" if error.retry_after is None else "overloaded_error"

@@ -20,6 +20,7 @@ from sparkdash.gateway.headers import to_client
 from sparkdash.gateway.inflight import InFlight
 from sparkdash.gateway.mirror import mirrored
 from sparkdash.gateway.overflow import overflow
+from sparkdash.gateway.problems import client_status
 from sparkdash.gateway.route import Dialect
 from sparkdash.gateway.splices import MessageGoesOn, ResponseGoesOn, Splice, WithoutUsage
 from sparkdash.gateway.tap import Tap
@@ -170,7 +171,7 @@ class Reply:
     async def fail(self, error: SparkdashError) -> None:
         """Why there is no answer, or no more of it: with its true status, or in the stream's own words."""
         # first, as a client that stands still may never take the words
-        self._row.ended(RequestState.FAILED, self._tap, error.status, error.code)
+        self._row.ended(RequestState.FAILED, self._tap, client_status(error), error.code)
         if not self._exchange.started:
             await self._exchange.refuse(error, self._route.dialect)
         elif self._framed:

@@ -4,7 +4,8 @@ Owns: the memory of failures and what follows from it. Must not know how a failu
 
 Each try of a start evicts whoever runs and takes minutes; clients re-post within seconds; restart loops have leaked
 driver memory until boxes died. So:
-* After a failure a profile rests for a minute: it is refused at once, with the reason and a Retry-After.
+* After a failure a profile rests for two minutes: it is refused at once, with the reason. Without a Retry-After: agents obey
+  that, and one prompt would cost a second load.
 * It is parked by its second failure within ten minutes, deaths included; by a second start that fails for the same
   reason, however much later; and at once where no try can help (an unknown flag, another machine's image).
 * What is the box's fault and passes (memory, a runtime that hangs, a full disk) parks nobody: the rest doubles instead,
@@ -23,7 +24,8 @@ from dataclasses import dataclass, field
 from sparkdash.errors import SparkdashError
 from sparkdash.units import duration
 
-REST_S = 60.0
+REST_S = 120.0
+"""Longer than any client repeats a prompt by itself: aider does so for 64 s after an error inside a stream."""
 WITHIN_S = 600.0
 """Two failures within this park; it is also the longest rest."""
 
@@ -150,9 +152,7 @@ class Breaker:
             return _parked(profile, record.error, record.failures)
         if now >= record.rest_until:
             return None
-        again = copy.copy(record.error)
-        again.retry_after = record.rest_until - now
-        return again
+        return _resting(profile, record.error, record.rest_until - now)
 
     def _record(self, profile: str, fingerprint: str, error: SparkdashError) -> _Record:
         record = self._records.get(profile)
@@ -171,6 +171,19 @@ class Breaker:
 def _reason(error: SparkdashError) -> str:
     """What makes two failures the same. A crash that nobody knows is told by its words, figures and addresses left out."""
     return error.code if error.code != "engine_crash" else _CHANGING.sub("", error.message)
+
+
+def _resting(profile: str, error: SparkdashError, left_s: float) -> SparkdashError:
+    """The failure again; only one that named a time itself (memory that is on its way back) names what is left of it."""
+    refusal = copy.copy(error)
+    if error.retry_after is not None:
+        refusal.retry_after = left_s
+        return refusal
+    mend = f"{error.hint} " if error.hint else ""
+    refusal.hint = (
+        f"{mend}No request starts {profile} for another {duration(left_s)}; `sparkdash use {profile}` starts it now."
+    )
+    return refusal
 
 
 def _parked(profile: str, error: SparkdashError, failures: int) -> SparkdashError:

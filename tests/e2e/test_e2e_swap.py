@@ -83,9 +83,9 @@ def refused(spark: Any, model: str) -> openai.APIStatusError:
     ("model", "status", "code", "words"),
     [
         ("eas", 404, "model_not_found", "east"),
-        ("no-image", 503, "image_missing", "localhost/no-such-image:0"),
-        ("dies", 503, "out_of_memory", "CUDA out of memory"),
-        ("hangs", 503, "no_progress", "progress"),
+        ("no-image", 400, "image_missing", "localhost/no-such-image:0"),
+        ("dies", 400, "out_of_memory", "CUDA out of memory"),
+        ("hangs", 400, "no_progress", "progress"),
     ],
 )
 def test_each_bad_profile_gets_its_own_clear_error(spark: Any, model: str, status: int, code: str, words: str) -> None:
@@ -139,6 +139,6 @@ def test_without_podman_the_service_runs_and_says_what_is_missing(
     lonely.write("east", tiny("east"))
     lonely.start()
     error = refused(lonely, "east")
-    assert (error.status_code, error.code) == (503, "runtime_missing")
+    assert (error.status_code, error.code) == (400, "runtime_missing")
     assert "podman" in str(error.body)
     assert [p["name"] for p in lonely.get("/api/profiles")["profiles"]] == ["east"]

@@ -52,7 +52,7 @@ async def test_a_container_that_does_not_come_up(
     patience = {"no_progress_s": 60} if code == "no_progress" else {}
     async with open_real_box(make_real_profile(BAD, animal), **patience) as box:
         status, error = await box.chat(BAD)
-        assert (status, error["code"]) == (503, code)
+        assert (status, error["code"]) == (400, code)
         assert words in error["message"]
         assert await left(box) == set()
 
@@ -115,7 +115,7 @@ async def test_containers_of_others_are_never_touched(
         assert await theirs.chat(A) == (200, {})
         async with open_real_box(make_real_profile(A), owner="another") as box:
             status, error = await box.chat(A)
-            assert (status, error["code"]) == (503, "name_taken")
+            assert (status, error["code"]) == (400, "name_taken")
             assert "this sparkdash did not start it" in error["message"]
             assert box.states() == {A: "failed"}
         assert theirs.running() == [A]

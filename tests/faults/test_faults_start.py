@@ -76,7 +76,7 @@ async def test_podman_fails_while_an_engine_starts(
             box.mend()
             await box.supervisor.stop(None)
         else:
-            assert (status, error["code"]) == (503, code)
+            assert (status, error["code"]) == (400, code)
             assert words in error["message"]
             assert box.states() == {"a": "failed"}
         assert box.left() == set()
@@ -89,7 +89,7 @@ async def test_a_podman_that_is_well_again_is_used_again(
     """Nothing has to be restarted."""
     async with open_box(make_profile("a")) as box:
         box.fault("image", how)
-        assert (await box.chat("a"))[0] == 503
+        assert (await box.chat("a"))[0] == 400
         box.mend()
         await box.use("a")
         assert box.running() == ["a"]

@@ -45,7 +45,7 @@ async def test_podman_fails_while_an_engine_is_stopped(
             assert status == 200
             assert box.running() == ["b"]
         else:
-            assert (status, error["code"]) == (503, code)
+            assert (status, error["code"]) == (400, code)
             assert box.states() == {"a": "failed", "b": "failed"}
             assert not any(call.startswith("run") and "sparkdash-b" in call for call in box.calls())
         box.mend()
@@ -73,7 +73,7 @@ async def test_podman_fails_before_anything_is_stopped(
         assert await box.chat("a") == (200, {})
         box.fault(verb, how)
         status, error = await box.chat("b")
-        assert (status, error["code"]) == (503, code)
+        assert (status, error["code"]) == (400, code)
         assert box.states() == {"a": "ready", "b": "failed"}
         box.mend()
         await box.supervisor.stop(None)

@@ -35,7 +35,7 @@ async def test_an_engine_that_does_not_come_up(
     patience = {"no_progress_s": 20} if code == "no_progress" else {}
     async with open_box(make_profile("bad", animal), **patience) as box:
         status, error = await box.chat("bad")
-        assert (status, error["code"]) == (503, code)
+        assert (status, error["code"]) == (400, code)
         assert words in error["message"]
         assert box.left() == set()
         assert set(box.bus.snapshot.parked) == ({"bad"} if parked else set())
@@ -56,13 +56,13 @@ async def test_whoever_ran_before_serves_again(open_box: Any, make_profile: Call
 async def test_the_second_failure_parks(open_box: Any, make_profile: Callable[..., Any]) -> None:
     """With its reason and last words, and nothing is evicted for it any more; released, it is tried."""
     async with open_box(make_profile("bad", "crashes")) as box:
-        assert (await box.chat("bad"))[0] == 503
+        assert (await box.chat("bad"))[0] == 400
         await box.use("bad")
         failure = box.bus.snapshot.parked["bad"].failure
         assert (failure.code, "KeyError" in failure.log_tail[-1]) == ("engine_crash", True)
         swaps = len(box.bus.snapshot.swaps)
         status, error = await box.chat("bad")
-        assert (status, error["code"]) == (503, "engine_crash")
+        assert (status, error["code"]) == (400, "engine_crash")
         assert "bad is parked after 2 failures" in error["message"]
         assert len(box.bus.snapshot.swaps) == swaps
         assert (await box.client.post("/api/release", json={"profile": "bad"})).status_code == 200

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkdash.errors import AdmissionError, EngineError, SparkdashError, UpstreamError
+from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError, UpstreamError
 from sparkdash.gateway.headers import to_client, to_engine
 from sparkdash.gateway.inflight import client_name
 from sparkdash.gateway.peek import Peeked, peek
-from sparkdash.gateway.problems import envelope, in_stream, is_permanent
+from sparkdash.gateway.problems import client_status, envelope, in_stream, is_permanent
 from sparkdash.gateway.rewrite import Edits, rename, rewrite
 from sparkdash.gateway.route import Dialect, understand
 
@@ -201,7 +201,12 @@ def test_client_names(agent: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("error", "permanent"),
     [
-        (EngineError("x", retry_after=60), True),
+        (EngineError("x"), True),
+        (HostError("x", status=502), True),
+        (HostError("x", retry_after=60), False),
+        (HostError("x", code="remote_refused", status=402), True),
+        (HostError("x", code="remote_refused", status=429), False),
+        (HostError("x", code="remote_refused", status=500), False),
         (AdmissionError("x"), True),
         (AdmissionError("x", retry_after=3), False),
         (UpstreamError("x"), False),
@@ -214,3 +219,4 @@ def test_only_what_would_fail_again_tells_agents_to_stop(error: SparkdashError, 
     told = in_stream(error, Dialect.CHAT)["error"]
     assert (told["code"] == "invalid_request_error") is permanent
     assert envelope(error)["error"]["code"] == error.code
+    assert (client_status(error) < 500) is (permanent or error.status < 500)

@@ -284,7 +284,7 @@ async def test_a_request_that_is_cut_is_told_so(house: Any) -> None:
     await house.in_state(RequestState.PREFILL)
     house.supervisor.lost.set_result(EngineError("cut to make room.", code="cut"))
     reply = await call
-    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "cut")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "cut")
     assert house.supervisor.leases == ["alpha"]
     assert (await house.ended()).error == "cut"
 

@@ -320,7 +320,7 @@ class TestImpatient:
         waiting.supervisor.error = BROKEN
         waiting.supervisor.gate.set()
         reply = await call
-        assert reply.status_code == 503
+        assert reply.status_code == 400
         assert reply.json()["error"]["log_tail"] == ["oom"]
 
     async def test_a_waiting_client_that_leaves_gives_its_place_up(self, waiting: Any) -> None:
@@ -337,16 +337,35 @@ class TestImpatient:
 class TestPatient:
     """The default: a true status for the first seconds."""
 
-    async def test_a_failure_within_the_first_seconds_has_its_true_status(self, waiting: Any) -> None:
-        """SDKs are told not to retry a load that failed; agents read the reason in `message`."""
-        call = asyncio.create_task(waiting.chat(stream=True))
-        await waiting.supervisor.arrived.wait()
+    @pytest.mark.parametrize("streams", [True, False])
+    @pytest.mark.parametrize(
+        ("path", "words"),
+        [
+            ("/v1/chat/completions", {"type": "invalid_request_error", "code": "out_of_memory"}),
+            ("/v1/completions", {"type": "invalid_request_error", "code": "out_of_memory"}),
+            ("/v1/responses", {"type": "invalid_request_error", "code": "out_of_memory"}),
+            ("/v1/embeddings", {"type": "invalid_request_error", "code": "out_of_memory"}),
+            ("/v1/messages", {"type": "invalid_request_error", "code": "out_of_memory"}),
+            ("/api/chat", "alpha did not come up: out of memory."),
+            ("/api/generate", "alpha did not come up: out of memory."),
+        ],
+    )
+    async def test_a_failed_load_is_told_with_a_status_that_no_client_repeats(
+        self, waiting: Any, path: str, words: Any, streams: bool
+    ) -> None:
+        """Agents repeat a 503, some after the very time that Retry-After names, and each try is a load; the reason is in `message`."""
         waiting.supervisor.error = BROKEN
         waiting.supervisor.gate.set()
-        reply = await call
-        assert reply.status_code == 503
+        text = {"messages": [{"role": "user", "content": "hi"}], "prompt": "hi", "input": "hi"}
+        shown = {"/v1/responses": ("input",), "/v1/embeddings": ("input",), "/api/generate": ("prompt",)}
+        asked = {key: text[key] for key in shown.get(path, ("messages", "prompt"))}
+        reply = await waiting.client.post(path, json={"model": "alpha", "stream": streams, **asked})
+        assert reply.status_code == 400
+        assert "retry-after" not in reply.headers
         assert reply.headers["x-should-retry"] == "false"
-        assert reply.json()["error"]["code"] == "out_of_memory"
+        told = reply.json()["error"]
+        assert told == words if isinstance(words, str) else words.items() <= told.items()
+        assert (await waiting.ended()).status == 400
 
     async def test_a_full_queue_says_when_to_come_back(self, waiting: Any) -> None:
         """Retry-After is obeyed to the second by every SDK."""

@@ -26,14 +26,25 @@ def refusal(breaker: Breaker, now: float) -> SparkdashError | None:
     return breaker.refusal("a", now)
 
 
-def test_a_first_failure_rests_for_a_minute() -> None:
-    """Refused at once with the seconds that are left, then tried."""
+def test_a_first_failure_rests_for_two_minutes() -> None:
+    """Refused at once with its words and the time that is left, but no time that a client obeys; then tried."""
     breaker = Breaker()
     breaker.failed("a", "f", OOM, 100.0)
     assert (found := refusal(breaker, 110.0)) is not None
-    assert (found.code, found.retry_after) == ("out_of_memory", 50.0)
-    assert refusal(breaker, 160.0) is None
+    assert (found.code, found.message, found.retry_after) == ("out_of_memory", OOM.message, None)
+    assert found.hint == "Take less. No request starts a for another 1m50s; `sparkdash use a` starts it now."
+    assert OOM.hint == "Take less."
+    assert refusal(breaker, 220.0) is None
     assert breaker.parked == {}
+
+
+def test_a_failure_that_names_a_time_keeps_it_while_it_rests() -> None:
+    """Memory that is on its way back: a client may come again by itself, and nothing was loaded in vain."""
+    breaker = Breaker()
+    breaker.failed("a", "f", AdmissionError("Not returned.", code="memory_not_returned", retry_after=60.0), 100.0)
+    assert (found := refusal(breaker, 110.0)) is not None
+    assert (found.message, found.retry_after, found.hint) == ("Not returned.", 50.0, None)
+    assert refusal(breaker, 160.0) is None
 
 
 def test_the_second_within_ten_minutes_parks_with_the_reason() -> None:
@@ -92,15 +103,13 @@ def test_what_no_try_can_help_is_parked_at_once() -> None:
 
 
 def test_the_boxs_faults_park_nobody_and_rest_longer_each_time() -> None:
-    """One, two, four … at most ten minutes; a fault of the profile's own begins anew."""
-    breaker, now, rests = Breaker(), 0.0, []
-    for _ in range(6):
+    """Two, four, eight … at most ten minutes; a fault of the profile's own begins anew."""
+    breaker, now = Breaker(), 0.0
+    for rest in (120, 240, 480, 600, 600):
         breaker.failed("a", "f", HANGS, now)
-        found = refusal(breaker, now)
-        assert found is not None
-        rests.append(found.retry_after)
+        assert refusal(breaker, now + rest - 1) is not None
+        assert refusal(breaker, now + rest) is None
         now += 1000.0
-    assert rests == [60, 120, 240, 480, 600, 600]
     assert breaker.parked == {}
 
 
@@ -125,9 +134,9 @@ def test_what_the_memory_guard_killed_rests_and_is_never_parked_for_it() -> None
     breaker.died("a", "f", killed, 0.0)
     found = refusal(breaker, 10.0)
     assert found is not None
-    assert (found.code, found.retry_after) == ("memory_guard", 50.0)
-    assert refusal(breaker, 60.0) is None
-    breaker.died("a", "f", killed, 100.0)
+    assert (found.code, found.retry_after) == ("memory_guard", None)
+    assert refusal(breaker, breaking.REST_S) is None
+    breaker.died("a", "f", killed, 200.0)
     assert breaker.parked == {}
 
 
@@ -178,7 +187,7 @@ async def test_parked_is_published_kept_and_released(house: Any, make_profile: A
     await house.open(make_profile("a"), make_profile("b"))
     await house.leased("a")
     await refused(house, "b")
-    house.clock.time += 61
+    house.clock.time += breaking.REST_S + 1
     await refused(house, "b")
     parked = [fact.parked for fact in house.facts if isinstance(fact, ParkedChanged)][-1]
     assert parked["b"].failure.code == "out_of_memory"

@@ -9,6 +9,7 @@ import pytest
 from sparkdash.domain.need import Basis, Need, Term
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
+from sparkdash.supervisor.breaker import REST_S
 from sparkdash.supervisor.fairness import Patience
 from sparkdash.supervisor.fit import Box
 from sparkdash.supervisor.moves import (
@@ -222,17 +223,17 @@ def test_who_waits_for_a_third_profile_goes_before_the_fall_back() -> None:
         (Use("b", SwapCause.USER), 1.0),
         (Release("b"), 1.0),
         (CatalogRead({"b": Known("f-b")}), 1.0),
-        (Leave("x"), 60.0),
+        (Leave("x"), REST_S),
     ],
 )
-def test_a_failure_is_remembered_until_a_person_a_repair_a_catalog_or_a_minute(release: Move, now: float) -> None:
-    """Before that a retry is refused with the cached reason and the seconds that are left."""
+def test_a_failure_is_remembered_until_a_person_a_repair_a_catalog_or_its_rest(release: Move, now: float) -> None:
+    """Before that a retry is refused with the cached reason, and no time that a client would obey."""
     scheduler = new()
     feed(scheduler, arrive("1", "b"), SwapFailed(ERROR))
     scheduler.now = 20.0
     (refused,) = feed(scheduler, arrive("2", "b"))
     assert isinstance(refused, Refuse)
-    assert (refused.error.code, refused.error.retry_after) == ("engine_crash", 40.0)
+    assert (refused.error.code, refused.error.retry_after) == ("engine_crash", None)
     scheduler.now = now
     feed(scheduler, release, arrive("3", "b"))
     assert scheduler.records.swap is not None

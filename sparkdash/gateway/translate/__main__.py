@@ -10,7 +10,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
-from sparkdash.errors import AdmissionError
+from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway import problems
 from sparkdash.gateway.beside.serve import JSON, Message, Receive, Send, body_of, main, whole
 from sparkdash.gateway.route import Dialect, understand
@@ -61,7 +61,8 @@ async def _stream(send: Send, frames: AsyncIterator[bytes]) -> None:
 
 def _refusal(error: litellm_calls.Refused, path: str) -> bytes:
     route = understand(path)
-    words = AdmissionError(str(error), code=error.code, status=error.status)
+    family = AdmissionError if error.status < 500 else SparkdashError  # what an engine could not do may be repeated
+    words = family(str(error), code=error.code, status=error.status)
     told = problems.envelope(words, route.dialect if route else Dialect.OTHER)
     told["error"] |= {"src": "engine" if error.code == "engine_refused" else "sparkdash"}
     return problems.encode(told)
