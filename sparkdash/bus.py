@@ -20,6 +20,8 @@ PENDING = 256
 """Facts that may wait to be added up."""
 QUEUE = 512
 """Facts one listener may be behind."""
+POLLED_S = 15.0
+"""How long whoever asked for the snapshot counts as a listener: a script or a status bar that asks every few seconds watches, too."""
 
 
 class Subscription:
@@ -79,6 +81,7 @@ class Bus:
         self._clock = clock
         self._journal: deque[Event] = deque(maxlen=JOURNAL)
         self._listeners: set[Subscription] = set()
+        self._polled_at: float | None = None
         self._ended = False
         self.watched = asyncio.Event()
         """Set while somebody listens to telemetry; who rests while nobody does waits for it."""
@@ -128,13 +131,18 @@ class Bus:
         for listener in self._listeners:
             listener.end()
 
+    def note_poll(self) -> None:
+        """Somebody asked for the snapshot, and is taken for one who does so again."""
+        self._polled_at = self._clock()
+
     @property
     def listeners(self) -> int:
-        """How many listen to telemetry, which ticks slower when nobody does."""
-        return sum(listener.samples for listener in self._listeners)
+        """How many follow telemetry, which ticks slower when nobody does; all who poll count as one."""
+        polled = self._polled_at is not None and 0 <= self._clock() - self._polled_at < POLLED_S
+        return sum(listener.samples for listener in self._listeners) + polled
 
     def _count(self) -> None:
-        if self.listeners:
+        if any(listener.samples for listener in self._listeners):
             self.watched.set()
         else:
             self.watched.clear()

@@ -81,6 +81,7 @@ def _house(
         store=store,
         guard=parts.guard,
         on_needs=lambda: reading.publish_profiles(holder[0], supervisor.catalog),
+        before_ready=lambda profile: holder[0].collector.begin(profile),
     )
 
     def record(request: Request) -> None:

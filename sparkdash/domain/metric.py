@@ -42,7 +42,7 @@ METRICS: dict[Metric, MetricInfo] = {
     Metric.DECODE: MetricInfo("decode", "tok/s", "generated tokens / wall time, over the last ticks, all requests together"),
     Metric.PREFILL: MetricInfo("prefill", "tok/s", "prompt tokens really computed (cached ones excluded) / wall time"),
     Metric.PREFIX_HIT: MetricInfo("prefix", "share", "prompt tokens found in the prefix cache / prompt tokens looked up, last 60 s"),
-    Metric.PREFIX_HIT_LIFETIME: MetricInfo("prefix lifetime", "share", "the same since the engine started"),
+    Metric.PREFIX_HIT_LIFETIME: MetricInfo("prefix lifetime", "share", "the same since the engine was ready here"),
     Metric.KV_USED: MetricInfo("kv", "share", "KV cache in use / KV cache"),
     Metric.KV_CAPACITY: MetricInfo("kv capacity", "tokens", "tokens that the KV cache can hold"),
     Metric.RUNNING: MetricInfo("running", "requests", "requests the engine works on"),

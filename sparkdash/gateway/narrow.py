@@ -76,6 +76,10 @@ class _Bus(Bus):
         """Of the whole bus."""
         return self._whole.listeners
 
+    def note_poll(self) -> None:
+        """To the whole bus."""
+        self._whole.note_poll()
+
     def publish(self, fact: Fact) -> Event:
         """To the whole bus."""
         return self._whole.publish(fact)

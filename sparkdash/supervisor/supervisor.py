@@ -6,7 +6,7 @@ Owns: the public face, and the tasks that live as long as the actor. Must not to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 
 from sparkdash.catalog import Catalog
@@ -38,6 +38,10 @@ from sparkdash.supervisor.tools import furnish
 from sparkdash.upstream import Upstream
 
 
+async def _nothing(_profile: str) -> None:
+    """Nobody looks at engines."""
+
+
 class Supervisor:
     """Which engine runs and who may use it. `run()` it, then lease."""
 
@@ -56,6 +60,7 @@ class Supervisor:
         clock: Clock | None = None,
         on_needs: Callable[[], object] = lambda: None,
         adapter: Callable[[EngineKind], EngineAdapter] = registry.adapter,
+        before_ready: Callable[[str], Awaitable[object]] = _nothing,
     ) -> None:
         self._tools = furnish(
             runtime=runtime,
@@ -68,6 +73,7 @@ class Supervisor:
             guard=guard,
             clock=clock or SystemClock(),
             adapter=adapter,
+            before_ready=before_ready,
         )
         self._on_needs = on_needs
         self._footprints = Footprints(self._tools, store, on_needs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from sparkdash.domain.event import Fact
@@ -41,6 +41,8 @@ class Tools:
     adapter: Callable[[EngineKind], EngineAdapter]
     needs: Needs
     """What a launch takes; answered at once."""
+    before_ready: Callable[[str], Awaitable[object]]
+    """Called with a profile whose engine is about to be let to its clients; it never fails, and takes a second at most."""
 
 
 def furnish(
@@ -55,6 +57,7 @@ def furnish(
     guard: Guard | None,
     clock: Clock,
     adapter: Callable[[EngineKind], EngineAdapter],
+    before_ready: Callable[[str], Awaitable[object]],
 ) -> Tools:
     """All of them, out of what the room is handed."""
     books = Books(publish, clock)
@@ -83,6 +86,7 @@ def furnish(
         owner=owner,
         adapter=adapter,
         needs=needs,
+        before_ready=before_ready,
     )
 
 

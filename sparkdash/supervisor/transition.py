@@ -174,11 +174,11 @@ class Transition:
             await finish(start)
             tools.wards.add(target, start.result())
             await self._load(target, spec.name, url)
+            await self._ready(target, url, load_s=tools.clock.monotonic() - began)
         except BaseException:
             if start.exception() is None:  # a start that failed left nothing behind, and the name may be a stranger's
                 await finish(self._clean_up(target, spec.name))
             raise
-        await self._ready(target, url, load_s=tools.clock.monotonic() - began)
 
     async def _go_on(self, target: Profile, found: Found) -> None:
         """The rest of a swap whose daemon died while the engine loaded: its memory is taken, its name and port are known."""
@@ -187,13 +187,14 @@ class Transition:
         tools.wards.add(target, found.container)
         try:
             await self._load(target, name, found.url)
+            await self._ready(target, found.url)
         except BaseException:
             await finish(self._clean_up(target, name))
             raise
-        await self._ready(target, found.url)
 
     async def _ready(self, target: Profile, url: str, load_s: float | None = None) -> None:
         version = await version_of(self._tools, target, url)
+        await self._tools.before_ready(target.name)
         self._tools.books.ready(target.name, version=version, load_s=load_s)
 
     def _container(self, target: Profile) -> ContainerSpec:

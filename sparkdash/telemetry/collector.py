@@ -39,8 +39,10 @@ ASLEEP_S = 15.0
 """Between ticks when nobody listens and no engine runs."""
 T = TypeVar("T")
 
-ASKED = frozenset({EngineState.WARMING, EngineState.READY, EngineState.DRAINING})
-"""States in which an engine answers."""
+ASKED = frozenset({EngineState.READY, EngineState.DRAINING})
+"""States in which an engine's figures are its clients' doing. What it shows while it warms up is our own."""
+COMING = frozenset({EngineState.LOADING, EngineState.WARMING})
+"""States in which the look that an engine's figures begin with may have been made."""
 WITHOUT_PROCESSES = frozenset({EngineState.ABSENT, EngineState.FAILED})
 
 
@@ -99,6 +101,19 @@ class Collector:
         finally:
             await self._close()
 
+    async def begin(self, name: str) -> None:
+        """Have this engine's figures count from now on: it was warmed up, and nobody has asked it anything yet. It never fails, and
+        takes a second at most."""
+        engine = self._engines().get(name)
+        if engine is None:
+            return
+        known = self._sources.get(name)
+        if known is not None and known.identity != identity(engine):
+            del self._sources[name]
+            await known.close()
+        if source := self._follow(name, engine):
+            await source.begin()
+
     async def _rest(self, began: float) -> None:
         """Until the next tick is due; looks up in between, so that a new listener need not wait for a slow one."""
         while (left := began + self._cadence() - self._monotonic()) > 0:
@@ -113,8 +128,12 @@ class Collector:
 
     async def _tick(self) -> None:
         engines = self._engines()
-        await self._follow({name: engine for name, engine in engines.items() if engine.state in ASKED and engine.url})
-        asked = [task for source in self._sources.values() if (task := source.ask())]
+        await self._keep({name: engine for name, engine in engines.items() if engine.state in ASKED | COMING})
+        for name, engine in engines.items():
+            if engine.state in ASKED:
+                self._follow(name, engine)
+        followed = {name: each for name, each in self._sources.items() if engines[name].state in ASKED}
+        asked = [task for source in followed.values() if (task := source.ask())]
         if self._gpu is None:
             self._gpu = asyncio.create_task(self._reader.gpu(), name="telemetry gpu")
         alive = [name for name, engine in engines.items() if engine.state not in WITHOUT_PROCESSES]
@@ -125,7 +144,7 @@ class Collector:
         self._watch_power(reading)
         sample = Sample(
             at=self._clock(),
-            engines={name: source.sample() for name, source in self._sources.items()},
+            engines={name: source.sample() for name, source in followed.items()},
             memory=self._taken(lambda: self._memory(reading), None),
             gpu=reading.gpu,
             low_power=self._power.stuck,
@@ -143,16 +162,19 @@ class Collector:
             text = f"The GPU has left its low-power state ({lowpower.figures(reading.gpu)})."
             self._publish(Notice(level=Level.INFO, code="low_power_over", text=text))
 
-    async def _follow(self, engines: dict[str, Engine]) -> None:
-        """Have one Source for each of these engines that tells anything, a new one for a new incarnation."""
+    async def _keep(self, engines: dict[str, Engine]) -> None:
+        """Let go of the Source of whatever is not among these incarnations."""
         for name, source in list(self._sources.items()):
             if name not in engines or identity(engines[name]) != source.identity:
                 del self._sources[name]
                 await source.close()
-        for name, engine in engines.items():
-            names = self._names(engine.kind)
-            if name not in self._sources and (names.path or names.slots):
-                self._sources[name] = Source(engine, names, self._upstream, self._clock, self._monotonic)
+
+    def _follow(self, name: str, engine: Engine) -> Source | None:
+        """The engine's Source, made now if there is none; None for one that tells nothing."""
+        names = self._names(engine.kind)
+        if name not in self._sources and engine.url and (names.path or names.slots):
+            self._sources[name] = Source(engine, names, self._upstream, self._clock, self._monotonic)
+        return self._sources.get(name)
 
     def _looked(self) -> GpuReading:
         """What the GPU said; nothing when it has not answered yet, and then it is not asked twice."""

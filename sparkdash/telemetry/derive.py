@@ -29,6 +29,9 @@ BLUR = 0.1
 """Share of a rate's stretch by which two answers may differ in their delay: when within that delay an engine read its own counters
 is not known."""
 
+NOTHING = Counters(*(0.0 for _ in Counters._fields))
+"""The counters of an engine that has just begun."""
+
 
 class Derived(NamedTuple):
     """Every Metric, None where unknown, and accepted / drafts for each draft position."""
@@ -40,13 +43,13 @@ class Derived(NamedTuple):
 class History:
     """The last minute of one engine, one life of it.
 
-    `fresh`: the engine has served nobody before the last minute, so what its counters hold at the first reading
-    belongs to the windows of shares and quantiles. It gives no rate: when within the minute is not known.
+    Figures count from the first reading on: what the counters held then was no client's (a warm-up) or is not known
+    to be. After a restart that was seen all that they hold counts.
     """
 
-    def __init__(self, *, fresh: bool = False) -> None:
-        self._fresh = fresh
-        self._origin: Reading | None = None
+    def __init__(self) -> None:
+        self._first: Counters | None = None
+        """What the engine had counted when its figures began."""
         self._readings: deque[Reading] = deque()
         self._counted = Counters()
         """The last known value of each counter: an answer may lack some."""
@@ -63,9 +66,10 @@ class History:
         over it.
         """
         if self._has_restarted(reading):
-            self.clear()
+            self._forget()
+            self._first = NOTHING
         if (slots is None) != (self._tally is None):
-            self.clear()
+            self._forget()
             self._tally = None if slots is None else Tally()
         if leapt:
             self._timed_from = reading.at
@@ -74,17 +78,13 @@ class History:
         if slots is not None and self._tally is not None:
             reading = reading.with_slots(slots, self._tally)
         self._readings.append(reading)
-        if self._fresh:
-            self._origin, self._fresh = reading.at_zero(), False
-        if self._origin is not None and reading.at - self._origin.at >= WINDOW_S:
-            self._origin = None
+        if self._first is None:
+            self._first = reading.counters.known_or(NOTHING)  # a counter that is not there yet will begin at 0
         while len(self._readings) > 2 and self._readings[1].at <= reading.at - WINDOW_S:
             self._readings.popleft()
 
-    def clear(self) -> None:
-        """Forget everything: what comes next is another life."""
+    def _forget(self) -> None:
         self._readings.clear()
-        self._origin = None
         self._counted = Counters()
         self._started = None
         self._timed_from = -math.inf
@@ -99,15 +99,15 @@ class History:
         """The figures as of the last reading; everything None without one."""
         if not self._readings:
             return Derived(dict.fromkeys(Metric), None)
-        last, oldest = self._readings[-1], self._origin or self._window_base()
+        last, oldest = self._readings[-1], self._window_base()
         window = last.counters.since(oldest.counters) if last is not oldest else Counters()
-        gauges = last.gauges
+        lifetime, gauges = last.counters.since(self._first or Counters()), last.gauges
         acceptance, length = self._acceptance(window)
         values = {
             Metric.DECODE: self._decode(),
             Metric.PREFILL: self._prefill(),
             Metric.PREFIX_HIT: _share(window.hits, window.queries),
-            Metric.PREFIX_HIT_LIFETIME: _share(last.counters.hits, last.counters.queries),
+            Metric.PREFIX_HIT_LIFETIME: _share(lifetime.hits, lifetime.queries),
             Metric.KV_USED: gauges.kv_used,
             Metric.KV_CAPACITY: gauges.kv_capacity,
             Metric.RUNNING: gauges.running,

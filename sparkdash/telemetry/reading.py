@@ -73,11 +73,6 @@ class Reading:
     took: float = 0.0
     """Seconds until the answer was there."""
 
-    def at_zero(self) -> Reading:
-        """The same engine before it counted anything."""
-        counters = Counters(*(None if count is None else 0.0 for count in self.counters))
-        return replace(self, counters=counters, accepted_at={}, ttft={})
-
     def with_slots(self, slots: Slots, tally: Tally) -> Reading:
         """The same with llama.cpp's live figures in place of those that move at a request's end. Moves `tally` on."""
         tally.add(slots, self.counters.generated, self.counters.prefilled)

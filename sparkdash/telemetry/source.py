@@ -18,13 +18,15 @@ from sparkdash.domain.metric import EngineSample
 from sparkdash.engines.adapter import MetricNames
 from sparkdash.errors import UpstreamError
 from sparkdash.telemetry import exposition, slots
-from sparkdash.telemetry.derive import WINDOW_S, History
+from sparkdash.telemetry.derive import History
 from sparkdash.telemetry.reading import read, wanted
 from sparkdash.upstream import Reply
 
 LOG = structlog.get_logger("sparkdash.telemetry")
 ANSWER_S = 3.0
 """Limit of one request. Older llama-servers answer only between two batches, and a vLLM that tokenises a long prompt is slow too."""
+BEGIN_S = 1.0
+"""How long requests that wait for an engine are kept waiting for the look that its figures begin with."""
 FAILURES = 3
 """After so many failed looks in a row an engine is asked less often."""
 BACK_OFF_S = 5.0
@@ -65,7 +67,7 @@ class Source:
         self._upstream = upstream
         self._clock = clock
         self._monotonic = monotonic
-        self._history = History(fresh=_fresh(engine, clock()))
+        self._history = History()
         self._task: asyncio.Task[None] | None = None
         self._asked_at = monotonic()
         self._failures = 0
@@ -84,6 +86,12 @@ class Source:
         self._asked_at = now
         self._task = asyncio.create_task(self._look(), name="telemetry scrape")
         return self._task
+
+    async def begin(self) -> None:
+        """Look now, and have all figures count from this look on; what comes later than BEGIN_S is not waited for."""
+        self._history, self._last = History(), None
+        if task := self.ask():
+            await asyncio.wait({task}, timeout=BEGIN_S)
 
     def sample(self) -> EngineSample:
         """What is known: the last answer's values with their time, and why there is nothing newer."""
@@ -158,7 +166,3 @@ class Source:
 def identity(engine: Engine) -> tuple[object, ...]:
     """What makes it the same engine still: several may have one port, one after another."""
     return engine.kind, engine.url, engine.container, engine.fingerprint
-
-
-def _fresh(engine: Engine, now: float) -> bool:
-    return not engine.adopted and (engine.ready_at is None or now - engine.ready_at < WINDOW_S)

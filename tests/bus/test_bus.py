@@ -141,6 +141,23 @@ async def test_nobody_reading_costs_nobody_anything() -> None:
     assert stays.world == bus.snapshot
 
 
+def test_whoever_polls_counts_as_a_listener_for_a_while() -> None:
+    """A script that asks for the snapshot every few seconds watches, and has stopped to once it has not asked for 15 s."""
+    now = [1000.0]
+    bus = Bus(new_bus().snapshot, lambda: now[0])
+    assert bus.listeners == 0
+    seen = []
+    for later in (0.0, 14.0, 14.0, 15.0, 60.0):
+        now[0] += later
+        seen.append(bus.listeners)
+        if later < 15.0:
+            bus.note_poll()
+    assert seen == [0, 1, 1, 0, 0]
+    bus.note_poll()
+    now[0] -= 3600.0
+    assert bus.listeners == 0, "a clock that was set back keeps nobody watching for an hour"
+
+
 STEPS: Any = st.lists(st.sampled_from(["fact", "sample", "read", "burst"]), max_size=60)
 
 

@@ -64,6 +64,13 @@ async def test_state_is_the_snapshot(house: Any) -> None:
     assert told.model_copy(update={"at": before.at}) == before
 
 
+async def test_whoever_asks_for_the_state_watches(house: Any) -> None:
+    """Telemetry is as quick for a script that asks again and again as it is for a screen that follows the feed."""
+    assert house.bus.listeners == 0
+    await house.client.get("/api/state")
+    assert house.bus.listeners == 1
+
+
 async def test_profiles(house: Any) -> None:
     """Summaries and problems; one whole profile by name, by alias, with slashes."""
     listed = (await house.client.get("/api/profiles")).json()

@@ -66,6 +66,25 @@ async def test_a_swap_goes_through_its_phases_in_order_and_times_each(house: Any
     assert house.supervisor.engines["b"].load_s >= 3.0
 
 
+async def test_figures_begin_after_the_warm_up_and_before_the_first_request(
+    house: Any, make_profile: Any, behaviour: Any, serve_engine: Any
+) -> None:
+    """Of an engine that is started, one whose load is gone on with, and one elsewhere: between its warm-up and its being ready, once."""
+    house.runtime.zoo["a"] = behaviour(load_s=15)
+    server = await serve_engine("far", 0)
+    far = make_profile("far", engine="openai", image=None, url=f"http://127.0.0.1:{server.addresses[0][1]}", gib=None)
+    await house.open(make_profile("a"), make_profile("b"), far)
+    await house.leased("b")
+    await house.leased("far")
+    house.ask("a")
+    await house.loads("a")
+    await house.crash()
+    await house.open(make_profile("a"), make_profile("b"), far)
+    await house.leased("a")
+    assert house.began == [("b", EngineState.WARMING), ("far", EngineState.LOADING), ("a", EngineState.WARMING)]
+    await server.cleanup()
+
+
 @pytest.mark.parametrize(("load_s", "seen_s"), [(0.04, 0.05), (0.3, 0.35), (30.0, 30.25)])
 async def test_an_engine_that_is_up_soon_is_not_kept_waiting(
     house: Any, make_profile: Any, behaviour: Any, load_s: float, seen_s: float

@@ -37,6 +37,7 @@ class Watch:
         self.listeners = 1
         self.strangers: dict[Stranger, set[int]] = {}
         self.strangers_asked = 0
+        self.collector: Collector
 
     def look(self) -> dict[str, Engine]:
         if self.crashes:
@@ -89,6 +90,7 @@ async def collecting(watch: Watch, time: Any, box: Any, *, wait_s: float = 60, *
             sleep=time.sleep,
             wait_s=wait_s,
         )
+        watch.collector = collector
         task = asyncio.create_task(collector.run())
         try:
             yield watch
@@ -143,32 +145,83 @@ async def test_collector_first_sample_has_no_rates(
     assert first.get(Metric.DECODE) is None
 
 
-@pytest.mark.parametrize(
-    ("changes", "known"),
-    [
-        ({"state": EngineState.WARMING}, 0.25),
-        ({"ready_at": 1.7e9 + 990}, 0.25),
-        ({"ready_at": 1.7e9 + 900}, None),
-        ({"adopted": True}, None),
-    ],
-)
-async def test_collector_knows_a_fresh_engine(
-    watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any, changes: dict[str, Any], known: float | None
+def warmed_up(server: Any, asked: int) -> None:
+    """The engine has done its warm-up, and `asked` prompts of clients, each of 100 tokens with 60 in the cache, the first token after 1.5 s."""
+    server.text = (
+        f"vllm:generation_tokens_total {16 + 200 * asked}\nvllm:num_requests_running 0\n"
+        f"vllm:prefix_cache_hits_total {8 + 60 * asked}\nvllm:prefix_cache_queries_total {32 + 100 * asked}\n"
+        f'vllm:time_to_first_token_seconds_bucket{{le="1"}} 1\n'
+        f'vllm:time_to_first_token_seconds_bucket{{le="2"}} {1 + asked}\n'
+        f'vllm:time_to_first_token_seconds_bucket{{le="+Inf"}} {1 + asked}\n'
+    )
+
+
+OF_REQUESTS = (Metric.DECODE, Metric.TTFT_P50, Metric.TTFT_P95, Metric.PREFIX_HIT, Metric.PREFIX_HIT_LIFETIME)
+
+
+async def test_collector_shows_nothing_of_the_warm_up(
+    watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any
 ) -> None:
-    """Of an engine that has just started the first look counts; of an adopted or older one only what comes after it."""
+    """Before anybody asked there is neither a TTFT nor a hit; the first request counts, also when it was there before the first tick."""
     server = await new_engine()
-    server.text = "vllm:prefix_cache_hits_total 2\nvllm:prefix_cache_queries_total 8\n"
-    watch.engines = {"coder": engine(server.url, **changes)}
-    async with collecting(watch, time, box):
-        first = (await watch.sample()).engines["coder"]
-    assert first.get(Metric.PREFIX_HIT) == known
-    assert first.get(Metric.PREFIX_HIT_LIFETIME) == 0.25
+    warmed_up(server, asked=0)
+    watch.engines = {"coder": engine(server.url, state=EngineState.WARMING)}
+    async with collecting(watch, time, box) as watched:
+        warming = await watch.sample()
+        await watched.collector.begin("coder")
+        warmed_up(server, asked=1)
+        watch.engines = {"coder": engine(server.url)}
+        first = (await watch.until(lambda s: "coder" in s.engines)).engines["coder"]
+        later = (await watch.until(lambda s: s.at > first.at + 5)).engines["coder"]
+    assert warming.engines == {}
+    for seen in (first, later):
+        assert seen.get(Metric.PREFIX_HIT) == seen.get(Metric.PREFIX_HIT_LIFETIME) == 0.6
+        assert seen.get(Metric.TTFT_P50) == 1.5
+
+
+@pytest.mark.parametrize("began", [True, False])
+async def test_collector_shows_nothing_before_anybody_asked(
+    watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any, began: bool
+) -> None:
+    """Of an engine that was started or adopted, what it counted before it was ours to look at is nobody's."""
+    server = await new_engine()
+    warmed_up(server, asked=0)
+    watch.engines = {"coder": engine(server.url, state=EngineState.WARMING if began else EngineState.READY)}
+    async with collecting(watch, time, box) as watched:
+        if began:
+            await watched.collector.begin("coder")
+            watch.engines = {"coder": engine(server.url)}
+        first = (await watch.until(lambda s: "coder" in s.engines)).engines["coder"]
+        later = (await watch.until(lambda s: s.at > first.at + 5)).engines["coder"]
+    assert [first.get(metric) or None for metric in OF_REQUESTS] == [None] * 5
+    assert [later.get(metric) or None for metric in OF_REQUESTS] == [None] * 5
+
+
+async def test_collector_begins_in_time_with_an_engine_that_does_not_answer(
+    watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits for the engine is not kept waiting: the look that is late is the one that figures begin with all the same."""
+    monkeypatch.setattr(source, "BEGIN_S", 0.05)
+    server = await new_engine()
+    warmed_up(server, asked=0)
+    server.free.clear()
+    watch.engines = {"coder": engine(server.url, state=EngineState.WARMING)}
+    async with collecting(watch, time, box, wait_s=IMPATIENT_S) as watched:
+        await watched.collector.begin("coder")
+        await watched.collector.begin("nobody")
+        watch.engines = {"coder": engine(server.url)}
+        server.free.set()
+        first = await watch.until(lambda s: "coder" in s.engines and s.engines["coder"].values)
+        warmed_up(server, asked=2)
+        asked = await watch.until(lambda s: s.engines["coder"].get(Metric.PREFIX_HIT))
+    assert first.engines["coder"].get(Metric.PREFIX_HIT_LIFETIME) is None
+    assert asked.engines["coder"].get(Metric.PREFIX_HIT) == 0.6
 
 
 async def test_collector_asks_only_those_that_answer(
     watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any
 ) -> None:
-    """Loading, failed and address-less engines are not asked, nor are kinds that tell nothing; warming and draining ones are."""
+    """Loading, failed and address-less engines are not asked, nor are kinds that tell nothing, nor one that warms up; a draining one is."""
     server = await new_engine()
     counting(server, 1)
     states = {state.value: engine(server.url, state.value, state=state) for state in EngineState}
@@ -176,7 +229,7 @@ async def test_collector_asks_only_those_that_answer(
     watch.engines = {**states, "remote": remote, "nowhere": engine(None, "nowhere")}
     async with collecting(watch, time, box):
         sample = await watch.sample()
-    assert set(sample.engines) == {"warming", "ready", "draining"}
+    assert set(sample.engines) == {"ready", "draining"}
 
 
 async def test_collector_does_not_wait_for_a_slow_engine(

@@ -40,10 +40,9 @@ def test_derive_nothing_from_nothing() -> None:
 
 
 def test_derive_needs_two_readings() -> None:
-    """One reading gives gauges and lifetime figures, no rate; not even a 0."""
+    """One reading gives gauges, no rate; not even a 0."""
     history = after(look(0, running=0, generated=100, prefilled=50, hits=1, queries=4, draft_tokens=3, accepted=1))
     assert value(history, Metric.RUNNING) == 0
-    assert value(history, Metric.PREFIX_HIT_LIFETIME) == 0.25
     rates = (Metric.DECODE, Metric.PREFILL, Metric.PREFIX_HIT, Metric.ACCEPTANCE, Metric.TTFT_P50)
     assert [value(history, metric) for metric in rates] == [None] * 5
 
@@ -129,7 +128,7 @@ def test_derive_prefix_hits_over_a_minute() -> None:
     for at in range(2, 70):
         history.add(look(at, hits=10, queries=30))
     assert value(history, Metric.PREFIX_HIT) is None
-    assert value(history, Metric.PREFIX_HIT_LIFETIME) == pytest.approx(1 / 3)
+    assert value(history, Metric.PREFIX_HIT_LIFETIME) == 0.0
 
 
 def test_derive_speculation() -> None:
@@ -161,18 +160,17 @@ def test_derive_speculation_gauges_of_the_last_work() -> None:
     assert value(history, Metric.ACCEPTANCE) is None
 
 
-def test_derive_of_a_fresh_engine() -> None:
-    """What an engine counted before its first reading counts in the shares of its first minute, never in a rate."""
-    history = History(fresh=True)
-    history.add(
-        look(0, generated=16, hits=2, queries=8, drafts=4, draft_tokens=10, accepted=5, accepted_at={0: 3.0, 1: 2.0})
-    )
-    values, acceptance_at = history.derive()
-    assert (values[Metric.PREFIX_HIT], values[Metric.ACCEPTANCE], values[Metric.DECODE]) == (0.25, 0.5, None)
-    assert acceptance_at == (0.75, 0.5)
-    for at in range(1, 61):
-        history.add(look(at, generated=16, hits=2, queries=8, drafts=4, draft_tokens=10, accepted=5))
-    assert value(history, Metric.PREFIX_HIT) is None
+def test_derive_counts_from_the_first_reading() -> None:
+    """What an engine counted before its first reading was no client's: it is in no share, not even that of its life."""
+    first = {"generated": 16.0, "hits": 2.0, "queries": 8.0, "drafts": 4.0, "draft_tokens": 10.0, "accepted": 5.0}
+    history = after(look(0, **first, ttft={0.5: 1.0, math.inf: 1.0}), look(1, **first, ttft={0.5: 1.0, math.inf: 1.0}))
+    quiet = (Metric.PREFIX_HIT, Metric.PREFIX_HIT_LIFETIME, Metric.ACCEPTANCE, Metric.TTFT_P50)
+    assert [value(history, metric) for metric in quiet] == [None] * 4
+    history.add(look(2, **{**first, "hits": 5.0, "queries": 18.0}))
+    assert value(history, Metric.PREFIX_HIT_LIFETIME) == pytest.approx(3 / 10)
+    for at in range(3, 80):
+        history.add(look(at, **{**first, "hits": 5.0, "queries": 18.0}))
+    assert value(history, Metric.PREFIX_HIT_LIFETIME) == pytest.approx(3 / 10)
 
 
 def test_derive_starts_over_when_a_counter_falls() -> None:
@@ -181,6 +179,12 @@ def test_derive_starts_over_when_a_counter_falls() -> None:
     assert value(history, Metric.DECODE) is None
     history.add(look(3, generated=35))
     assert value(history, Metric.DECODE) == 30.0
+
+
+def test_derive_of_a_restart_counts_all_of_the_new_life() -> None:
+    """An engine that began anew while it was looked at has counted for nobody but its clients."""
+    history = after(look(0, hits=900, queries=1000), look(1, hits=5, queries=20))
+    assert value(history, Metric.PREFIX_HIT_LIFETIME) == 0.25
 
 
 def test_derive_starts_over_when_the_start_time_changes() -> None:

@@ -32,6 +32,7 @@ def add(api: APIRouter, deps: Deps) -> None:
 
     @api.get("/state", summary="Everything that is known now")
     async def state() -> Snapshot:
+        deps.bus.note_poll()
         return deps.bus.snapshot.replace(at=deps.clock())  # ages are counted to now, not to the last fact
 
     @api.get("/events", summary="The feed: a snapshot, then facts", response_class=FeedResponse, responses=STREAM)

@@ -75,6 +75,8 @@ class House:
         self.facts: list[Fact] = []
         self.on_fact: Callable[[Fact], object] = lambda _: None
         """Called within the supervisor's own step, before anyone else runs."""
+        self.began: list[tuple[str, EngineState | None]] = []
+        """Whose figures were to begin, and the state that its engine had then."""
         self.supervisor: Supervisor
         self._running: asyncio.Task[None] | None = None
         self._ids = count(1)
@@ -110,10 +112,14 @@ class House:
             store=store,
             guard=guard,
             clock=self.clock,
+            before_ready=self._begin,
         )
         self._running = asyncio.create_task(self.supervisor.run())
         await self.clock.drive(self.supervisor.adopted())
         return self.supervisor
+
+    async def _begin(self, name: str) -> None:
+        self.began.append((name, self.state(name)))
 
     def _publish(self, fact: Fact) -> None:
         self.facts.append(fact)
