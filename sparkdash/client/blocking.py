@@ -112,7 +112,7 @@ class Client:
     def pull(self, name: str) -> Iterator[PullProgress]:
         """Fetch a profile's image; the last item has `done`."""
         frames = Frames()
-        for chunk in self._chunks("POST", "/api/pull", {"profile": name}):
+        for chunk in self._chunks("POST", "/api/pull-image", {"profile": name}):
             for frame in frames.feed(chunk):
                 yield calls.pulled(frame, self.address)
 

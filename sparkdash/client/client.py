@@ -178,7 +178,7 @@ class AsyncClient:
 
     async def pull(self, name: str) -> AsyncGenerator[PullProgress, None]:
         """Fetch a profile's image; the last item has `done`."""
-        async with aclosing(self._frames("POST", "/api/pull", json={"profile": name})) as frames:
+        async with aclosing(self._frames("POST", "/api/pull-image", json={"profile": name})) as frames:
             async for frame in frames:
                 yield calls.pulled(frame, self.address)
 

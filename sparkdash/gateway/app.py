@@ -6,8 +6,9 @@ Owns: which side a path belongs to, and how errors of the control side look. `/v
 from __future__ import annotations
 
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import cached_property, partial
+from http import HTTPStatus
 from urllib.parse import unquote
 
 from fastapi import FastAPI
@@ -16,6 +17,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
 
 from sparkdash import __version__
 from sparkdash.access.key import Scope as Side
@@ -107,7 +109,7 @@ class Gateway:
 
     def _let_in(self, head: Head) -> Way:
         """Raises AdmissionError: the guard has something against it."""
-        head.granted = guard.check(head.headers, self._doors, method=head.method, path=head.path, unix=head.unix)
+        head.granted = guard.check(head.headers, self._doors, path=head.path, unix=head.unix)
         head.way = way = self._way(head)
         return way
 
@@ -117,7 +119,7 @@ class Gateway:
         reads, path = head.method in READ, head.path
         if guard.is_preflight(head.headers, head.method):
             return Way(_may_ask, None, counts=False, audited=False)
-        if reads and path in ALIVE:
+        if path in ALIVE:
             return Way(_alive, None, counts=False, audited=False)
         controls = is_control(path)
         side = Side.CONTROL if controls else Side.INFERENCE
@@ -155,6 +157,9 @@ async def _may_ask(_deps: Deps, exchange: Exchange) -> None:
 
 
 async def _alive(_deps: Deps, exchange: Exchange) -> None:
+    if exchange.method not in READ:
+        await exchange.refuse_method(exchange.head.path, READ)
+        return
     await exchange.answer(200, control.Health().model_dump_json().encode(), _JSON)
 
 
@@ -169,8 +174,7 @@ def _refuse(exchange: Exchange, error: AdmissionError) -> Awaitable[None]:
 async def _models(deps: Deps, exchange: Exchange, name: str) -> None:
     """`name` is empty for the list."""
     if exchange.method not in READ:
-        exchange.also = ((b"allow", b"GET, HEAD"),)
-        await exchange.refuse(problems.of_status(405, f"The model list is read with GET, not {exchange.method}"))
+        await exchange.refuse_method("The model list", READ)
         return
     await deps.refresh()
     try:
@@ -217,9 +221,10 @@ def _control(deps: Deps) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    api.include_router(control.router(deps))
+    router = control.router(deps)
+    api.include_router(router)
     api.add_exception_handler(SparkdashError, _expected)
-    api.add_exception_handler(HTTPException, _bare)
+    api.add_exception_handler(HTTPException, partial(_bare, router.routes))
     api.add_exception_handler(RequestValidationError, _misfit)
     api.add_exception_handler(Exception, _fault)
     return api
@@ -230,11 +235,20 @@ async def _expected(_request: Request, error: Exception) -> Response:
     return _rendered(error)
 
 
-async def _bare(request: Request, error: Exception) -> Response:
+async def _bare(routes: Sequence[BaseRoute], request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
     response = _rendered(problems.of_status(error.status_code, f"{request.method} {request.url.path}: {error.detail}"))
     response.headers.update(error.headers or {})
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED and (allowed := _methods(request.url.path, routes)):
+        response.headers["allow"] = ", ".join(allowed)
     return response
+
+
+def _methods(path: str, routes: Iterable[BaseRoute]) -> list[str]:
+    """The methods that a path takes. Starlette itself names those of the first route that fits, be there others."""
+    fitting = [one for one in routes if isinstance(one, Route) and one.path_regex.match(path)]
+    exact = [one for one in fitting if one.path == path]
+    return sorted({method for one in exact or fitting for method in one.methods or ()})
 
 
 async def _misfit(_request: Request, error: Exception) -> Response:

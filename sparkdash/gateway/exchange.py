@@ -7,7 +7,7 @@ Must not know engines or leases.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
 from http import HTTPStatus
 from typing import Any, Protocol
 
@@ -181,6 +181,12 @@ class Exchange:
         """A whole answer at once."""
         self.start(status, Told(headers), None if status == HTTPStatus.NO_CONTENT else len(body))
         await self.finish(b"" if self.method == "HEAD" else body)
+
+    async def refuse_method(self, what: str, allowed: Collection[str], dialect: Dialect = Dialect.OTHER) -> None:
+        """405, with the methods that `what` takes."""
+        methods = ", ".join(sorted(allowed))
+        self.also = ((b"allow", methods.encode()),)
+        await self.refuse(problems.of_status(405, f"{what} takes {methods}, not {self.method}"), dialect)
 
     async def refuse(self, error: SparkdashError, dialect: Dialect = Dialect.OTHER) -> None:
         """An error with its status, in the words of the client's protocol."""

@@ -56,7 +56,7 @@ def by_unix_socket(server: tuple[str, int | None] | None) -> bool:
     return server is not None and server[1] is None
 
 
-def check(headers: Said, doors: Doors, *, method: str, path: str, unix: bool) -> Pairs:
+def check(headers: Said, doors: Doors, *, path: str, unix: bool) -> Pairs:
     """What every answer must say besides, so that the page that asks may read it; nothing where a program does.
 
     `unix`: it came through the unix socket, which no web page can open.
@@ -72,8 +72,6 @@ def check(headers: Said, doors: Doors, *, method: str, path: str, unix: bool) ->
             _check_same_origin(origin, host)
         else:
             _check_origin(origin, doors)
-    if method == "POST" and is_control(path):
-        _check_json(headers.get(b"content-type") or "")
     return [] if origin is None else _granted(origin)
 
 
@@ -138,7 +136,12 @@ def _check_same_origin(origin: str, host: str) -> None:
         )
 
 
-def _check_json(content_type: str) -> None:
+def check_json(content_type: str) -> None:
+    """Refuse what a web page's form can post across sites without asking first: anything but JSON.
+
+    Raises:
+        AdmissionError: code `not_json`, status 415.
+    """
     if content_type.partition(";")[0].strip().lower() != "application/json":
         raise AdmissionError(
             f"The control API takes JSON, not {content_type[:80]!r}.",

@@ -23,6 +23,7 @@ from sparkdash.gateway import feed, models, passthrough, problems
 from sparkdash.gateway.abilities import takes_tools
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.exchange import ClientGone, Exchange
+from sparkdash.gateway.guard import check_json
 from sparkdash.gateway.head import Head
 from sparkdash.gateway.peek import peek
 from sparkdash.gateway.route import Route
@@ -38,7 +39,14 @@ def handler(head: Head) -> Handler | None:
     """Who answers this path; None: it is no affair of the router's."""
     path = head.raw_path.rstrip("/").removeprefix("/v1")
     found = _ROUTES.get(path)
-    return found[1] if found is not None and head.method in found[0] else None
+    if found is None:
+        return None
+    methods, answer = found
+    return answer if head.method in methods else partial(_refuse_method, path=path, methods=methods)
+
+
+async def _refuse_method(_deps: Deps, exchange: Exchange, *, path: str, methods: frozenset[str]) -> None:
+    await exchange.refuse_method(path, methods)
 
 
 # --- /models/sse ------------------------------------------------------------------------------------------------
@@ -106,6 +114,7 @@ async def _unload(deps: Deps, exchange: Exchange) -> None:
 
 async def _act(deps: Deps, exchange: Exchange, act: Callable[[str], Awaitable[None]]) -> None:
     try:
+        check_json(exchange.head.content_type)
         with deps.room.place() as place:
             body = await exchange.body(1, place, deps.settings.body_s)
         name = peek(body, exchange.head.content_type).model

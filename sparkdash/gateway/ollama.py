@@ -1,6 +1,6 @@
 """Ollama: its API for clients that only speak it (VS Code's and JetBrains' Ollama, Home Assistant, Codex --oss).
 
-Owns: /api/version, tags, ps, show, chat, generate, embed. A chat is a chat of ours in other words: it goes through `passthrough`, which sees an
+Owns: /api/version, tags, ps, show, chat, generate, embed, pull. A chat is a chat of ours in other words: it goes through `passthrough`, which sees an
 ordinary request and sends an ordinary answer; ollama_wire has the words. Must not know leases, but to bring a model up.
 """
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.profile import AUTO, Profile, ProfileSummary
+from sparkdash.domain.shelf import Shelf, Stock
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.errors import AdmissionError, SparkdashError
@@ -46,6 +47,12 @@ async def _answer(deps: Deps, exchange: Exchange) -> None:
         await deps.refresh()
         await _tell(exchange, _READS[word](deps))
         return
+    if word in _OWNERS:
+        raise AdmissionError(
+            f"Models are added and removed by their owner here, not by clients: there is no /api/{word}.",
+            code="not_supported",
+            hint="Each model is a profile: `sparkdash profiles new` writes one.",
+        )
     if exchange.method != "POST":
         exchange.also = ((b"allow", b"POST"),)
         raise problems.of_status(405, f"/api/{word} takes POST, not {exchange.method}")
@@ -53,6 +60,9 @@ async def _answer(deps: Deps, exchange: Exchange) -> None:
     if word == "show":
         await deps.refresh()
         await _tell(exchange, _show(deps, body))
+        return
+    if word == "pull":
+        await _pull(deps, exchange, ollama_wire.model_of(body))
         return
     if word in ollama_embed.WORDS:
         await ollama_embed.relay(deps, exchange, body, ollama_wire.model_of(body), older=word == "embeddings")
@@ -85,6 +95,29 @@ async def refuse(exchange: Exchange, error: SparkdashError) -> None:
     """An error, as Ollama's clients read it."""
     more = [pair for pair in problems.headers(error) if pair[0] != b"content-type"]
     await exchange.answer(problems.client_status(error), problems.encode({"error": error.text()}), [*HEADERS, *more])
+
+
+async def _pull(deps: Deps, exchange: Exchange, name: str) -> None:
+    """Say whether a model is on this box. Nothing is downloaded: the disk is its owner's to fill.
+
+    Raises:
+        AdmissionError: 404 `model_not_found`; 404 `not_here`: its image or its weights are missing.
+    """
+    await deps.refresh()
+    wanted, _ = meant(name, deps.catalog(), deps.settings.model_names)
+    wanted = permitted(exchange.key, wanted, deps.catalog(), deps.bus.snapshot)
+    profile = deps.catalog().find(wanted).name if wanted != AUTO else _active(deps.bus.snapshot)
+    shelf = await deps.shelf(deps.bus.snapshot.profiles) if deps.shelf else Shelf()
+    stock = shelf.stock.get(profile, Stock())
+    for what, item in (("image is", stock.image), ("weights are", stock.weights)):
+        if item is not None and not item.here:
+            raise AdmissionError(
+                f"The {what} not on this box.",
+                code="not_here",
+                status=404,
+                hint=f"Run `sparkdash pull {profile}` there.",
+            )
+    await _tell(exchange, {"status": "success"})
 
 
 async def _load(deps: Deps, exchange: Exchange, ask: Ask) -> None:
@@ -207,4 +240,5 @@ def _active(snapshot: Snapshot) -> str:
     return snapshot.active.profile
 
 
+_OWNERS = frozenset({"push", "create", "copy", "delete"})
 _READS: dict[str, Callable[[Deps], dict[str, Any]]] = {"version": _version, "tags": _tags, "ps": _ps}

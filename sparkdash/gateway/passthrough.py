@@ -43,7 +43,7 @@ async def relay(deps: Deps, exchange: Exchange, route: Route | None = None) -> N
         await exchange.refuse(of_status(404, f"There is no {exchange.raw_path[:SHOWN]} here"))
         return
     if route.methods and exchange.method not in route.methods:
-        await exchange.refuse(_wrong_method(exchange, route), route.dialect)
+        await _refuse_method(exchange, route, route.methods)
         return
     place = deps.room.place()
     try:
@@ -63,12 +63,12 @@ async def relay(deps: Deps, exchange: Exchange, route: Route | None = None) -> N
         place.give_back()
 
 
-def _wrong_method(exchange: Exchange, route: Route) -> SparkdashError:
-    allowed = ", ".join(sorted(route.methods or ()))
+async def _refuse_method(exchange: Exchange, route: Route, allowed: frozenset[str]) -> None:
     if b"upgrade" in exchange.head.headers:
-        return of_status(426, f"{route.path} takes {allowed} over plain HTTP; there are no WebSockets here")
-    exchange.also = ((b"allow", allowed.encode()),)
-    return of_status(405, f"{route.path} takes {allowed}, not {exchange.method}")
+        words = f"{route.path} takes {', '.join(sorted(allowed))} over plain HTTP; there are no WebSockets here"
+        await exchange.refuse(of_status(426, words), route.dialect)
+    else:
+        await exchange.refuse_method(route.path, allowed, route.dialect)
 
 
 def _understood(deps: Deps, exchange: Exchange, route: Route, place: Place) -> Want:

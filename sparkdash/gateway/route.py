@@ -92,9 +92,8 @@ _PLAIN = {
 _UPSTREAM = "/upstream/"
 _LONGEST_NAME = 3 * NAME
 """Characters of a name in a path, all of them percent-encoded."""
-OLLAMA = frozenset(
-    f"/api/{word}" for word in ("version", "tags", "ps", "show", "chat", "generate", "embed", "embeddings")
-)
+_OLLAMA = "version tags ps show chat generate embed embeddings pull push create copy delete"
+OLLAMA = frozenset(f"/api/{word}" for word in _OLLAMA.split())
 """Ollama's paths, for clients that only speak it. The other paths under /api are our own control API."""
 _MODEL_ACTIONS = frozenset({"/models/load", "/models/unload"})
 _FORGIVEN = frozenset(path.removeprefix("/v1") for path in (*_GENERATE, *_MODEL)) - _AT_ROOT.keys()

@@ -233,7 +233,7 @@ class FakeDaemon:
             web.post("/api/use", self._use),
             web.post("/api/stop", self._stopped),
             web.post("/api/toggle", self._toggle),
-            web.post("/api/pull", self._pull),
+            web.post("/api/pull-image", self._pull),
             web.post("/api/shutdown", self._shutdown),
             web.post("/api/reload", self._profiles),
             web.post("/api/cancel", self._done),

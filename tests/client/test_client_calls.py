@@ -100,7 +100,7 @@ async def test_the_asynchronous_client_does_the_same(daemon: FakeDaemon) -> None
         assert [line async for line in client.logs("a", follow=True, tail=5)] == ["eins", "zwei\u2028drei"]
         assert [step async for step in client.pull("a")] == daemon.pulls
     assert ("GET", "/api/logs/a?tail=5&follow=1", None) in daemon.calls
-    assert ("POST", "/api/pull", {"profile": "a"}) in daemon.calls
+    assert ("POST", "/api/pull-image", {"profile": "a"}) in daemon.calls
 
 
 def test_logs_and_pulls_stream(daemon: FakeDaemon, client: Client) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import EngineChanged, ProfilesChanged
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary, SimSpec
+from sparkdash.domain.shelf import Shelf
 from sparkdash.domain.state import OPEN, DaemonInfo, Snapshot
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.domain.weights import WeightFacts
@@ -256,7 +257,11 @@ class House:
 
 @asynccontextmanager
 async def living_house(
-    engine: FakeEngine, settings: Settings, translator: Translator | None = None, counter: Counter | None = None
+    engine: FakeEngine,
+    settings: Settings,
+    translator: Translator | None = None,
+    counter: Counter | None = None,
+    shelf: Callable[[Sequence[ProfileSummary]], Awaitable[Shelf]] | None = None,
 ) -> AsyncIterator[House]:
     catalog = FakeCatalog()
     info = DaemonInfo(
@@ -290,6 +295,7 @@ async def living_house(
             resume=lambda run: done.append(("resume", run)),
             translator=translator,
             counter=counter,
+            shelf=shelf,
         )
         app = build(deps)
         server = listen.Server(app)

@@ -47,7 +47,7 @@ async def test_every_route_of_the_map_is_described(house: Any) -> None:
         "POST /api/requests/{request_id}/cancel",
         "POST /api/release",
         "POST /api/toggle",
-        "POST /api/pull",
+        "POST /api/pull-image",
         "POST /api/reload",
         "POST /api/lease",
         "DELETE /api/lease",
@@ -139,14 +139,14 @@ async def test_toggle_marks_and_flips(house: Any) -> None:
 
 async def test_a_pull_streams_its_progress(house: Any) -> None:
     """Events as they come; a failure is the last of them."""
-    reply = await house.client.post("/api/pull", json={"profile": "alpha"})
+    reply = await house.client.post("/api/pull-image", json={"profile": "alpha"})
     frames = reply.text.removesuffix("\n\n").split("\n\n")
     assert [f.splitlines()[0] for f in frames] == ["event: progress"] * 2
     assert json.loads(frames[-1].split("data: ")[1])["done"] is True
-    none = await house.client.post("/api/pull", json={"profile": "beta/fast"})
+    none = await house.client.post("/api/pull-image", json={"profile": "beta/fast"})
     assert none.text.startswith("event: error\n")
     assert '"code":"image_missing"' in none.text
-    assert (await house.client.post("/api/pull", json={"profile": "nope"})).status_code == 404
+    assert (await house.client.post("/api/pull-image", json={"profile": "nope"})).status_code == 404
 
 
 async def test_logs(house: Any) -> None:
@@ -179,6 +179,56 @@ async def test_a_form_of_a_web_page_changes_nothing(house: Any, content_type: st
     """Only JSON is taken, which no page of another site can send without asking first."""
     reply = await house.client.post("/api/stop", content=b"{}", headers={"content-type": content_type})
     assert (reply.status_code, house.supervisor.calls) == (status, [])
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/api/state", "GET"),
+        ("/api/use", "POST"),
+        ("/api/lease", "DELETE, POST"),
+        ("/api/bench/x", "GET"),
+        ("/api/bench/end", "POST"),
+        ("/api/requests/x/cancel", "POST"),
+        ("/api/tags", "GET, HEAD"),
+        ("/api/chat", "POST"),
+        ("/api/hello", "GET, HEAD"),
+        ("/health", "GET, HEAD"),
+        ("/v1/models", "GET, HEAD"),
+        ("/v1/chat/completions", "POST"),
+        ("/models/load", "POST"),
+        ("/v1/models/unload", "POST"),
+        ("/models/sse", "GET"),
+        ("/props", "GET, HEAD"),
+    ],
+)
+async def test_a_wrong_method_is_told_the_right_ones(house: Any, path: str, allowed: str) -> None:
+    """405 with all methods of this very path, whatever the body is said to be."""
+    wrong = {"OPTIONS", "PUT", "PATCH", "POST", "DELETE"} - set(allowed.split(", "))
+    for method in wrong:
+        reply = await house.client.request(method, path, content=b"x=1", headers={"content-type": "text/plain"})
+        assert (method, reply.status_code, reply.headers["allow"]) == (method, 405, allowed)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/traffic", {"on": 0}),
+        ("/api/traffic", {"on": "true"}),
+        ("/api/toggle", {"flip": 1}),
+        ("/api/lease", {"holder": "me", "shares": 1}),
+        ("/api/lease", {"holder": "me", "pid": True}),
+        ("/api/lease", {"holder": "me", "expected_s": "5"}),
+        ("/api/stop", {"profile": 5}),
+    ],
+)
+async def test_a_value_of_another_type_is_refused_and_not_guessed_at(
+    house: Any, path: str, body: dict[str, Any]
+) -> None:
+    """JSON has true and false: 0 is a number."""
+    reply = await house.client.post(path, json=body)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "invalid_request")
+    assert house.supervisor.calls == []
 
 
 async def test_mistakes_are_told_in_one_shape(house: Any) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged
+from sparkdash.domain.shelf import Item, Shelf, Stock
 from sparkdash.domain.weights import WeightBytes, WeightFacts
 from sparkdash.errors import AdmissionError, EngineError
 from sparkdash.gateway import keepalive, ollama_wire
@@ -274,10 +275,42 @@ async def test_what_the_weights_say_is_told(house: Any) -> None:
     assert unknown.keys() == {"general.architecture", "general.basename"}
 
 
-async def test_ollamas_other_paths_are_not_ours(house: Any) -> None:
-    """/api/pull is sparkdash's own and wants a profile; nothing is deleted."""
-    assert (await house.client.post("/api/pull", json={"model": "x"})).status_code == 400
-    assert (await house.client.request("DELETE", "/api/delete", json={"model": "x"})).status_code == 404
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_model_that_is_here_is_pulled_at_once(house: Any, stream: bool) -> None:
+    """Clients pull before they chat: what is here is here, what is not is told with the owner's command, and nothing is fetched."""
+    import ollama
+
+    client = ollama.AsyncClient(host=house.base)
+
+    async def pulled(name: str) -> list[str | None]:
+        said = await client.pull(name, stream=stream)
+        return [part.status async for part in said] if stream else [said.status]
+
+    assert await pulled("coder:latest") == ["success"]
+    with pytest.raises(ollama.ResponseError, match="nope") as unknown:
+        await pulled("nope")
+    await client._client.aclose()
+    assert unknown.value.status_code == 404
+    assert house.supervisor.calls == []
+
+
+async def test_a_model_whose_weights_are_missing_is_not_said_to_be_pulled(engine: Any, tools: Any) -> None:
+    """The disk is its owner's to fill."""
+
+    async def shelf(_profiles: Any) -> Shelf:
+        return Shelf(stock={"alpha": Stock(image=Item(here=True), weights=Item(here=False))})
+
+    async with tools.living_house(engine, Settings(), shelf=shelf) as house:
+        reply = await house.client.post("/api/pull", json={"model": "alpha"})
+    said = "The weights are not on this box. Run `sparkdash pull alpha` there."
+    assert (reply.status_code, reply.json()) == (404, {"error": said})
+
+
+async def test_models_are_not_made_or_deleted_by_clients(house: Any) -> None:
+    """In Ollama's words."""
+    for method, word in (("DELETE", "delete"), ("POST", "create"), ("POST", "copy"), ("POST", "push")):
+        reply = await house.client.request(method, f"/api/{word}", json={"model": "alpha"})
+        assert (reply.status_code, type(reply.json()["error"])) == (400, str)
 
 
 async def test_ollamas_own_client_gets_embeddings(house: Any, tools: Any) -> None:

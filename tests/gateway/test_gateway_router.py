@@ -92,12 +92,12 @@ async def test_load_and_unload_are_asked_for_by_post(house: Any) -> None:
     loaded = await house.client.post("/models/load", json={"model": "coder"})
     unloaded = await house.client.post("/v1/models/unload", json={"model": "alpha"})
     assert (loaded.json(), unloaded.json()) == ({"success": True}, {"success": True})
-    assert house.supervisor.calls == [("use", ("coder", SwapCause.USER)), ("stop", "alpha")]
+    assert house.supervisor.calls == [("use", ("coder", SwapCause.USER)), ("stop", ("alpha", "at once"))]
     for path in ("/models/load", "/models/unload"):
         assert (await house.client.post(path, json={})).json()["error"]["code"] == "model_missing"
         assert (await house.client.post(path, content='{"model": "alpha"}')).status_code == 415
     assert (await house.client.post("/models/load", json={"model": "nope"})).status_code == 404
-    assert (await house.client.get("/models/load")).status_code == 404
+    assert (await house.client.get("/models/load")).status_code == 405
 
 
 async def test_props_are_told_without_loading_anything(house: Any) -> None:
@@ -211,7 +211,24 @@ async def test_a_websocket_is_told_to_use_http(house: Any) -> None:
 
 def test_control_is_what_manages_the_box() -> None:
     """Ollama's paths share the prefix of our own, and belong to those who use a model."""
-    control = ("/api/state", "/api/use", "/api/pull", "/api/delete", "/models/unload", "/v1/models/load/", "/api/")
-    use = ("/api/tags", "/api/chat/", "/api/generate", "/v1/models/x", "/models/sse", "/v1/chat/completions", "/health")
+    control = (
+        "/api/state",
+        "/api/use",
+        "/api/pull-image",
+        "/api/models",
+        "/models/unload",
+        "/v1/models/load/",
+        "/api/",
+    )
+    use = (
+        "/api/tags",
+        "/api/chat/",
+        "/api/generate",
+        "/api/pull",
+        "/v1/models/x",
+        "/models/sse",
+        "/v1/chat/completions",
+        "/health",
+    )
     assert [is_control(path) for path in (*control, *use)] == [True] * len(control) + [False] * len(use)
     assert understand("/v1/unload_lora_adapter") is None

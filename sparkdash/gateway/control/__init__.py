@@ -4,18 +4,28 @@ Owns: what each route takes and gives. Must not decide anything: the supervisor 
 are (app.py renders them).
 """
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends, Request
 
 from sparkdash.gateway.control import measuring, reading, switching, upkeep
 from sparkdash.gateway.control.bodies import Health, Problem
 from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.guard import check_json
 
 __all__ = ["Health", "Problem", "router"]
 
 
 def router(deps: Deps) -> APIRouter:
     """All of `/api`."""
-    api = APIRouter(prefix="/api", responses={"default": {"model": Problem, "description": "Any error"}})
+    api = APIRouter(
+        prefix="/api",
+        dependencies=[Depends(_posts_json)],
+        responses={"default": {"model": Problem, "description": "Any error"}},
+    )
     for part in (reading, switching, measuring, upkeep):
         part.add(api, deps)
     return api
+
+
+async def _posts_json(request: Request) -> None:
+    if request.method == "POST":
+        check_json(request.headers.get("content-type", ""))

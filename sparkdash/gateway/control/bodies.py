@@ -14,7 +14,7 @@ Token = Annotated[str | None, Header(description="The token of POST /api/lease")
 
 
 class _Body(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class PullBody(_Body):

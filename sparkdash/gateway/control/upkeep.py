@@ -19,7 +19,7 @@ from sparkdash.gateway.deps import Deps
 def add(api: APIRouter, deps: Deps) -> None:
     """All of them."""
 
-    @api.post("/pull", summary="Fetch a profile's image", response_class=StreamingResponse, responses=STREAM)
+    @api.post("/pull-image", summary="Fetch a profile's image", response_class=StreamingResponse, responses=STREAM)
     async def pull(body: PullBody) -> StreamingResponse:
         deps.catalog().find(body.profile)
         return StreamingResponse(pulled(deps.supervisor.pull(body.profile)), media_type="text/event-stream")
