@@ -49,6 +49,10 @@ class Subscription:
             self._queue.append(event)
         self._wake.set()
 
+    def leave(self) -> None:
+        """Listen no more. Idempotent."""
+        self._bus.unsubscribe(self)
+
     def end(self) -> None:
         """Called by the bus: nothing more comes."""
         self._ended = True

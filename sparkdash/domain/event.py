@@ -114,6 +114,12 @@ class Notice(Frozen):
     """Its event's time, which it keeps in the snapshot; Unix seconds."""
 
 
+class Withheld(Frozen):
+    """A fact that this reader may not see stands here. It changes nothing, and keeps the numbers whole. Nobody publishes it."""
+
+    kind: Literal["withheld"] = "withheld"
+
+
 Fact = Annotated[
     EngineChanged
     | SwapChanged
@@ -125,7 +131,8 @@ Fact = Annotated[
     | GuardChanged
     | ParkedChanged
     | MeasuringChanged
-    | Notice,
+    | Notice
+    | Withheld,
     Field(discriminator="kind"),
 ]
 

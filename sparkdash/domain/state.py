@@ -24,6 +24,7 @@ from sparkdash.domain.event import (
     SwapChanged,
     ToggleChanged,
     TrafficChanged,
+    Withheld,
 )
 from sparkdash.domain.guard import Guard
 from sparkdash.domain.lease import ASIDES, Request, RequestState
@@ -169,6 +170,8 @@ def _changed(snapshot: Snapshot, event: Event) -> Snapshot:
             return snapshot.replace(parked=parked)
         case MeasuringChanged(measuring=measuring):
             return snapshot.replace(measuring=measuring)
+        case Withheld():
+            return snapshot
         case Notice() as notice:
             dated = notice.replace(at=event.at)
             return snapshot.replace(notices=(dated, *snapshot.notices)[:RECENT_NOTICES])

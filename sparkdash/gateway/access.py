@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
-from sparkdash.access.key import Key, Scope, matching
+from sparkdash.access.key import Key, matching
 from sparkdash.domain.profile import AUTO, Profile, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway.headers import Said
+from sparkdash.gateway.rights import Reach, Right
 
 if TYPE_CHECKING:
     from sparkdash.gateway.head import Head
@@ -110,19 +111,21 @@ class Access:
             head.known = keys, _known(keys, head.headers)
         return head.known[1]
 
-    def admit(self, key: Key, scope: Scope, *, counts: bool) -> None:
-        """Let that key use that side now. `counts`: it is work for an engine, to be within the key's limits.
+    def admit(self, key: Key, right: Right, *, counts: bool) -> None:
+        """Let that key use such a route now. `counts`: it is work for an engine, to be within the key's limits.
 
         Raises:
-            AdmissionError: 403 `scope_refused`; 429 with Retry-After: `key_requests_used_up`, `key_tokens_used_up`.
+            AdmissionError: 403 `scope_refused`, `whole_box_refused`; 429 with Retry-After: `key_requests_used_up`, `key_tokens_used_up`.
         """
-        if scope not in key.scopes:
+        if right.scope is not None and right.scope not in key.scopes:
             raise AdmissionError(
-                f"The key {key.name!r} is for {' and '.join(key.scopes)}, not for {scope}.",
+                f"The key {key.name!r} is for {' and '.join(key.scopes)}, not for {right.scope}.",
                 code="scope_refused",
                 status=403,
-                hint=f"`sparkdash keys add NAME --scope {scope}` makes one that is.",
+                hint=f"`sparkdash keys add NAME --scope {right.scope}` makes one that is.",
             )
+        if key.models and right.reach is Reach.NOTHING:
+            raise whole_box(key, "this route concerns the whole box")
         if counts:
             self._within_tokens(key)
             self._within_requests(key)
@@ -203,6 +206,16 @@ def permitted(key: Key | None, name: str, catalog: Catalog, snapshot: Snapshot) 
             hint=f"It may use: {', '.join(key.models)}.",
         )
     return name
+
+
+def whole_box(key: Key, why: str) -> AdmissionError:
+    """The refusal of what concerns more than the models of a key."""
+    return AdmissionError(
+        f"The key {key.name!r} is for some models only, and {why}.",
+        code="whole_box_refused",
+        status=403,
+        hint=f"It may use: {', '.join(key.models)}. A key without --models may do this.",
+    )
 
 
 def may_see(key: Key | None, profile: Profile | ProfileSummary) -> bool:

@@ -23,24 +23,21 @@ from sparkdash import __version__
 from sparkdash.access.key import Scope as Side
 from sparkdash.domain.profile import AUTO
 from sparkdash.errors import AdmissionError, SparkdashError
-from sparkdash.gateway import audit, control, guard, llamacpp_router, models, ollama, passthrough, problems, raw
+from sparkdash.gateway import audit, control, guard, llamacpp_router, models, ollama, passthrough, problems, raw, rights
 from sparkdash.gateway.access import Access, Caller
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.exchange import Exchange, Receive, Send
 from sparkdash.gateway.head import Head, Scope, Way
 from sparkdash.gateway.narrow import narrowed
-from sparkdash.gateway.route import OLLAMA, Dialect, is_control, is_plain, understand
+from sparkdash.gateway.rights import READ
+from sparkdash.gateway.route import OLLAMA, Dialect, is_plain, understand
 from sparkdash.settings import Settings
 from sparkdash.wire import Line
 
 __all__ = ["Deps", "Gateway", "build"]
 
-READ = ("GET", "HEAD")
 _JSON = [(b"content-type", b"application/json")]
-ALIVE = frozenset({"/health", "/v1/health", "/ping", "/", "/api/hello"})
-"""What clients call to see whether anything is there: 200 while the gateway is up, whatever the engines do."""
-
-_RELAYED = Way(passthrough.relay, Side.INFERENCE, counts=True, audited=False)
+_RELAYED = Way(passthrough.relay, rights.INFERENCE, counts=True, audited=False)
 """That of nearly every request."""
 
 Answering = Callable[[Deps, Exchange], Awaitable[None]]
@@ -68,7 +65,7 @@ class Gateway:
     @cached_property
     def control(self) -> FastAPI:
         """The FastAPI side, with the OpenAPI description. It takes 50 ms to build, when it is first asked for: see `ready`."""
-        return _control(self._deps)
+        return _control()
 
     def ready(self) -> Gateway:
         """Itself, with nothing left to be built while somebody waits."""
@@ -95,11 +92,11 @@ class Gateway:
             way = head.way or self._let_in(head)
         except AdmissionError as error:
             return exchange.refuse(error)
-        if way.side is not None:
+        if way.right.scope is not None:
             try:
                 caller = self._access.caller(head)
                 if (key := caller.key) is not None:
-                    self._access.admit(key, way.side, counts=way.counts)
+                    self._access.admit(key, way.right, counts=way.counts)
                     exchange.key, deps = key, narrowed(deps, key)
             except AdmissionError as error:
                 return _refuse(exchange, error)
@@ -116,14 +113,13 @@ class Gateway:
     def _way(self, head: Head) -> Way:
         if head.method == "POST" and is_plain(head.raw_path):
             return _RELAYED
-        reads, path = head.method in READ, head.path
         if guard.is_preflight(head.headers, head.method):
-            return Way(_may_ask, None, counts=False, audited=False)
-        if path in ALIVE:
-            return Way(_alive, None, counts=False, audited=False)
-        controls = is_control(path)
-        side = Side.CONTROL if controls else Side.INFERENCE
-        return Way(self._answering(head), side, counts=not (reads or controls), audited=controls and not reads)
+            return Way(_may_ask, rights.ANYBODY, counts=False, audited=False)
+        right = rights.right(head.method, head.path)
+        if right is rights.ANYBODY:
+            return Way(_alive, right, counts=False, audited=False)
+        reads, controls = head.method in READ, right.scope is Side.CONTROL
+        return Way(self._answering(head), right, counts=not (reads or controls), audited=controls and not reads)
 
     def _answering(self, head: Head) -> Answering:
         """Whose request it is to answer."""
@@ -140,8 +136,11 @@ class Gateway:
             return partial(_models, name=name)
         return passthrough.relay
 
-    async def _controlled(self, _deps: Deps, exchange: Exchange) -> None:
-        await self.control(*exchange.messages())
+    async def _controlled(self, deps: Deps, exchange: Exchange) -> None:
+        scope, receive, send = exchange.messages()
+        scope["path"] = exchange.head.path  # what it was let in for is what is looked up
+        control.hand(scope, deps)
+        await self.control(scope, receive, send)
 
     def _audited(self, exchange: Exchange, caller: Caller) -> Exchange:
         """The same, with a line about it kept."""
@@ -212,7 +211,7 @@ def _doors(settings: Settings) -> guard.Doors:
     return guard.Doors((*own, *(name.lower() for name in settings.host_names)), beyond, settings.allowed_origins)
 
 
-def _control(deps: Deps) -> FastAPI:
+def _control() -> FastAPI:
     api = FastAPI(
         title="sparkdash control API",
         version=__version__,
@@ -221,7 +220,7 @@ def _control(deps: Deps) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    router = control.router(deps)
+    router = control.router()
     api.include_router(router)
     api.add_exception_handler(SparkdashError, _expected)
     api.add_exception_handler(HTTPException, partial(_bare, router.routes))

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Protocol
 
-from sparkdash.bus import Bus
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import Engine
+from sparkdash.domain.event import Event, Fact
 from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.lease import Request
 from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.domain.shelf import Shelf
+from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.errors import SparkdashError
@@ -29,8 +30,9 @@ from sparkdash.gateway.board import Board
 from sparkdash.gateway.count.counter import Counter
 from sparkdash.gateway.exchange import Exchange
 from sparkdash.gateway.exclusive import Exclusive
+from sparkdash.gateway.feed import Encoder
 from sparkdash.gateway.room import Room
-from sparkdash.gateway.running import Running
+from sparkdash.gateway.running import AllRunning, Off
 from sparkdash.gateway.translate.translator import Translator
 from sparkdash.settings import Settings
 from sparkdash.upstream import Upstream
@@ -135,6 +137,55 @@ class Catalog(Protocol):
         ...
 
 
+class Subscription(Protocol):
+    """One listener's view of the bus."""
+
+    def __aiter__(self) -> AsyncGenerator[Event | Snapshot, None]:
+        """Events, and a Snapshot where some were lost, until the bus ends."""
+        ...
+
+    def leave(self) -> None:
+        """Listen no more. Idempotent."""
+        ...
+
+
+class Bus(Protocol):
+    """What the gateway asks of the bus."""
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The world now."""
+        ...
+
+    def note_poll(self) -> None:
+        """Somebody who asks for the state again and again watches too."""
+        ...
+
+    def publish(self, fact: Fact) -> Event:
+        """Number the fact, and offer it to every listener."""
+        ...
+
+    def subscribe(self, since: int | None = None, *, samples: bool = True) -> Subscription:
+        """A listener, after event `since` where that is possible, else from a snapshot; `samples`: of telemetry too."""
+        ...
+
+
+class Running(Protocol):
+    """The requests that may be ended."""
+
+    def begun(self, request_id: str, off: Off) -> None:
+        """It waits or runs, and `off` ends it."""
+        ...
+
+    def ended(self, request_id: str) -> None:
+        """It is over."""
+        ...
+
+    def cancel(self, request_id: str) -> None:
+        """End it. Raises AdmissionError `request_not_found`."""
+        ...
+
+
 async def _as_it_is() -> None:
     """Nothing is watched."""
 
@@ -196,7 +247,7 @@ class Deps:
     """Which profile answered for which other one and why, and when that was last told."""
     exclusive: Exclusive = field(default_factory=Exclusive)
     """Who has the gateway to itself."""
-    running: Running = field(default_factory=Running)
+    running: Running = field(default_factory=AllRunning)
     """The requests that may be cancelled."""
     board: Board = field(default_factory=Board)
     """When the requests' rows are told."""
@@ -204,15 +255,18 @@ class Deps:
     """Unix seconds."""
     monotonic: Callable[[], float] = time.monotonic
     new_id: Callable[[], str] = _new_id
+    frames: Encoder = field(default_factory=Encoder)
+    """Events as they are sent, made once for all who see the same."""
     room: Room = field(init=False)
     """For the bodies of requests."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "room", Room(self.settings.bodies_limit_mib))
 
-    def seen_through(self, bus: Bus, catalog: Callable[[], Catalog]) -> Deps:
+    def seen_through(self, bus: Bus, catalog: Callable[[], Catalog], supervisor: Supervisor, running: Running) -> Deps:
         """The same with another view of the world; whatever is counted is counted together."""
         other = copy(self)
-        object.__setattr__(other, "bus", bus)
-        object.__setattr__(other, "catalog", catalog)
+        views = {"bus": bus, "catalog": catalog, "supervisor": supervisor, "running": running, "frames": Encoder()}
+        for name, view in views.items():
+            object.__setattr__(other, name, view)
         return other

@@ -9,12 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
+from typing import TYPE_CHECKING
 
-from sparkdash.bus import JOURNAL, Bus
+from sparkdash.bus import JOURNAL
 from sparkdash.domain.event import EVENT, Event
 from sparkdash.domain.state import Snapshot
 from sparkdash.gateway.exchange import STREAM_HEADERS, ClientGone, Exchange
 from sparkdash.gateway.frames import COMMENT
+
+if TYPE_CHECKING:
+    from sparkdash.gateway.deps import Bus
 
 HEARTBEAT_S = 15.0
 """Clients take three missed ones for a dead link."""
@@ -23,7 +27,7 @@ Encode = Callable[[Event | Snapshot], bytes]
 
 
 class Encoder:
-    """Events as frames; each is made once, however many listen."""
+    """Events as frames; each is made once, however many listen. Only for listeners who all see the same of each."""
 
     def __init__(self) -> None:
         self._facts: dict[int, bytes] = {}
@@ -73,7 +77,7 @@ async def serve(
     except* ClientGone:
         pass
     finally:
-        bus.unsubscribe(subscription)
+        subscription.leave()
 
 
 async def _beat(exchange: Exchange) -> None:

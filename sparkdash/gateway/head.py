@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 from sparkdash.access.key import Key
-from sparkdash.access.key import Scope as Side
 from sparkdash.domain.lease import LEASE_HEADER
 from sparkdash.gateway.guard import Pairs, by_unix_socket
 from sparkdash.gateway.headers import Said, to_engine
 from sparkdash.gateway.peek import PRIORITY
+from sparkdash.gateway.rights import Right
 from sparkdash.upstream import lines
 from sparkdash.wire import Line, by_name
 
@@ -39,8 +39,8 @@ class Way(NamedTuple):
     """Where a request goes that the guard let in."""
 
     answer: Callable[[Deps, Exchange], Awaitable[None]]
-    side: Side | None
-    """Where its caller must be let in; None: whoever asks is answered."""
+    right: Right
+    """Who may go there."""
     counts: bool
     """It is work for an engine, and within its key's limits."""
     audited: bool

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 from urllib.parse import parse_qs
 
-from sparkdash.bus import Bus
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged, Event, ProfilesChanged, SwapChanged
 from sparkdash.domain.profile import AUTO, EngineKind, Profile, ProfileSummary
@@ -21,7 +20,7 @@ from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway import feed, models, passthrough, problems
 from sparkdash.gateway.abilities import takes_tools
-from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.deps import Bus, Deps
 from sparkdash.gateway.exchange import ClientGone, Exchange
 from sparkdash.gateway.guard import check_json
 from sparkdash.gateway.head import Head

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sparkdash.errors import AdmissionError
+from sparkdash.limits import shown
 
 Off = Callable[[AdmissionError], object]
 
 
-class Running:
+class AllRunning:
     """See the module."""
 
     def __init__(self) -> None:
@@ -34,10 +35,15 @@ class Running:
         """
         off = self._offs.pop(request_id, None)
         if off is None:
-            raise AdmissionError(
-                f"No request {request_id[:40]!r} waits or runs.",
-                code="request_not_found",
-                status=404,
-                hint="`sparkdash requests` lists those that do.",
-            )
+            raise unknown(request_id)
         off(AdmissionError("This request was cancelled by the one who runs this box.", code="request_cancelled"))
+
+
+def unknown(request_id: str) -> AdmissionError:
+    """The refusal to end a request that is over, or that never was."""
+    return AdmissionError(
+        f"No request {shown(request_id)!r} waits or runs.",
+        code="request_not_found",
+        status=404,
+        hint="`sparkdash requests` lists those that do.",
+    )

@@ -12,9 +12,10 @@ import httpx
 import pytest
 
 from sparkdash.access import keyring
-from sparkdash.access.key import Key, Scope, digest
+from sparkdash.access.key import Key, digest
 from sparkdash.access.keyring import Keyring
 from sparkdash.errors import AdmissionError
+from sparkdash.gateway import rights
 from sparkdash.gateway.access import Access
 from sparkdash.gateway.narrow import narrowed
 from sparkdash.settings import Settings
@@ -163,12 +164,12 @@ async def test_a_key_for_some_models_sees_no_others_anywhere(locked: Locked) -> 
 
 
 async def test_a_key_for_some_models_shares_what_is_counted(locked: Locked) -> None:
-    """The memory for bodies, and who is running, are the gateway's."""
+    """The memory for bodies, and who has the box to himself, are the gateway's."""
     whole = locked.house.app._deps
     part = narrowed(whole, key(models=["alpha"]))
     assert part.catalog is not whole.catalog
     assert part.room is whole.room
-    assert part.running is whole.running
+    assert part.exclusive is whole.exclusive
 
 
 async def test_a_key_without_what_runs(locked: Locked) -> None:
@@ -199,13 +200,13 @@ def test_the_minute_moves_with_the_clock(tmp_path: Path) -> None:
     one = key(requests_per_minute=2)
     for at in (0.0, 40.0, 60.0):
         now[0] = at
-        access.admit(one, Scope.INFERENCE, counts=True)
+        access.admit(one, rights.INFERENCE, counts=True)
     now[0] = 61.0
     with pytest.raises(AdmissionError) as caught:
-        access.admit(one, Scope.INFERENCE, counts=True)
+        access.admit(one, rights.INFERENCE, counts=True)
     assert caught.value.retry_after == 39.0
     now[0] = 100.0
-    access.admit(one, Scope.INFERENCE, counts=True)
+    access.admit(one, rights.INFERENCE, counts=True)
 
 
 async def test_the_requests_of_a_batch_key_let_others_go_first(locked: Locked) -> None:

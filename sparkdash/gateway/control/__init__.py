@@ -8,13 +8,13 @@ from fastapi import APIRouter, Depends, Request
 
 from sparkdash.gateway.control import measuring, reading, switching, upkeep
 from sparkdash.gateway.control.bodies import Health, Problem
-from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.control.seen import hand
 from sparkdash.gateway.guard import check_json
 
-__all__ = ["Health", "Problem", "router"]
+__all__ = ["Health", "Problem", "hand", "router"]
 
 
-def router(deps: Deps) -> APIRouter:
+def router() -> APIRouter:
     """All of `/api`."""
     api = APIRouter(
         prefix="/api",
@@ -22,7 +22,7 @@ def router(deps: Deps) -> APIRouter:
         responses={"default": {"model": Problem, "description": "Any error"}},
     )
     for part in (reading, switching, measuring, upkeep):
-        part.add(api, deps)
+        part.add(api)
     return api
 
 

@@ -39,13 +39,14 @@ class FeedResponse(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, deps: Deps, encode: feed.Encode, since: int | None, status_code: int = 200) -> None:
+    def __init__(self, deps: Deps, since: int | None, status_code: int = 200) -> None:
         super().__init__(status_code=status_code)
-        self._deps, self._encode, self._since = deps, encode, since
+        self._deps, self._since = deps, since
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One listener."""
-        await feed.serve(self._deps.bus, self._encode, Exchange.by_messages(scope, receive, send), self._since)
+        deps = self._deps
+        await feed.serve(deps.bus, deps.frames, Exchange.by_messages(scope, receive, send), self._since)
 
 
 async def encoded(lines: AsyncIterator[str]) -> AsyncIterator[bytes]:

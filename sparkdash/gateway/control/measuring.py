@@ -12,59 +12,60 @@ from fastapi import APIRouter, Request
 from sparkdash.domain.event import Level, MeasuringChanged, Notice
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.control.bodies import Done, LeaseBody, LeaseGranted, NoBody, Token
+from sparkdash.gateway.control.seen import Seen
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.ending import Ending
 from sparkdash.gateway.exclusive import TTL_S, Held
 from sparkdash.gateway.guard import by_unix_socket
 
 
-def add(api: APIRouter, deps: Deps) -> None:
+def add(api: APIRouter) -> None:
     """All of them."""
-    exclusive, ending = deps.exclusive, Ending()
+    ending = Ending()
 
-    def released(token: str) -> bool:
-        if not exclusive.release(token):
+    def released(deps: Deps, token: str) -> bool:
+        if not deps.exclusive.release(token):
             return False
         ending.forget()
         if deps.bus.snapshot.measuring is not None:
             deps.bus.publish(MeasuringChanged(measuring=None))
         return True
 
-    def died(held: Held) -> None:
-        if released(held.token):
+    def died(deps: Deps, held: Held) -> None:
+        if released(deps, held.token):
             text = f"{held.holder} ended without letting go; others are let in again."
             deps.bus.publish(Notice(level=Level.WARNING, code="let_go", text=text))
 
     @api.post("/lease", summary="Have the gateway to oneself, for a while; the same again renews it")
-    async def lease(body: LeaseBody, request: Request) -> LeaseGranted:
+    async def lease(body: LeaseBody, request: Request, deps: Seen) -> LeaseGranted:
         if body.token is None:
-            held = exclusive.take(body.holder, body.expected_s, shares=body.shares)
+            held = deps.exclusive.take(body.holder, body.expected_s, shares=body.shares)
             if body.pid is not None and by_unix_socket(request.scope["server"]):
-                ending.watch(body.pid, lambda: died(held))
+                ending.watch(body.pid, lambda: died(deps, held))
             what = "measures, and lets others in" if held.shares else "has the box to itself"
             deps.bus.publish(Notice(level=Level.INFO, code="held", text=f"{held.holder} {what}."))
         else:
-            held = exclusive.renew(body.token, body.expected_s)
+            held = deps.exclusive.renew(body.token, body.expected_s)
         if body.measuring is not None:
             seen = body.measuring.replace(at=time.time(), ends=held.ends)
             deps.bus.publish(MeasuringChanged(measuring=seen))
         return LeaseGranted(token=held.token, ttl_s=TTL_S, ends=held.ends)
 
     @api.delete("/lease", summary="Let others in again")
-    async def let_go(x_sparkdash_lease: Token = None) -> Done:
-        released(x_sparkdash_lease or "")
+    async def let_go(deps: Seen, x_sparkdash_lease: Token = None) -> Done:
+        released(deps, x_sparkdash_lease or "")
         return Done()
 
     @api.post("/bench/end", summary="Ask the run that is measured to stop; what is measured is kept")
-    async def end(_body: NoBody) -> Done:
-        exclusive.end()
+    async def end(_body: NoBody, deps: Seen) -> Done:
+        deps.exclusive.end()
         if (seen := deps.bus.snapshot.measuring) is not None:
             deps.bus.publish(MeasuringChanged(measuring=seen.replace(ends=True)))
         return Done()
 
     @api.post("/bench/{run}/resume", status_code=202, summary="Measure what a run still lacks, in a process of its own")
-    async def resume(run: str, _body: NoBody) -> Done:
-        exclusive.only()
+    async def resume(run: str, _body: NoBody, deps: Seen) -> Done:
+        deps.exclusive.only()
         if deps.resume is None:
             raise AdmissionError("Nothing is measured here.", code="no_bench", status=404)
         deps.resume(run)

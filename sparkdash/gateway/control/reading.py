@@ -17,54 +17,55 @@ from sparkdash.domain.shelf import Shelf
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import AdmissionError
-from sparkdash.gateway import feed
 from sparkdash.gateway.control.answers import DOCUMENT, STREAM, TEXT, FeedResponse, encoded
 from sparkdash.gateway.control.bodies import ProfileList
+from sparkdash.gateway.control.seen import Seen
 from sparkdash.gateway.deps import Deps
 
 _EVENT_ID = re.compile(r"[0-9]{1,18}")
 """Python itself refuses to read a number of more than 4300 digits."""
 
 
-def add(api: APIRouter, deps: Deps) -> None:
+def add(api: APIRouter) -> None:
     """All of them."""
-    encode = feed.Encoder()
 
     @api.get("/state", summary="Everything that is known now")
-    async def state() -> Snapshot:
+    async def state(deps: Seen) -> Snapshot:
         deps.bus.note_poll()
         return deps.bus.snapshot.replace(at=deps.clock())  # ages are counted to now, not to the last fact
 
     @api.get("/events", summary="The feed: a snapshot, then facts", response_class=FeedResponse, responses=STREAM)
     async def events(
+        deps: Seen,
         since: Annotated[int | None, Query(ge=0, description="Go on after this event")] = None,
         last_event_id: Annotated[str | None, Header(description="The same, as browsers say it")] = None,
     ) -> Response:
         heard = int(last_event_id) if last_event_id and _EVENT_ID.fullmatch(last_event_id) else None
-        return FeedResponse(deps, encode, heard if since is None else since)
+        return FeedResponse(deps, heard if since is None else since)
 
     @api.get("/profiles", summary="The catalog")
-    async def profiles() -> ProfileList:
+    async def profiles(deps: Seen) -> ProfileList:
         await deps.refresh()
         return listed(deps)
 
     @api.get("/profiles/{name:path}", summary="One whole profile, by name or alias")
-    async def profile(name: str) -> Profile:
+    async def profile(name: str, deps: Seen) -> Profile:
         await deps.refresh()
         return deps.catalog().find(name)
 
     @api.get("/plan/{name:path}", summary="What using a profile would do")
-    async def plan(name: str) -> Plan:
+    async def plan(name: str, deps: Seen) -> Plan:
         await deps.refresh()
         return await deps.supervisor.plan(name)
 
     @api.get("/shelf", summary="What of each profile is on this box")
-    async def shelf() -> Shelf:
+    async def shelf(deps: Seen) -> Shelf:
         await deps.refresh()
         return await deps.shelf(deps.bus.snapshot.profiles) if deps.shelf else Shelf()
 
     @api.get("/doctor", summary="What of this box would keep engines from running")
     async def doctor(
+        deps: Seen,
         check: Annotated[list[str] | None, Query(description="Only these checks; may be repeated")] = None,
     ) -> Diagnosis:
         if deps.examine is None:
@@ -79,16 +80,17 @@ def add(api: APIRouter, deps: Deps) -> None:
     @api.get(
         "/bench", summary="What was measured: every run, the newest first", response_class=Response, responses=DOCUMENT
     )
-    async def bench() -> Response:
+    async def bench(deps: Seen) -> Response:
         return await _measured(deps, None)
 
     @api.get("/bench/{run}", summary="The report of one run", response_class=Response, responses=DOCUMENT)
-    async def bench_run(run: str) -> Response:
+    async def bench_run(run: str, deps: Seen) -> Response:
         return await _measured(deps, run)
 
     @api.get("/logs/{name:path}", summary="An engine's log", response_class=PlainTextResponse, responses=TEXT)
     async def logs(
         name: str,
+        deps: Seen,
         tail: Annotated[int | None, Query(ge=0, description="Only the last so many lines")] = None,
         follow: Annotated[bool, Query(description="Go on while the engine lives")] = False,
     ) -> StreamingResponse:

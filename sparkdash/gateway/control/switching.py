@@ -13,40 +13,41 @@ from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.control.bodies import Done, NoBody, ReleaseBody, StopBody, Toggle, ToggleBody, Token, UseBody
+from sparkdash.gateway.control.seen import Seen
 from sparkdash.gateway.deps import Deps
 
 
-def add(api: APIRouter, deps: Deps) -> None:
+def add(api: APIRouter) -> None:
     """All of them."""
 
     @api.post("/use", status_code=202, summary="Make a profile resident; the swap goes on by itself")
-    async def use(body: UseBody, x_sparkdash_lease: Token = None) -> Plan:
+    async def use(body: UseBody, deps: Seen, x_sparkdash_lease: Token = None) -> Plan:
         deps.exclusive.admit(x_sparkdash_lease)
         await deps.refresh()
         return await deps.supervisor.use(body.profile, cause=SwapCause(body.cause))
 
     @api.post("/stop", summary="Stop one engine, or all; answered when it is gone, or at once with `wait: false`")
-    async def stop(body: StopBody) -> Done:
+    async def stop(body: StopBody, deps: Seen) -> Done:
         await deps.supervisor.stop(body.profile, wait=body.wait)
         return Done()
 
     @api.post("/release", summary="Let a parked profile be tried again, or all")
-    async def release(body: ReleaseBody) -> Done:
+    async def release(body: ReleaseBody, deps: Seen) -> Done:
         await deps.supervisor.release(body.profile)
         return Done()
 
     @api.post("/cancel", summary="Give the swap under way up")
-    async def cancel(_body: NoBody) -> Done:
+    async def cancel(_body: NoBody, deps: Seen) -> Done:
         await deps.supervisor.cancel()
         return Done()
 
     @api.post("/requests/{request_id}/cancel", summary="End one request; its client is told, its engine stops")
-    async def cancel_request(request_id: str, _body: NoBody) -> Done:
+    async def cancel_request(request_id: str, _body: NoBody, deps: Seen) -> Done:
         deps.running.cancel(request_id)
         return Done()
 
     @api.post("/toggle", summary="Mark two profiles A and B, and flip between them")
-    async def toggle(body: ToggleBody, x_sparkdash_lease: Token = None) -> Toggle:
+    async def toggle(body: ToggleBody, deps: Seen, x_sparkdash_lease: Token = None) -> Toggle:
         if body.flip:
             deps.exclusive.admit(x_sparkdash_lease)
         return await _toggle(deps, body)

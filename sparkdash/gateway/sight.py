@@ -1,0 +1,153 @@
+"""Sight: what a key for some models sees of the facts and of the snapshot that they add up to. Pure.
+
+Owns: which part of each tells of which models. Rule: what names no model, and is not plainly everybody's, is not shown.
+Rule: the numbers of facts stay whole, so that a reader misses none: in the place of one that is not shown stands `Withheld`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sparkdash.access.key import Key
+from sparkdash.domain.event import (
+    EngineChanged,
+    Event,
+    Fact,
+    GuardChanged,
+    Notice,
+    ParkedChanged,
+    ProfilesChanged,
+    RequestChanged,
+    SampleTaken,
+    SwapChanged,
+    ToggleChanged,
+    TrafficChanged,
+    Withheld,
+)
+from sparkdash.domain.guard import Guard
+from sparkdash.domain.lease import Request
+from sparkdash.domain.metric import Sample
+from sparkdash.domain.profile import ProfileSummary
+from sparkdash.domain.state import Snapshot
+from sparkdash.domain.swap import Plan, Swap
+from sparkdash.gateway.access import may_see
+
+T = TypeVar("T")
+OTHERS_COUNT = "Engines that this key may not see were counted too."
+"""The verdict of a plan that concerns others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What one key may see: these profiles, and its own requests."""
+
+    key: Key
+    profiles: frozenset[str]
+
+    @classmethod
+    def of(cls, key: Key, profiles: Iterable[ProfileSummary]) -> Sight:
+        """That key's, among these profiles."""
+        return cls(key, frozenset(each.name for each in profiles if may_see(key, each)))
+
+    def snapshot(self, whole: Snapshot) -> Snapshot:
+        """The part of the world that may be seen."""
+        return whole.replace(
+            profiles=self._summaries(whole.profiles),
+            problems=(),
+            engines=self._by_name(whole.engines),
+            parked=self._by_name(whole.parked),
+            swap=self._swap(whole.swap),
+            swaps=tuple(seen for swap in whole.swaps if (seen := self._swap(swap))),
+            requests={number: one for number, one in whole.requests.items() if self.sees(one)},
+            recent=tuple(one for one in whole.recent if self.sees(one)),
+            sample=self._sample(whole.sample) if whole.sample else None,
+            figures=self._by_name(whole.figures),
+            toggle_a=self._name(whole.toggle_a),
+            toggle_b=self._name(whole.toggle_b),
+            guard=self._guard(whole.guard) if whole.guard else None,
+            measuring=None,
+            notices=tuple(notice for notice in whole.notices if notice.profile in self.profiles),
+        )
+
+    def event(self, event: Event) -> Event:
+        """The same event, as much of it as may be seen."""
+        return Event(event.seq, event.at, self._fact(event.fact))
+
+    def plan(self, whole: Plan) -> Plan:
+        """A plan for a profile that may be seen, without the names of those that may not."""
+        hidden = {*whole.evict, *whole.beside} - self.profiles
+        if not hidden:
+            return whole
+        return whole.replace(
+            evict=self._names(whole.evict),
+            reasons=self._by_name(whole.reasons),
+            beside=self._names(whole.beside),
+            verdict=OTHERS_COUNT,
+            held=whole.held and OTHERS_COUNT,
+        )
+
+    def sees(self, request: Request) -> bool:
+        """Is it for one of these profiles, or this key's own?"""
+        return request.profile in self.profiles or request.key == self.key.name
+
+    def covers(self, swap: Swap) -> bool:
+        """Are all whom it concerns among these profiles?"""
+        return {*swap.evict, *([swap.target] if swap.target else [])} <= self.profiles
+
+    def _fact(self, fact: Fact) -> Fact:
+        seen: Fact | None = None
+        match fact:
+            case EngineChanged(engine=engine):
+                seen = fact if engine.profile in self.profiles else None
+            case SwapChanged(swap=swap):
+                part = self._swap(swap)
+                seen = SwapChanged(swap=part) if part else None
+            case RequestChanged(request=request):
+                seen = fact if self.sees(request) else None
+            case SampleTaken(sample=sample):
+                seen = SampleTaken(sample=self._sample(sample))
+            case ProfilesChanged(profiles=profiles):
+                seen = ProfilesChanged(profiles=self._summaries(profiles))
+            case ToggleChanged(a=a, b=b):
+                seen = ToggleChanged(a=self._name(a), b=self._name(b))
+            case GuardChanged(guard=guard):
+                seen = GuardChanged(guard=self._guard(guard))
+            case ParkedChanged(parked=parked):
+                seen = ParkedChanged(parked=self._by_name(parked))
+            case Notice(profile=profile):
+                seen = fact if profile in self.profiles else None
+            case TrafficChanged():
+                seen = fact
+        return seen or Withheld()
+
+    def _summaries(self, profiles: Iterable[ProfileSummary]) -> tuple[ProfileSummary, ...]:
+        return tuple(each for each in profiles if may_see(self.key, each))
+
+    def _swap(self, swap: Swap | None) -> Swap | None:
+        """Those that come and go with it must be seen, one of them at least."""
+        if swap is None or not ({swap.target, *swap.evict} & self.profiles):
+            return None
+        if self.covers(swap):
+            return swap
+        part = swap.replace(evict=self._names(swap.evict), reasons=self._by_name(swap.reasons))
+        if swap.target in self.profiles:
+            return part
+        return part.replace(target=None, progress=None, failure=None, steps=())
+
+    def _sample(self, sample: Sample) -> Sample:
+        memory = sample.memory and sample.memory.replace(engines=self._by_name(sample.memory.engines), strangers=())
+        return sample.replace(engines=self._by_name(sample.engines), memory=memory)
+
+    def _guard(self, guard: Guard) -> Guard:
+        return guard.replace(kills=tuple(kill for kill in guard.kills if kill.profile in self.profiles))
+
+    def _by_name(self, told: Mapping[str, T]) -> dict[str, T]:
+        return {name: one for name, one in told.items() if name in self.profiles}
+
+    def _names(self, names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(name for name in names if name in self.profiles)
+
+    def _name(self, name: str | None) -> str | None:
+        return name if name in self.profiles else None

@@ -1,0 +1,344 @@
+"""Every route by who asks: docs/access.md has the table, and the running gateway must agree with each of its cells."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from serving import deserted
+
+from sparkdash import listen
+from sparkdash.access import keyring
+from sparkdash.access.key import digest
+from sparkdash.access.keyring import Keyring
+from sparkdash.domain.container import Stranger
+from sparkdash.domain.engine import Failure, Parked
+from sparkdash.domain.event import (
+    EVENT,
+    EngineChanged,
+    Fact,
+    GuardChanged,
+    Level,
+    MeasuringChanged,
+    Notice,
+    ParkedChanged,
+    RequestChanged,
+    SampleTaken,
+    SwapChanged,
+    ToggleChanged,
+)
+from sparkdash.domain.guard import Guard, GuardKill
+from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.measuring import Measuring
+from sparkdash.domain.metric import EngineSample, Memory, Sample
+from sparkdash.domain.state import Snapshot, apply
+from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
+from sparkdash.gateway import llamacpp_router, rights, route
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "access.md"
+OWN, OTHER = "alpha", "beta/fast"
+KEYS = {
+    "inference": ["inference"],
+    "control": ["control"],
+    "both": ["inference", "control"],
+    "some": ["inference", "control"],
+}
+COLUMNS = (("none", "revoked"), ("inference",), ("control",), ("both",), ("some",), ("socket",))
+"""Who stands in each column of the table."""
+PLACEHOLDERS = {"{name}": "NAME", "{run}": "RUN", "{request_id}": "ID"}
+READS_ONE = ("/props", "/slots")
+BODIES: dict[str, dict[str, Any]] = {
+    "/api/lease": {"holder": "somebody"},
+    "/api/traffic": {"on": True},
+    **{path: {} for path in ("/api/cancel", "/api/reload", "/api/shutdown", "/api/bench/end")},
+}
+
+
+def table() -> dict[tuple[str, str], list[str]]:
+    """Of docs/access.md: what each kind of caller gets of each route."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for line in DOCUMENT.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) != len(COLUMNS) + 1 or not (words := re.findall(r"`([^`]+)`", cells[0])):
+            continue
+        method = words[0].partition(" ")[0]
+        for word in words:
+            found[method, word.removeprefix(f"{method} ")] = cells[1:]
+    return found
+
+
+TABLE = table()
+
+
+def every_route(house: Any) -> set[tuple[str, str]]:
+    """As the gateway has them, one method of each that reads."""
+    found = {("GET", path) for path in rights.ALIVE}
+    for method, path in control_routes(house):
+        for given, shown in PLACEHOLDERS.items():
+            path = path.replace(given, shown)
+        found.add((method, path))
+    found |= {("POST", path) for path in route._PLAIN}
+    found |= {(method, path) for path, methods in route._AT_ROOT.items() for method in methods - {"HEAD"}}
+    found |= {(method, path) for path, (methods, _) in llamacpp_router._ROUTES.items() for method in methods - {"HEAD"}}
+    found |= {("GET", f"/api/{word}") for word in ("version", "tags", "ps")}
+    found |= {("POST", path) for path in route.OLLAMA if ("GET", path) not in found}
+    found |= {("GET", "/v1/models"), ("GET", "/v1/models/NAME")}
+    return found | {(method, path) for method in ("GET", "POST") for path in ("/v1/PATH", "/upstream/PROFILE/PATH")}
+
+
+def control_routes(house: Any) -> set[tuple[str, str]]:
+    """As the framework has them; the description of them is a route itself."""
+    paths = house.app.control.openapi()["paths"]
+    return {(method.upper(), path) for path, methods in paths.items() for method in methods} | {
+        ("GET", "/api/openapi.json")
+    }
+
+
+def test_every_route_has_its_line(house: Any) -> None:
+    """A new route fails here until somebody has decided who may use it."""
+    assert set(TABLE) == every_route(house)
+
+
+def test_every_control_route_has_its_line_in_the_code_too(house: Any) -> None:
+    """Without one it would be closed to keys for some models, which nobody would have decided."""
+    named = {(method, path.replace(":path}", "}")) for method, path in rights.CONTROL}
+    assert named == control_routes(house) | {("POST", "/models/load"), ("POST", "/models/unload")}
+
+
+@dataclass
+class Callers:
+    """A gateway with keys, whom each kind of caller asks."""
+
+    house: Any
+    by_socket: httpx.AsyncClient
+
+    async def ask(self, who: str, method: str, path: str, model: str = OWN) -> tuple[int, str]:
+        """The status, and the answer's beginning."""
+        client = self.by_socket if who == "socket" else self.house.client
+        headers = {} if who in ("none", "socket") else {"x-api-key": who}
+        names = {"NAME": model, "PROFILE": model, "ID": "x", "RUN": "r", "PATH": "embeddings"}
+        at = re.sub("[A-Z]+", lambda found: names[found[0]], path)
+        if path in READS_ONE:
+            at += f"?model={model}"
+        spoken = {"model": model, "messages": [], "prompt": "x", "input": "x"}
+        given = {"profile": model} if path.startswith("/api/") and path not in route.OLLAMA else spoken
+        body = {"a": model} if path == "/api/toggle" else {} if "ID" in path or "RUN" in path else given
+        content = {"json": BODIES.get(path, body)} if method == "POST" else {}
+        async with client.stream(method, at, headers=headers, **content) as reply:
+            first = await anext(reply.aiter_text(), "") if reply.status_code == 200 and path in FEEDS else ""
+            text = first if path in FEEDS else (await reply.aread()).decode()
+        self.house.app._deps.exclusive._held = None
+        return reply.status_code, text
+
+
+FEEDS = ("/api/events", "/models/sse")
+
+
+def put_keys(house: Any, path: Path) -> None:
+    """Each kind's secret is its name."""
+    made = [
+        {"name": name, "sha256": digest(name), "scopes": scopes, "models": [OWN] if name == "some" else []}
+        for name, scopes in {**KEYS, "revoked": KEYS["both"]}.items()
+    ]
+    path.write_text(json.dumps({"keys": made}))
+    keyring.revoke(path, "revoked")
+    house.app.__init__(replace(house.app._deps, keys=Keyring(path)))
+
+
+@pytest.fixture
+async def callers(house: Any, tmp_path: Path) -> AsyncIterator[Callers]:
+    put_keys(house, tmp_path / "keys.json")
+    server = listen.Server(house.app)
+    serving = asyncio.create_task(server.serve(sockets=[listen.bind_unix(tmp_path / "s")]))
+    transport = httpx.AsyncHTTPTransport(uds=str(tmp_path / "s"))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as client:
+        yield Callers(house, client)
+    await deserted(server)
+    server.stop()
+    await serving
+
+
+@pytest.mark.parametrize(("method", "path"), sorted(TABLE))
+async def test_each_caller_gets_what_the_table_says(callers: Callers, method: str, path: str) -> None:
+    """401 without a known key, 403 with one that is for something else, and with one for some models only those."""
+    for column, cell in zip(COLUMNS, TABLE[method, path], strict=True):
+        for who in column:
+            status, text = await callers.ask(who, method, path)
+            got = str(status) if status in (401, 403) else "yes"
+            assert got == ("yes" if cell == "own" else cell), (who, status, text)
+            if cell == "own" and (OWN in text or "model" in path or re.search("[A-Z]", path)):
+                assert "beta" not in text
+    if TABLE[method, path][4] == "own" and is_named(method, path):
+        status, text = await callers.ask("some", method, path, OTHER)
+        assert status in (403, 404), text
+        assert not [call for call in callers.house.supervisor.calls if OTHER in str(call)]
+        assert OTHER not in callers.house.supervisor.leases
+
+
+def is_named(method: str, path: str) -> bool:
+    """Does one who asks this say of which model?"""
+    nameless = ("/api/cancel", "/api/requests/ID/cancel")
+    return (
+        any(word in path for word in ("NAME", "PROFILE"))
+        or path in READS_ONE
+        or (method == "POST" and path not in nameless)
+    )
+
+
+# --- what a key for some models sees of the others -------------------------------------------------------------
+
+
+def swap(number: str, target: str, *evict: str, ended: float | None = None) -> Swap:
+    outcome = SwapOutcome.DONE if ended else None
+    return Swap(
+        id=number, target=target, evict=evict, reasons=dict.fromkeys(evict, "idle"), cause=SwapCause.USER, phase=SwapPhase.LOAD,
+        started_at=1, phase_at=1, ended_at=ended, outcome=outcome,
+    )  # fmt: skip
+
+
+def request(number: str, profile: str, state: RequestState, key: str | None = None) -> Request:
+    return Request(id=number, client="c", key=key, profile=profile, route="/v1", state=state, started_at=1.0)
+
+
+def facts(ready: Any) -> list[Fact]:
+    """One of each kind, about the model that the key may not see."""
+    sample = Sample(
+        at=1,
+        engines={OTHER: EngineSample(at=1), OWN: EngineSample(at=1)},
+        memory=Memory(total=9, available=8, free=7, engines={OTHER: 5}, strangers=(Stranger(name="beta-box"),)),
+    )
+    measuring = Measuring(run="r", doing="measuring", arm=OTHER, launch=1, launches=1, done=0, cells=1, share=0.1)
+    return [
+        EngineChanged(engine=ready(OTHER)),
+        SwapChanged(swap=swap("1", OTHER)),
+        SwapChanged(swap=swap("1", OTHER, ended=2.0)),
+        SwapChanged(swap=swap("2", OWN, OTHER)),
+        RequestChanged(request("a", OTHER, RequestState.STREAMING)),
+        RequestChanged(request("b", OTHER, RequestState.DONE)),
+        RequestChanged(request("c", OWN, RequestState.STREAMING)),
+        SampleTaken(sample=sample),
+        ToggleChanged(a=OTHER, b=OWN),
+        GuardChanged(guard=Guard(mode="act", kills=(GuardKill(at=1, profile=OTHER, available=1, reason="beta"),))),
+        ParkedChanged(parked={OTHER: Parked(since=1, failures=3, failure=Failure(code="x", message="beta"))}),
+        MeasuringChanged(measuring=measuring),
+        Notice(level=Level.INFO, code="x", text="beta", profile=OTHER),
+        Notice(level=Level.INFO, code="x", text="beta is told of", profile=None),
+        Notice(level=Level.INFO, code="x", text="its own", profile=OWN),
+    ]
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/state", "/api/profiles", "/api/plan/alpha", "/api/shelf", "/v1/models", "/api/tags", "/api/ps"]
+)
+async def test_nothing_names_a_model_that_the_key_may_not_use(callers: Callers, tools: Any, path: str) -> None:
+    """The whole world names it everywhere; the same routes name it nowhere to a key for another model."""
+    for fact in facts(tools.ready):
+        callers.house.bus.publish(fact)
+    _, told = await callers.ask("some", "GET", path)
+    assert "beta" not in told
+    whole = Snapshot.model_validate_json((await callers.ask("both", "GET", "/api/state"))[1])
+    assert "beta" in whole.model_dump_json()
+
+
+async def test_what_is_its_own_is_still_there(callers: Callers, tools: Any) -> None:
+    """Its engine, its requests, its mark and its notices."""
+    for fact in facts(tools.ready):
+        callers.house.bus.publish(fact)
+    seen = Snapshot.model_validate_json((await callers.ask("some", "GET", "/api/state"))[1])
+    assert (list(seen.engines), list(seen.requests), seen.toggle_b) == ([OWN], ["c"], OWN)
+    assert [notice.text for notice in seen.notices] == ["its own"]
+    assert (seen.swap and seen.swap.target, seen.swap and seen.swap.evict) == (OWN, ())
+    status, told = await callers.ask("some", "POST", "/api/use")
+    assert (status, "beta" in told) == (202, False)
+
+
+async def test_the_feed_of_a_key_for_some_models_has_no_gap_and_no_other_model(callers: Callers, tools: Any) -> None:
+    """In the place of what it may not see stands a fact that changes nothing, so that its mirror need not begin anew."""
+    bus, world, got = callers.house.bus, None, b""
+    made = facts(tools.ready)
+    async with callers.house.client.stream("GET", "/api/events", headers={"x-api-key": "some"}) as reply:
+        async for chunk in reply.aiter_bytes():
+            got += chunk
+            while b"\n\n" in got:
+                frame, _, got = got.partition(b"\n\n")
+                assert b"beta" not in frame
+                data = frame.partition(b"data: ")[2]
+                if frame.startswith(b"event: snapshot"):
+                    world = Snapshot.model_validate_json(data)
+                    for fact in made:
+                        bus.publish(fact)
+                elif frame.startswith(b"event: fact"):
+                    event = EVENT.validate_json(data)
+                    assert world is not None
+                    world = apply(world, event)
+            if world is not None and world.seq == bus.snapshot.seq:
+                break
+    assert world is not None
+    seen = Snapshot.model_validate_json((await callers.ask("some", "GET", "/api/state"))[1])
+    assert world.replace(at=0) == seen.replace(at=0)
+
+
+async def test_listeners_who_see_less_are_not_given_what_others_were(callers: Callers, tools: Any) -> None:
+    """Events are encoded once for all who see the same, and for nobody else."""
+    bus = callers.house.bus
+    begin, made = bus.snapshot.seq, facts(tools.ready)
+    for fact in made:
+        bus.publish(fact)
+    for who, named in (("both", True), ("some", False)):
+        for since in (f"?since={begin}", ""):
+            text, last = "", f"id: {bus.snapshot.seq}\n"
+            async with callers.house.client.stream("GET", f"/api/events{since}", headers={"x-api-key": who}) as reply:
+                async for chunk in reply.aiter_text():
+                    text += chunk
+                    if last in text and text.endswith("\n\n"):
+                        break
+            assert ("beta" in text) is named, (who, since)
+
+
+async def test_requests_and_swaps_of_others_cannot_be_ended(callers: Callers, tools: Any) -> None:
+    """A request of another model is not there; a swap that another model has part in is refused; an own one is not."""
+    ended: list[Any] = []
+    house = callers.house
+    for number, profile in (("a", OTHER), ("c", OWN)):
+        house.bus.publish(RequestChanged(request(number, profile, RequestState.STREAMING)))
+        house.app._deps.running.begun(number, ended.append)
+    headers = {"x-api-key": "some"}
+    statuses = [
+        (await house.client.post(f"/api/requests/{number}/cancel", json={}, headers=headers)).status_code
+        for number in ("a", "c")
+    ]
+    assert (statuses, len(ended)) == ([404, 200], 1)
+    house.bus.publish(SwapChanged(swap=swap("1", OWN, OTHER)))
+    refused = await house.client.post("/api/cancel", json={}, headers=headers)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "whole_box_refused")
+    house.bus.publish(SwapChanged(swap=swap("1", OWN, OTHER, ended=2.0)))
+    house.bus.publish(SwapChanged(swap=swap("2", OWN)))
+    assert (await house.client.post("/api/cancel", json={}, headers=headers)).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/api/stop", "/api/release"])
+async def test_all_models_are_more_than_some(callers: Callers, path: str) -> None:
+    """`null` means every engine of the box."""
+    refused = await callers.house.client.post(path, json={}, headers={"x-api-key": "some"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "whole_box_refused")
+    assert callers.house.supervisor.calls == []
+
+
+@pytest.mark.parametrize(
+    "path", ["/api//lease", "/api/lease/", "//api/lease", "/api/%6cease", "/api/./lease", "/api/nothing"]
+)
+async def test_no_spelling_of_a_path_is_a_way_around(callers: Callers, path: str) -> None:
+    """What a request is let in for is what is looked up."""
+    sent = callers.house.client.build_request(
+        "POST", callers.house.base, json={"holder": "x"}, headers={"x-api-key": "some"}
+    )
+    sent.url = sent.url.copy_with(raw_path=path.encode())
+    assert (await callers.house.client.send(sent)).status_code in (403, 404)
+    assert callers.house.app._deps.exclusive.held is None
