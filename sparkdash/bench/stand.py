@@ -75,11 +75,11 @@ class Managed:
         world = await until_ready(self._client, profile.name, show, "bench")
         engine = world.engines[profile.name]
         self._wire.url = (engine.url or self._gateway) if self._direct else self._gateway
-        names = adapter(profile.engine).served_names(profile)
+        own = engine.model_id or adapter(profile.engine).served_names(profile)[0]
         subject = Subject(
             wire=self._wire,
             kind=profile.engine,
-            model=names[0] if self._direct and names else profile.name,
+            model=own if self._direct else profile.name,
             engine_url=engine.url,
             defaults=profile.request,
         )

@@ -112,12 +112,14 @@ def _engine_needs(section: Section, profile: Profile) -> Iterator[Problem]:
     if kind is EngineKind.REMOTE:
         yield from _base_url(section, profile)
         return
-    for key in ("key_env", "model_id"):
-        if getattr(profile, key) is not None:
-            yield section.problem((key,), "is only for engine 'remote'", "Remove it.")
+    if profile.key_env is not None:
+        yield section.problem(("key_env",), "is only for engine 'remote'", "Remove it.")
     if kind is EngineKind.OPENAI:
         yield from _url(section, profile)
         return
+    if profile.model_id is not None:
+        hint = f"Remove it: {kind} is told the profile's name."
+        yield section.problem(("model_id",), "is only for engines 'openai' and 'remote'", hint)
     if profile.url is not None:
         yield section.problem(
             ("url",), "is only for engines 'openai' and 'remote'", f"{kind} is started by sparkdash, at a free port."
@@ -142,10 +144,6 @@ def _url(section: Section, profile: Profile) -> Iterator[Problem]:
     elif urls.has_login(profile.url):
         yield section.problem(
             ("url",), "has a name or a password in it, which no engine is sent", "Take it out: http://host:port."
-        )
-    elif profile.url.rstrip("/").endswith("/v1"):
-        yield section.problem(
-            ("url",), "must be the server's root", f"Write {profile.url.rstrip('/')[:-3]}, without /v1."
         )
 
 

@@ -71,6 +71,8 @@ class Engine(Frozen):
     port: int | None = None
     url: str | None = None
     """Root URL, without /v1."""
+    model_id: str | None = None
+    """What a server that is not ours calls the model; None: one that goes by the profile's names."""
     container: str | None = None
     version: str | None = None
     ready_at: float | None = None

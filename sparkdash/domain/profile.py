@@ -172,9 +172,9 @@ class Profile(Frozen):
     """False: no device is handed to the container (a CPU engine)."""
     shm_size: str | None = None
     url: str | None = None
-    """Root URL of an engine of kind `openai`, without /v1; of a `remote` its base URL as its provider writes it, mostly with /v1."""
+    """Address of an engine of kind `openai`, with or without /v1; of a `remote` its base URL as its provider writes it, mostly with /v1."""
     model_id: str | None = None
-    """What a `remote` calls the model; the profile's own name, if not given."""
+    """What a server that is not ours calls the model. Not given: for a `remote` the profile's own name, for an `openai` the one that it lists."""
     key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
     """Name of the variable in the daemon's environment that holds the key of a `remote`. The key itself is never written down."""
     context: int | None = Field(default=None, gt=0)
@@ -260,6 +260,8 @@ class Profile(Frozen):
             launch["env_from"] = self.env_from
         if self.engine is EngineKind.SIM:  # started with it; a real engine is started with its arguments
             launch["context"] = self.context
+        if self.engine is EngineKind.OPENAI and self.model_id is not None:
+            launch["model_id"] = self.model_id
         if self.engine is EngineKind.REMOTE:
             launch |= {"model_id": self.model_id, "key_env": self.key_env}
         text = json.dumps(launch, sort_keys=True, separators=(",", ":"))

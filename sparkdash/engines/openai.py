@@ -13,6 +13,11 @@ from sparkdash.engines.adapter import Help, Launch, MetricNames, Probes
 from sparkdash.errors import ProfileError
 
 
+def root(url: str) -> str:
+    """The server's root: what stands before /v1, as the base URLs that clients are given end with it."""
+    return url.rstrip("/").removesuffix("/v1").rstrip("/")
+
+
 class OpenAI:
     """Knows where to probe; has no container, no metrics and no log."""
 
@@ -35,7 +40,9 @@ class OpenAI:
         return None
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
-        """The name that the server itself uses, when `models.target.hf` tells it; else the profile's names."""
+        """The name that the profile says its server uses; else the profile's names, until the server was asked for its own."""
+        if profile.model_id is not None:
+            return (profile.model_id,)
         target = profile.models.get("target")
         return (target.ref,) if target else (profile.name, *profile.serves)
 

@@ -81,6 +81,7 @@ class Books:
         container: str | None = None,
         version: str | None = None,
         ready_at: float | None = None,
+        model_id: str | None = None,
         adopted: bool = False,
         failure: Failure | None = None,
     ) -> Engine:
@@ -97,6 +98,7 @@ class Books:
             container=container,
             version=version,
             ready_at=ready_at,
+            model_id=model_id,
             adopted=adopted,
             failure=failure,
             simulated=profile.engine is EngineKind.SIM,
@@ -108,15 +110,14 @@ class Books:
         if old := self._engines.get(name):
             self._write(old.replace(state=state, since=self._clock.now()))
 
-    def ready(self, name: str, *, version: str | None, load_s: float | None = None) -> None:
+    def ready(
+        self, name: str, *, version: str | None, load_s: float | None = None, model_id: str | None = None
+    ) -> None:
         """Mark the engine ready. `load_s` is the time of its start where all of it was seen."""
         if old := self._engines.get(name):
             now = self._clock.now()
-            self._write(
-                old.replace(
-                    state=EngineState.READY, since=now, ready_at=now, version=version, load_s=load_s, progress=None
-                )
-            )
+            ready = old.replace(state=EngineState.READY, since=now, ready_at=now, progress=None)
+            self._write(ready.replace(version=version, load_s=load_s, model_id=model_id))
 
     def not_stopped(self, name: str, failure: Failure) -> None:
         """Mark an engine failed that would not stop; its container may still be there."""

@@ -106,6 +106,8 @@ class Leasing:
         now = self._profiles().get(name, started)
         # request defaults may be newer than the engine; what it was started with may not
         profile = now if now is started or now.fingerprint == started.fingerprint else started
+        if engine.model_id is not None:
+            return Lease(profile, engine, engine.url or "", (engine.model_id,), claim.lost, NO_HEADERS)
         named = self._names.get(name)
         if named is None or named[0] is not started:
             named = self._names[name] = started, tuple(self._tools.adapter(engine.kind).served_names(started))

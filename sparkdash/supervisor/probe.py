@@ -14,16 +14,20 @@ from sparkdash.supervisor.tools import Tools
 
 PROBE_S = 2.0
 """Limit of one probe."""
+UNLISTED = frozenset({404, 405, 501})
+"""Answers of a server that is there and has no list of models; only one that is not ours is probed by that list."""
 
 
 async def unreachable(tools: Tools, profile: Profile, url: str) -> str | None:
-    """Why the engine's liveness probe is not answered with 200; None when it is."""
-    probe = tools.adapter(profile.engine).probes.alive
+    """Why the engine's liveness probe is not answered as it should be; None when it is."""
+    adapter = tools.adapter(profile.engine)
+    probe = adapter.probes.alive
     try:
         reply = await tools.upstream.get(url + probe, timeout_s=PROBE_S)
     except UpstreamError as error:
         return error.message.rstrip(".")
-    return None if reply.status == 200 else f"{probe} answered {reply.status}"
+    alive = reply.status == 200 or (not adapter.managed and reply.status in UNLISTED)
+    return None if alive else f"{probe} answered {reply.status}"
 
 
 async def version_of(tools: Tools, profile: Profile, url: str) -> str | None:

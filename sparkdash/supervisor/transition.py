@@ -23,15 +23,17 @@ from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapPhase
+from sparkdash.engines import openai
 from sparkdash.engines.adapter import Launch
-from sparkdash.errors import EngineError, HostError
+from sparkdash.errors import HostError
 from sparkdash.supervisor import reclaim, stopping
 from sparkdash.supervisor.adopt import Found
+from sparkdash.supervisor.attach import attach
 from sparkdash.supervisor.debts import Held
 from sparkdash.supervisor.footprint import Scale
 from sparkdash.supervisor.load import KILLED_S, Loading
 from sparkdash.supervisor.moves import DrainOver, Evicted, Move, WontStop
-from sparkdash.supervisor.probe import unreachable, version_of
+from sparkdash.supervisor.probe import version_of
 from sparkdash.supervisor.tools import Tools
 
 T = TypeVar("T")
@@ -192,10 +194,12 @@ class Transition:
             await finish(self._clean_up(target, name))
             raise
 
-    async def _ready(self, target: Profile, url: str, load_s: float | None = None) -> None:
+    async def _ready(
+        self, target: Profile, url: str, *, load_s: float | None = None, model_id: str | None = None
+    ) -> None:
         version = await version_of(self._tools, target, url)
         await self._tools.before_ready(target.name)
-        self._tools.books.ready(target.name, version=version, load_s=load_s)
+        self._tools.books.ready(target.name, version=version, load_s=load_s, model_id=model_id)
 
     def _container(self, target: Profile) -> ContainerSpec:
         settings = self._tools.settings
@@ -236,15 +240,9 @@ class Transition:
     async def _reach(self, target: Profile) -> None:
         """An engine that is not ours: it answers, or it does not."""
         self._enter(SwapPhase.LOAD)
-        tools, url = self._tools, (target.url or "").rstrip("/")
-        tools.books.enter(target, EngineState.LOADING, url=url)
-        if why := await unreachable(tools, target, url):
-            raise EngineError(
-                f"{target.name} does not answer at {url}: {why}.",
-                code="engine_unreachable",
-                hint="sparkdash does not start this engine. Start it, or correct `url` in the profile.",
-            )
-        await self._ready(target, url)
+        self._tools.books.enter(target, EngineState.LOADING, url=openai.root(target.url or ""))
+        found = await attach(self._tools, target)
+        await self._ready(target, found.url, model_id=found.model_id)
 
 
 def weights_paths(profile: Profile, *, containerised: bool) -> list[Path]:

@@ -1,0 +1,66 @@
+"""What a server lists at /v1/models, and which of it a profile means. Pure.
+
+Owns: the reading of that answer, and the choice of the name that requests are sent with. Must not know HTTP.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from sparkdash.domain.profile import Profile
+
+
+class Listing(NamedTuple):
+    """The models of a server, in its order."""
+
+    names: tuple[str, ...] = ()
+    """Every name."""
+    models: tuple[str, ...] = ()
+    """One name of each model: without the adapters of another model, and without further names of the same weights."""
+
+
+NOTHING = Listing()
+
+
+def read(body: bytes) -> Listing:
+    """The models in an answer of /v1/models; none when it is no list. Never raises."""
+    try:
+        answer: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        return NOTHING
+    cards = answer.get("data") if isinstance(answer, dict) else None
+    named = [card for card in cards if _is_named(card)] if isinstance(cards, list) else []
+    bases: dict[object, str] = {}
+    for card in named:
+        if not card.get("parent"):  # vLLM's LoRA adapters name the model that they belong to
+            bases.setdefault(_weights(card), card["id"])
+    return Listing(tuple(card["id"] for card in named), tuple(bases.values()))
+
+
+def model_of(profile: Profile, listing: Listing) -> str | None:
+    """The name that the profile's model has on its server; None when the server lists several and none is the profile's.
+
+    What the profile says goes first (`model_id`), then a listed name that the profile knows, then the only listed model. A server
+    that lists nothing is sent what the profile knows.
+    """
+    if profile.model_id is not None:
+        return profile.model_id
+    target = profile.models.get("target")
+    known: tuple[str, ...] = (*((target.ref,) if target else ()), profile.name, *profile.serves)
+    if not listing.names:
+        return known[0]
+    if meant := next((name for name in known if name in listing.names), None):
+        return meant
+    return listing.models[0] if len(listing.models) == 1 else None
+
+
+def _is_named(card: object) -> bool:
+    return isinstance(card, Mapping) and isinstance(card.get("id"), str)
+
+
+def _weights(card: Mapping[str, Any]) -> object:
+    """What a card's model is made of: vLLM and SGLang tell it (`root`), and give each further name of one model a card of its own."""
+    root = card.get("root")
+    return root if isinstance(root, str) and root else (card["id"],)
