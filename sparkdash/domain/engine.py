@@ -45,6 +45,10 @@ class Failure(Frozen):
     exit_code: int | None = None
     log_tail: tuple[str, ...] = ()
 
+    def hint_for(self, profile: str) -> str | None:
+        """The hint with that profile's name where a dialect's words leave a place for it."""
+        return self.hint.replace("{profile}", profile) if self.hint else None
+
 
 class Parked(Frozen):
     """A profile that is not started until it is released or edited, since trying again would not help."""

@@ -25,7 +25,10 @@ NOT_FOUND = 127
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One known reason: its code (see Failure.code), how it shows in a log, what happened, what to do."""
+    """One known reason: its code (see Failure.code), how it shows in a log, what happened, what to do.
+
+    A hint says `{profile}` where whoever knows the profile puts its name: `Failure.hint_for`.
+    """
 
     code: str
     pattern: re.Pattern[str]
@@ -77,7 +80,7 @@ COMMON: tuple[Cause, ...] = (
         "model_not_found",
         r"couldn't connect to 'https://huggingface\.co'|LocalEntryNotFoundError|outgoing traffic has been disabled",
         "The model is not in the hub's cache on this box, and the hub cannot be reached",
-        "Check the network, or fetch the model first: `sparkdash pull PROFILE`.",
+        "Check the network, or fetch the model first: `sparkdash pull {profile}`.",
     ),
     cause(
         "token_refused",
@@ -109,7 +112,7 @@ COMMON: tuple[Cause, ...] = (
         "image_missing",
         r"no such image|image not known|manifest unknown|pull access denied|short-name .*did not resolve|unable to pull",
         "Its image is not on this box",
-        "Fetch or build it first: `sparkdash pull PROFILE`.",
+        "Fetch or build it first: `sparkdash pull {profile}`.",
     ),
 )
 
@@ -152,14 +155,21 @@ def _last(lines: Sequence[str], pattern: re.Pattern[str]) -> str | None:
 
 def _unknown(lines: Sequence[str], exit_code: int | None) -> tuple[str, str, str]:
     if raised := _root(lines):
-        return "engine_crash", f"The engine died: {detail(raised)}", "The whole log is under `sparkdash logs PROFILE`."
+        return (
+            "engine_crash",
+            f"The engine died: {detail(raised)}",
+            "The whole log is under `sparkdash logs {profile}`.",
+        )
     if exit_code in KILLED:
-        hint = "Most often the kernel, short of memory; `journalctl -k` tells. Choose a smaller context or KV cache."
+        hint = (
+            "`journalctl -k` tells whether the kernel did it for want of memory: then choose a smaller context or KV cache. "
+            "Otherwise somebody on this box did."
+        )
         return "out_of_memory", "The engine was killed (SIGKILL) without a word", hint
     if exit_code == NOT_FOUND:
         return "engine_crash", "Its program was not found", "Check `command` in the profile, and the image."
     ended = "The engine ended" if exit_code is None else f"The engine ended with code {exit_code}"
-    return "engine_crash", f"{ended} and its log names no reason", "The whole log is under `sparkdash logs PROFILE`."
+    return "engine_crash", f"{ended} and its log names no reason", "The whole log is under `sparkdash logs {profile}`."
 
 
 def _root(lines: Sequence[str]) -> str | None:

@@ -94,7 +94,8 @@ def _opened(want: Want, lease: Lease, body: bytes, *, is_far: bool) -> AbstractA
         url, headers = far.address(lease.profile, lease.url, path), lines(far.headers(head.given, lease.headers))
     else:
         url, headers = lease.url.rstrip("/") + path, head.for_engine(lease.headers)
-    return want.deps.upstream.open(head.method, url, headers, body)
+    called = None if is_far else lease.profile.name  # a service elsewhere has words of its own
+    return want.deps.upstream.open(head.method, url, headers, body, called)
 
 
 @asynccontextmanager

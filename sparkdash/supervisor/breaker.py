@@ -33,7 +33,7 @@ PERMANENT = frozenset({"unknown_flag", "wrong_arch"})
 """Nothing but an edit of the profile or another image mends these."""
 PASSING = frozenset(
     {
-        "disk_full", "does_not_fit", "engine_unreachable", "host_not_ready", "memory_guard", "memory_low",
+        "container_removed", "disk_full", "does_not_fit", "engine_unreachable", "host_not_ready", "memory_guard", "memory_low",
         "memory_not_returned", "runtime_missing", "runtime_timeout", "shutting_down", "unkillable",
     }
 )  # fmt: skip

@@ -46,6 +46,9 @@ KILLED_S = 2.0
 """How long the runtime may take to notice the end of an engine that the memory guard killed, and to clear it away while
 somebody waits. One that hangs, as it does just then, is not waited for."""
 
+REMOVED = -1000
+"""In place of an exit code: the container is no longer there."""
+
 _NUMBERS = re.compile(r"[\d.:%]+")
 T = TypeVar("T")
 
@@ -231,21 +234,34 @@ async def _exit_code(tools: Tools, container: str) -> int:
     """A runtime that cannot be asked is asked again: it is no engine's end."""
     while True:
         with suppress(SparkdashError):
-            return await tools.runtime.wait(container)
+            code = await tools.runtime.wait(container)
+            break
         await tools.clock.sleep(AGAIN_S)
+    with suppress(SparkdashError):
+        if await tools.runtime.inspect(container) is None:
+            return REMOVED
+    return code
 
 
 def crashed(tools: Tools, profile: Profile, container: str, code: int | None, what: str) -> EngineError:
     """Why an engine ended: the memory guard's word, else its own last ones; `what` it did: "did not start", "died"."""
     if killed := tools.wards.reason(container):
         return killed
+    removed = code == REMOVED
     # below zero: the runtime could not tell
     code = code if code is not None and code >= 0 else None
     failure = tools.adapter(profile.engine).classify(tools.logbook.tail(profile.name), code)
+    if removed:
+        return EngineError(
+            f"{profile.name} {what}. Its container {container} was removed, and not by sparkdash.",
+            code="container_removed",
+            hint=f"Find out who or what runs `{tools.runtime.name} rm` on this box.",
+            log_tail=failure.log_tail[-TAIL:],
+        )
     return EngineError(
         f"{profile.name} {what}. {failure.message.rstrip('.')}.",
         code=failure.code,
-        hint=failure.hint,
+        hint=failure.hint_for(profile.name),
         container_exit=code,
         log_tail=failure.log_tail[-TAIL:],
     )

@@ -89,7 +89,7 @@ def no_engine() -> SparkdashError:
         "No engine runs, and 'auto' never starts one.",
         code="no_engine",
         status=503,
-        hint="Name a profile as the model, or start one with `sparkdash use PROFILE`.",
+        hint="Name a profile as the model; `sparkdash profiles` lists them.",
     )
 
 

@@ -61,18 +61,19 @@ class Upstream:
         except TimeoutError:
             raise self._silent(url, timeout_s) from None
 
-    def open(self, method: str, url: str, headers: bytes = b"", body: bytes = b"") -> Opened:
+    def open(self, method: str, url: str, headers: bytes = b"", body: bytes = b"", called: str | None = None) -> Opened:
         """Send a request and give its answer as soon as its head is there; no limit on how long that takes.
 
         An async context manager. `url` is encoded already; `headers` are made by `lines`, and must not say how long the
         body is, nor to whom it goes. llama-server closes a connection that it promised to keep: when a kept one turns
-        out closed before the first byte of the answer, the request is sent once more on a fresh one.
+        out closed before the first byte of the answer, the request is sent once more on a fresh one. `called`: the profile
+        whose engine is asked: errors name it, and without it the address.
 
         Raises:
             UpstreamError: code `engine_unreachable` when nothing listens, `engine_died` when the engine closed the
                 connection without an answer.
         """
-        return Opened(self._pool, method, url, headers, body)
+        return Opened(self._pool, method, url, headers, body, called)
 
     async def generate(self, url: str, model: str, *, timeout_s: float, headers: Headers = ()) -> str:
         """A short streamed chat at temperature 0: all text it gave, content and reasoning, in order.
@@ -102,16 +103,17 @@ class Upstream:
 class Opened:
     """The life of one question: see `Upstream.open`."""
 
-    __slots__ = ("_bodiless", "_body", "_connection", "_head", "_origin", "_pool")
+    __slots__ = ("_bodiless", "_body", "_called", "_connection", "_head", "_origin", "_pool")
 
     _origin: Origin
     _connection: Connection
 
-    def __init__(self, pool: Pool, method: str, url: str, headers: bytes, body: bytes) -> None:
+    def __init__(self, pool: Pool, method: str, url: str, headers: bytes, body: bytes, called: str | None) -> None:
         root, target = _parted(url)
         self._pool = pool
         self._origin = pool.origin(root)
         self._bodiless = method == "HEAD"
+        self._called = called
         first = _first(method, target, self._origin.authority)
         if body or method in _SENDS_LENGTH:
             self._head = b"%b%bContent-Length: %d\r\n\r\n" % (first, headers, len(body))
@@ -120,14 +122,14 @@ class Opened:
         self._body = body
 
     async def __aenter__(self) -> Answer:
-        connection = self._pool.free(self._origin) or await self._pool.fresh(self._origin)
+        connection = self._pool.free(self._origin) or await self._pool.fresh(self._origin, self._called)
         try:
-            await connection.ask(self._head, self._body, bodiless=self._bodiless)
+            await connection.ask(self._head, self._body, bodiless=self._bodiless, called=self._called)
         except UpstreamError:
             if connection.heard or not connection.reused:
                 raise
-            connection = await self._pool.fresh(self._origin)
-            await connection.ask(self._head, self._body, bodiless=self._bodiless)
+            connection = await self._pool.fresh(self._origin, self._called)
+            await connection.ask(self._head, self._body, bodiless=self._bodiless, called=self._called)
         self._connection = connection
         self._head = self._body = b""  # sent, and no longer needed while the answer comes
         return Answer(connection)

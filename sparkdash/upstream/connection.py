@@ -66,6 +66,7 @@ class Connection(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._asked = False
         self._bodiless = False
+        self._called: str | None = None
         self._sent = True
         self._complete = False
         self._reusable = False
@@ -92,13 +93,14 @@ class Connection(asyncio.Protocol):
         self.status = self._head_size = 0
         self._take = self._error = None
 
-    async def ask(self, head: bytes, body: bytes, *, bodiless: bool = False) -> None:
+    async def ask(self, head: bytes, body: bytes, *, bodiless: bool = False, called: str | None = None) -> None:
         """Send a request and wait for the head of its answer, or be cut. `bodiless`: it is one to HEAD, which has no body.
+        `called`: the profile whose engine is asked, for the words of an error.
 
         Raises:
             UpstreamError: code `engine_died`: the connection ended first, or what came is no HTTP.
         """
-        self._asked, self._bodiless = True, bodiless
+        self._asked, self._bodiless, self._called = True, bodiless, called
         try:
             if len(body) <= BODY_PIECE:
                 self._transport.writelines((head, body) if body else (head,))
@@ -182,11 +184,7 @@ class Connection(asyncio.Protocol):
 
     def broke_off(self, why: str) -> UpstreamError:
         """The engine ended its answer too soon: code `engine_died`."""
-        return UpstreamError(
-            f"The engine at {self.where} broke off in the middle of its answer ({why}).",
-            code="engine_died",
-            hint="Its log says more: `sparkdash logs PROFILE`.",
-        )
+        return self._died(f"broke off in the middle of its answer ({why})")
 
     # What the socket tells.
 
@@ -313,11 +311,11 @@ class Connection(asyncio.Protocol):
         return self.broke_off(why) if self.status else self._no_answer(why)
 
     def _no_answer(self, why: str) -> UpstreamError:
-        return UpstreamError(
-            f"The engine at {self.where} closed the connection without an answer ({why}).",
-            code="engine_died",
-            hint="Its log says more: `sparkdash logs PROFILE`.",
-        )
+        return self._died(f"closed the connection without an answer ({why})")
+
+    def _died(self, what: str) -> UpstreamError:
+        hint = f"Its log says more: `sparkdash logs {self._called}`." if self._called else None
+        return UpstreamError(f"{self._called or f'The engine at {self.where}'} {what}.", code="engine_died", hint=hint)
 
     def _news(self) -> asyncio.Future[None]:
         """Done when something has changed. Raises what went wrong."""

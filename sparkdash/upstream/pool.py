@@ -81,8 +81,8 @@ class Pool:
                 return connection
         return None
 
-    async def fresh(self, origin: Origin) -> Connection:
-        """A new one.
+    async def fresh(self, origin: Origin, called: str | None = None) -> Connection:
+        """A new one. `called`: the profile whose engine is there, for the words of an error.
 
         Raises:
             UpstreamError: code `engine_unreachable`.
@@ -92,9 +92,9 @@ class Pool:
             async with asyncio.timeout(limit_s):
                 connection = await self._connected(origin)
         except TimeoutError:
-            raise _unreachable(origin, f"no connection within {limit_s:g} s") from None
+            raise _unreachable(origin, called, f"no connection within {limit_s:g} s") from None
         except OSError as error:
-            raise _unreachable(origin, error.strerror or str(error)) from None
+            raise _unreachable(origin, called, error.strerror or str(error)) from None
         self._open.add(connection)
         return connection
 
@@ -167,9 +167,9 @@ def _origin(root: str) -> Origin:
     return Origin(root, host, port, parts.scheme == "https", parts.netloc.rpartition("@")[2])
 
 
-def _unreachable(origin: Origin, why: str) -> UpstreamError:
+def _unreachable(origin: Origin, called: str | None, why: str) -> UpstreamError:
     return UpstreamError(
-        f"Nothing answers at {origin.where} ({why}).",
+        f"{called} does not answer ({why})." if called else f"Nothing answers at {origin.where} ({why}).",
         code="engine_unreachable",
         hint="The engine has ended or does not listen yet; `sparkdash status` shows it.",
     )

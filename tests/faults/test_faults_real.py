@@ -81,6 +81,22 @@ async def test_a_container_that_dies_while_it_serves(open_real_box: Any, make_re
         assert await left(box) == set()
 
 
+async def test_a_container_that_somebody_removes_is_told_as_that(
+    open_real_box: Any, make_real_profile: Callable[..., Any]
+) -> None:
+    """`podman rm -f` kills as the kernel does for want of memory, and that is not what happened."""
+    async with open_real_box(make_real_profile(A)) as box:
+        await box.use(A)
+        removing = await asyncio.create_subprocess_exec("podman", "rm", "-f", container_name(A), stdout=PIPE)
+        async with asyncio.timeout(30):
+            await box.until(lambda: box.states() == {A: "failed"})
+        failure = box.bus.snapshot.engines[A].failure
+        assert failure.code == "container_removed"
+        assert "memory" not in failure.message + failure.hint
+        assert await removing.wait() == 0
+        assert await left(box) == set()
+
+
 async def test_a_container_that_leaks_memory(open_real_box: Any, make_real_profile: Callable[..., Any]) -> None:
     """Its worker is nobody's child and keeps 64 MiB; another process of its own is out of podman's reach, and keeps as much.
 

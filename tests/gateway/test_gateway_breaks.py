@@ -107,6 +107,8 @@ async def test_an_engine_that_dies_mid_stream_is_told_in_the_stream(house: Any) 
     assert (before + b"\n\n", done) == (WORD, b"data: [DONE]")
     told = json.loads(error.removeprefix(b"data: "))["error"]
     assert (told["code"], told["type"], told["src"]) == ("engine_died", "server_error", "sparkdash")
+    assert told["message"].startswith("alpha broke off in the middle of its answer")
+    assert told["hint"] == "Its log says more: `sparkdash logs alpha`."
     row = await house.ended()
     assert (row.state, row.error, len(house.engine.seen)) == (RequestState.FAILED, "engine_died", 1)
     assert isinstance(house.supervisor.unwell[0], UpstreamError)
@@ -249,6 +251,7 @@ async def test_it_is_queued_once_only(house: Any) -> None:
     house.supervisor.url = "http://127.0.0.1:1"
     reply = await house.chat()
     assert (reply.status_code, reply.json()["error"]["code"]) == (502, "engine_unreachable")
+    assert reply.json()["error"]["message"].startswith("alpha does not answer (")
     assert house.supervisor.leases == ["alpha"] * 2
 
 

@@ -150,7 +150,7 @@ async def test_auto_is_whatever_runs_and_never_starts_anything(house: Any, make_
     await house.open(make_profile("a"), make_profile("b"))
     (error,) = await asyncio.gather(house.ask("auto").granted(), return_exceptions=True)
     assert (error.code, error.status) == ("no_engine", 503)
-    assert "sparkdash use" in error.hint
+    assert "`sparkdash profiles` lists them" in error.hint
     assert house.swaps() == []
     await house.supervisor.use("b", cause=SwapCause.USER)
     await house.loads("b")

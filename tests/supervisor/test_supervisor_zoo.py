@@ -175,6 +175,30 @@ async def test_dies_after_ready_is_seen_told_and_started_again(house: Any, make_
     assert house.state("a") is EngineState.READY
 
 
+async def test_a_container_that_somebody_removed_is_told_as_that(house: Any, make_profile: Any) -> None:
+    """Its exit code is that of an engine which the kernel killed for want of memory; and it is no reason to park the profile."""
+    await house.open(make_profile("a"))
+    for _ in range(2):
+        await house.leased("a")
+        await house.runtime.remove("a")
+        await house.clock.rest()
+        failure = house.supervisor.engines["a"].failure
+        assert failure.code == "container_removed"
+        assert "memory" not in failure.message + failure.hint
+        assert "Its container sparkdash-a was removed, and not by sparkdash." in failure.message
+    await house.leased("a")
+    assert house.state("a") is EngineState.READY
+
+
+async def test_the_words_of_a_failure_name_the_profile(house: Any, make_profile: Any) -> None:
+    """A hint is a command that can be typed as it stands there."""
+    await house.open(make_profile("a"))
+    await house.leased("a")
+    await house.runtime.kill("a", "KeyError: 'w1'")
+    await house.clock.rest()
+    assert house.supervisor.engines["a"].failure.hint == "The whole log is under `sparkdash logs a`."
+
+
 async def test_an_engine_that_keeps_dying_is_not_started_for_ever(house: Any, make_profile: Any) -> None:
     """The second death within five minutes is remembered: restart loops have wedged whole boxes."""
     await house.open(make_profile("a"))

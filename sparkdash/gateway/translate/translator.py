@@ -61,7 +61,7 @@ class Translator(Beside):
     def cut(self) -> UpstreamError:
         """It passes on what the engine does."""
         words = "The engine broke off in the middle of its answer, which was being translated."
-        return UpstreamError(words, code="engine_died", hint="Its log says more: `sparkdash logs PROFILE`.")
+        return UpstreamError(words, code="engine_died")
 
     def missing(self) -> HostError:
         """Words on which no client posts again."""

@@ -117,6 +117,11 @@ class FakeRuntime:
             container.say(line)
         return self.end(container, 1)
 
+    async def remove(self, profile: str) -> None:
+        """Somebody else takes its container away: `podman rm -f`."""
+        container = self.here.pop(self.of(profile).spec.name)
+        await self.end(container, 137)
+
     pid_of = staticmethod(pid_of)
 
     def of(self, profile: str) -> Container:

@@ -1,0 +1,25 @@
+"""What people are told names what it is about."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import sparkdash
+
+ROOMS = ("access", "catalog", "daemon", "engines", "gateway", "host", "rules", "supervisor", "telemetry", "upstream")
+"""Whose words reach clients and people who asked for one profile; usage texts of the command line are no such words."""
+PLACEHOLDER = re.compile(r"`sparkdash [a-z]+ (?:PROFILE|NAME|MODEL)`")
+
+
+def test_no_hint_prints_a_placeholder_for_the_name_of_a_profile() -> None:
+    """A command in a hint can be typed as it stands there."""
+    found = [
+        f"{file.name}:{node.lineno}: {node.value}"
+        for room in ROOMS
+        for file in (Path(sparkdash.__file__).parent / room).rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and PLACEHOLDER.search(node.value)
+    ]
+    assert found == []
