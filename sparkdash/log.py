@@ -9,9 +9,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from typing import TextIO, cast
+from collections.abc import MutableMapping
+from typing import Any, TextIO, cast
 
 import structlog
+
+from sparkdash.printable import one_line, printable
 
 
 class _Stderr:
@@ -26,6 +29,17 @@ class _Stderr:
             sys.stderr.flush()
 
 
+def _shown(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """What engines, clients and podman said must not steer the terminal that the log is read on; nor begin a line of its own."""
+    return {key: _plain(key, value) for key, value in event.items()}
+
+
+def _plain(key: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return printable(value) if key == "exception" else one_line(value)
+
+
 def configure(*, level: int = logging.INFO) -> None:
     """Set structlog up for the daemon; plain text, colours only on a terminal."""
     structlog.configure(
@@ -34,6 +48,7 @@ def configure(*, level: int = logging.INFO) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=False),
             structlog.processors.format_exc_info,
+            _shown,
             structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 from sparkdash.cli import bench_captured, bench_list, bench_reports
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
-from sparkdash.cli.screen import RIGHT, emit, hanging
+from sparkdash.cli.screen import RIGHT, emit, hanging, say
 
 if TYPE_CHECKING:
     from sparkdash.bench.results import Results
@@ -180,7 +180,7 @@ def suites(as_json: AsJson = False) -> None:
     if as_json:
         return emit([one.model_dump(mode="json") | {"hash": one.hash} for one in found])
     rows = [(one.suite, one.version, str(len(one.planned(Mode.STANDARD))), one.about) for one in found]
-    return typer.echo("\n".join(hanging(("SUITE", "VERSION", "CELLS", "ABOUT"), rows, f"<<{RIGHT}")))
+    return say("\n".join(hanging(("SUITE", "VERSION", "CELLS", "ABOUT"), rows, f"<<{RIGHT}")))
 
 
 @app.command()

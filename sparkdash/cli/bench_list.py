@@ -10,9 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
-from sparkdash.cli.screen import RIGHT, table, tell, width
+from sparkdash.cli.screen import RIGHT, say, table, tell, width
 from sparkdash.errors import AdmissionError
 
 if TYPE_CHECKING:
@@ -23,11 +21,11 @@ def listed(found: Iterable[Results]) -> None:
     """Runs as a table; on a terminal the names of their arms are cut where it ends."""
     rows = [_row(one) for one in found]
     if not rows:
-        typer.echo("Nothing was measured yet. `sparkdash bench PROFILE --suite smoke` takes about a minute.")
+        say("Nothing was measured yet. `sparkdash bench PROFILE --suite smoke` takes about a minute.")
         return
     lines = table(("RUN", "MODE", "CELLS", "ARMS"), rows, f"<<{RIGHT}<")
     room = width() if sys.stdout.isatty() else max(map(len, lines))
-    typer.echo("\n".join(line if len(line) <= room else f"{line[: room - 1]}…" for line in lines))
+    say("\n".join(line if len(line) <= room else f"{line[: room - 1]}…" for line in lines))
 
 
 def readable(places: Iterable[Path]) -> Iterator[Path]:

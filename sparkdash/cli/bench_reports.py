@@ -14,12 +14,10 @@ import typer
 
 from sparkdash.cli import bench_list
 from sparkdash.cli.parameters import AsJson
-from sparkdash.cli.screen import colours, emit, tell, width
+from sparkdash.cli.screen import console, emit, say, tell, width
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from rich.console import Console
 
     from sparkdash.bench.metrics import Metric
     from sparkdash.bench.report.layout import Layout
@@ -126,7 +124,7 @@ def diff(
     else:
         from sparkdash.bench.report.terminal import show as draw
 
-        draw(page(found), _console())
+        draw(page(found), console(sys.stdout, width()))
     if found.refused:
         raise typer.Exit(1)
 
@@ -153,7 +151,7 @@ def export(
     """
     text = _rendered(run, form, layout, metric, math, arm)
     if output is None:
-        typer.echo(text, nl=False)
+        say(text, nl=False)
         return
     from sparkdash.errors import HostError
 
@@ -193,7 +191,7 @@ def _draw(report: Report, layout: Layout, *, starts: bool = True) -> None:
     from sparkdash.bench.report.page import page
     from sparkdash.bench.report.terminal import show as draw
 
-    draw(page(report, layout, _shelf(report), bounds=True, starts=starts), _console())
+    draw(page(report, layout, _shelf(report), bounds=True, starts=starts), console(sys.stdout, width()))
 
 
 def _report(run: str, math: str | None = None) -> Report:
@@ -250,9 +248,3 @@ def _weights(profiles: Sequence[Profile]) -> dict[str, dict[str, WeightFacts]]:
         }
         for one in profiles
     }
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(width=width(), no_color=not colours(sys.stdout), highlight=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
-from sparkdash.cli.screen import agreed, emit, interactive, table, tell
+from sparkdash.cli.screen import agreed, emit, interactive, say, table, tell
 
 if TYPE_CHECKING:
     from sparkdash.connect.place import Place
@@ -73,9 +73,7 @@ def _list(recipes: list[Recipe], *, as_json: bool) -> None:
     if as_json:
         emit([{"name": r.name, "title": r.title, "protocol": r.protocol, "source": r.source} for r in recipes])
     else:
-        typer.echo(
-            "\n".join(table(("client", "", "protocol"), [(r.name, r.title, r.protocol) for r in recipes], "<<<"))
-        )
+        say("\n".join(table(("client", "", "protocol"), [(r.name, r.title, r.protocol) for r in recipes], "<<<")))
 
 
 def _place(model: str | None, url: str | None) -> Place:
@@ -143,7 +141,7 @@ def _print(recipe: Recipe, setup: Setup, place: Place, *, as_json: bool) -> None
     if as_json:
         emit(facts(recipe, setup, place))
     else:
-        typer.echo(page(recipe, setup, place), nl=False)
+        say(page(recipe, setup, place), nl=False)
 
 
 def _write(recipe: Recipe, setup: Setup, given: Path | None, place: Place, *, yes: bool, as_json: bool) -> None:
@@ -164,11 +162,11 @@ def _write(recipe: Recipe, setup: Setup, given: Path | None, place: Place, *, ye
         return
     for each in written:
         backup = f" (before: {each['backup']})" if each["backup"] else ""
-        typer.echo(f"Wrote {each['path']}{backup}")
+        say(f"Wrote {each['path']}{backup}")
     if not needed:
-        typer.echo("Nothing to write: it is all there.")
+        say("Nothing to write: it is all there.")
     if more := rest(setup, place):
-        typer.echo(more, nl=False)
+        say(more, nl=False)
 
 
 def _some(recipe: Recipe, setup: Setup) -> tuple[File, ...]:
@@ -213,7 +211,7 @@ def _test(recipe: Recipe, place: Place, *, as_json: bool) -> None:
         emit({"client": recipe.name, "root": place.root, **trial._asdict()})
     else:
         said = " ".join(trial.text.split())[:60]
-        typer.echo(
+        say(
             f"POST {trial.path} answers: first word after {trial.first_s:.1f} s, the last after {trial.total_s:.1f} s.\n"
             f"{trial.model} said: {said}"
         )

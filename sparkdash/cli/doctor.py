@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparkdash.cli.parameters import AsJson
-from sparkdash.cli.screen import emit, paint, width
+from sparkdash.cli.screen import emit, paint, say, say_painted, width
+from sparkdash.printable import printable
 
 if TYPE_CHECKING:
     from sparkdash.doctor import Probe
@@ -58,13 +59,13 @@ def doctor(
     chosen = checks_named(names or ())
     if list_them:
         told = [{"name": each.name, "about": each.about} for each in chosen]
-        return emit(told) if as_json else typer.echo("\n".join(listed(told)))
+        return emit(told) if as_json else say("\n".join(listed(told)))
     found = asyncio.run(examine(_probe(), names or ()))
     counts = {status: count for status in COLOURS if (count := Counter(one.status.value for one in found)[status])}
     if as_json:
         emit({"findings": found, "counts": counts})
     else:
-        typer.echo("\n".join(lines(found, min(width(), WIDEST))))
+        say_painted("\n".join(lines(found, min(width(), WIDEST))))
     raise typer.Exit(FAILED if "fail" in counts else WARNED if "warn" in counts else 0)
 
 
@@ -78,12 +79,12 @@ def listed(told: Sequence[dict[str, str]]) -> Iterator[str]:
 
 
 def lines(found: Sequence[Finding], columns: int) -> Iterator[str]:
-    """The findings, and their count at the end, where it stays on the screen."""
+    """The findings, printable, and their count at the end, where it stays on the screen."""
     first = max(len(one.name) for one in found) + 2
     room = columns - MARK - first
     for one in found:
         mark = paint(f"{one.status.value:<{MARK}}", COLOURS[one.status.value], bold=one.status.value == "fail")
-        head, *rest = wrap(one.evidence, room, break_long_words=False, break_on_hyphens=False)
+        head, *rest = wrap(printable(one.evidence), room, break_long_words=False, break_on_hyphens=False)
         yield f"{mark}{one.name:<{first}}{head}"
         yield from (" " * (MARK + first) + row for row in rest)
         if one.fix:  # never broken: it is there to be copied

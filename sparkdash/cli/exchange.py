@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparkdash.cli.parameters import AsJson, ProfileName
-from sparkdash.cli.screen import emit, tell
+from sparkdash.cli.screen import emit, say, tell
 from sparkdash.errors import ProfileError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def import_profiles(
     if output is not None:
         _write(texts, output.expanduser(), force=force)
     elif not as_json:
-        typer.echo("---\n".join(texts.values()), nl=False)
+        say("---\n".join(texts.values()), nl=False)
     if problems:
         raise ProfileError(
             f"{len(problems)} thing(s) to mend before it loads.",
@@ -92,7 +92,7 @@ def export_profile(
     from sparkdash.cli.local import exported
 
     found, spec = exported(profile)
-    typer.echo(_exported(form, found, spec))
+    say(_exported(form, found, spec))
 
 
 def _exported(form: Format, profile: Profile, spec: ContainerSpec) -> str:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import sys
 
-import typer
-
 from sparkdash import __version__
 from sparkdash.cli.parameters import AsJson
-from sparkdash.cli.screen import emit, tell
+from sparkdash.cli.screen import emit, say, tell
 
 
 def home() -> None:
@@ -39,4 +37,4 @@ def version(as_json: AsJson = False) -> None:
     if as_json:
         emit({"sparkdash": __version__, "python": python})
     else:
-        typer.echo(f"sparkdash {__version__} (Python {python})")
+        say(f"sparkdash {__version__} (Python {python})")

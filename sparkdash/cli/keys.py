@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparkdash.cli.parameters import AsJson
-from sparkdash.cli.screen import emit, fitted, tell
+from sparkdash.cli.screen import emit, fitted, say, tell
 from sparkdash.units import DASH, tokens
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def add(
     if as_json:
         emit({"name": name, "key": secret, "scopes": key.scopes, "models": key.models})
         return
-    typer.echo(secret)
+    say(secret)
     tell(f"{name}: for {' and '.join(key.scopes)}. This is the only time that the key is shown.")
 
 
@@ -128,7 +128,7 @@ def list_(as_json: AsJson = False) -> None:
     if as_json:
         emit({"keys": [_facts(key, used.get(key.name)) for key in found]})
     elif not found:
-        typer.echo("There are no keys: everybody on this box may use the gateway, and nobody else.")
+        say("There are no keys: everybody on this box may use the gateway, and nobody else.")
     else:
         fitted(HEAD, [_row(key, used.get(key.name)) for key in found], "<<<>>>>>>", LEAST)
 
@@ -177,7 +177,7 @@ def revoke(name: Existing, as_json: AsJson = False) -> None:
     if as_json:
         emit({"revoked": name, "left": [key.name for key in left]})
         return
-    typer.echo(f"Revoked: {name}.")
+    say(f"Revoked: {name}.")
     if not left:
         far = settings.load().beyond_loopback
         tell(

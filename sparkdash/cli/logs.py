@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparkdash.cli.parameters import MaybeProfileName
-from sparkdash.cli.screen import tell
+from sparkdash.cli.screen import say, tell
 from sparkdash.errors import AdmissionError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def logs(
         name = profile or _present(client.state())
         said = False
         for line in client.logs(name, follow=follow, tail=lines):
-            typer.echo(line)
+            say(line)
             said = True
     if not said and lines != 0:
         tell(f"{name} has said nothing since the daemon started.")

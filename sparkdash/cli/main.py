@@ -36,6 +36,7 @@ from sparkdash.cli import (
     use,
     why,
 )
+from sparkdash.cli.screen import say
 from sparkdash.errors import HostError, SparkdashError
 
 app = typer.Typer(
@@ -74,7 +75,7 @@ app.add_typer(keys.app, name="keys")
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"sparkdash {__version__}")
+        say(f"sparkdash {__version__}")
         raise typer.Exit
 
 

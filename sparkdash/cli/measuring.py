@@ -23,7 +23,7 @@ from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, Mode, Run
 from sparkdash.bench.runner import Runner
 from sparkdash.cli import bench_daemon, bench_reports, bench_words, sweeping
-from sparkdash.cli.screen import agreed, emit, interactive, tell
+from sparkdash.cli.screen import agreed, emit, interactive, say, tell
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import AdmissionError
@@ -143,7 +143,7 @@ async def _work(
         return
     bench_reports.told(place.name)
     if wish.calibrates:
-        typer.echo(bench_words.noise_of(noise))
+        say(bench_words.noise_of(noise))
     if missing := results.gaps():
         verb, them = ("is", "it") if len(missing) == 1 else ("are", "them")
         what = f"{bench_words.cells(len(missing))} {verb} missing; the same command measures {them}."

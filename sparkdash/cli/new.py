@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sparkdash.cli.parameters import AsJson
-from sparkdash.cli.screen import emit, tell
+from sparkdash.cli.screen import emit, say, tell
 from sparkdash.errors import ProfileError
 
 if TYPE_CHECKING:
@@ -73,14 +73,14 @@ def new_profile(
     if as_json:
         emit(_json(made, place))
     elif place is None:
-        typer.echo(made.text, nl=False)
+        say(made.text, nl=False)
     for warning in made.warnings:
         tell(f"warning: {warning}")
     if place is not None and not as_json:
         from sparkdash.cli.profile_page import needed
         from sparkdash.cli.screen import width
 
-        typer.echo("\n".join(needed(made.need, width())))
+        say("\n".join(needed(made.need, width())))
         tell(f"Wrote {place}; `sparkdash use {made.name}` starts it.")
 
 

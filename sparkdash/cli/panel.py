@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from sparkdash.cli.screen import colours, emit, tell, width
+from sparkdash.cli.screen import colours, console, emit, tell, width
 from sparkdash.errors import SparkdashError
 
 
@@ -40,7 +40,7 @@ def _plain(error: SparkdashError) -> list[str]:
 
 
 def _rich(error: SparkdashError) -> None:
-    from rich.console import Console, Group
+    from rich.console import Group
     from rich.panel import Panel
     from rich.text import Text
 
@@ -50,4 +50,4 @@ def _rich(error: SparkdashError) -> None:
     if error.hint:
         parts.append(Text(f"\n{error.hint}"))
     panel = Panel(Group(*parts), title=error.code, title_align="left", border_style="red", padding=(0, 1))
-    Console(stderr=True, width=min(width(), 100)).print(panel)
+    console(sys.stderr, min(width(), 100)).print(panel)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparkdash.cli.parameters import AsJson, ProfileName
-from sparkdash.cli.screen import emit, fitted, table, tell, width
+from sparkdash.cli.screen import emit, fitted, say, table, tell, width
 from sparkdash.errors import DaemonError, ProfileError
 from sparkdash.units import DASH, gib, number
 
@@ -85,7 +85,7 @@ def show(profile: ProfileName, as_json: AsJson = False) -> None:
     if as_json:
         emit(found.model_dump(mode="json") | {"need": takes})
     else:
-        typer.echo("\n".join(lines(found, takes, width())))
+        say("\n".join(lines(found, takes, width())))
 
 
 @app.command("check")
@@ -131,7 +131,7 @@ def check(
     if as_json:
         emit({"profiles": sorted(found.profiles), "problems": [], "warnings": warnings, "findings": findings})
     else:
-        typer.echo(f"{len(found.profiles)} profiles, no problems{_and_warnings(len(warnings))}.")
+        say(f"{len(found.profiles)} profiles, no problems{_and_warnings(len(warnings))}.")
 
 
 _RULES = "`sparkdash profiles rules NAME` tells how a rule is known; `silence: {NAME: reason}` overrules it."
@@ -155,10 +155,10 @@ def rules(
     if as_json:
         emit(told)
     elif name:
-        typer.echo("\n".join(f"{label:<10}{text}" for label, text in told[0].items()))
+        say("\n".join(f"{label:<10}{text}" for label, text in told[0].items()))
     else:
         rows = [(rule["name"], rule["level"], rule["about"]) for rule in told]
-        typer.echo("\n".join(table(("rule", "level", "finds"), rows, "<<<")))
+        say("\n".join(table(("rule", "level", "finds"), rows, "<<<")))
 
 
 @app.command("schema")

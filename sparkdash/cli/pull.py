@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparkdash.cli.parameters import AsJson, ProfileName
-from sparkdash.cli.screen import LiveLine, emit_line
-from sparkdash.errors import AdmissionError, DaemonError, HostError, ProfileError
+from sparkdash.cli.screen import LiveLine, emit_line, say
+from sparkdash.errors import AdmissionError, DaemonError, HostError, ProfileError, SparkdashError
 from sparkdash.units import percent
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _order(name: str, *, image: bool, weights: bool, as_json: bool) -> Order:
     client = Client()
     try:
         order = Order(client.profile(name), image, weights, as_json, client.state(), client)
-    except DaemonError as error:
+    except SparkdashError as error:
         client.close()
         if error.code != DaemonError.default_code:
             raise
@@ -196,4 +196,4 @@ class _Line:
     def end(self) -> None:
         self._line.clear()
         if self._image is not None and not self._as_json:
-            typer.echo(f"{self._image} is here.")
+            say(f"{self._image} is here.")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from sparkdash.cli.parameters import AsJson, MaybeProfileName
-from sparkdash.cli.screen import emit
+from sparkdash.cli.screen import emit, say
 
 NOTHING = "Nothing is parked."
 
@@ -44,6 +44,6 @@ def release(
         emit({"parked": world.parked, "released": released})
     elif not wanted:
         lines = [f"{key}: {each.failure.message}" for key, each in world.parked.items()]
-        typer.echo("\n".join(lines or [NOTHING]))
+        say("\n".join(lines or [NOTHING]))
     else:
-        typer.echo(f"Released: {', '.join(released)}." if released else f"{name} was not parked." if name else NOTHING)
+        say(f"Released: {', '.join(released)}." if released else f"{name} was not parked." if name else NOTHING)

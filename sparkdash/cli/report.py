@@ -19,6 +19,7 @@ from sparkdash.domain.metric import EngineSample, Memory, Metric
 from sparkdash.domain.progress import estimate_text, stage_text
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap
+from sparkdash.printable import one_line
 from sparkdash.units import DASH, GIB, age, duration, gib, number, percent, tokens
 
 LABEL = 10
@@ -72,7 +73,7 @@ def times(swap: Swap, now: float) -> str:
 
 
 def _row(label: str, text: str) -> str:
-    return f"{label:<{LABEL}}{text}"
+    return f"{label:<{LABEL}}{one_line(text)}"
 
 
 def _told(label: str, text: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparkdash.cli.parameters import AsJson
-from sparkdash.cli.screen import emit, table
+from sparkdash.cli.screen import emit, say, table
 
 if TYPE_CHECKING:
     from sparkdash.domain.lease import Request
@@ -34,9 +34,9 @@ def requests(
         emit(rows)
     elif rows:
         head = ("id", "client", "profile", "state", "age", "out", "tok/s")
-        typer.echo("\n".join(table(head, [_row(row, world.at) for row in rows], "<<<<>>>")))
+        say("\n".join(table(head, [_row(row, world.at) for row in rows], "<<<<>>>")))
     else:
-        typer.echo("No request waits or runs.")
+        say("No request waits or runs.")
 
 
 def _row(row: Request, now: float) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from sparkdash.cli.parameters import AsJson, ProfileName, Yes
-from sparkdash.cli.screen import emit, tell
+from sparkdash.cli.screen import emit, say, tell
 
 
 def run(
@@ -61,4 +61,4 @@ def _print_command(name: str, *, anyway: bool, as_json: bool) -> None:
     if as_json:
         emit(planned._asdict())
     else:
-        typer.echo(planned.shell)
+        say(planned.shell)

@@ -1,6 +1,7 @@
-"""What every command prints with: JSON, tables, colours, and the one line that is drawn over.
+"""What every command prints with: text, JSON, tables, colours, and the one line that is drawn over.
 
-Owns: when colours are wanted, how columns line up, how a person is asked. Must not know what is printed.
+Owns: when colours are wanted, how columns line up, how a person is asked, and that nothing printed steers the terminal: no other
+file of the command line writes to it. Must not know what is printed.
 """
 
 from __future__ import annotations
@@ -9,11 +10,16 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from textwrap import wrap
-from typing import TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
+
+from sparkdash.printable import one_line, printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Cell = str
 RIGHT = ">"
@@ -27,31 +33,56 @@ def colours(stream: TextIO) -> bool:
 
 
 def paint(text: str, colour: str | None = None, *, bold: bool = False, dim: bool = False) -> str:
-    """`text` for stdout, plain where colours are not wanted."""
-    return typer.style(text, fg=colour, bold=bold or None, dim=dim or None) if colours(sys.stdout) else text
+    """`text`, made printable, for `say_painted`; plain where colours are not wanted on stdout."""
+    shown = one_line(text)
+    return typer.style(shown, fg=colour, bold=bold or None, dim=dim or None) if colours(sys.stdout) else shown
+
+
+def say(text: str, *, nl: bool = True) -> None:
+    """An answer, on stdout."""
+    typer.echo(printable(text), nl=nl)
+
+
+def say_painted(text: str) -> None:
+    """The same, of parts that are printable already: what `paint` and `one_line` gave."""
+    typer.echo(text)
 
 
 def emit(value: object) -> None:
     """One JSON document on stdout, indented; takes domain values, mappings and sequences of them."""
     from pydantic_core import to_json
 
-    typer.echo(to_json(value, indent=2))
+    say(to_json(value, indent=2).decode())
 
 
 def emit_line(value: object) -> None:
     """The same on one line, for streams of documents."""
     from pydantic_core import to_json
 
-    typer.echo(to_json(value))
+    say(to_json(value).decode())
 
 
 def tell(text: str) -> None:
     """A word to the person, on stderr, where it does not get into a pipe."""
-    typer.echo(text, err=True)
+    typer.echo(printable(text), err=True)
+
+
+def console(stream: TextIO, columns: int | None = None) -> Console:
+    """What rich draws with on `stream`, `columns` wide or as wide as that is; its words are made printable, wherever they come from."""
+    from rich.console import Console, ConsoleOptions
+    from rich.segment import Segment
+
+    class Printable(Console):
+        def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+            for text, style, control in super().render(renderable, options):
+                yield Segment(text if control else printable(text), style, control)
+
+    return Printable(file=stream, width=columns, no_color=not colours(stream), highlight=False)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str) -> list[str]:
-    """Aligned lines, the head first; `align` has one of < and > per column. Pure."""
+    """Aligned lines, the head first; `align` has one of < and > per column. A cell stays on its line. Pure."""
+    rows = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
     return [
         "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, align, widths, strict=True)).rstrip()
@@ -82,7 +113,7 @@ def fitting(
 def fitted(head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str, least: Sequence[str]) -> None:
     """Print the table as far as it fits the terminal, and tell what it does without."""
     lines, left_out = fitting(head, rows, align, least, width())
-    typer.echo("\n".join(lines))
+    say("\n".join(lines))
     if left_out:
         tell(f"Left out to fit {width()} columns: {', '.join(left_out)}. A wider terminal and --json have them.")
 
@@ -114,7 +145,7 @@ def agreed(question: str, *, default: bool = False) -> bool:
     """The person's answer. Ctrl-C is a no: a loop's own handler would keep it for later, and the question would stand."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        return typer.confirm(question, default=default, err=True)
+        return typer.confirm(printable(question), default=default, err=True)
     except typer.Abort:
         return False
     finally:
@@ -131,7 +162,7 @@ class LiveLine:
 
     def draw(self, text: str, plain: str) -> None:
         """Show `text` (terminal) or `plain`, which should change rarely."""
-        line = text[: width() - 1] if self._over else plain
+        line = one_line(text)[: width() - 1] if self._over else one_line(plain)
         if line == self._last:
             return
         self._last = line

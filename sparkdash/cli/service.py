@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparkdash.cli.parameters import AsJson
-from sparkdash.cli.screen import emit, tell
+from sparkdash.cli.screen import emit, say, tell
 from sparkdash.errors import DaemonError, HostError
 from sparkdash.units import DASH
 
@@ -61,7 +61,7 @@ def install(
     path, text = _path(), _text(port)
     steps = _steps("daemon-reload", f"enable {unit.NAME}", f"restart {unit.NAME}")
     if dry_run:
-        return typer.echo(f"# {path}\n{text}\n" + "\n".join(f"# {step}" for step in steps))
+        return say(f"# {path}\n{text}\n" + "\n".join(f"# {step}" for step in steps))
     _refuse_strangers(path, force=force)
     if not no_start:
         _refuse_second_daemon()
@@ -88,7 +88,7 @@ def uninstall(force: Force = False, dry_run: DryRun = False) -> None:
 
     path, before, after = _path(), _steps(f"disable --now {unit.NAME}"), _steps("daemon-reload")
     if dry_run:
-        return typer.echo("\n".join((*before, f"rm {path}", *after)))
+        return say("\n".join((*before, f"rm {path}", *after)))
     if not path.exists():
         return tell(f"There is no {path}.")
     _refuse_strangers(path, force=force)
@@ -138,16 +138,16 @@ def status(as_json: AsJson = False) -> None:
     if as_json:
         return emit(facts)
     whose = "" if not written else "" if unit.ours(written) else "  (not written by sparkdash)"
-    typer.echo(f"unit      {path if written else DASH}{whose}")
+    say(f"unit      {path if written else DASH}{whose}")
     if program:
         lost = (
             ""
             if Path(program).exists()
             else "  is not there any more: `sparkdash service install` writes the unit anew"
         )
-        typer.echo(f"program   {program}{lost}")
-    typer.echo(f"state     {_state(known)}")
-    typer.echo(f"lingers   {_yes(systemd.lingers())}")
+        say(f"program   {program}{lost}")
+    say(f"state     {_state(known)}")
+    say(f"lingers   {_yes(systemd.lingers())}")
     if problem:
         tell(problem)
     return None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparkdash.cli.parameters import AsJson
-from sparkdash.cli.screen import colours, emit, emit_line
+from sparkdash.cli.screen import colours, console, emit, emit_line, say
 
 if TYPE_CHECKING:
     from sparkdash.domain.state import Snapshot
@@ -46,7 +46,7 @@ def status(
     if as_json:
         emit(world)
     else:
-        typer.echo(_text(world))
+        say(_text(world))
 
 
 def _text(world: Snapshot) -> str:
@@ -71,10 +71,10 @@ def _canvas(as_json: bool) -> Iterator[Callable[[Snapshot], None]]:
     if as_json:
         yield emit_line
     elif not colours(sys.stdout):
-        yield lambda world: typer.echo(f"{_text(world)}\n")
+        yield lambda world: say(f"{_text(world)}\n")
     else:
         from rich.live import Live
         from rich.text import Text
 
-        with Live(refresh_per_second=REDRAWS_PER_S) as live:
+        with Live(console=console(sys.stdout), refresh_per_second=REDRAWS_PER_S) as live:
             yield lambda world: live.update(Text(_text(world)))

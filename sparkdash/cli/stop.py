@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from sparkdash.cli.parameters import AsJson, MaybeProfileName, NoWait
-from sparkdash.cli.screen import emit, tell
+from sparkdash.cli.screen import emit, say, tell
 from sparkdash.errors import AdmissionError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def cancel(
 
     with Client() as client:
         client.cancel_request(request)
-    emit({"cancelled": {"request": request}}) if as_json else typer.echo(f"Cancelled request {request}.")
+    emit({"cancelled": {"request": request}}) if as_json else say(f"Cancelled request {request}.")
 
 
 async def _cancel_swap(*, as_json: bool) -> None:
@@ -83,7 +83,7 @@ async def _cancel_swap(*, as_json: bool) -> None:
     if as_json:
         emit({"cancelled": swap})
     else:
-        typer.echo(f"Cancelled the swap to {swap.target or 'nothing'}." if swap else "No swap is under way.")
+        say(f"Cancelled the swap to {swap.target or 'nothing'}." if swap else "No swap is under way.")
 
 
 async def _stop_daemon(engines: Literal["keep", "stop"], *, wait: bool, as_json: bool) -> None:
@@ -106,11 +106,11 @@ async def _stop_daemon(engines: Literal["keep", "stop"], *, wait: bool, as_json:
     if as_json:
         emit({"daemon": "stopped" if wait else "stopping", "engines_kept": kept})
     else:
-        typer.echo("The daemon has ended." if wait else "The daemon is ending.")
+        say("The daemon has ended." if wait else "The daemon is ending.")
         if kept:
-            typer.echo(f"Still running: {', '.join(kept)}.")
+            say(f"Still running: {', '.join(kept)}.")
         if given_up:
-            typer.echo(f"The load of {given_up} was given up.")
+            say(f"The load of {given_up} was given up.")
 
 
 def _serving(world: Snapshot) -> list[str]:
@@ -133,11 +133,11 @@ async def _stop(profile: str | None, *, everything: bool, wait: bool, as_json: b
     if as_json:
         emit({"stopped": sorted(names - absent), "waited": wait})
     elif not names:
-        typer.echo("No engine runs.")
+        say("No engine runs.")
     elif absent:
-        typer.echo(f"{', '.join(sorted(absent))} does not run.")
+        say(f"{', '.join(sorted(absent))} does not run.")
     else:
-        typer.echo(f"{', '.join(sorted(names))} {'has stopped' if wait else 'is stopping'}.")
+        say(f"{', '.join(sorted(names))} {'has stopped' if wait else 'is stopping'}.")
 
 
 def _meant(world: Snapshot, profile: str | None) -> set[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparkdash.cli.parameters import AsJson, MaybeProfileName, NoWait, Yes, complete_profile
-from sparkdash.cli.screen import agreed, emit, interactive, tell
+from sparkdash.cli.screen import agreed, emit, interactive, say, tell
 from sparkdash.errors import AdmissionError
 from sparkdash.units import DASH, duration, gib
 
@@ -141,7 +141,7 @@ def _begun(plan: Plan, *, as_json: bool) -> None:
     if as_json:
         return emit({"profile": plan.profile, "ready": False, "plan": plan})
     left = f", replacing {', '.join(plan.evict)}" if plan.evict else ""
-    typer.echo(f"{plan.profile} is coming up{left}. `sparkdash status --watch` shows how it goes.")
+    say(f"{plan.profile} is coming up{left}. `sparkdash status --watch` shows how it goes.")
     return None
 
 
@@ -150,7 +150,7 @@ def _runs_already(plan: Plan, world: Snapshot, *, as_json: bool) -> None:
         return _done(plan, world, as_json=True)
     engine = world.engines[plan.profile]
     mark = " (SIMULATED)" if engine.simulated else ""
-    typer.echo(f"{plan.profile} runs already, ready for {duration(world.at - (engine.ready_at or world.at))}{mark}.")
+    say(f"{plan.profile} runs already, ready for {duration(world.at - (engine.ready_at or world.at))}{mark}.")
     return None
 
 
@@ -160,5 +160,5 @@ def _done(plan: Plan, world: Snapshot, *, as_json: bool) -> None:
         return emit({"profile": plan.profile, "ready": True, "plan": plan, "engine": engine, "url": world.daemon.url})
     took = f" after {duration(engine.load_s)}" if engine.load_s is not None else ""
     mark = " (SIMULATED)" if engine.simulated else ""
-    typer.echo(f"{plan.profile} is ready at {world.daemon.url}{took}{mark}.")
+    say(f"{plan.profile} is ready at {world.daemon.url}{took}{mark}.")
     return None

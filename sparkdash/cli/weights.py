@@ -11,9 +11,7 @@ from contextlib import aclosing
 from dataclasses import asdict
 from pathlib import Path
 
-import typer
-
-from sparkdash.cli.screen import LiveLine, emit, emit_line, table, tell
+from sparkdash.cli.screen import LiveLine, emit, emit_line, say, table, tell
 from sparkdash.cli.shelf import here
 from sparkdash.domain.profile import ModelRef, Profile
 from sparkdash.errors import HostError
@@ -77,7 +75,7 @@ class Fetching:
             if not one.here:
                 raise _not_whole(one, ref)
             if not self._as_json:
-                typer.echo(f"{one.ref} is here, {size(one.size)}.")
+                say(f"{one.ref} is here, {size(one.size)}.")
 
 
 def _not_whole(one: Presence, ref: ModelRef) -> HostError:
@@ -121,7 +119,7 @@ def report(profile: Profile, runtime: Runtime, known: Settings, as_json: bool, *
         rows = [*(_row("image", one.name, one) for one in images.values())]
         rows += [("image", name, "not known") for name in names if name not in images and runtime.containerised]
         rows += [_row("weights", ref, one) for ref, one in models.items()]
-        typer.echo("\n".join(table(("needs", "which", "here"), rows, "<<<")))
+        say("\n".join(table(("needs", "which", "here"), rows, "<<<")))
     found: list[Image | Presence] = [*images.values(), *models.values()]
     return all(one.here for one in found)
 

@@ -6,10 +6,8 @@ import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import typer
-
 from sparkdash.cli.parameters import AsJson, ProfileName
-from sparkdash.cli.screen import emit
+from sparkdash.cli.screen import emit, say
 from sparkdash.units import duration, gib
 
 if TYPE_CHECKING:
@@ -38,7 +36,7 @@ def why(profile: ProfileName, as_json: AsJson = False) -> None:
     if as_json:
         emit(plan)
     else:
-        typer.echo("\n".join(lines(plan, shutil.get_terminal_size().columns)))
+        say("\n".join(lines(plan, shutil.get_terminal_size().columns)))
 
 
 def lines(plan: Plan, columns: int) -> Iterator[str]:
