@@ -38,6 +38,8 @@ class MetricNames:
 
     path: str | None
     """Path of the text exposition; None when there is none."""
+    recognised: bool = True
+    """False for a server that may be any engine: whose names it uses is found out by looking (`expositions`)."""
     generated: tuple[str, ...] = ()
     """Counter of generated tokens that moves while a request runs."""
     prefilled: tuple[str, ...] = ()
@@ -53,7 +55,7 @@ class MetricNames:
     prefix_hits_label: tuple[str, tuple[str, ...]] | None = None
     """(label, values) summed as hits."""
     prefix_queries: tuple[str, ...] = ()
-    """Counter of looked-up tokens; empty with `prefix_queries_are_hits_plus` set."""
+    """Counter of looked-up tokens."""
     prefix_misses: tuple[str, ...] = ()
     """When set and present, queries = hits + misses; otherwise `prefix_queries` counts."""
     prefix_misses_label: tuple[str, tuple[str, ...]] | None = None
@@ -70,7 +72,11 @@ class MetricNames:
     draft_tokens: tuple[str, ...] = ()
     accepted: tuple[str, ...] = ()
     accepted_at: tuple[str, ...] = ()
-    """Counter with the label `position`."""
+    """Counter of accepted tokens by draft position."""
+    drafted_at: tuple[str, ...] = ()
+    """Counter of drafted tokens by draft position; where `drafts` is absent, the drafts are those of the position that was drafted most."""
+    position_label: str = "position"
+    """The label of both that holds the position, counted from 0."""
     acceptance_gauge: tuple[str, ...] = ()
     acceptance_length_gauge: tuple[str, ...] = ()
     """Gauges that already hold the ratio (SGLang); used when the counters are absent."""

@@ -19,13 +19,13 @@ def root(url: str) -> str:
 
 
 class OpenAI:
-    """Knows where to probe; has no container, no metrics and no log."""
+    """Knows where to probe; has no container and no log. Its metrics are those of the engine that it turns out to be, if any."""
 
     kind = EngineKind.OPENAI
     managed = False
     speaks_since: Mapping[ApiProtocol, tuple[int, ...] | None] = MappingProxyType({})
     probes = Probes(alive="/v1/models")
-    metrics = MetricNames(path=None, started=())
+    metrics = MetricNames(path=None, recognised=False, started=())
 
     def container(self, profile: Profile, launch: Launch) -> ContainerSpec:  # noqa: ARG002 - the contract's signature
         """Raises ProfileError: there is nothing to start."""

@@ -144,7 +144,7 @@ class Collector:
         self._watch_power(reading)
         sample = Sample(
             at=self._clock(),
-            engines={name: source.sample() for name, source in followed.items()},
+            engines={name: told for name, source in followed.items() if (told := source.sample())},
             memory=self._taken(lambda: self._memory(reading), None),
             gpu=reading.gpu,
             low_power=self._power.stuck,
@@ -172,7 +172,8 @@ class Collector:
     def _follow(self, name: str, engine: Engine) -> Source | None:
         """The engine's Source, made now if there is none; None for one that tells nothing."""
         names = self._names(engine.kind)
-        if name not in self._sources and engine.url and (names.path or names.slots):
+        tells = names.path or names.slots or not names.recognised
+        if name not in self._sources and engine.url and tells:
             self._sources[name] = Source(engine, names, self._upstream, self._clock, self._monotonic)
         return self._sources.get(name)
 

@@ -88,7 +88,7 @@ def wanted(names: MetricNames) -> frozenset[str]:
     lists = (
         names.generated, names.prefilled, names.prompted, names.decode_gauge, names.prefix_hits, names.prefix_queries,
         names.prefix_misses, names.kv_used, names.kv_capacity, names.kv_info, names.running, names.waiting,
-        names.drafts, names.draft_tokens, names.accepted, names.accepted_at, names.acceptance_gauge,
+        names.drafts, names.draft_tokens, names.accepted, names.accepted_at, names.drafted_at, names.acceptance_gauge,
         names.acceptance_length_gauge, names.preemptions, names.started,
         tuple(f"{base}_{part}" for base in names.ttft for part in ("bucket", "sum", "count")),
     )  # fmt: skip
@@ -98,7 +98,7 @@ def wanted(names: MetricNames) -> frozenset[str]:
 def read(at: float, scrape: Scrape, names: MetricNames) -> Reading:
     """The figures of one scrape."""
     ttft = scrape.first([f"{base}_bucket" for base in names.ttft])
-    by_position = scrape.by(scrape.first(names.accepted_at), "position")
+    by_position = scrape.by(scrape.first(names.accepted_at), names.position_label)
     return Reading(
         at=at,
         counters=_counters(scrape, names, (ttft or "").removesuffix("_bucket")),
@@ -121,13 +121,20 @@ def _counters(scrape: Scrape, names: MetricNames, ttft: str) -> Counters:
         prompted=total(names.prompted),
         hits=hits,
         queries=hits + misses if hits is not None and misses is not None else total(names.prefix_queries),
-        drafts=total(names.drafts),
+        drafts=_drafts(scrape, names),
         draft_tokens=total(names.draft_tokens),
         accepted=total(names.accepted),
         ttft_sum=scrape.total(f"{ttft}_sum"),
         ttft_count=scrape.total(f"{ttft}_count"),
         preemptions=total(names.preemptions),
     )
+
+
+def _drafts(scrape: Scrape, names: MetricNames) -> float | None:
+    """Drafts, each of one or more tokens: every one has a token at the first position, and some have none at later ones."""
+    told = scrape.total(scrape.first(names.drafts))
+    by_position = scrape.by(scrape.first(names.drafted_at), names.position_label)
+    return max(by_position.values(), default=None) if told is None else told
 
 
 def _one(label: tuple[str, str] | None) -> tuple[str, tuple[str, ...]] | None:

@@ -7,6 +7,7 @@ engines, the box or the loop.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
@@ -15,6 +16,7 @@ import structlog
 
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.metric import EngineSample
+from sparkdash.engines import expositions
 from sparkdash.engines.adapter import MetricNames
 from sparkdash.errors import UpstreamError
 from sparkdash.telemetry import exposition, slots
@@ -33,6 +35,9 @@ BACK_OFF_S = 5.0
 LEAP_S = 1.0
 """By so much the box's clock and the monotonic one must part between two looks for the time between them to be unknown: a suspended
 box, a paused virtual machine, a clock that was set."""
+RECOGNISE_S = 60.0
+"""Between two looks for metrics at a server that is not ours and has shown none."""
+NOT_FOUND = 404
 NOT_IMPLEMENTED = 501
 """A llama-server's answer for what was switched off (`--no-slots`)."""
 
@@ -49,6 +54,10 @@ class Unreadable(Exception):  # noqa: N818 - not a failure of ours: what the eng
     """An answer came and gave nothing; the text says why."""
 
 
+class Vanished(Unreadable):
+    """What was read there before is there no more."""
+
+
 class Source:
     """One incarnation of an engine. `clock` gives Unix seconds, `monotonic` what rates are measured with."""
 
@@ -62,8 +71,10 @@ class Source:
     ) -> None:
         self.identity = identity(engine)
         self._url = (engine.url or "").rstrip("/")
-        self._names = names
-        self._wanted = wanted(names)
+        self._names = names if names.recognised else None
+        self._is_foreign = not names.recognised
+        """May the server be any engine?"""
+        self._recognise_at = -math.inf
         self._upstream = upstream
         self._clock = clock
         self._monotonic = monotonic
@@ -93,9 +104,11 @@ class Source:
         if task := self.ask():
             await asyncio.wait({task}, timeout=BEGIN_S)
 
-    def sample(self) -> EngineSample:
-        """What is known: the last answer's values with their time, and why there is nothing newer."""
+    def sample(self) -> EngineSample | None:
+        """What is known: the last answer's values with their time, and why there is nothing newer; None for a server that tells nothing."""
         error = self._error
+        if self._names is None and error is None:
+            return None
         if self._task is not None and not self._task.done():
             error = error or f"no answer for {self._monotonic() - self._asked_at:.1f} s"
         known = self._last or EngineSample(at=self._clock())
@@ -112,6 +125,8 @@ class Source:
             await self._read()
         except (UpstreamError, Unreadable) as error:
             self._failed(str(error))
+            if self._is_foreign and isinstance(error, Vanished):
+                self._names, self._history = None, History()
         except Exception as error:
             LOG.exception("scrape failed", url=self._url)
             self._failed(f"{type(error).__name__} while reading the engine's figures")
@@ -123,11 +138,14 @@ class Source:
         self._error = why
 
     async def _read(self) -> None:
+        names = self._names = self._names or await self._recognise()
+        if names is None:
+            return
         at, unix = self._monotonic(), self._clock()
-        scrape = await self._scrape()
+        scrape = await self._scrape(names)
         # After the counters, never before them: Tally relies on it.
-        live = await self._slots()
-        reading = replace(read(at, scrape, self._names), took=self._monotonic() - at)
+        live = await self._slots(names)
+        reading = replace(read(at, scrape, names), took=self._monotonic() - at)
         self._history.add(reading, live, leapt=self._has_leapt(unix - at))
         derived = self._history.derive()
         self._last = EngineSample(at=unix, values=derived.values, acceptance_at=derived.acceptance_at)
@@ -136,27 +154,42 @@ class Source:
         before, self._skew = self._skew, skew
         return before is not None and abs(skew - before) > LEAP_S
 
-    async def _scrape(self) -> exposition.Scrape:
-        if self._names.path is None:
+    async def _recognise(self) -> MetricNames | None:
+        """Whose figures the server tells, if any; asked again after a while, as it may have been started anew with metrics."""
+        if self._monotonic() < self._recognise_at:
+            return None
+        self._recognise_at = self._monotonic() + RECOGNISE_S
+        for path in expositions.PATHS:
+            reply = await self._get(path)
+            text = reply.body.decode("utf-8", "replace") if reply.status == 200 else ""
+            if names := expositions.recognise(path, text):
+                return names
+            if text.lstrip().startswith("["):  # TensorRT-LLM's JSON is gone once read, and may be somebody else's
+                self._recognise_at = math.inf
+        return None
+
+    async def _scrape(self, names: MetricNames) -> exposition.Scrape:
+        if names.path is None:
             return exposition.EMPTY
-        reply = await self._get(self._names.path)
+        reply = await self._get(names.path)
         if reply.status != 200:
-            raise Unreadable(f"GET {self._names.path} answered {reply.status}")
-        scrape = exposition.parse(reply.body.decode("utf-8", "replace"), self._wanted)
+            kind = Vanished if reply.status == NOT_FOUND else Unreadable
+            raise kind(f"GET {names.path} answered {reply.status}")
+        scrape = exposition.parse(reply.body.decode("utf-8", "replace"), wanted(names))
         if not scrape.samples:
-            raise Unreadable(f"GET {self._names.path} holds none of the figures that sparkdash knows")
+            raise Vanished(f"GET {names.path} holds none of the figures that sparkdash knows")
         return scrape
 
-    async def _slots(self) -> slots.Slots | None:
+    async def _slots(self, names: MetricNames) -> slots.Slots | None:
         """None when the engine has no such thing. One that cannot tell now has told nothing: without them the counters mean something else."""
-        if self._names.slots is None:
+        if names.slots is None:
             return None
-        reply = await self._get(self._names.slots)
+        reply = await self._get(names.slots)
         if reply.status == NOT_IMPLEMENTED or 400 <= reply.status < 500:
             return None
         found = slots.parse(reply.body) if reply.status == 200 else None
         if found is None:
-            raise Unreadable(f"GET {self._names.slots} answered {reply.status} and no list of slots")
+            raise Unreadable(f"GET {names.slots} answered {reply.status} and no list of slots")
         return found
 
     async def _get(self, path: str) -> Reply:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from sparkdash.domain.profile import EngineKind
+from sparkdash.engines import expositions
 from sparkdash.engines.registry import adapter
 
 NAMES = Path(__file__).parents[1] / "data" / "metric-names"
-PATHS = ("path", "slots")
+NO_NAMES = ("path", "slots", "recognised")
 
 
 @pytest.mark.parametrize(
@@ -31,13 +32,31 @@ def test_the_first_present_candidate_exists_in_recorded_expositions(kind: str, s
     exposed = set((NAMES / f"{sample}.txt").read_text().split())
     exposed |= {name.removesuffix("_bucket") for name in exposed}
     metrics = asdict(adapter(EngineKind(kind)).metrics)
-    wanted = {key: names for key, names in metrics.items() if names and key not in PATHS and not key.endswith("_label")}
+    wanted = {
+        key: names for key, names in metrics.items() if names and key not in NO_NAMES and not key.endswith("_label")
+    }
     assert {key for key, names in wanted.items() if not exposed & set(names)} == gone
 
 
-def test_a_server_at_a_url_has_no_metrics() -> None:
-    """Nothing is scraped and nothing looked for."""
-    assert adapter(EngineKind.OPENAI).metrics.path is None
+@pytest.mark.parametrize("kind", ["vllm", "sglang", "llamacpp", "trtllm"])
+def test_a_server_that_is_not_ours_is_known_by_its_names(kind: str) -> None:
+    """The exposition of each engine is read by its own names, at the path where it was found."""
+    sample = {
+        "vllm": "vllm-0.32.0",
+        "sglang": "sglang-0.5.23",
+        "llamacpp": "llamacpp-0c1e57098",
+        "trtllm": "trtllm-main",
+    }
+    text = "\n".join(f"{name} 1" for name in (NAMES / f"{sample[kind]}.txt").read_text().split())
+    assert adapter(EngineKind.OPENAI).metrics.recognised is False
+    names = expositions.recognise("/v1/metrics", f"# HELP something\n{text}\n")
+    assert names == replace(adapter(EngineKind(kind)).metrics, path="/v1/metrics")
+
+
+@pytest.mark.parametrize("text", ["", "process_start_time_seconds 1\nte_request_count 7", '[{"iter": 1}]', "<html>"])
+def test_figures_of_an_unknown_server_are_nobodys(text: str) -> None:
+    """What is not known is not guessed."""
+    assert expositions.recognise("/metrics", text) is None
 
 
 def test_liveness_of_sglang_never_generates() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,10 @@ def between(recorded: Callable[[str], Any], reading: Callable[..., Reading]) -> 
     return derive
 
 
+async def _not_found(_request: web.Request) -> web.StreamResponse:
+    return web.Response(status=404)
+
+
 class FakeEngine:
     """A real HTTP server with an engine's /metrics and /slots. While `free` is clear it answers nothing."""
 
@@ -73,6 +77,8 @@ class FakeEngine:
         """Called before each answer of /metrics."""
         self.arrived: Callable[[], None] = lambda: None
         """Called when /metrics is asked for."""
+        self.second: Callable[[web.Request], Awaitable[web.StreamResponse]] = _not_found
+        """Answers TensorRT-LLM's other route."""
         self.asked = 0
         self.at_once = 0
         """Most requests of /metrics that were ever open together."""
@@ -82,6 +88,7 @@ class FakeEngine:
         app = web.Application()
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/slots", self._slots)
+        app.router.add_get("/prometheus/metrics", self._prometheus)
         self.server = TestServer(app)
 
     @property
@@ -100,6 +107,9 @@ class FakeEngine:
         self.step()
         body = self.text.encode() if isinstance(self.text, str) else self.text
         return web.Response(body=body, status=self.status, content_type="text/plain")
+
+    async def _prometheus(self, request: web.Request) -> web.StreamResponse:
+        return await self.second(request)
 
     async def _slots(self, _request: web.Request) -> web.Response:
         if self.slots is None:

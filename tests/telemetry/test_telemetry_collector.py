@@ -225,7 +225,7 @@ async def test_collector_asks_only_those_that_answer(
     server = await new_engine()
     counting(server, 1)
     states = {state.value: engine(server.url, state.value, state=state) for state in EngineState}
-    remote = engine(server.url, "remote", kind=EngineKind.OPENAI)
+    remote = engine(server.url, "remote", kind=EngineKind.REMOTE)
     watch.engines = {**states, "remote": remote, "nowhere": engine(None, "nowhere")}
     async with collecting(watch, time, box):
         sample = await watch.sample()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -210,9 +211,20 @@ def test_recorded_rounded_counters(recorded: Recorded, reading: Read) -> None:
 
 
 def test_recorded_trtllm(recorded: Recorded, reading: Read) -> None:
-    """TensorRT-LLM's own exposition gives counters, cache use in blocks and its queue."""
-    seen = reading(EngineKind.TRTLLM, recorded("trtllm-main-prometheus.txt"))
+    """TensorRT-LLM's own exposition gives counters, cache use and its queue, speculation by position, and prompts with what was cached."""
+    text = recorded("trtllm-main-prometheus.txt")
+    seen = reading(EngineKind.TRTLLM, text)
     assert seen.counters.generated == 6321
-    assert (seen.counters.hits, seen.counters.queries) == (840, 1920)
+    assert (seen.counters.hits, seen.counters.queries) == (26880, 61440)
+    assert (seen.counters.drafts, seen.counters.draft_tokens) == (2400, 7200)
     assert seen.gauges.kv_used == 0.0615
     assert (seen.gauges.running, seen.gauges.waiting) == (2.0, 0.0)
+    history = History()
+    history.add(reading(EngineKind.TRTLLM, re.sub(r" [\d.]+$", " 0", text, flags=re.MULTILINE), 0.0))
+    history.add(reading(EngineKind.TRTLLM, text, 60.0))
+    values, acceptance_at = history.derive()
+    assert values[Metric.PREFILL] == pytest.approx((61440 - 26880) / 60)
+    assert values[Metric.PREFIX_HIT] == pytest.approx(26880 / 61440)
+    assert values[Metric.ACCEPTANCE] == pytest.approx((1920 + 1296 + 705) / 7200)
+    assert values[Metric.ACCEPTANCE_LENGTH] == pytest.approx(1 + (1920 + 1296 + 705) / 2400)
+    assert acceptance_at == pytest.approx((0.8, 0.54, 705 / 2400))

@@ -1,0 +1,143 @@
+"""Servers that are not ours: their figures are read when they tell any, by the names of whatever engine they are."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from sparkdash.domain.engine import Engine
+from sparkdash.domain.metric import Metric
+from sparkdash.domain.profile import EngineKind
+from sparkdash.engines.registry import adapter
+from sparkdash.telemetry.source import RECOGNISE_S, Source
+from sparkdash.upstream import Upstream
+
+Looking = Callable[[Any], Any]
+
+
+@pytest.fixture
+def looking(time: Any, engine: Callable[..., Engine]) -> Looking:
+    """A Source that looks at a server as at one that is not ours; `look()` is one look, a second after the last."""
+
+    class Looks:
+        def __init__(self, source: Source) -> None:
+            self._source = source
+
+        async def look(self, seconds: float = 1.0) -> Any:
+            time.now += seconds
+            if task := self._source.ask():
+                await task
+            return self._source.sample()
+
+    @asynccontextmanager
+    async def begin(server: Any) -> AsyncIterator[Looks]:
+        known = engine(server.url, kind=EngineKind.OPENAI, container=None)
+        async with Upstream() as upstream:
+            source = Source(known, adapter(known.kind).metrics, upstream, time.unix, time.monotonic)
+            yield Looks(source)
+            await source.close()
+
+    return begin
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        (
+            "vllm:generation_tokens_total 100\nvllm:num_requests_running 1\n",
+            "vllm:generation_tokens_total 140\nvllm:num_requests_running 1\n",
+            {Metric.DECODE: 40.0, Metric.RUNNING: 1.0},
+        ),
+        (
+            'sglang:realtime_tokens_total{mode="decode"} 1\nsglang:num_running_reqs 2\n',
+            'sglang:realtime_tokens_total{mode="decode"} 31\nsglang:num_running_reqs 2\n',
+            {Metric.DECODE: 30.0, Metric.RUNNING: 2.0},
+        ),
+        (
+            "llamacpp:tokens_predicted_total 5\nllamacpp:requests_processing 1\n",
+            "llamacpp:tokens_predicted_total 25\nllamacpp:requests_processing 1\n",
+            {Metric.DECODE: 20.0, Metric.RUNNING: 1.0},
+        ),
+        (
+            "atlas_prompt_tokens_total 0\natlas_prefix_cache_hit_tokens_total 0\natlas_requests_active 1\n",
+            "atlas_prompt_tokens_total 100\natlas_prefix_cache_hit_tokens_total 40\natlas_requests_active 1\n",
+            {Metric.PREFIX_HIT: 0.4, Metric.DECODE: None, Metric.RUNNING: 1.0},
+        ),
+    ],
+)
+async def test_the_figures_of_whatever_engine_it_is_are_read(
+    new_engine: Any, looking: Looking, first: str, second: str, told: dict[Metric, float | None]
+) -> None:
+    """By its own names, from its own /metrics."""
+    server = await new_engine()
+    server.text = first
+    async with looking(server) as looks:
+        await looks.look()
+        server.text = second
+        sample = await looks.look()
+    assert sample.error is None
+    assert {metric: sample.get(metric) for metric in told} == told
+
+
+@pytest.mark.parametrize(("text", "status"), [("", 404), ("te_request_count 7\n", 200), ("", 200), ("<html>", 200)])
+async def test_a_server_without_figures_is_no_fault_and_seldom_asked(
+    new_engine: Any, looking: Looking, text: str, status: int
+) -> None:
+    """Nothing is shown, nothing is complained of, and it is looked again after a minute: it may have been started anew with metrics."""
+    server = await new_engine()
+    server.text, server.status = text, status
+    async with looking(server) as looks:
+        assert [await looks.look() for _ in range(10)] == [None] * 10
+        assert server.asked == 1
+        server.text, server.status = "vllm:num_requests_running 3\n", 200
+        sample = await looks.look(RECOGNISE_S)
+    assert sample.get(Metric.RUNNING) == 3.0
+
+
+async def test_another_engine_at_the_same_address_is_recognised_anew(new_engine: Any, looking: Looking) -> None:
+    """Its owner put llama.cpp where vLLM was: no figure reaches from one to the other."""
+    server = await new_engine()
+    server.text = "vllm:generation_tokens_total 100\nvllm:num_requests_running 1\n"
+    async with looking(server) as looks:
+        await looks.look(RECOGNISE_S)
+        server.text = "llamacpp:tokens_predicted_total 900\nllamacpp:requests_processing 2\n"
+        gone = await looks.look(RECOGNISE_S)
+        found = await looks.look()
+    assert "none of the figures" in gone.error
+    assert (found.error, found.get(Metric.RUNNING), found.get(Metric.DECODE)) == (None, 2.0, None)
+
+
+async def test_a_hiccup_is_not_taken_for_another_engine(new_engine: Any, looking: Looking) -> None:
+    """A 503 says why there is nothing newer, and the figures go on after it."""
+    server = await new_engine()
+    server.text = "vllm:generation_tokens_total 100\nvllm:num_requests_running 1\n"
+    async with looking(server) as looks:
+        await looks.look()
+        server.status = 503
+        assert "answered 503" in (await looks.look()).error
+        server.status, server.text = 200, "vllm:generation_tokens_total 180\nvllm:num_requests_running 1\n"
+        assert (await looks.look()).get(Metric.DECODE) == 40.0
+
+
+@pytest.mark.parametrize(("told", "reads"), [("trtllm_num_requests_running 4\n", 0), (None, 1)])
+async def test_the_iterations_of_a_tensorrt_llm_are_not_taken_from_others(
+    new_engine: Any, looking: Looking, told: str | None, reads: int
+) -> None:
+    """Its /metrics is JSON that is gone once read: not touched where it has another exposition, and elsewhere not a second time."""
+    server = await new_engine()
+    server.text = "[]"
+
+    async def exposition(_request: web.Request) -> web.Response:
+        return web.Response(text=told or "", status=200 if told else 404)
+
+    server.second = exposition
+    async with looking(server) as looks:
+        sample = None
+        for _ in range(4):
+            sample = await looks.look(RECOGNISE_S)
+    assert server.asked == reads
+    assert (sample and sample.get(Metric.RUNNING)) == (4.0 if told else None)
