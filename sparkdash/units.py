@@ -22,8 +22,12 @@ def percent(share: float | None, digits: int = 0) -> str:
 
 
 def gib(count: float | None, digits: int = 1) -> str:
-    """Bytes as GiB with its unit."""
-    return DASH if count is None else f"{count / GIB:.{digits}f} GiB"
+    """Bytes as GiB with its unit; at least one digit below 10 GiB, and two where one would say 0 for something."""
+    if count is None:
+        return DASH
+    amount = abs(count) / GIB
+    least = 0 if amount >= 10 or not count else 1 if amount >= 0.05 else 2
+    return f"{count / GIB:.{max(digits, least)}f} GiB"
 
 
 def size(count: int | None) -> str:

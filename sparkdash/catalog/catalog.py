@@ -14,6 +14,7 @@ from typing import Protocol
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import AdmissionError
 from sparkdash.limits import NAME, shown
+from sparkdash.natural import natural
 
 NEAREST = 3
 """Names offered when one is not known."""
@@ -129,7 +130,7 @@ class Catalog:
             return f"Did you mean {' or '.join(close)}?"
         if not self.profiles:
             return "The catalog is empty."
-        families = sorted({profile.family for profile in self.profiles.values()})
+        families = sorted({profile.family for profile in self.profiles.values()}, key=natural)
         shown = ", ".join(families[:FAMILIES])
         whole = len(self.profiles) == len(families) <= FAMILIES
         return f"Known: {shown}." if whole else f"Known: {shown} and more; `sparkdash profiles` lists them all."

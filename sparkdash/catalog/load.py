@@ -15,6 +15,7 @@ from sparkdash.catalog.checks import document_problems, profile_problems
 from sparkdash.catalog.document import Document, parse
 from sparkdash.catalog.schema import Section, sections, validate
 from sparkdash.domain.profile import Profile
+from sparkdash.natural import natural
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -42,28 +43,29 @@ def load(folders: Sequence[Path]) -> Catalog:
         good = _unique(list(_files(folder, problems)), problems)
         families.update({file.family: file for file in good})
     kept = _distinct(families, problems)
+    kept.sort(key=lambda file: natural(file.family))
     profiles = {profile.name: profile for file in kept for _, profile in file.profiles}
     resolved = {name: _resolve_nearest(profile, profiles) for name, profile in profiles.items()}
     problems += _lost_nearest(kept, resolved)
     places = {profile.name: section for file in kept for section, profile in file.profiles}
-    return Catalog(resolved, tuple(sorted(problems, key=lambda p: (p.file, p.line or 0))), places)
+    return Catalog(resolved, tuple(sorted(problems, key=lambda p: (natural(p.file), p.line or 0))), places)
 
 
 def _files(folder: Path, problems: list[Problem]) -> Iterator[_File]:
     try:
-        paths = sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES and not p.name.startswith("."))
+        found = [p for p in folder.iterdir() if p.suffix in SUFFIXES and not p.name.startswith(".")]
     except OSError as error:
         gone = isinstance(error, FileNotFoundError | NotADirectoryError)
         message = "there is no such folder" if gone else f"it cannot be read: {error.strerror}"
         hint = "Correct `profiles` in config.toml." if gone else None
         problems.append(Problem(str(folder), None, "", message, hint, code="unreadable"))
         return
-    for path in paths:
-        found = _read(path)
-        if isinstance(found, _File):
-            yield found
+    for path in sorted(found, key=lambda p: natural(p.name)):
+        read = _read(path)
+        if isinstance(read, _File):
+            yield read
         else:
-            problems.extend(found)
+            problems.extend(read)
 
 
 def _read(path: Path) -> _File | list[Problem]:

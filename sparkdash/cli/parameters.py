@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from sparkdash.natural import natural
+
 
 def complete_profile(incomplete: str) -> list[str]:
     """Names of profiles that begin with `incomplete`: the daemon's, or the catalog's when none answers."""
@@ -16,7 +18,7 @@ def complete_profile(incomplete: str) -> list[str]:
         names = _names()
     except Exception:  # noqa: BLE001 - a Tab that fails must stay silent, whatever the reason
         return []
-    return sorted(name for name in names if name.startswith(incomplete))
+    return sorted((name for name in names if name.startswith(incomplete)), key=natural)
 
 
 def _names() -> list[str]:

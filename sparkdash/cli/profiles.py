@@ -129,7 +129,7 @@ def check(
             hint=_RULES if any(one.rule in RULES for one in told) else None,
         )
     if as_json:
-        emit({"profiles": sorted(found.profiles), "problems": [], "warnings": warnings, "findings": findings})
+        emit({"profiles": list(found.profiles), "problems": [], "warnings": warnings, "findings": findings})
     else:
         say(f"{len(found.profiles)} profiles, no problems{_and_warnings(len(warnings))}.")
 

@@ -187,9 +187,7 @@ def _stranger(each: Stranger) -> str:
 def _memory(memory: Memory) -> str:
     held = [size for size in memory.engines.values() if size is not None]
     engines = gib(sum(held)) if held or not memory.engines else DASH
-    return (
-        f"{gib(memory.available)} available of {gib(memory.total)}  engines {engines}  reserve {gib(memory.reserve, 0)}"
-    )
+    return f"{gib(memory.available)} available of {gib(memory.total)}  engines {engines}  reserve {gib(memory.reserve)}"
 
 
 def _requests(world: Snapshot) -> Iterator[str]:

@@ -11,6 +11,7 @@ import typer
 from sparkdash.cli.parameters import AsJson, MaybeProfileName, NoWait
 from sparkdash.cli.screen import emit, say, tell
 from sparkdash.errors import AdmissionError
+from sparkdash.natural import natural
 
 if TYPE_CHECKING:
     from sparkdash.client.client import AsyncClient
@@ -118,7 +119,7 @@ def _serving(world: Snapshot) -> list[str]:
     from sparkdash.domain.engine import EngineState
 
     states = (EngineState.READY, EngineState.DRAINING)
-    return sorted(name for name, engine in world.engines.items() if engine.state in states)
+    return sorted((name for name, engine in world.engines.items() if engine.state in states), key=natural)
 
 
 async def _stop(profile: str | None, *, everything: bool, wait: bool, as_json: bool) -> None:
@@ -131,13 +132,13 @@ async def _stop(profile: str | None, *, everything: bool, wait: bool, as_json: b
         if names:
             await _end(client, None if everything else names.copy().pop(), wait=wait)
     if as_json:
-        emit({"stopped": sorted(names - absent), "waited": wait})
+        emit({"stopped": sorted(names - absent, key=natural), "waited": wait})
     elif not names:
         say("No engine runs.")
     elif absent:
-        say(f"{', '.join(sorted(absent))} does not run.")
+        say(f"{', '.join(sorted(absent, key=natural))} does not run.")
     else:
-        say(f"{', '.join(sorted(names))} {'has stopped' if wait else 'is stopping'}.")
+        say(f"{', '.join(sorted(names, key=natural))} {'has stopped' if wait else 'is stopping'}.")
 
 
 def _meant(world: Snapshot, profile: str | None) -> set[str]:
@@ -146,7 +147,7 @@ def _meant(world: Snapshot, profile: str | None) -> set[str]:
         return {next((one.name for one in world.profiles if profile in one.serves), profile)}
     if len(world.engines) > 1:
         raise AdmissionError(
-            f"{len(world.engines)} engines run: {', '.join(sorted(world.engines))}.",
+            f"{len(world.engines)} engines run: {', '.join(sorted(world.engines, key=natural))}.",
             code="which_engine",
             hint="Name one, or give --all.",
         )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from sparkdash.catalog.catalog import Catalog, Place, Problem, nearest
 from sparkdash.domain.profile import Profile
+from sparkdash.natural import natural
 from sparkdash.rules.book import RULES
 from sparkdash.rules.rule import Level
 
@@ -38,7 +39,7 @@ def findings(catalog: Catalog) -> tuple[Finding, ...]:
         for key in _judge(profile, catalog.places[name]):
             found.setdefault(key, []).append(name)
     told = [Finding(*key, tuple(dict.fromkeys(names))) for key, names in found.items()]
-    return tuple(sorted(told, key=lambda one: (one.problem.file, one.problem.line or 0, one.rule)))
+    return tuple(sorted(told, key=lambda one: (natural(one.problem.file), one.problem.line or 0, one.rule)))
 
 
 def _judge(profile: Profile, place: Place) -> Iterator[tuple[str, Level, Problem]]:

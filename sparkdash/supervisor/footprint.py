@@ -25,6 +25,7 @@ from sparkdash.domain.footprint import LONG_PROMPT, Measure, Weighing
 from sparkdash.domain.lease import Request
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import SparkdashError
+from sparkdash.natural import natural
 from sparkdash.store import Store
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import GIB, MIB
@@ -222,9 +223,9 @@ def spoilt(then: Look, now: Look, highest: int) -> str | None:
     if highest > then.available + CAME_BACK:
         return "memory of an engine that had left came back meanwhile"
     if then.beside != now.beside:
-        names = ", ".join(sorted({name for name, _ in then.beside ^ now.beside}))
+        names = ", ".join(sorted({name for name, _ in then.beside ^ now.beside}, key=natural))
         return f"{names} came or went meanwhile"
     if now.blind or then.blind:
-        names = ", ".join(sorted(name for name, _ in now.beside))
+        names = ", ".join(sorted((name for name, _ in now.beside), key=natural))
         return f"{names} ran beside it, and the driver does not tell whose memory is whose"
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -128,3 +129,18 @@ def test_a_name_as_long_as_may_be_is_looked_up_in_a_few_steps(loaded: Loaded, go
         with pytest.raises(AdmissionError):
             found.find("a/" * 256)
     assert time.process_time() - began < 1
+
+
+def test_profiles_are_listed_as_people_count(write: Callable[..., Path], good: str) -> None:
+    """model-2 before model-10, whichever folder each is in: all lists, /v1/models too, have the catalog's order."""
+
+    def named(name: str) -> str:
+        return good.replace("profile: tiny", f"profile: {name}").replace("serves: [small]", "serves: []")
+
+    shipped = write("shipped", **{name: named(name) for name in ("model-10", "model-3")})
+    own = write("own", **{name: named(name) for name in ("model-2", "model-1", "model-100")})
+    found = catalog.load([shipped, own])
+    assert list(found.profiles) == ["model-1", "model-2", "model-3", "model-10", "model-100"]
+    with pytest.raises(AdmissionError) as refused:
+        found.find("zzzz")
+    assert refused.value.hint == "Known: model-1, model-2, model-3, model-10, model-100."

@@ -54,7 +54,7 @@ speed     decode 57.9 tok/s  prefill 2140 tok/s  ttft p50 -
 cache     prefix 76 % (lifetime -)  kv 41 % of - tokens
 accept    0.81 0.62  mean acceptance length 2.43
 queue     running 2  waiting 0
-memory    16.4 GiB available of 121.7 GiB  engines 78.2 GiB  reserve 10 GiB
+memory    16.4 GiB available of 121.7 GiB  engines 78.2 GiB  reserve 10.0 GiB
 gpu       96 %  62 W  71 °C  -
 swap      -
 requests  2 in flight

@@ -29,6 +29,22 @@ def test_unknown_is_never_zero() -> None:
 
 
 @pytest.mark.parametrize(
+    ("count", "digits", "text"),
+    [
+        (77.4, 0, "77 GiB"),
+        (4.0, 0, "4.0 GiB"),
+        (0.5, 0, "0.5 GiB"),
+        (0.5, 1, "0.5 GiB"),
+        (0.02, 0, "0.02 GiB"),
+        (0, 0, "0 GiB"),
+    ],
+)
+def test_memory_that_is_something_is_never_shown_as_none(count: float, digits: int, text: str) -> None:
+    """`reserve_gib = 0.5` is half a GiB kept free, and a small model needs something."""
+    assert units.gib(count * units.GIB, digits) == text
+
+
+@pytest.mark.parametrize(
     ("count", "text"),
     [
         (None, "-"), (0, "0 KiB"), (1, "1 KiB"), (5000, "5 KiB"), (3_000_000, "2.9 MiB"),

@@ -43,7 +43,7 @@ def memory(facts: Facts) -> Iterator[Said]:
             "sudo sysctl vm.nr_hugepages=0",
         )
     reserve = facts.settings.reserve_gib * GIB
-    about = f"{gib(available)} available of {gib(total)}, reserve {gib(reserve, 0)} ({MEMINFO})"
+    about = f"{gib(available)} available of {gib(total)}, reserve {gib(reserve)} ({MEMINFO})"
     if available < reserve:
         yield warn(f"{about}: nothing more is let in.", "`sparkdash status` shows what holds it.")
     else:

@@ -14,6 +14,7 @@ from textual.binding import Binding, BindingType
 
 from sparkdash.domain.engine import Engine
 from sparkdash.errors import SparkdashError
+from sparkdash.natural import natural
 from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, Span, clean, clip, frame, join, say
 from sparkdash.tui.messages import LinesArrived
 from sparkdash.tui.mirror import LinkState, View
@@ -128,7 +129,7 @@ class LogPanel(Panel, can_focus=True):
     def action_engine(self, way: int) -> None:
         """The log of another engine."""
         snapshot = self.desk.view.snapshot
-        names = sorted(snapshot.engines) if snapshot else []
+        names = sorted(snapshot.engines, key=natural) if snapshot else []
         if names:
             at = names.index(self._whose) if self._whose in names else -way
             self.chosen = names[(at + way) % len(names)]

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from sparkdash.domain.container import Stranger
 from sparkdash.domain.guard import Guard, GuardLevel
 from sparkdash.domain.metric import Memory
+from sparkdash.natural import natural
 from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, Span, clip, dimmed, frame, join, length, merged, say
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.panel import Panel
@@ -35,7 +36,7 @@ def parts(memory: Memory) -> list[Part]:
     """The stretches from left to right; the known ones add up to the total."""
     engines = [
         Part(name, ENGINE_GLYPHS[i % len(ENGINE_GLYPHS)], held, Ink.GOOD)
-        for i, (name, held) in enumerate(sorted(memory.engines.items()))
+        for i, (name, held) in enumerate(sorted(memory.engines.items(), key=lambda item: natural(item[0])))
     ]
     engines += [Part(_theirs(each), OTHER, each.bytes, Ink.WARN) for each in memory.strangers]
     cache = memory.page_cache or 0

@@ -15,6 +15,7 @@ from sparkdash.domain.profile import EngineKind, ProfileSummary
 from sparkdash.domain.shelf import Stock
 from sparkdash.domain.state import Figures, Snapshot
 from sparkdash.domain.swap import Plan
+from sparkdash.natural import natural
 from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, frame, join, length, pad, right, say, wrap
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets import words
@@ -99,7 +100,7 @@ class ProfileTable(Table):
 
 def tree(profiles: tuple[ProfileSummary, ...]) -> list[tuple[ProfileSummary, str]]:
     """Each profile with what stands before its name: "" for the base of a family, a branch for a variant."""
-    ordered = sorted(profiles, key=lambda p: (_family(p), "/" in p.name, p.name))
+    ordered = sorted(profiles, key=lambda p: (natural(_family(p)), "/" in p.name, natural(p.name)))
     out: list[tuple[ProfileSummary, str]] = []
     for family, group in groupby(ordered, key=_family):
         members = list(group)

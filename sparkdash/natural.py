@@ -1,0 +1,23 @@
+"""Natural order: names with numbers as people order them, model-2 before model-10.
+
+Owns: the key that lists of names are sorted by. Must not know what is named.
+"""
+
+from __future__ import annotations
+
+import re
+
+_DIGITS = re.compile(r"([0-9]+)")
+
+Key = tuple[tuple[str | tuple[int, str], ...], str]
+
+
+def natural(name: str) -> Key:
+    """Key for `sorted`: digits count as one number, case decides last. Numbers may be of any length: none is converted."""
+    parts = _DIGITS.split(name.casefold())  # text and digits in turn, beginning with text, so that like meets like
+    return tuple(_number(part) if odd % 2 else part for odd, part in enumerate(parts)), name
+
+
+def _number(digits: str) -> tuple[int, str]:
+    shown = digits.lstrip("0")
+    return len(shown), shown
