@@ -163,8 +163,16 @@ def failure(
         failed["error"] = {"code": response_code(error), "message": error.text(), "reason": error.code}
         return event(
             "response.failed", {"type": "response.failed", "sequence_number": sequence + 1, "response": failed}
-        )
+        ) + event("error", _responses_error(error, sequence + 2))
     return data(in_stream(error, dialect)) + DONE
+
+
+def _responses_error(error: SparkdashError, sequence: int) -> dict[str, Any]:
+    """The protocol's `error` event. OpenAI documents its facts at the top and sends them in `error`; the SDKs raise for the latter
+    only, and the helper `responses.stream` of openai-python for nothing else."""
+    facts = {"code": response_code(error), "message": error.text(), "param": None}
+    nested = {"type": in_stream(error, Dialect.RESPONSES)["error"]["type"], **facts, "reason": error.code}
+    return {"type": "error", "sequence_number": sequence, **facts, "error": nested}
 
 
 def comment(text: str = "") -> bytes:

@@ -134,14 +134,18 @@ async def test_a_cut_frame_is_ended_before_the_error(house: Any) -> None:
     ],
 )
 async def test_other_protocols_hear_of_it_in_their_own_words(house: Any, route: str, frame: bytes, ends: bytes) -> None:
-    """Messages gets `event: error`, responses `response.failed` with the engine's id and the next number."""
+    """Messages gets `event: error`, responses `response.failed` with the engine's id and the next number, then `error`."""
 
     house.engine.script = streams(frame, dies=True)
     reply = await house.client.post(route, json={"model": "alpha", "stream": True})
-    last = reply.content.removesuffix(b"\n\n").split(b"\n\n")[-1]
+    frames = reply.content.removesuffix(b"\n\n").split(b"\n\n")
+    last = frames[-2] if route == "/v1/responses" else frames[-1]
     assert last.startswith(ends)
     body = json.loads(last.split(b"data: ", 1)[1])
     if route == "/v1/responses":
+        error = json.loads(frames[-1].removeprefix(b"event: error\ndata: "))
+        assert (error["type"], error["sequence_number"], error["code"]) == ("error", 2, "server_error")
+        assert error["message"] == error["error"]["message"] == body["response"]["error"]["message"]
         assert (body["response"]["id"], body["sequence_number"]) == ("resp_9", 1)
         assert (body["response"]["status"], body["response"]["error"]["code"]) == ("failed", "server_error")
     else:
@@ -175,7 +179,7 @@ async def test_a_connection_that_ends_before_the_streams_last_event_is_a_death(
     house.engine.script = until_close(frame)
     reply = await house.client.post(route, json={"model": "alpha", "stream": True})
     assert reply.content.startswith(frame)
-    assert reply.content.removesuffix(b"\n\n").split(b"\n\n")[-1].startswith(ends)
+    assert any(one.startswith(ends) for one in reply.content.removesuffix(b"\n\n").split(b"\n\n")[-2:])
     assert b"broke off in the middle of its answer" in reply.content
     row = await house.ended()
     assert (row.state, row.error) == (RequestState.FAILED, "engine_died")

@@ -160,3 +160,20 @@ class TestWaiting:
         with pytest.raises(openai.APIError, match="did not come up") as caught:
             [chunk async for chunk in stream]
         assert caught.value.code == "invalid_request_error"
+
+
+async def test_a_response_whose_engine_dies_ends_in_a_clear_error(house: Any, client: Any, recorded_body: Any) -> None:
+    """Its helper reads no `response.failed`; without an `error` event it says only that no `response.completed` came."""
+    import openai
+
+    recorded = recorded_body("vllm-0.32.0-base-responses-stream")
+
+    async def dies(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        await wire.chunk(recorded[: recorded.index(b"event: response.completed")])
+        wire.abort()
+
+    house.engine.script = dies
+    with pytest.raises(openai.APIError, match="broke off in the middle of its answer"):
+        async with client.responses.stream(model="alpha", input="go") as stream:
+            await stream.get_final_response()

@@ -205,8 +205,8 @@ class TestImpatient:
         frames = [frame for frame in content.removesuffix(b"\n\n").split(b"\n\n") if frame]
         told = [json.loads(frame.split(b"data: ")[1]) for frame in frames]
         assert [event["sequence_number"] for event in told] == list(range(len(told)))
-        assert told[-1]["type"] == "response.failed"
-        assert told[-1]["response"]["id"] == told[0]["response"]["id"]
+        assert [event["type"] for event in told[-2:]] == ["response.failed", "error"]
+        assert told[-2]["response"]["id"] == told[0]["response"]["id"]
 
     async def test_messages_are_told_in_a_thinking_block_if_somebody_asked(
         self, waiting: Any, recorded_body: Any
@@ -256,7 +256,7 @@ class TestImpatient:
         assert (await waiting.ended()).error == "out_of_memory"
 
     async def test_a_failed_load_ends_responses_and_messages_in_their_own_way(self, waiting: Any) -> None:
-        """response.failed with `invalid_prompt`, numbered on; `event: error` for messages; then the end."""
+        """response.failed with `invalid_prompt`, numbered on, then `error`; `event: error` for messages; then the end."""
         waiting.supervisor.error = BROKEN
         contents = []
         for path in ("/v1/responses", "/v1/messages"):
@@ -267,8 +267,10 @@ class TestImpatient:
                 contents.append(b"\n\n".join(first) + b"\n\n" + b"".join([c async for c in rest]))
         events = [json.loads(f.split(b"data: ")[1]) for f in contents[0].removesuffix(b"\n\n").split(b"\n\n")]
         assert [e["sequence_number"] for e in events] == list(range(len(events)))
+        *events, error = events
         assert len({e["response"]["id"] for e in events}) == 1
         assert (events[-1]["type"], events[-1]["response"]["error"]["code"]) == ("response.failed", "invalid_prompt")
+        assert (error["type"], error["error"]["code"]) == ("error", "invalid_prompt")
         assert contents[1].rpartition(b"event: error\n")[2].startswith(b'data: {"type":"error"')
 
     async def test_a_refusal_of_the_engine_goes_into_the_stream(self, waiting: Any) -> None:
