@@ -120,6 +120,18 @@ class UpstreamError(SparkdashError):
     default_code = "engine_unreachable"
 
 
+class EngineDeadError(UpstreamError):
+    """An engine's own word that it is dead, said before its connection or its process ends."""
+
+    default_code = "engine_died"
+
+
+class BadAnswerError(UpstreamError):
+    """A success of an engine that is no answer: a web page, nothing, or an error."""
+
+    default_code = "bad_answer"
+
+
 class DaemonError(SparkdashError):
     """The daemon cannot be reached, is another version, or is already running."""
 

@@ -193,6 +193,10 @@ class Profile(Frozen):
     """Mends of requests (docs/requests.md) that this profile's engine does not need."""
     mirror_reasoning: bool = False
     """A chat's answer says what its engine calls `reasoning` as `reasoning_content`, too."""
+    first_byte_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Limit in seconds for the first byte of an answer. Not given: `first_byte_s` of the box."""
+    between_bytes_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Limit in seconds for the silence between two pieces of an answer. Not given: `between_bytes_s` of the box."""
     protocols: tuple[ApiProtocol, ...] | None = None
     """What its engine speaks; the rest is translated. Not given: what is known of the engine and its version."""
     fallbacks: tuple[str, ...] = ()

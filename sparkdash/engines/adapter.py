@@ -123,6 +123,9 @@ class EngineAdapter(Protocol):
     managed: bool
     """False when sparkdash neither starts nor stops such engines (kind `openai`)."""
 
+    death_words: tuple[bytes, ...]
+    """How an error's body or an error event of a stream says that the engine behind the HTTP server is dead; none where it only breaks off."""
+
     speaks_since: Mapping[ApiProtocol, tuple[int, ...] | None]
     """The first version that speaks a protocol; None: no released one is known to. What is not listed is not known, or as old as the engine."""
 

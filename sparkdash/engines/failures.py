@@ -119,8 +119,10 @@ COMMON: tuple[Cause, ...] = (
 # Lines that only repeat that something else went wrong, or that did not stop anything.
 _ECHO = re.compile(
     r"EngineDeadError|Engine core initialization failed|Worker failed with error|: cancelled$"
-    r"|WorkerProc initialization failed|\bWARNING\b"
+    r"|WorkerProc initialization failed|\bWARNING\b|Caught handled exception, but response already started"
 )
+# Said by what is left of an engine when one of its processes was killed or crashed without a word.
+_PROCESS_DIED = re.compile(r"\b(?:died|exited) unexpectedly\b")
 _RAISED = re.compile(r"(?:^|[\s.])([A-Z]\w*(?:Error|Exception)): \S")
 _FATAL = re.compile(r"fatal error|terminate called|Segmentation fault|failed to start|\berror:", re.IGNORECASE)
 _SECRETS = re.compile(
@@ -160,6 +162,9 @@ def _unknown(lines: Sequence[str], exit_code: int | None) -> tuple[str, str, str
             f"The engine died: {detail(raised)}",
             "The whole log is under `sparkdash logs {profile}`.",
         )
+    if line := _last(lines, _PROCESS_DIED):
+        hint = "It was killed, or crashed in its driver; `journalctl -k` tells of both."
+        return "engine_crash", f"One of its processes ended without a word: {detail(line)}", hint
     if exit_code in KILLED:
         hint = (
             "`journalctl -k` tells whether the kernel did it for want of memory: then choose a smaller context or KV cache. "
@@ -173,7 +178,8 @@ def _unknown(lines: Sequence[str], exit_code: int | None) -> tuple[str, str, str
 
 
 def _root(lines: Sequence[str]) -> str | None:
-    """The first thing raised is the root; what follows are its echoes. Without any, the last line that says error."""
+    """The first thing raised is the root; what follows are its echoes. Without any, the last line that says error, unless a
+    process of it died without a word: then whatever else is said follows from that."""
     own_words = [line for line in lines if not _ECHO.search(line)]
     first = next((line for line in own_words if _RAISED.search(line)), None)
-    return first or _last(own_words, _FATAL)
+    return first or (None if _last(lines, _PROCESS_DIED) else _last(own_words, _FATAL))

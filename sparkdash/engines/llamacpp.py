@@ -56,6 +56,7 @@ class LlamaCpp:
     # Its builds have numbers only: messages since 2025-12 (PR #17570), responses since 2026-01.
     speaks_since: Mapping[ApiProtocol, tuple[int, ...] | None] = MappingProxyType({})
     probes = Probes(alive="/health")
+    death_words: tuple[bytes, ...] = ()  # one process: it breaks off
     metrics = MetricNames(
         path="/metrics",
         # These counters move when a request ends, not while it runs: what is live is in /slots.

@@ -25,6 +25,7 @@ class OpenAI:
     managed = False
     speaks_since: Mapping[ApiProtocol, tuple[int, ...] | None] = MappingProxyType({})
     probes = Probes(alive="/v1/models")
+    death_words: tuple[bytes, ...] = ()  # which engine it is is not known
     metrics = MetricNames(path=None, recognised=False, started=())
 
     def container(self, profile: Profile, launch: Launch) -> ContainerSpec:  # noqa: ARG002 - the contract's signature

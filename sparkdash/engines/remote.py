@@ -26,6 +26,7 @@ class Remote:
         {ApiProtocol.RESPONSES: None, ApiProtocol.MESSAGES: None}
     )
     probes = Probes(alive="/models", models=None, chat=None)
+    death_words: tuple[bytes, ...] = ()  # nobody here can end or start it
     metrics = MetricNames(path=None, started=())
 
     def container(self, profile: Profile, launch: Launch) -> ContainerSpec:  # noqa: ARG002 - the contract's signature

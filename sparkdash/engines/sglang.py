@@ -60,6 +60,7 @@ class Sglang:
     speaks_since: Mapping[ApiProtocol, tuple[int, ...] | None] = MappingProxyType({ApiProtocol.MESSAGES: (0, 5, 9)})
     # Never /health: each call of it generates a token. The model list is there as soon as the HTTP server is.
     probes = Probes(alive="/v1/models", version="/server_info")
+    death_words: tuple[bytes, ...] = ()  # its scheduler's end takes the whole process tree with it
     metrics = MetricNames(
         path="/metrics",
         generated=("sglang:realtime_tokens_total",),

@@ -22,6 +22,7 @@ class Sim:
     managed = True
     speaks_since: Mapping[ApiProtocol, tuple[int, ...] | None] = MappingProxyType({})
     probes = vllm_surface.PROBES
+    death_words = vllm_surface.DEATH_WORDS
     metrics = vllm_surface.METRICS
 
     def container(self, profile: Profile, launch: Launch) -> ContainerSpec:

@@ -48,6 +48,7 @@ class TrtLlm:
     # PR #18289 was merged after the last release that is known.
     speaks_since: Mapping[ApiProtocol, tuple[int, ...] | None] = MappingProxyType({ApiProtocol.MESSAGES: None})
     probes = Probes(alive="/health", version="/version")
+    death_words: tuple[bytes, ...] = ()  # it ends itself by a signal, and says nothing of it
     # /metrics is JSON that is gone once read, so only the Prometheus exposition is used. Its counters move at request end.
     # Unprefixed names are those of 1.1 and 1.2.
     metrics = MetricNames(

@@ -46,6 +46,7 @@ class Vllm:
         {ApiProtocol.RESPONSES: (0, 10), ApiProtocol.MESSAGES: (0, 11, 1)}
     )
     probes = vllm_surface.PROBES
+    death_words = vllm_surface.DEATH_WORDS
     metrics = vllm_surface.METRICS
 
     def container(self, profile: Profile, launch: Launch) -> ContainerSpec:

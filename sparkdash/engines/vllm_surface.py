@@ -17,6 +17,14 @@ from sparkdash.engines.loading import phrase
 
 PROBES = Probes(alive="/health", version="/version")
 
+# EngineDeadError of V1; AsyncEngineDeadError and MQEngineDeadError of V0. Its API server says them for up to two seconds, then it exits.
+DEATH_WORDS: tuple[bytes, ...] = (
+    b"EngineCore encountered an issue",
+    b"EngineDeadError",
+    b"Background loop has errored already",
+    b"Engine loop is not running",
+)
+
 METRICS = MetricNames(
     path="/metrics",
     generated=("vllm:generation_tokens_total",),

@@ -57,14 +57,15 @@ async def ask(want: Want, lease: Lease, reply: Reply, stuck: Callable[[ClientStu
             if needed is False or answer.status not in UNKNOWN_PATH:
                 if is_far:
                     await _heard_far(want, lease, answer)
-                await reply.take(answer, sent_at, stuck, adds_usage=adds_usage, mirrors=mirrors)
+                local = None if is_far else lease
+                await reply.take(answer, sent_at, stuck, lease=local, adds_usage=adds_usage, mirrors=mirrors)
                 return
     assert translator is not None  # noqa: S101 - without one nothing is needed of it
     translator.learned.add(_incarnation(want, lease))
     async with _translated(want, lease, translator) as answer:
         if is_far:
             await _heard_far(want, lease, answer)
-        await reply.take(answer, sent_at, stuck)
+        await reply.take(answer, sent_at, stuck, lease=None if is_far else lease)
 
 
 def _needs(want: Want, lease: Lease, translator: Translator) -> bool | None:

@@ -79,7 +79,12 @@ class Supervisor(Protocol):
         self, name: str, *, request_id: str, on_wait: Callable[[int], object], batch: bool = False
     ) -> AbstractAsyncContextManager[Lease]:
         """Wait for an engine; `batch` lets others go first. `on_wait` is told the place in the queue as soon as there is one, and when it
-        changes. An UpstreamError that leaves the context has the engine looked at, so that a second try finds a living one."""
+        changes. An UpstreamError that leaves the context has the engine looked at, so that a second try finds a living one; if the
+        engine died, another one with the reason goes on in its place."""
+        ...
+
+    async def sickness(self, profile: Profile, url: str) -> str | None:
+        """Why the profile's engine at this URL looks dead or broken; None when it is well, or slow to tell."""
         ...
 
     async def use(self, name: str, *, cause: SwapCause) -> Plan:

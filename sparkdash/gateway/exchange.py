@@ -201,7 +201,7 @@ class Flow:
     called; there is a timer only while it takes nothing.
     """
 
-    __slots__ = ("_limit_s", "_line", "_source", "_stuck", "_timer")
+    __slots__ = ("_limit_s", "_line", "_source", "_stuck", "_timer", "is_full", "room_at")
 
     def __init__(self, line: Line, source: Source, limit_s: float, stuck: Callable[[ClientStuck], object]) -> None:
         self._line = line
@@ -209,6 +209,10 @@ class Flow:
         self._limit_s = limit_s
         self._stuck = stuck
         self._timer: asyncio.TimerHandle | None = None
+        self.is_full = False
+        """Does the client take nothing just now?"""
+        self.room_at = 0.0
+        """When it took something again for the last time; the loop's clock."""
 
     def __enter__(self) -> Callable[[bytes], None]:
         self._line.flow(self._full, self._room)
@@ -220,11 +224,13 @@ class Flow:
 
     def _full(self) -> None:
         self._source.pause()
+        self.is_full = True
         if self._limit_s and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._limit_s, self._cut)
 
     def _room(self) -> None:
         self._forget()
+        self.is_full, self.room_at = False, asyncio.get_running_loop().time()
         self._source.resume()
 
     def _forget(self) -> None:

@@ -25,6 +25,8 @@ AGAIN_S = 600.0
 """The same is told again after this long."""
 _REMOTE_FAILED = frozenset({"remote_unreachable", "remote_died"})
 """A service elsewhere that did not answer is not asked a second time while another profile can answer."""
+_SLOW = "engine_timeout"
+"""An engine that did not answer in its time would take as long again."""
 _CANNOT = frozenset({"cannot_run", "does_not_fit", "pinned"})
 
 
@@ -46,7 +48,7 @@ class Chances:
         Raises:
             SparkdashError: nobody; this is what the client is told.
         """
-        moves_on = self._tried_again or (error.code in _REMOTE_FAILED and self._others)
+        moves_on = self._tried_again or error.code == _SLOW or (error.code in _REMOTE_FAILED and self._others)
         if isinstance(error, UpstreamError) and not moves_on:
             self._tried_again = True
             return self._name

@@ -140,6 +140,10 @@ class _Supervisor:
         """Of an own model."""
         return self._whole.lease(self._own(name), request_id=request_id, on_wait=on_wait, batch=batch)
 
+    async def sickness(self, profile: Profile, url: str) -> str | None:
+        """Of an own model's engine, as a lease gave it."""
+        return await self._whole.sickness(profile, url)
+
     async def use(self, name: str, *, cause: SwapCause) -> Plan:
         """An own model; others leave for it as they do for a request. Who, is told only of own ones."""
         return self._bus.sight.plan(await self._whole.use(self._own(name), cause=cause))

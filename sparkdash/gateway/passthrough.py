@@ -17,7 +17,7 @@ from sparkdash.domain.lease import RequestState
 from sparkdash.domain.profile import AUTO
 from sparkdash.domain.progress import waiting_text
 from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
-from sparkdash.gateway import asking, asleep, fallbacks, keepalive
+from sparkdash.gateway import asking, asleep, fallbacks, keepalive, silence
 from sparkdash.gateway.access import permitted
 from sparkdash.gateway.breakable import Breakable
 from sparkdash.gateway.deps import Deps, Lease
@@ -201,8 +201,10 @@ class _Relay:
         """
         self._held = right.lost
         self._held.add_done_callback(self._lost)
+        deps = self._deps
         try:
-            await asking.ask(self._want, right, self._reply, self._stretch.off)
+            with silence.limited(right.profile, deps.settings, self._reply, deps.monotonic, self._stretch.interrupt):
+                await asking.ask(self._want, right, self._reply, self._stretch.off)
         except asyncio.CancelledError:
             if why := self._stretch.why():
                 raise why from None

@@ -12,10 +12,11 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
 from sparkdash.domain.lease import RequestState
-from sparkdash.errors import AdmissionError, SparkdashError
-from sparkdash.gateway import frames
+from sparkdash.errors import AdmissionError, BadAnswerError, EngineDeadError, SparkdashError, UpstreamError
+from sparkdash.gateway import frames, soundness
 from sparkdash.gateway.counts import error_code
-from sparkdash.gateway.exchange import STREAM_HEADERS, ClientStuck
+from sparkdash.gateway.deps import Lease
+from sparkdash.gateway.exchange import STREAM_HEADERS, ClientStuck, Flow
 from sparkdash.gateway.headers import to_client
 from sparkdash.gateway.inflight import InFlight
 from sparkdash.gateway.mirror import mirrored
@@ -32,8 +33,11 @@ EVENT_STREAM = "text/event-stream"
 PROGRESS_HEADER = b"x-sparkdash-progress"
 """`reasoning`: this chat wants to be told how far its engine is."""
 ERROR_LIMIT = 64 * 1024
+OK = HTTPStatus.OK.value
+SERVER_ERROR = HTTPStatus.INTERNAL_SERVER_ERROR.value
 BAD_REQUEST = HTTPStatus.BAD_REQUEST.value
 """A bare number: it is compared for every answer, and a member of an enum would be asked in Python whether it is equal."""
+_HINT = "Its log says more: `sparkdash logs {}`."
 _NOTHING_YET = {dialect: Tap(dialect) for dialect in Dialect}
 """What is known of an answer before it comes."""
 
@@ -41,7 +45,9 @@ _NOTHING_YET = {dialect: Tap(dialect) for dialect in Dialect}
 class Reply:
     """One request's. Its body is let go once no other engine can answer in the place of the one that does."""
 
-    __slots__ = ("_deps", "_exchange", "_framed", "_route", "_row", "_splice", "_tap", "_waiting", "_want", "begun")
+    __slots__ = (
+        "_deps", "_exchange", "_flow", "_framed", "_lease", "_route", "_row", "_splice", "_tap", "_waiting", "_want", "begun",
+    )  # fmt: skip
 
     def __init__(self, want: Want, row: InFlight) -> None:
         self._want = want
@@ -52,6 +58,10 @@ class Reply:
         self._waiting: frames.Waiting | None = None
         """Once the client was told anything while it waits."""
         self._tap = _NOTHING_YET[want.route.dialect]
+        self._lease: Lease | None = None
+        """Of the engine that answers; None while nobody does, and for a service elsewhere."""
+        self._flow: Flow | None = None
+        """To the client, once an answer comes."""
         self._splice: Splice | None = None
         """What must differ in the answer; None: nothing, as for nearly all."""
         self._framed = False
@@ -75,23 +85,38 @@ class Reply:
         now = self._deps.clock()
         return frames.Waiting(self._route.dialect, self._row.id, self._want.name, now, reasoning=told)
 
+    @property
+    def heard_at(self) -> float | None:
+        """When the last piece of the answer came, or was asked for after a pause; None before the first."""
+        at, flow = self._tap.heard_at, self._flow
+        return at if at is None or flow is None else max(at, flow.room_at)
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether the engine waits for a slow client."""
+        return self._flow is not None and self._flow.is_full
+
     def take(
         self,
         answer: Answer,
         sent_at: float,
         stuck: Callable[[ClientStuck], object],
         *,
+        lease: Lease | None = None,
         adds_usage: bool = False,
         mirrors: bool = False,
     ) -> Awaitable[None]:
-        """An engine's answer to what was sent at `sent_at`. `adds_usage`: its stream has counts that nobody asked for;
-        `mirrors`: its thinking is told under both names. `stuck` is called when the client takes nothing any more.
+        """An engine's answer to what was sent at `sent_at`. `lease`: of the engine, unless it is a service elsewhere. `adds_usage`:
+        its stream has counts that nobody asked for; `mirrors`: its thinking is told under both names. `stuck` is called when the
+        client takes nothing any more.
 
         Raises:
             AdmissionError: the engine refused, and the client is to hear it in other words.
-            UpstreamError: it broke off.
+            UpstreamError: it broke off, it is dead, or what it said is no answer; nothing of that has gone out.
         """
-        exchange = self._exchange
+        exchange, self._lease = self._exchange, lease
+        if answer.status >= SERVER_ERROR and lease is not None:
+            return self._broken(answer, lease)
         if exchange.started and (answer.status >= 400 or answer.content_type != EVENT_STREAM):
             return self._refused_in_stream(answer)
         if answer.status == BAD_REQUEST and self._route.generates:
@@ -111,23 +136,35 @@ class Reply:
         def take(piece: bytes) -> None:
             note(piece, now())
             if not self.begun:
-                self._begin(answer)
+                self._begin(answer, piece)
             push(piece if splice is None else splice.feed(piece))
 
-        with self._exchange.flow(answer, self._deps.settings.slow_client_s, stuck) as push:
+        flow = self._flow = self._exchange.flow(answer, self._deps.settings.slow_client_s, stuck)
+        with flow as push:
             last = await answer.pour(take)
             note(last, now())
             self._look_for_its_end(answer)
             if not self.begun:  # all of it came at once, as nearly every answer does that is no stream
-                self._begin(answer)
+                self._begin(answer, last)
             await self._exchange.finish(last if splice is None else splice.feed(last) + splice.end())
         self._done(answer.status)
 
-    def _begin(self, answer: Answer) -> None:
+    def _begin(self, answer: Answer, first: bytes) -> None:
+        """Send the head, unless the answer's first piece shows that it is none."""
+        if self._lease is not None and answer.status == OK and self._route.generates:
+            self._look_at(first, self._lease)
         self._settle()
         if not self._exchange.started:
             length = answer.length if self._splice is None else None
             self._exchange.start(answer.status, _told(answer, stream=self._framed), length)
+
+    def _look_at(self, first: bytes, lease: Lease) -> None:
+        name, engine = lease.profile.name, lease.profile.engine
+        if self._framed:
+            if self._tap.failed and soundness.calls_itself_dead(engine, first):
+                raise EngineDeadError(f"{name} told in its stream that it is dead.", hint=_HINT.format(name))
+        elif fault := soundness.fault_of(first):
+            raise BadAnswerError(f"{name} answered 200 with {fault}.", hint=_HINT.format(name))
 
     def _settle(self) -> None:
         """From here on no other engine can answer."""
@@ -148,12 +185,28 @@ class Reply:
             return ResponseGoesOn(waiting.response_id, waiting.said)
         return MessageGoesOn() if waiting.thinks else None
 
+    async def _broken(self, answer: Answer, lease: Lease) -> None:
+        """An error of the engine's own: told to the client only once the engine is seen to live."""
+        body, name = await answer.read(), lease.profile.name
+        said = f"{name} answered {answer.status}: {engine_words(body)}"
+        if soundness.calls_itself_dead(lease.profile.engine, body):
+            raise EngineDeadError(said, hint=_HINT.format(name))
+        if why := await self._deps.supervisor.sickness(lease.profile, lease.url):
+            raise UpstreamError(f"{said}; {why}.", code="engine_died", hint=_HINT.format(name))
+        if self._exchange.started:
+            raise _in_own_words(answer.status, body)
+        await self._pass_whole(answer, body)
+
     async def _refused(self, answer: Answer) -> None:
         """Passed on as it is, unless it says that the prompt is too long: for that clients have words of their own."""
         body = await answer.read()
         self._settle()
         if error := overflow(body):
             raise error
+        await self._pass_whole(answer, body)
+
+    async def _pass_whole(self, answer: Answer, body: bytes) -> None:
+        self._settle()
         self._tap = Tap(self._route.dialect, stream=False)
         self._tap.feed(body, 0.0)
         passed = to_client(answer.headers, stream=False)
@@ -162,11 +215,7 @@ class Reply:
 
     async def _refused_in_stream(self, answer: Answer) -> None:
         """The engine refuses what has waited too long for a status: its own words go into the stream."""
-        body = await answer.read(ERROR_LIMIT)
-        if error := overflow(body):
-            raise error
-        family = AdmissionError if 400 <= answer.status < 500 else SparkdashError
-        raise family(engine_words(body), code=error_code(body) or "engine_refused", status=max(answer.status, 400))
+        raise _in_own_words(answer.status, await answer.read(ERROR_LIMIT))
 
     async def fail(self, error: SparkdashError) -> None:
         """Why there is no answer, or no more of it: with its true status, or in the stream's own words."""
@@ -174,7 +223,7 @@ class Reply:
         self._row.ended(RequestState.FAILED, self._tap, client_status(error), error.code)
         if not self._exchange.started:
             await self._exchange.refuse(error, self._route.dialect)
-        elif self._framed:
+        elif self._framed and not self._exchange.finished:
             await self._exchange.finish(self._last_words(error))
 
     def _last_words(self, error: SparkdashError) -> bytes:
@@ -203,9 +252,20 @@ class Reply:
 
     def _done(self, status: int) -> None:
         failed = status >= 400 or self._tap.failed
+        lease = self._lease if failed and status == OK else None
+        if lease is not None and soundness.calls_itself_dead(lease.profile.engine, self._tap.tail()):
+            raise EngineDeadError(f"{lease.profile.name} told in its stream that it is dead.")
         error = (error_code(self._tap.tail()) or "engine_error") if failed else None
         state = RequestState.FAILED if failed else RequestState.DONE
         self._row.ended(state, self._tap, status, error)
+
+
+def _in_own_words(status: int, body: bytes) -> SparkdashError:
+    """An engine's refusal for a client that has its 200 already."""
+    if error := overflow(body):
+        return error
+    family = AdmissionError if 400 <= status < 500 else SparkdashError
+    return family(engine_words(body), code=error_code(body) or "engine_refused", status=max(status, 400))
 
 
 def _told(answer: Answer, *, stream: bool) -> Told:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from sparkdash.gateway import counts
 from sparkdash.gateway.counts import Usage
 from sparkdash.gateway.route import Dialect
+from sparkdash.gateway.soundness import is_error
 from sparkdash.sse import ends_frame
 
 TAIL = 8 * 1024
@@ -33,8 +34,6 @@ CARRY = 64
 _TOOL = rb'"tool_calls": ?\[ ?\{'
 _ERROR_DATA = re.compile(rb'data: ?\{"error"')
 _ERROR_EVENT = re.compile(rb"event: ?(?:error|response\.failed)[\r\n]")
-_ERROR_BODY = re.compile(rb'\s*\{\s*"(?:error": ?(?:\{|"[^"])|(?:object|type)": ?"error")')
-"""How the body of an answer that is no stream begins when all of it is an error: OpenAI's, older engines' and Anthropic's words."""
 _RESPONSE_ID = re.compile(rb'"id": ?"(resp_[^"]+)"')
 _SEQUENCE = re.compile(rb'"sequence_number": ?(\d+)')
 _DONE = re.compile(rb"data: ?\[DONE\](?:[\r\n]|$)")
@@ -146,6 +145,11 @@ class Tap:
         found = next((place for place in backwards if self._bears_text(place)), None)
         return self._last_dropped if found is None else self._times[found]
 
+    @property
+    def heard_at(self) -> float | None:
+        """When the last chunk came; None before the first."""
+        return self._times[-1] if self._times else None
+
     def _drop(self) -> None:
         """Keep the tail only."""
         if not self._dropped:
@@ -199,7 +203,7 @@ class Tap:
     def failed(self) -> bool:
         """Did the engine tell of a failure inside an answer that began well: in a stream's event, or in a whole body under a 200?"""
         if not self._stream:
-            return _ERROR_BODY.match(self._head()) is not None
+            return is_error(self._head())
         tail = self.tail()
         return _ERROR_DATA.search(tail) is not None or _ERROR_EVENT.search(tail) is not None
 

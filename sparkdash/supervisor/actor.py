@@ -326,7 +326,9 @@ class Actor:
         books, records = self._tools.books, self._scheduler.records
         books.waiting(records.waiting_for(records.swap.target) if records.swap else 0)
         for name in list(books.engines):
-            books.busy(name, records.in_flight(name))
+            in_flight = records.in_flight(name)
+            books.busy(name, in_flight)
+            self._watch.used(name, now=in_flight > 0)
         self._tools.wards.refresh()
         self._parking.keep()
         if not self._scheduler.stopping:

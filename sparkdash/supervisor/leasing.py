@@ -15,7 +15,7 @@ from typing import Protocol
 
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import UpstreamError
-from sparkdash.supervisor import refusals
+from sparkdash.supervisor import guard_words, refusals
 from sparkdash.supervisor.claim import NO_HEADERS, Claim, Claims, Lease
 from sparkdash.supervisor.moves import Cut, Grant, Refuse, Wait
 from sparkdash.supervisor.remotes import Remotes
@@ -86,11 +86,21 @@ class Leasing:
         if self._claims.leave(claim):
             self._desk.leave(claim.ticket)
 
-    async def broke_off(self, lease: Lease) -> None:
-        """Its engine gave no answer: returns once it was looked at. Raises EngineError: the guard killed it."""
+    async def broke_off(self, lease: Lease, trouble: UpstreamError) -> None:
+        """Look at an engine that gave a request no answer; return if it is not dead.
+
+        Raises:
+            EngineError: the guard killed it, and no second try would help.
+            UpstreamError: it died, with the reason.
+        """
         if killed := self._tools.wards.reason(lease.engine.container):
-            raise copy(killed) from None  # that is why it broke off, and no second try would help
-        await self._watch.confirm(lease.profile, lease.engine)
+            raise copy(killed) from None
+        died = await self._watch.confirm(lease.profile, lease.engine, trouble)
+        if died is None:
+            return
+        if died.code == guard_words.CODE:
+            raise copy(died) from None
+        raise UpstreamError(died.message, code=died.code, hint=died.hint) from None
 
     def carry_out(self, effect: Grant | Wait | Refuse | Cut) -> None:
         """Tell those whom it concerns."""
@@ -150,4 +160,4 @@ class _Stay(Claim):
     ) -> None:
         self._leasing.leave(self)
         if isinstance(error, UpstreamError):
-            await self._leasing.broke_off(self._lease)
+            await self._leasing.broke_off(self._lease, error)

@@ -8,26 +8,47 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 
+from sparkdash.domain.engine import Engine
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import UpstreamError
 from sparkdash.supervisor.tools import Tools
 
 PROBE_S = 2.0
 """Limit of one probe."""
+PROOF_S = 20.0
+"""Limit of the short generation by which an engine that gave a bad answer shows whether it works."""
 UNLISTED = frozenset({404, 405, 501})
 """Answers of a server that is there and has no list of models; only one that is not ours is probed by that list."""
 
 
 async def unreachable(tools: Tools, profile: Profile, url: str) -> str | None:
     """Why the engine's liveness probe is not answered as it should be; None when it is."""
-    adapter = tools.adapter(profile.engine)
-    probe = adapter.probes.alive
     try:
-        reply = await tools.upstream.get(url + probe, timeout_s=PROBE_S)
+        return await _wrong_with(tools, profile, url)
     except UpstreamError as error:
         return error.message.rstrip(".")
-    alive = reply.status == 200 or (not adapter.managed and reply.status in UNLISTED)
-    return None if alive else f"{probe} answered {reply.status}"
+
+
+async def sickness(tools: Tools, profile: Profile, url: str) -> str | None:
+    """Why the engine's liveness probe shows it dead or broken; None when it is well, and when it only takes its time:
+    an engine under load is slow to answer."""
+    try:
+        return await _wrong_with(tools, profile, url)
+    except UpstreamError as error:
+        return None if error.code == "engine_timeout" else error.message.rstrip(".")
+
+
+async def _wrong_with(tools: Tools, profile: Profile, url: str) -> str | None:
+    adapter = tools.adapter(profile.engine)
+    probes = adapter.probes
+    reply = await tools.upstream.get(url + probes.alive, timeout_s=PROBE_S)
+    if not adapter.managed and reply.status in UNLISTED:
+        return None
+    if reply.status != 200:
+        return f"{probes.alive} answered {reply.status}"
+    if probes.alive == probes.models and not reply.body.lstrip().startswith((b"{", b"[")):
+        return f"{probes.alive} answered what is no list of models"
+    return None
 
 
 async def version_of(tools: Tools, profile: Profile, url: str) -> str | None:
@@ -43,12 +64,24 @@ async def version_of(tools: Tools, profile: Profile, url: str) -> str | None:
 
 async def mute(tools: Tools, profile: Profile, url: str, *, limit_s: float) -> str | None:
     """Why it does not generate a few tokens within the limit; None when it does, or when it has no chat to ask in."""
-    adapter = tools.adapter(profile.engine)
-    if adapter.probes.chat is None:
-        return None
-    model = adapter.served_names(profile)[0]
     try:
-        await tools.upstream.generate(url + adapter.probes.chat, model, timeout_s=limit_s)
+        await _generate(tools, profile, url, limit_s)
     except UpstreamError as error:
         return error.message.rstrip(".")
     return None
+
+
+async def speaks_nonsense(tools: Tools, profile: Profile, engine: Engine) -> str | None:
+    """What is wrong with the answer to a short generation; None when it is sound, and when it does not come in time."""
+    try:
+        await _generate(tools, profile, engine.url or "", PROOF_S, engine.model_id)
+    except UpstreamError as error:
+        return None if error.code == "engine_timeout" else error.message.rstrip(".")
+    return None
+
+
+async def _generate(tools: Tools, profile: Profile, url: str, limit_s: float, model: str | None = None) -> None:
+    adapter = tools.adapter(profile.engine)
+    if adapter.probes.chat is not None:
+        name = model or adapter.served_names(profile)[0]
+        await tools.upstream.generate(url + adapter.probes.chat, name, timeout_s=limit_s)

@@ -33,6 +33,7 @@ from sparkdash.supervisor.claim import Lease
 from sparkdash.supervisor.clock import Clock, SystemClock
 from sparkdash.supervisor.footprint import Footprints
 from sparkdash.supervisor.moves import Cancel, Release, Stop, Use
+from sparkdash.supervisor.probe import sickness
 from sparkdash.supervisor.remotes import not_started
 from sparkdash.supervisor.tools import furnish
 from sparkdash.upstream import Upstream
@@ -117,7 +118,8 @@ class Supervisor:
 
         `name` is what the client wrote: a profile, an alias, or `auto`; a remote one is granted at once. `on_wait(position)` is called whenever the
         place in the queue changes. `batch`: it lets requests that somebody waits for go first. An UpstreamError that
-        leaves the context has the engine looked at before it goes on, so that a second try finds a living one.
+        leaves the context has the engine looked at before it goes on, so that a second try finds a living one; if it died, another
+        one with the reason goes on in its place.
 
         Raises:
             AdmissionError: unknown, cannot run, queue full, too many at once, stopped or cancelled meanwhile, or it
@@ -127,6 +129,10 @@ class Supervisor:
         """
         profile = None if name == AUTO else self.catalog.find(name)
         return self._actor.leasing.lease(profile, request_id, on_wait, batch)
+
+    async def sickness(self, profile: Profile, url: str) -> str | None:
+        """Why the profile's engine at this URL looks dead or broken; None when it is well, or slow to tell."""
+        return await sickness(self._tools, profile, url)
 
     async def use(self, name: str, *, cause: SwapCause) -> Plan:
         """Make a profile resident; returns what that means before it is done. Also clears a remembered failure.

@@ -1,83 +1,200 @@
 """Watching engines that run, so that a death is known before the next request meets it.
 
-Owns: one task for each resident engine. Must not decide what a death means.
+Owns: one task for each resident engine, which waits for its end, and one that looks at it while it is used. Must not decide what
+a death means.
+
+An engine is dead when its container has ended; and also when it says so itself, when three looks in a row find it broken, or when
+it answers a request and the proof after it with nonsense. Then it is ended, unless it ends by itself in a moment.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
-from sparkdash.errors import EngineError, SparkdashError
-from sparkdash.supervisor.load import crashed, until_it_ends
+from sparkdash.errors import BadAnswerError, EngineDeadError, EngineError, SparkdashError, UpstreamError
+from sparkdash.supervisor.load import TAIL, crashed, until_it_ends
 from sparkdash.supervisor.moves import EngineDied, Move
-from sparkdash.supervisor.probe import unreachable
+from sparkdash.supervisor.probe import sickness, speaks_nonsense, unreachable
 from sparkdash.supervisor.stopping import tell
 from sparkdash.supervisor.tools import Tools
 
 PROBE_EVERY_S = 5.0
 """How often an engine that is not ours is probed."""
+LOOK_EVERY_S = 10.0
+"""How often an engine of ours is looked at while requests are on it."""
 MISSES = 3
-"""Probes in a row that must fail before it counts as gone."""
+"""Looks in a row that must fail before it counts as gone."""
 CONFIRM_S = 5.0
-"""How long a silent engine's end is waited for: between a closed connection and a container that has ended lie a
-second or two."""
+"""How long the end of an engine that is silent, or calls itself dead, is waited for: between that and a container that has ended
+lie a second or two."""
 CLEARED_S = 30.0
 """How long the end of one that is seen to have ended is waited for: its last words, and a slow runtime that clears it away. One that
 hangs is not waited for."""
 
 
+@dataclass(slots=True)
+class _Watched:
+    """One incarnation."""
+
+    profile: Profile
+    engine: Engine
+    look: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set to have an engine that is not ours probed at once."""
+    used: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while requests are on it."""
+    given_up: asyncio.Future[EngineError] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    """Done, with the reason, once it is no longer of use though it has not ended."""
+    proof: asyncio.Task[str | None] | None = None
+    """The short generation that shows whether it works; one for all who ask meanwhile."""
+    task: asyncio.Task[EngineError] = field(init=False)
+    """Done, with the reason, once its death is told."""
+    looking: asyncio.Task[None] | None = None
+    """Looks at it while it is used; one that is not ours is probed all the time."""
+
+    def stop_looking(self) -> None:
+        """It is over, or about to be."""
+        if self.looking is not None:
+            self.looking.cancel()
+
+    ends_itself: bool = False
+    """Is it given up because it is about to end?"""
+
+    def give_up(self, error: EngineError, *, ends_itself: bool = False) -> None:
+        """Have it ended, unless it ends itself in a moment; only the first reason counts."""
+        if not self.given_up.done():
+            self.ends_itself = ends_itself
+            self.given_up.set_result(error)
+
+
 class Watch:
-    """Tells `EngineDied` once for each watched engine that ends by itself."""
+    """Tells `EngineDied` once for each watched engine that ends by itself or has to be given up."""
 
     def __init__(self, tools: Tools, tell: Callable[[Move], None]) -> None:
         self._tools = tools
         self._tell = tell
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._looks: dict[str, asyncio.Event] = {}
+        self._watched: dict[str, _Watched] = {}
+        self._deaths: dict[str, tuple[Engine, EngineError]] = {}
+        """The last death of each profile, for requests that come to hear of it late."""
         self._ended: set[str] = set()
         """Containers whose end is seen and not told yet: a slow runtime takes its time to clear away."""
 
     def begin(self, group: asyncio.TaskGroup, profile: Profile, engine: Engine) -> None:
         """Watch this incarnation."""
         self.end(profile.name)
-        look = self._looks[profile.name] = asyncio.Event()
-        work = self._container(profile, engine.container) if engine.container else self._remote(profile, engine, look)
-        self._tasks[profile.name] = group.create_task(work, name=f"watch {profile.name}")
+        self._deaths.pop(profile.name, None)
+        watched = self._watched[profile.name] = _Watched(profile, engine)
+        work = self._container(watched, engine.container) if engine.container else self._remote(watched)
+        watched.task = group.create_task(work, name=f"watch {profile.name}")
+        if engine.container:
+            watched.looking = group.create_task(self._look(watched), name=f"look at {profile.name}")
 
     def end(self, name: str) -> None:
         """Its end is no accident any more."""
-        if task := self._tasks.pop(name, None):
-            task.cancel()
+        if watched := self._watched.pop(name, None):
+            watched.task.cancel()
+            watched.stop_looking()
 
-    async def confirm(self, profile: Profile, engine: Engine) -> None:
-        """A request had trouble with it: return once its death, if it is one, has been told; soon if none is seen."""
-        task, look = self._tasks.get(profile.name), self._looks.get(profile.name)
-        if task is None or look is None or not await unreachable(self._tools, profile, engine.url or ""):
-            return
-        look.set()
-        if engine.container:
-            await asyncio.wait({task}, timeout=CONFIRM_S)
-            if engine.container in self._ended:
-                await asyncio.wait({task}, timeout=CLEARED_S)
+    def used(self, name: str, *, now: bool) -> None:
+        """Note whether requests are on it: it is looked at only then."""
+        if watched := self._watched.get(name):
+            if now:
+                watched.used.set()
+            else:
+                watched.used.clear()
 
-    async def _container(self, profile: Profile, container: str) -> None:
-        code = await until_it_ends(self._tools, container)
-        if code is None:  # the memory guard killed it, and the runtime hangs: whoever waits is told before that ends
-            self._died(profile, crashed(self._tools, profile, container, code, "died"))
+    async def confirm(self, profile: Profile, engine: Engine, trouble: UpstreamError) -> EngineError | None:
+        """Find out whether the engine that gave a request `trouble` is dead: return how it died, once that has been told; None,
+        soon, when it is not seen to be."""
+        watched = self._watched.get(profile.name)
+        if watched is None or watched.engine.ready_at != engine.ready_at:
+            return self._how_it_died(engine)
+        if not await self._is_broken(watched, trouble):
+            return None
+        watched.look.set()
+        if engine.container or watched.given_up.done():
+            await asyncio.wait({watched.task}, timeout=CONFIRM_S)
+            if engine.container in self._ended or watched.given_up.done():
+                await asyncio.wait({watched.task}, timeout=CLEARED_S)
+        return self._how_it_died(engine)
+
+    def _how_it_died(self, engine: Engine) -> EngineError | None:
+        died, error = self._deaths.get(engine.profile, (None, None))
+        return error if died is not None and died.ready_at == engine.ready_at else None
+
+    async def _is_broken(self, watched: _Watched, trouble: UpstreamError) -> bool:
+        profile, url = watched.profile, watched.engine.url or ""
+        if isinstance(trouble, EngineDeadError):
+            why_dead = EngineError(f"{profile.name} died: {trouble.message.rstrip('.')}.", code="engine_crash")
+            watched.give_up(why_dead, ends_itself=True)
+            return True
+        if not isinstance(trouble, BadAnswerError):
+            return await unreachable(self._tools, profile, url) is not None
+        if watched.proof is None or watched.proof.done():
+            watched.proof = asyncio.create_task(speaks_nonsense(self._tools, profile, watched.engine), name="proof")
+        why = await asyncio.shield(watched.proof)
+        if why is not None:
+            text = f"{profile.name} gave no sound answer any more and was ended: {why}."
+            watched.give_up(
+                EngineError(text, code="bad_answer", hint=f"Its log may tell: `sparkdash logs {profile.name}`.")
+            )
+        return why is not None
+
+    async def _look(self, watched: _Watched) -> None:
+        """Give it up when three looks in a row find it broken. One that is slow to answer is not: only work that stands still
+        tells a busy engine from one that hangs."""
+        misses = 0
+        while misses < MISSES:
+            await watched.used.wait()
+            await self._tools.clock.sleep(LOOK_EVERY_S)
+            if watched.used.is_set():
+                why = await sickness(self._tools, watched.profile, watched.engine.url or "")
+                misses = misses + 1 if why else 0
+        name = watched.profile.name
+        watched.give_up(EngineError(f"{name} ran and was broken, and was ended: {why}.", code="engine_unhealthy"))
+
+    async def _container(self, watched: _Watched, container: str) -> EngineError:
+        profile = watched.profile
+        ended, code = await self._until_over(watched, container)
+        if (
+            ended and code is None
+        ):  # the memory guard killed it, and the runtime hangs: whoever waits is told before that ends
+            error = self._died(watched, crashed(self._tools, profile, container, code, "died"))
             await self._clear_away(profile, container)
-            return
+            return error
         self._ended.add(container)
         try:
             await self._tools.logbook.close(profile.name)
             error = crashed(self._tools, profile, container, code, "died")
+            if not ended and error.code == "engine_crash":  # its log knows of no end
+                error = self._with_last_words(watched)
             await self._clear_away(profile, container)
         finally:
             self._ended.discard(container)
-        self._died(profile, error)
+        return self._died(watched, error)
+
+    async def _until_over(self, watched: _Watched, container: str) -> tuple[bool, int | None]:
+        """Wait until it has ended, or is given up and does not end by itself; has it ended, and with which code?"""
+        ending = asyncio.ensure_future(until_it_ends(self._tools, container))
+        try:
+            either: set[asyncio.Future[Any]] = {ending, watched.given_up}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if watched.ends_itself:
+                await asyncio.wait({ending}, timeout=CONFIRM_S)
+            return (True, ending.result()) if ending.done() else (False, None)
+        finally:
+            ending.cancel()
+
+    def _with_last_words(self, watched: _Watched) -> EngineError:
+        why, adapter = watched.given_up.result(), self._tools.adapter(watched.profile.engine)
+        # classify masks what looks like a token or a key
+        why.log_tail = adapter.classify(self._tools.logbook.tail(watched.profile.name, TAIL), None).log_tail
+        return why
 
     async def _clear_away(self, profile: Profile, container: str) -> None:
         books = self._tools.books
@@ -88,25 +205,33 @@ class Watch:
             text = f"{container} has ended and could not be cleared away; whether it left processes behind is not known. {error.text()}"
             books.notice(Level.WARNING, error.code, text, profile.name)
 
-    async def _remote(self, profile: Profile, engine: Engine, look: asyncio.Event) -> None:
-        misses = 0
+    async def _remote(self, watched: _Watched) -> EngineError:
+        profile, misses = watched.profile, 0
         why: str | None = None
-        while misses < MISSES:
-            await self._pause(look)
-            why = await unreachable(self._tools, profile, engine.url or "")
+        while misses < MISSES and not watched.given_up.done():
+            await self._pause(watched)
+            why = await unreachable(self._tools, profile, watched.engine.url or "")
             misses = misses + 1 if why else 0
-        self._died(profile, EngineError(f"{profile.name} no longer answers: {why}.", code="engine_unreachable"))
+        if watched.given_up.done():
+            return self._died(watched, watched.given_up.result())
+        return self._died(watched, EngineError(f"{profile.name} no longer answers: {why}.", code="engine_unreachable"))
 
-    async def _pause(self, look: asyncio.Event) -> None:
+    async def _pause(self, watched: _Watched) -> None:
         sleep = asyncio.ensure_future(self._tools.clock.sleep(PROBE_EVERY_S))
-        wake = asyncio.ensure_future(look.wait())
+        wake = asyncio.ensure_future(watched.look.wait())
         try:
-            await asyncio.wait({sleep, wake}, return_when=asyncio.FIRST_COMPLETED)
+            any_of: set[asyncio.Future[Any]] = {sleep, wake, watched.given_up}
+            await asyncio.wait(any_of, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            look.clear()
+            watched.look.clear()
             sleep.cancel()
             wake.cancel()
 
-    def _died(self, profile: Profile, error: EngineError) -> None:
-        self._tasks.pop(profile.name, None)
-        self._tell(EngineDied(profile.name, error))
+    def _died(self, watched: _Watched, error: EngineError) -> EngineError:
+        name = watched.profile.name
+        if self._watched.get(name) is watched:
+            del self._watched[name]
+        watched.stop_looking()
+        self._deaths[name] = watched.engine, error
+        self._tell(EngineDied(name, error))
+        return error

@@ -125,6 +125,13 @@ class FakeSupervisor:
         self.calls: list[tuple[str, Any]] = []
         self.targets: dict[str, WeightFacts] = {}
         """By profile."""
+        self.sick: str | None = None
+        """What is wrong with every engine that is looked at."""
+        self.looks = 0
+
+    async def sickness(self, profile: Profile, url: str) -> str | None:
+        self.looks += 1
+        return self.sick
 
     def target(self, profile: Profile) -> WeightFacts | None:
         return self.targets.get(profile.name)

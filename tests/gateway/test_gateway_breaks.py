@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from sparkdash.domain.lease import RequestState
-from sparkdash.errors import EngineError, UpstreamError
+from sparkdash.errors import EngineDeadError, EngineError, UpstreamError
 
 WORD = b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n'
 
@@ -214,13 +214,28 @@ async def test_a_stream_that_ends_unanswered_is_queued_once_more(house: Any, too
 
 
 async def test_an_engine_that_tells_of_its_own_death_is_relayed(house: Any, recorded_body: Any) -> None:
-    """vLLM's crash frame passes unchanged, and the row says failed."""
+    """vLLM's crash frame passes unchanged once text has gone out, the supervisor hears of it, and the row says why."""
     recorded = recorded_body("vllm-0.32.0-ray-nodedeath-midstream")
-    house.engine.script = streams(recorded)
-    reply = await house.chat(stream=True)
-    assert reply.content == recorded
+    dies_at = recorded.index(b'data: {"error"')
+    read = asyncio.Event()
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        await wire.chunk(recorded[:dies_at])
+        await read.wait()
+        await wire.chunk(recorded[dies_at:])
+        await wire.end()
+
+    house.engine.script = script
+    async with house.client.stream("POST", "/v1/chat/completions", json={"model": "alpha", "stream": True}) as reply:
+        got = b""
+        async for piece in reply.aiter_raw():
+            got += piece
+            read.set()
+    assert got == recorded
     row = await house.ended()
-    assert (row.state, row.error, row.status) == (RequestState.FAILED, "engine_error", 200)
+    assert (row.state, row.error, row.status) == (RequestState.FAILED, "engine_died", 502)
+    assert [type(error) for error in house.supervisor.unwell] == [EngineDeadError]
 
 
 async def test_a_plain_answer_that_breaks_off_is_cut(house: Any) -> None:

@@ -6,9 +6,12 @@ The tests of this module share one daemon and run in their order: each begins wh
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -230,6 +233,63 @@ def test_what_is_not_loaded_is_counted_as_the_engine_counts_it(spark: Any) -> No
     assert {status for status, _ in by_engine.values()} == {200}
     assert spark.state()["engines"].get("tiny", {}).get("state") in (None, "absent")
     assert spark.containers() == left
+
+
+def engine_core(spark: Any, profile: str) -> int:
+    """The process in which this profile's engine computes, as the host counts."""
+    name = spark.state()["engines"][profile]["container"]
+    listed = subprocess.run(["podman", "top", name, "hpid", "args"], capture_output=True, text=True, check=True).stdout
+    (pid,) = [int(line.split()[0]) for line in listed.splitlines() if "EngineCore" in line]
+    return pid
+
+
+def killed_at_work(spark: Any, model: str, *, streams: bool) -> tuple[httpx.Response, dict[str, Any], dict[str, Any]]:
+    """The answer to a long request whose engine's core is killed while it runs; its row, and what was told of the death."""
+    body = {
+        "model": model, "messages": [{"role": "user", "content": "go"}], "max_tokens": LONG, "temperature": 1,
+        "ignore_eos": True, "stream": streams,
+    }  # fmt: skip
+
+    def answer() -> httpx.Response:
+        return httpx.post(f"{spark.url}/v1/chat/completions", json=body, timeout=300)
+
+    def deaths(state: dict[str, Any]) -> list[Any]:
+        return [notice for notice in state["notices"] if notice["code"] == "engine_crash"]
+
+    stream(spark, model, tokens=8)
+    core, before = engine_core(spark, model), len(deaths(spark.state()))
+    with ThreadPoolExecutor(1) as thread:
+        for _ in range(20):
+            asked = thread.submit(answer)
+            # On a busy box its figures may be late, or it is through before it can be seen at work.
+            while not asked.done():
+                if counters(spark, model)["vllm:num_requests_running"] == 1:
+                    os.kill(core, signal.SIGKILL)
+                    got = asked.result()
+                    state = spark.until(lambda s: len(deaths(s)) > before and not s["requests"])
+                    return got, state["recent"][0], deaths(state)[0]
+    pytest.fail("the engine was never seen at work")
+
+
+def test_a_request_whose_engine_core_is_killed_is_answered_by_the_next_engine(spark: Any) -> None:
+    """vLLM answers 500 before it exits: the client never sees that, and the profile is started again."""
+    answer, row, death = killed_at_work(spark, "tiny/ngram", streams=False)
+    assert (answer.status_code, "error" in answer.json()) == (200, False), answer.text
+    assert answer.json()["usage"]["completion_tokens"] == LONG
+    assert (row["state"], row["error"]) == ("done", None)
+    assert "exited unexpectedly" in death["text"]
+    assert row["finished_at"] > death["at"] > row["started_at"]
+
+
+def test_a_stream_whose_engine_core_is_killed_is_ended_with_the_reason(spark: Any) -> None:
+    """It has begun, so that the client is told in the stream; the row and the engine's failure name the reason."""
+    spark.post("/api/release", {"profile": None})  # else the second death within ten minutes parks it
+    answer, row, _ = killed_at_work(spark, "tiny/ngram", streams=True)
+    assert answer.status_code == 200
+    assert b'data: {"error"' in answer.content
+    assert answer.content.endswith(b"data: [DONE]\n\n")
+    assert (row["state"], row["error"]) == ("failed", "engine_crash")
+    assert "exited unexpectedly" in spark.state()["engines"]["tiny/ngram"]["failure"]["message"]
 
 
 def test_stop_leaves_nothing(spark: Any) -> None:

@@ -279,9 +279,7 @@ async def test_an_engine_elsewhere_is_probed_and_takes_no_place(
     assert house.state("a") is EngineState.READY
     assert house.runtime.calls == [("start", "a")]
     await server.cleanup()
-    for _ in range(4):
-        house.clock.step()
-        await house.clock.rest()
+    await house.clock.drive(house.clock.sleep(20))
     assert house.state("far") is EngineState.FAILED
     again = house.ask("far")
     error = (await house.clock.drive(asyncio.gather(again.granted(), return_exceptions=True)))[0]

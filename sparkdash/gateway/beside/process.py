@@ -22,7 +22,7 @@ import psutil
 import structlog
 
 from sparkdash import listen
-from sparkdash.errors import HostError, UpstreamError
+from sparkdash.errors import BadAnswerError, EngineDeadError, HostError, UpstreamError
 from sparkdash.gateway.beside.serve import READY
 from sparkdash.host import command
 from sparkdash.upstream import Answer, Upstream, lines
@@ -101,6 +101,8 @@ class Beside(ABC):
             try:
                 async with question as answer:
                     yield answer
+            except (EngineDeadError, BadAnswerError):
+                raise  # what it passed on from an engine is no fault of its own
             except UpstreamError:
                 raise await self._why(running) from None
 

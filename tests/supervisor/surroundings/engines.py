@@ -25,6 +25,12 @@ class Behaviour:
     never_ready: bool = False
     dies_after_s: float | None = None
     empty_answers: bool = False
+    talks_nonsense: bool = False
+    """Answers a chat with a web page."""
+    health: int = 200
+    """Status of its liveness probe."""
+    looks: int = 0
+    """How often it was probed."""
     wont_stop: bool = False
     heartbeat: bool = False
     """Says the same line for ever."""
@@ -57,11 +63,14 @@ class Container:
         return self.spec.labels["sparkdash.profile"]
 
 
-async def serve(model: str, port: int, *, empty: bool = False) -> web.AppRunner:
+async def serve(model: str, port: int, *, empty: bool = False, does: Behaviour | None = None) -> web.AppRunner:
     """A tiny engine on a real socket."""
+    does = does or Behaviour(empty_answers=empty)
 
     async def chat(_request: web.Request) -> web.Response:
-        words = [] if empty else [f"{model} says hello"]
+        if does.talks_nonsense:
+            return web.Response(text="<html>Welcome to nginx!</html>", content_type="text/html")
+        words = [] if does.empty_answers else [f"{model} says hello"]
         events = [json.dumps({"choices": [{"index": 0, "delta": {"content": word}}]}) for word in words]
         body = "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"])
         return web.Response(text=body, content_type="text/event-stream")
@@ -69,9 +78,14 @@ async def serve(model: str, port: int, *, empty: bool = False) -> web.AppRunner:
     async def ok(_request: web.Request) -> web.Response:
         return web.json_response({"version": "0.99", "data": []})
 
+    async def health(_request: web.Request) -> web.Response:
+        does.looks += 1
+        return web.json_response({}, status=does.health)
+
     app = web.Application()
     app.router.add_post("/v1/chat/completions", chat)
-    for path in ("/health", "/version", "/v1/models"):
+    app.router.add_get("/health", health)
+    for path in ("/version", "/v1/models"):
         app.router.add_get(path, ok)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()

@@ -159,7 +159,7 @@ class FakeRuntime:
             await self.end(container, 1)
             return
         await self.clock.sleep(does.load_s)
-        container.server = await serve(container.profile, container.spec.port, empty=does.empty_answers)
+        container.server = await serve(container.profile, container.spec.port, does=does)
 
     def _info(self, c: Container) -> ContainerInfo:
         return ContainerInfo(

@@ -1,0 +1,106 @@
+"""Silence: the end of a request whose engine says nothing for longer than its profile allows.
+
+Owns: one timer for each request that has a limit. Must not know what follows. Rule: nothing runs per chunk; when the last one came
+is asked once the time is up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from sparkdash.domain.profile import Profile
+from sparkdash.errors import UpstreamError
+from sparkdash.settings import Settings
+from sparkdash.units import duration
+
+
+class Heard(Protocol):
+    """What has come of an engine's answer."""
+
+    @property
+    def heard_at(self) -> float | None:
+        """When its last piece came, or was asked for after a pause; None before the first."""
+        ...
+
+    @property
+    def is_held_up(self) -> bool:
+        """Does it wait for a slow client?"""
+        ...
+
+
+def limits(profile: Profile, settings: Settings) -> tuple[float | None, float | None]:
+    """Seconds until an answer's first byte, and between two pieces of it: the profile's own, else the box's; None: no limit."""
+    own, of_box = (profile.first_byte_s, profile.between_bytes_s), (settings.first_byte_s, settings.between_bytes_s)
+    first, between = (mine if mine is not None else its for mine, its in zip(own, of_box, strict=True))
+    return first, between
+
+
+@contextmanager
+def limited(
+    profile: Profile,
+    settings: Settings,
+    heard: Heard,
+    now: Callable[[], float],
+    end: Callable[[UpstreamError], object],
+) -> Iterator[None]:
+    """While the context lasts, have `end` called once the engine has said nothing for too long."""
+    first, between = limits(profile, settings)
+    if first is None and between is None:
+        yield
+        return
+    timer = _Timer(profile.name, (first, between), heard, now, end)
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+class _Timer:
+    def __init__(
+        self,
+        name: str,
+        limits: tuple[float | None, float | None],
+        heard: Heard,
+        now: Callable[[], float],
+        end: Callable[[UpstreamError], object],
+    ) -> None:
+        self._name = name
+        self._first_s, self._between_s = limits
+        self._heard = heard
+        self._now = now
+        self._end = end
+        self._began = now()
+        self._handle = self._after(self._first_s if self._first_s is not None else self._between_s)
+
+    def cancel(self) -> None:
+        """It is over."""
+        if self._handle is not None:
+            self._handle.cancel()
+
+    def _after(self, seconds: float | None) -> asyncio.TimerHandle | None:
+        return None if seconds is None else asyncio.get_running_loop().call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        now, at = self._now(), self._heard.heard_at
+        if at is not None and at < self._began:  # of an engine that was asked before
+            at = None
+        limit, since = (self._first_s, self._began) if at is None else (self._between_s, at)
+        if limit is None or self._heard.is_held_up:
+            self._handle = self._after(self._between_s)
+        elif now < since + limit:
+            self._handle = self._after(since + limit - now)
+        else:
+            self._end(_silent(self._name, limit, begun=at is not None))
+
+
+def _silent(name: str, limit_s: float, *, begun: bool) -> UpstreamError:
+    what, key = ("broke off: it sent nothing more", "between_bytes_s") if begun else ("did not answer", "first_byte_s")
+    return UpstreamError(
+        f"{name} {what} within {duration(limit_s)}.",
+        code="engine_timeout",
+        status=504,
+        hint=f"{key} in the profile or in config.toml sets the limit.",
+    )

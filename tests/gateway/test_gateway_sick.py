@@ -1,0 +1,238 @@
+"""An engine that is dead, broken or silent and still answers: its client gets another engine's answer, or a clear word."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.lease import RequestState
+from sparkdash.errors import BadAnswerError, EngineDeadError, UpstreamError
+from sparkdash.gateway import soundness
+from sparkdash.settings import Settings
+
+VLLM_DEAD = (
+    b'{"error":{"message":"EngineCore encountered an issue. See stack trace (above) for the root cause.",'
+    b'"type":"InternalServerError","param":null,"code":500}}'
+)
+WORD = b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n'
+PAGE = b"<!DOCTYPE html><html><body>Welcome to nginx!</body></html>"
+
+
+def says(body: bytes, status: int = 200, content_type: str = "application/json") -> Any:
+    """An engine that gives this answer to everybody."""
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.answer(body, status, content_type)
+
+    return script
+
+
+def streams(*frames: bytes) -> Any:
+    """An engine that streams these frames to everybody."""
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        for frame in frames:
+            await wire.chunk(frame)
+        await wire.end()
+
+    return script
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_an_engine_that_calls_itself_dead_is_asked_no_more(house: Any, tools: Any, stream: bool) -> None:
+    """vLLM answers 500 before it exits: nothing of that reaches the client, and the next engine answers."""
+    async with tools.engine_on_a_socket(says(VLLM_DEAD, 500)) as dying:
+        house.supervisor.urls = [dying.url]
+        house.engine.script = streams(WORD, b"data: [DONE]\n\n") if stream else says(b'{"choices":[]}')
+        reply = await house.chat(stream=stream)
+    assert (reply.status_code, len(dying.seen), len(house.engine.seen)) == (200, 1, 1)
+    assert b"EngineCore" not in reply.content
+    assert [type(error) for error in house.supervisor.unwell] == [EngineDeadError]
+    assert (await house.ended()).state is RequestState.DONE
+
+
+async def test_a_stream_that_begins_with_the_engines_death_is_answered_by_the_next(house: Any, tools: Any) -> None:
+    """vLLM has sent its 200 when it dies in the prefill; the client has not had a byte of it."""
+    async with tools.engine_on_a_socket(streams(b"data: " + VLLM_DEAD + b"\n\n", b"data: [DONE]\n\n")) as dying:
+        house.supervisor.urls = [dying.url]
+        house.engine.script = streams(WORD, b"data: [DONE]\n\n")
+        reply = await house.chat(stream=True)
+    assert reply.content == WORD + b"data: [DONE]\n\n"
+    assert (await house.ended()).state is RequestState.DONE
+
+
+async def test_a_client_hears_that_the_second_engine_is_dead_too(house: Any) -> None:
+    """One more try, then a 502 with the engine's words."""
+    house.engine.script = says(VLLM_DEAD, 500)
+    reply = await house.chat()
+    assert (reply.status_code, len(house.engine.seen)) == (502, 2)
+    error = reply.json()["error"]
+    assert (error["code"], error["src"]) == ("engine_died", "sparkdash")
+    assert "EngineCore encountered an issue" in error["message"]
+
+
+async def test_an_error_of_an_engine_that_is_well_passes_unchanged(house: Any) -> None:
+    """llama-server answers 500 to bad JSON: it is looked at once, and its words are the client's."""
+    body = b'{"error":{"code":500,"message":"parse error at line 1","type":"server_error"}}'
+    house.engine.script = says(body, 500)
+    reply = await house.chat()
+    assert (reply.status_code, reply.content) == (500, body)
+    assert (len(house.engine.seen), house.supervisor.looks, house.supervisor.unwell) == (1, 1, [])
+    assert (await house.ended()).error == "server_error"
+
+
+async def test_an_error_of_an_engine_that_looks_dead_is_its_death(house: Any, tools: Any) -> None:
+    """Whatever its words are: /health says 503, or nobody listens any more."""
+    async with tools.engine_on_a_socket(says(b"Internal Server Error", 500, "text/plain")) as dying:
+        house.supervisor.urls, house.supervisor.sick = [dying.url], "/health answered 503"
+        reply = await house.chat()
+    assert (reply.status_code, len(dying.seen), len(house.engine.seen)) == (200, 1, 1)
+    (error,) = house.supervisor.unwell
+    assert (error.code, "/health answered 503" in error.message) == ("engine_died", True)
+
+
+async def test_an_engine_that_refuses_is_not_looked_at(house: Any) -> None:
+    """A 4xx is the request's own fault."""
+    house.engine.script = says(b'{"error":{"message":"no such tool"}}', 422)
+    assert (await house.chat()).status_code == 422
+    assert house.supervisor.looks == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "found"),
+    [
+        (PAGE, "text/html", "Welcome to nginx!"),
+        (b"null", "application/json", "no JSON object: null"),
+        (b"", "application/json", "200 with nothing"),
+        (b'{"error":{"message":"out of memory","code":500}}', "application/json", "an error: out of memory"),
+        (b'{"error": "out of memory"}', "application/json", "an error: out of memory"),
+        (b'{"object":"error","message":"worker lost","type":"InternalServerError"}', "application/json", "worker lost"),
+    ],
+    ids=["a page", "null", "nothing", "an error", "a bare error", "an old error"],
+)
+async def test_a_success_that_is_no_answer_is_a_502(house: Any, body: bytes, kind: str, found: str) -> None:
+    """Asked once more, then told with what was found; the supervisor hears of each."""
+    house.engine.script = says(body, content_type=kind)
+    reply = await house.chat()
+    assert (reply.status_code, len(house.engine.seen)) == (502, 2)
+    error = reply.json()["error"]
+    assert (error["code"], found in error["message"]) == ("bad_answer", True)
+    assert [type(error) for error in house.supervisor.unwell] == [BadAnswerError] * 2
+    row = await house.ended()
+    assert (row.state, row.status, row.error) == (RequestState.FAILED, 502, "bad_answer")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"choices":[]}',
+        b'\n\n {"id":1}',
+        b" \n",
+        b'{"error":{"message":"This model\'s maximum context length is 4096 tokens","code":400}}',
+        b'{"error":null,"choices":[]}',
+    ],
+)
+def test_an_answer_is_not_taken_for_a_bad_one(body: bytes) -> None:
+    """Blanks may be sent before a body; an error that blames the request is an answer; `error` may be null."""
+    assert soundness.fault_of(body) is None
+
+
+async def test_a_page_that_follows_a_200_for_a_model_list_passes(house: Any) -> None:
+    """Only what is to generate is judged: everything else is the engine's and its client's business."""
+    house.engine.script = says(PAGE, content_type="text/html")
+    assert (await house.client.post("/tokenize", json={"model": "alpha"})).content == PAGE
+
+
+async def mute(_seen: Any, wire: Any) -> None:
+    """An engine that takes the request and never answers."""
+    await wire.client_left()
+
+
+async def mute_after_a_word(_seen: Any, wire: Any) -> None:
+    """An engine that stands still in the middle of its stream."""
+    await wire.head()
+    await wire.chunk(WORD)
+    await wire.client_left()
+
+
+class TestLimited:
+    """Limits of the box; a profile's own go before them."""
+
+    @pytest.fixture
+    def settings(self) -> Settings:
+        return Settings(first_byte_s=0.05, between_bytes_s=0.05)
+
+    async def test_an_engine_that_does_not_begin_in_time_is_given_up(self, house: Any) -> None:
+        """A 504 that names the limit; it is not asked again, which would take as long."""
+        house.engine.script = mute
+        reply = await house.chat()
+        assert (reply.status_code, reply.json()["error"]["code"]) == (504, "engine_timeout")
+        assert "alpha did not answer within" in reply.json()["error"]["message"]
+        assert "first_byte_s" in reply.json()["error"]["hint"]
+        assert len(house.engine.seen) == 1
+        assert [error.code for error in house.supervisor.unwell] == ["engine_timeout"]
+
+    async def test_a_stream_that_stands_still_is_ended_with_the_reason(self, house: Any) -> None:
+        """In the stream's own words, as it has begun."""
+        house.engine.script = mute_after_a_word
+        reply = await house.chat(stream=True)
+        assert reply.content.startswith(WORD)
+        told = json.loads(reply.content.split(b"\n\n")[-3].removeprefix(b"data: "))["error"]
+        assert (told["code"], "sent nothing more" in told["message"]) == ("engine_timeout", True)
+        assert (await house.ended()).error == "engine_timeout"
+
+    async def test_a_profiles_own_limit_goes_first(self, house: Any) -> None:
+        """A model with long prompts may have longer than the others."""
+        alpha = house.catalog.profiles["alpha"]
+        house.catalog.profiles["alpha"] = alpha.model_copy(update={"first_byte_s": 60.0})
+        asked, go = asyncio.Event(), asyncio.Event()
+
+        async def late(_seen: Any, wire: Any) -> None:
+            asked.set()
+            await go.wait()
+            await wire.answer(b'{"choices":[]}')
+
+        house.engine.script = late
+        call = asyncio.create_task(house.chat())
+        await asked.wait()
+        await asyncio.sleep(0.2)  # four times the box's limit
+        assert not call.done()
+        go.set()
+        assert (await call).status_code == 200
+
+    async def test_a_slow_client_is_not_the_engines_silence(self, house: Any) -> None:
+        """While the engine waits for its client nothing can come of it."""
+        big = b"data: " + b"x" * 65536 + b"\n\n"
+
+        async def script(_seen: Any, wire: Any) -> None:
+            await wire.head()
+            for _ in range(200):  # more than all buffers on the way
+                await wire.chunk(big)
+            await wire.chunk(b"data: [DONE]\n\n")
+            await wire.end()
+
+        house.engine.script = script
+        size = 0
+        body = {"model": "alpha", "stream": True}
+        async with house.client.stream("POST", "/v1/chat/completions", json=body) as reply:
+            async for piece in reply.aiter_raw():
+                if not size:
+                    await asyncio.sleep(0.3)  # six times the limit
+                size += len(piece)
+        assert size > 200 * 65536
+        assert (await house.ended()).state is RequestState.DONE
+
+
+async def test_without_limits_silence_is_the_clients_affair(house: Any) -> None:
+    """The defaults: a long prompt is read for minutes."""
+    assert (Settings().first_byte_s, Settings().between_bytes_s) == (None, None)
+    house.engine.script = mute
+    call = asyncio.create_task(house.chat())
+    await house.in_state(RequestState.PREFILL)
+    house.supervisor.lost.set_result(UpstreamError("told by somebody else"))
+    house.engine.script = says(b'{"choices":[]}')
+    assert (await call).status_code == 200
