@@ -24,6 +24,9 @@ from sparkdash.errors import SparkdashError
 LOG = structlog.get_logger("sparkdash")
 RESTART_S = (1.0, 5.0, 30.0)
 """Pauses before telemetry is started again; the last one repeats."""
+ADOPTED_S = 2.0
+"""How long everybody waits at the start for the runtime to tell what an earlier daemon left. After that only requests for an engine
+wait: a runtime that hangs is given 20 seconds a call."""
 FAREWELL_S = listen.GRACE_S - 1.0
 """How long answers that are under way may go on once the daemon is told to end; the rest is for telling their clients."""
 
@@ -51,13 +54,26 @@ async def _live(house: House, sockets: list[socket.socket], ready: Callable[[Hou
             group.create_task(_farewell(house), name="farewell"),
             *(group.create_task(_awaited(task(house)), name="beside") for task in house.parts.beside),
         ]
-        await house.supervisor.adopted()
+        tasks.append(await _adopted(house, group))
         if ready is not None:
             loop.call_soon(ready, house)
         LOG.info("serving", url=f"{house.url}/v1", runtime=house.parts.runtime.name)
         await house.server.serve(sockets=sockets)
         for task in (*tasks, *house.errands):
             task.cancel()
+
+
+async def _adopted(house: House, group: asyncio.TaskGroup) -> asyncio.Task[None]:
+    """Wait until engines of an earlier daemon have been looked for, but not for a runtime that hangs."""
+    adopted = group.create_task(house.supervisor.adopted(), name="adopted")
+    await asyncio.wait({adopted}, timeout=ADOPTED_S)
+    if not adopted.done():
+        text = (
+            f"{house.parts.runtime.name} has not told yet which engines run. Requests for an engine wait until it does."
+        )
+        LOG.warning(text)
+        house.bus.publish(Notice(level=Level.WARNING, code="runtime_slow", text=text))
+    return adopted
 
 
 async def _farewell(house: House) -> None:

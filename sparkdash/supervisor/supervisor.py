@@ -135,12 +135,14 @@ class Supervisor:
         return await sickness(self._tools, profile, url)
 
     async def use(self, name: str, *, cause: SwapCause) -> Plan:
-        """Make a profile resident; returns what that means before it is done. Also clears a remembered failure.
+        """Make a profile resident; returns what that means before it is done. Also clears a remembered failure. Waits until the
+        runtime has told which engines run.
 
         Raises:
             AdmissionError: unknown, it cannot run here, or it is known not to fit.
         """
         profile = self._here(name)
+        await self.adopted()
         plan, refused = await self._actor.plan(profile)
         if refused:
             raise refused
@@ -149,7 +151,9 @@ class Supervisor:
 
     async def plan(self, name: str) -> Plan:
         """What `use` would do, and why. Raises AdmissionError when it is unknown or cannot run here."""
-        return (await self._actor.plan(self._here(name)))[0]
+        profile = self._here(name)
+        await self.adopted()
+        return (await self._actor.plan(profile))[0]
 
     async def stop(self, name: str | None, *, wait: bool = True) -> None:
         """Stop one profile's engine, or all; returns when it is gone, or at once without `wait`. Requests that wait for it are refused.

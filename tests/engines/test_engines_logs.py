@@ -278,3 +278,23 @@ LLAMA = "llama_kv_cache: size = 1024.00 MiB (  8192 cells,  32 layers,  4/1 seqs
 def test_the_cache_s_type_as_it_was_resolved(kind: str, lines: list[str], found: str | None) -> None:
     """Never what was asked for: `auto` is what the engine made of it."""
     assert adapter(EngineKind(kind)).kv_dtype(lines) == found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "(EngineCore pid=1) ERROR 11-21 02:50:36 [multiproc_executor.py:315] Worker proc VllmWorker-0 died unexpectedly (exit code: -9)",
+        "(APIServer pid=2) WARNING 11-23 00:11:29 [core_client.py:817] [shutdown] MPClient: engine core exited unexpectedly",
+    ],
+)
+def test_a_process_that_was_killed_is_the_reason_and_not_what_the_others_say_of_it(line: str) -> None:
+    """What is left of a vLLM whose worker or core was killed tells of it once, in the middle of its echoes."""
+    echoes = [
+        "(EngineCore pid=1) ERROR 11-21 02:50:36 [core.py:1] EngineCore encountered a fatal error.",
+        "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause.",
+        "RuntimeError: Caught handled exception, but response already started.",
+    ]
+    failure = adapter(EngineKind.VLLM).classify([*echoes, line, *echoes], 1)
+    assert failure.code == "engine_crash"
+    assert failure.message.startswith("One of its processes ended without a word: ")
+    assert "unexpectedly" in failure.message
