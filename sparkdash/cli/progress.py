@@ -12,7 +12,7 @@ from sparkdash.domain.swap import Swap, SwapPhase
 
 
 class Progress:
-    """Draws the swap under way, if there is one; `goal` is the profile that we wait for."""
+    """Draws the swap to `goal`, which is the profile that we wait for; until that begins, another that is under way."""
 
     def __init__(self, goal: str) -> None:
         self._goal = goal
@@ -20,7 +20,7 @@ class Progress:
 
     def show(self, world: Snapshot) -> None:
         """Draw the present state."""
-        swap = world.swap
+        swap = world.swap_to(self._goal) or world.swap
         if swap is None:
             return
         if swap.target is not None and swap.target != self._goal:

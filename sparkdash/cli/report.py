@@ -37,7 +37,10 @@ def lines(world: Snapshot) -> Iterator[str]:
     yield from _box(world)
     if world.measuring and world.measuring.lives(world.at):
         yield from _measuring(world.measuring)
-    yield _row("swap", swap_line(world.swap, world.at) if world.swap else DASH)
+    for swap in world.swaps_under_way:
+        yield _row("swap", swap_line(swap, world.at))
+    if world.swap is None:
+        yield _row("swap", DASH)
     yield from _requests(world)
     newest: dict[str, Notice] = {}
     for notice in world.notices:  # what was told again has its last time alone

@@ -1,4 +1,4 @@
-"""`sparkdash stop` and `sparkdash cancel`: end an engine, the daemon, or the swap under way."""
+"""`sparkdash stop` and `sparkdash cancel`: end an engine, the daemon, or the swaps under way."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def cancel(
     request: Annotated[str | None, typer.Argument(metavar="REQUEST", help="The id of a request.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give up the swap that is under way, or end one REQUEST.
+    """Give up every swap that is under way, or end one REQUEST.
 
     The request's client is told, and its engine stops working on it.
 
@@ -77,14 +77,17 @@ async def _cancel_swap(*, as_json: bool) -> None:
     from sparkdash.client.follow import until_cancelled
 
     async with AsyncClient() as client:
-        swap = (await client.state()).swap
-        if swap is not None:
-            with _progress(swap.target or "the end", "the swap is given up all the same") as show:
+        swaps = (await client.state()).swaps_under_way
+        if swaps:
+            with _progress(swaps[0].target or "the end", "the swap is given up all the same") as show:
                 await until_cancelled(client, show)
     if as_json:
-        emit({"cancelled": swap})
+        emit({"cancelled": next(iter(swaps), None), "cancelled_beside": swaps[1:]})
     else:
-        say(f"Cancelled the swap to {swap.target or 'nothing'}." if swap else "No swap is under way.")
+        for swap in swaps:
+            say(f"Cancelled the swap to {swap.target or 'nothing'}.")
+        if not swaps:
+            say("No swap is under way.")
 
 
 async def _stop_daemon(engines: Literal["keep", "stop"], *, wait: bool, as_json: bool) -> None:
@@ -96,7 +99,7 @@ async def _stop_daemon(engines: Literal["keep", "stop"], *, wait: bool, as_json:
     async with AsyncClient() as client:
         world = await client.state()
         kept = _serving(world) if engines == "keep" else []
-        given_up = world.swap.target if world.swap else None
+        given_up = [swap.target for swap in world.swaps_under_way if swap.target is not None]
         await client.shutdown(engines)
         if wait:
             with _progress("the end", "the daemon goes on ending") as show:
@@ -111,7 +114,7 @@ async def _stop_daemon(engines: Literal["keep", "stop"], *, wait: bool, as_json:
         if kept:
             say(f"Still running: {', '.join(kept)}.")
         if given_up:
-            say(f"The load of {given_up} was given up.")
+            say(f"The load of {' and '.join(given_up)} was given up.")
 
 
 def _serving(world: Snapshot) -> list[str]:
@@ -128,7 +131,7 @@ async def _stop(profile: str | None, *, everything: bool, wait: bool, as_json: b
     async with AsyncClient() as client:
         world = await client.state()
         names = set(world.engines) if everything else _meant(world, profile)
-        absent = names - set(world.engines) - {world.swap.target if world.swap else None}
+        absent = names - set(world.engines) - {swap.target for swap in world.swaps_under_way}
         if names:
             await _end(client, None if everything else names.copy().pop(), wait=wait)
     if as_json:

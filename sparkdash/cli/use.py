@@ -114,7 +114,8 @@ def _other(world: Snapshot) -> str:
             code="toggle_unset",
             hint="Mark them: `sparkdash use --a PROFILE --b PROFILE`.",
         )
-    present = (world.swap and world.swap.target) or (world.active and world.active.profile)
+    coming = next((swap.target for swap in world.swaps_under_way if swap.target is not None), None)
+    present = coming or (world.active and world.active.profile)
     return world.toggle_b if present == world.toggle_a else world.toggle_a
 
 

@@ -71,7 +71,7 @@ class Client:
         self._ask(routes.release(name))
 
     def cancel(self) -> None:
-        """Give the swap under way up; returns when what it had begun is cleaned away."""
+        """Give every swap under way up; returns when what they had begun is cleaned away."""
         self._ask(routes.cancel())
 
     def cancel_request(self, request_id: str) -> None:

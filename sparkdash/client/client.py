@@ -135,7 +135,7 @@ class AsyncClient:
         await self._ask(routes.release(name))
 
     async def cancel(self) -> None:
-        """Give the swap under way up; returns when what it had begun is cleaned away."""
+        """Give every swap under way up; returns when what they had begun is cleaned away."""
         await self._ask(routes.cancel())
 
     async def cancel_request(self, request_id: str) -> None:

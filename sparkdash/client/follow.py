@@ -87,7 +87,7 @@ async def until_stopped(client: AsyncClient, name: str | None, show: Show) -> No
 
 
 async def until_cancelled(client: AsyncClient, show: Show) -> None:
-    """Give the swap under way up, and wait until what it had begun is cleaned away. Raises DaemonError: the daemon went away."""
+    """Give the swaps under way up, and wait until what they had begun is cleaned away. Raises DaemonError: the daemon went away."""
     await _carried_out(client, client.cancel(), show)
 
 
@@ -118,7 +118,7 @@ async def _shown(client: AsyncClient, show: Show) -> None:
 
 def _ready(world: Snapshot, name: str) -> bool:
     engine = world.engines.get(name)
-    leaving = world.swap is not None and (world.swap.target == name or name in world.swap.evict)
+    leaving = any(name == swap.target or name in swap.evict for swap in world.swaps_under_way)
     return engine is not None and engine.state is EngineState.READY and not leaving
 
 
@@ -129,7 +129,7 @@ def _ended(start: Snapshot, world: Snapshot, name: str) -> Swap | Engine | None:
         if swap.id not in known and swap.target == name and swap.outcome is not SwapOutcome.DONE:
             return swap
     engine = world.engines.get(name)
-    if world.swap is None and engine and engine.state is EngineState.FAILED and engine.since >= start.at:
+    if world.swap_to(name) is None and engine and engine.state is EngineState.FAILED and engine.since >= start.at:
         return engine
     return None
 

@@ -175,7 +175,7 @@ def stop(name: str | None, *, wait: bool = True) -> Ask[None]:
 
 
 def cancel() -> Ask[None]:
-    """Give the swap under way up; the answer comes when what it had begun is cleaned away."""
+    """Give every swap under way up; the answer comes when what they had begun is cleaned away."""
     return Ask("/api/cancel", _nothing, {}, silence_s=JOB_S)
 
 

@@ -97,7 +97,9 @@ class Snapshot(Frozen):
     parked: dict[str, Parked] = {}
     """Profiles that are not started until they are released or edited."""
     swap: Swap | None = None
-    """The one under way, or None."""
+    """The one under way, the oldest where there are several; or None."""
+    swaps_beside: tuple[Swap, ...] = ()
+    """Others under way, in the order in which they began."""
     swaps: tuple[Swap, ...] = ()
     """Ended ones, newest first."""
     requests: dict[str, Request] = {}
@@ -122,6 +124,15 @@ class Snapshot(Frozen):
         """The engine that `auto` means: the ready one that became ready last."""
         ready = [e for e in self.engines.values() if e.state in (EngineState.READY, EngineState.DRAINING)]
         return max(ready, key=lambda e: e.ready_at or 0.0, default=None)
+
+    @property
+    def swaps_under_way(self) -> tuple[Swap, ...]:
+        """All of them, in the order in which they began."""
+        return (self.swap, *self.swaps_beside) if self.swap else ()
+
+    def swap_to(self, profile: str) -> Swap | None:
+        """The swap under way that brings this profile."""
+        return next((swap for swap in self.swaps_under_way if swap.target == profile), None)
 
     def profile(self, name: str) -> ProfileSummary | None:
         """The profile of that exact name."""
@@ -189,10 +200,12 @@ def _engine(snapshot: Snapshot, engine: Engine) -> Snapshot:
 
 
 def _swap(snapshot: Snapshot, swap: Swap) -> Snapshot:
-    if swap.ended_at is None:
-        return snapshot.replace(swap=swap)
-    current = snapshot.swap if snapshot.swap and snapshot.swap.id != swap.id else None
-    return snapshot.replace(swap=current, swaps=(swap, *snapshot.swaps)[:RECENT_SWAPS])
+    under_way = {one.id: one for one in snapshot.swaps_under_way} | {swap.id: swap}
+    if swap.ended_at is not None:
+        del under_way[swap.id]
+        snapshot = snapshot.replace(swaps=(swap, *snapshot.swaps)[:RECENT_SWAPS])
+    first, *others = under_way.values() or (None,)
+    return snapshot.replace(swap=first, swaps_beside=tuple(others))
 
 
 def _requests(snapshot: Snapshot, changed: Sequence[Request]) -> Snapshot:

@@ -83,8 +83,8 @@ class Told:
 def _data(snapshot: Snapshot, profile: ProfileSummary) -> dict[str, Any]:
     status = models.state(snapshot, profile)
     value = status.pop("value")
-    swap = snapshot.swap
-    if swap is None or swap.target != profile.name or swap.ended_at is not None or value == "loaded":
+    swap = snapshot.swap_to(profile.name)
+    if swap is None or value == "loaded":
         return {"status": value, **status}
     progress: dict[str, Any] = {"stages": [STAGE], "current": STAGE}
     if swap.fraction is not None:

@@ -161,10 +161,9 @@ class _Supervisor:
         await self._whole.release(self._one(name))
 
     async def cancel(self) -> None:
-        """A swap that concerns own models only."""
-        swap = self._bus.whole_snapshot.swap
-        if swap is not None and not self._bus.sight.covers(swap):
-            self._refuse("the swap under way is of other models too")
+        """Every swap under way, where all of them concern own models only."""
+        if not all(map(self._bus.sight.covers, self._bus.whole_snapshot.swaps_under_way)):
+            self._refuse("what is under way is of other models too")
         await self._whole.cancel()
 
     def target(self, profile: Profile) -> WeightFacts | None:

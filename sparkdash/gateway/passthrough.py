@@ -232,7 +232,8 @@ class _Relay:
             self._alive = keepalive.KeepAlive(self._say, delay, self._stretch.off)
 
     async def _say(self) -> None:
-        swap, profile = self._deps.bus.snapshot.swap, self._row.profile
+        snapshot, profile = self._deps.bus.snapshot, self._row.profile
+        swap = snapshot.swap_to(profile) or snapshot.swap
         await self._reply.wait(waiting_text(swap, profile, self._deps.clock()))
 
 

@@ -53,12 +53,14 @@ class Sight:
 
     def snapshot(self, whole: Snapshot) -> Snapshot:
         """The part of the world that may be seen."""
+        swaps = tuple(seen for swap in whole.swaps_under_way if (seen := self._swap(swap)))
         return whole.replace(
             profiles=self._summaries(whole.profiles),
             problems=(),
             engines=self._by_name(whole.engines),
             parked=self._by_name(whole.parked),
-            swap=self._swap(whole.swap),
+            swap=swaps[0] if swaps else None,
+            swaps_beside=swaps[1:],
             swaps=tuple(seen for swap in whole.swaps if (seen := self._swap(swap))),
             requests={number: one for number, one in whole.requests.items() if self.sees(one)},
             recent=tuple(one for one in whole.recent if self.sees(one)),

@@ -1,6 +1,6 @@
 """The actor: one inbox, one owner of the scheduler's books, and effects carried out.
 
-Owns: the inbox, the one transition under way, those who wait for an order, what an earlier daemon left.
+Owns: the inbox, the swaps under way, those who wait for an order, what an earlier daemon left.
 Must not decide: the scheduler does. Must not do: the transition does.
 
 Rule 1: only `_handle` touches the scheduler; everything else posts a move. But a request whose coming or going changes no decision
@@ -223,18 +223,18 @@ class Actor:
 
     def _take_over(self, adoption: Adoption) -> None:
         """Make what an earlier daemon left ours; what has been started in its place meanwhile has replaced it."""
-        swap, books = self._scheduler.records.swap, self._tools.books
+        swaps, books = self._scheduler.records.swaps, self._tools.books
         self._looking = False
         self._leave(adoption)
         for found in adoption.ready:
             name = found.profile.name
-            if name not in self._scheduler.records.residents and not (swap and swap.target == name):
+            if name not in self._scheduler.records.residents and name not in swaps:
                 take(self._tools, found)
                 self._handle(Adopted(name, found.profile.fingerprint), None)
                 self._begin_watch(found.profile)
         if (late := adoption.loading) is None:
             return
-        if swap is None and late.profile.name not in self._scheduler.records.residents:
+        if not swaps and late.profile.name not in self._scheduler.records.residents:
             self._swaps.resumes = late
             self._handle(Adopted(late.profile.name, late.profile.fingerprint, ready=False), None)
         elif late.container.name not in {engine.container for engine in books.engines.values()}:
@@ -250,7 +250,7 @@ class Actor:
             self._begin_to_look_again(self._running())
 
     def _rest(self) -> None:
-        if not (self._inbox or self._counts.is_set()) and self._scheduler.records.swap is None:
+        if not (self._inbox or self._counts.is_set()) and not self._scheduler.records.swaps:
             self.idle.set()
 
     def _handle(self, move: Move | Adoption, waiter: Waiter | None) -> None:
@@ -290,9 +290,7 @@ class Actor:
     def _swap_over(self, move: SwapDone | SwapFailed | SwapCancelled) -> None:
         if runs := self._swaps.end(move):
             self._begin_watch(runs)
-        self._waiters.settle(Cancel)
-        swap = self._scheduler.records.swap
-        if isinstance(move, SwapFailed) and swap and swap.target is None:
+        if isinstance(move, SwapFailed) and move.target is None:
             self._waiters.settle(Stop, move.error)
 
     def _forget_failed(self, engine: Engine) -> None:
@@ -306,12 +304,12 @@ class Actor:
             case Decline(profile=name, error=error):
                 self._tools.books.notice(Level.WARNING, error.code, error.text(), name)
             case BeginSwap():
-                target = self._profiles[effect.target] if effect.target is not None else None
-                self._swaps.begin(self._running(), effect, target)
-            case Evict():
-                self._swaps.drained()
-            case CancelSwap():
-                self._swaps.cancel()
+                comes = self._profiles[effect.target] if effect.target is not None else None
+                self._swaps.begin(self._running(), effect, comes)
+            case Evict(target=target):
+                self._swaps.drained(target)
+            case CancelSwap(target=target):
+                self._swaps.cancel(target)
 
     def _begin_watch(self, profile: Profile) -> None:
         self._watch.begin(self._running(), profile, self._tools.books.engines[profile.name])
@@ -324,7 +322,7 @@ class Actor:
         """What follows from the scheduler's books: figures, the next alarm, those who wait for its rest."""
         self._alarm.set(self._running(), self._scheduler.due)
         books, records = self._tools.books, self._scheduler.records
-        books.waiting(records.waiting_for(records.swap.target) if records.swap else 0)
+        self._swaps.waiting(records.waiting_for)
         for name in list(books.engines):
             in_flight = records.in_flight(name)
             books.busy(name, in_flight)
@@ -333,7 +331,7 @@ class Actor:
         self._parking.keep()
         if not self._scheduler.stopping:
             self._waiters.settle(Stop)
-        if records.swap is None:
+        if not self._scheduler.cancelling:
             self._waiters.settle(Cancel)
 
 

@@ -1,7 +1,7 @@
-"""The books that people see: every engine's state and the swap under way, published at each change.
+"""The books that people see: every engine's state, published at each change.
 
-Owns: Engine and Swap values and their publication. Must not know why anything happens.
-Written by the actor and by the one transition that it runs; read by everyone, as frozen values.
+Owns: Engine values and their publication (`swap_record` owns the swaps'). Must not know why anything happens.
+Written by the actor and by the transitions that it runs; read by everyone, as frozen values.
 """
 
 from __future__ import annotations
@@ -10,18 +10,15 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from sparkdash.domain.engine import Engine, EngineState, Failure, LoadProgress, Parked
-from sparkdash.domain.event import EngineChanged, Fact, Level, Notice, ParkedChanged, SwapChanged
+from sparkdash.domain.event import EngineChanged, Fact, Level, Notice, ParkedChanged
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
+from sparkdash.domain.swap import Swap, SwapPhase
 from sparkdash.errors import EngineError, SparkdashError
 from sparkdash.supervisor import breaker
 from sparkdash.supervisor.clock import Clock
 from sparkdash.supervisor.debts import Debts, Held
 from sparkdash.supervisor.eta import Course
-
-MOVED = 0.01
-MOVED_S = 2.0
-"""An estimate is told anew when its fraction rose by MOVED, or its time is off by MOVED_S and by that share of itself."""
+from sparkdash.supervisor.swap_record import SwapRecord
 
 Publish = Callable[[Fact], object]
 
@@ -60,9 +57,6 @@ class Books:
         self._publish = publish
         self._clock = clock
         self._engines: dict[str, Engine] = {}
-        self._phase_began = 0.0
-        self._course = Course()
-        self.swap: Swap | None = None
         self.engines: Mapping[str, Engine] = MappingProxyType(self._engines)
         """A live view; failed ones stay until their next start or a stop."""
         self.parked: dict[str, Parked] = {}
@@ -155,15 +149,6 @@ class Books:
         """How far the engine that is being loaded has come."""
         if old := self._engines.get(name):
             self._write(old.replace(progress=progress))
-        self._course.heard(progress, self._clock.monotonic())
-        if self.swap:
-            self._tell(self.swap.replace(progress=progress))
-
-    def took(self, taken: int) -> None:
-        """The engine that is being loaded holds about this many bytes by now. Published when the estimate moves by it, or by the time that passed."""
-        self._course.took(taken)
-        if self.swap and self._moved(self.swap):
-            self._tell(self.swap)
 
     def notice(self, level: Level, code: str, text: str, profile: str | None = None) -> None:
         """Something a person should know."""
@@ -184,68 +169,9 @@ class Books:
         self._publish(ParkedChanged(parked=now))
         return {name: now.get(name) for name in before | now if now.get(name) != before.get(name)}
 
-    def begin(
-        self,
-        id_: str,
-        target: str | None,
-        evict: tuple[str, ...],
-        cause: SwapCause,
-        phase: SwapPhase,
-        expected_s: float | None,
-        course: Course | None = None,
-        reasons: Mapping[str, str] = MappingProxyType({}),
-    ) -> Swap:
-        """A swap begins, in its first phase. `course` knows earlier ones like it."""
-        now = self._clock.now()
-        self._phase_began = self._clock.monotonic()
-        self._course = course or Course()
-        self._course.enter(phase, self._phase_began)
-        swap = Swap(
-            id=id_,
-            target=target,
-            evict=evict,
-            reasons=dict(reasons),
-            cause=cause,
-            phase=phase,
-            started_at=now,
-            phase_at=now,
-            expected_s=expected_s,
-            learned_from=self._course.learned_from,
-            similar=self._course.similar,
-        )
-        return self._tell(swap)
-
-    def phase(self, phase: SwapPhase) -> None:
-        """The swap goes on to its next phase."""
-        if self.swap and self.swap.phase is not phase:
-            times = self._times(self.swap)
-            self._phase_began = self._clock.monotonic()
-            self._course.enter(phase, self._phase_began)
-            self._tell(self.swap.replace(phase=phase, phase_at=self._clock.now(), stage_s=times, progress=None))
-
-    def waiting(self, count: int) -> None:
-        """How many requests wait for the swap's target."""
-        if self.swap and self.swap.waiting != count:
-            self._tell(self.swap.replace(waiting=count))
-
-    def end(self, outcome: SwapOutcome, failure: Failure | None = None) -> Swap:
-        """The swap is over."""
-        assert self.swap  # noqa: S101 - only the actor ends swaps, and only the one that it began
-        ended = self.swap.replace(
-            eta_s=None,
-            eta_low_s=None,
-            eta_high_s=None,
-            eta_at=None,
-            fraction=1.0 if outcome is SwapOutcome.DONE else self.swap.fraction,
-            steps=self._course.steps(self._clock.monotonic()),
-            ended_at=self._clock.now(),
-            outcome=outcome,
-            failure=failure,
-            stage_s=self._times(self.swap),
-        )
-        self.swap = None
-        self._publish(SwapChanged(swap=ended))
-        return ended
+    def begin(self, swap: Swap, course: Course) -> SwapRecord:
+        """Publish a swap that begins; the record tells how it goes on. `course` knows earlier ones like it."""
+        return SwapRecord(self._publish, self._clock, swap, course)
 
     def _look_whether_gone(self, name: str, held: Held | None = None) -> None:
         engine = self._engines.get(name)
@@ -256,32 +182,6 @@ class Books:
         before, failure = self.parked.get(name), failure_of(parked.error)
         now = Parked(since=self._clock.now(), failures=parked.failures, failure=failure, fingerprint=parked.fingerprint)
         return before if before and before.replace(since=now.since) == now else now
-
-    def _times(self, swap: Swap) -> dict[SwapPhase, float]:
-        return {**swap.stage_s, swap.phase: self._clock.monotonic() - self._phase_began}
-
-    def _tell(self, swap: Swap) -> Swap:
-        """Publish the swap with an estimate made now."""
-        estimate = self._course.estimate(self._clock.monotonic())
-        self.swap = swap.replace(
-            fraction=estimate.fraction,
-            eta_s=estimate.eta_s,
-            eta_low_s=estimate.low_s,
-            eta_high_s=estimate.high_s,
-            eta_at=None if estimate.eta_s is None else self._clock.now(),
-        )
-        self._publish(SwapChanged(swap=self.swap))
-        return self.swap
-
-    def _moved(self, told: Swap) -> bool:
-        """Is it otherwise than whoever counts on from what was told must think?"""
-        now = self._course.estimate(self._clock.monotonic())
-        if (now.fraction or 0.0) - (told.fraction or 0.0) >= MOVED:
-            return True
-        if now.eta_s is None or told.eta_s is None or told.eta_at is None:
-            return False
-        counted = max(0.0, told.eta_s - (self._clock.now() - told.eta_at))
-        return abs(now.eta_s - counted) >= max(MOVED_S, MOVED * counted)
 
     def _write(self, engine: Engine) -> Engine:
         self._engines[engine.profile] = engine

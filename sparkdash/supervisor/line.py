@@ -55,7 +55,7 @@ class Line:
             if len(here) + records.waiting_for(ticket.profile) >= known.limit:
                 again = self._pace.free_in(ticket.profile, here, self.now)
                 return refusals.too_many(ticket.profile, known.limit, again)
-        if len(records.queue) >= self._limit and ticket not in self._hits([*records.queue.values(), ticket]):
+        if len(records.queue) >= self._limit and records.misses(ticket):
             return refusals.queue_full(self._limit)
         return None
 
@@ -95,15 +95,14 @@ class Line:
     def _plain(self, profile: str) -> bool:
         """Does a request more or less of it change no decision?"""
         records = self._records
-        if records.queue or records.stops or records.swap is not None:
+        if records.queue or records.stops or records.swaps:
             return False
         known = records.profiles.get(profile)
         return known is not None and known.limit is None and known.idle_ttl_s is None
 
     def grant_hits(self) -> list[Effect]:
-        """All that may go to their engines now."""
-        queue = self._records.queue
-        return self.grant(self._hits(queue.values())) if queue else []
+        """All whose engine runs."""
+        return self.grant([ticket for ticket in self._records.queue.values() if not self._records.misses(ticket)])
 
     def grant(self, tickets: Iterable[Ticket]) -> list[Effect]:
         """These go; a person's wish is fulfilled."""
@@ -154,32 +153,12 @@ class Line:
         return list(told)
 
     def _as_served(self) -> list[Ticket]:
-        """The queue in the order in which it will be served: the swap's target first, then profile by profile."""
+        """The queue in the order in which it will be served: what is coming first, then profile by profile."""
         line = fairness.line(self._records.queue.values(), self._patience, self.now)
-        ranks: dict[str | None, int] = {self._records.swap.target: 0} if self._records.swap else {}
+        ranks: dict[str | None, int] = {target: rank for rank, target in enumerate(self._records.swaps)}
         for ticket in line:
             ranks.setdefault(ticket.profile, len(ranks))
         return sorted(line, key=lambda t: ranks[t.profile])
-
-    def _hits(self, tickets: Iterable[Ticket]) -> list[Ticket]:
-        """Those whose engine runs, and is not evicted by the swap that begins next.
-
-        While a swap is under way no other can begin, and nobody keeps requests from an engine that would only stand idle for the
-        length of another's load.
-        """
-        claimed: set[str] = set()
-        claims = self._records.swap is None
-        hits = []
-        for ticket in fairness.line(tickets, self._patience, self.now):
-            if not self._records.misses(ticket):
-                if ticket.profile not in claimed:
-                    hits.append(ticket)
-            elif claims:
-                choice = self.choice(ticket)
-                if self.held_until(ticket, choice) is None and not self.cannot_come(ticket.profile, choice):
-                    claimed.update(choice.names)
-                    claims = False
-        return hits
 
     def _given_back(self, held: Held) -> None:
         self._pace.note(held.profile, self.now - held.since)

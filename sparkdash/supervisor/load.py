@@ -27,6 +27,7 @@ from sparkdash.supervisor.eta import START
 from sparkdash.supervisor.footprint import Scale
 from sparkdash.supervisor.logbook import lines_of
 from sparkdash.supervisor.probe import PROBE_S
+from sparkdash.supervisor.swap_record import SwapRecord
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import MIB, duration
 
@@ -56,8 +57,17 @@ T = TypeVar("T")
 class Loading:
     """An async context manager around one start: watches the container's log and its end."""
 
-    def __init__(self, tools: Tools, profile: Profile, container: str, url: str, scale: Scale | None = None) -> None:
+    def __init__(
+        self,
+        tools: Tools,
+        profile: Profile,
+        container: str,
+        url: str,
+        record: SwapRecord,
+        scale: Scale | None = None,
+    ) -> None:
         self._tools = tools
+        self._record = record
         self._scale = scale
         self._adapter = tools.adapter(profile.engine)
         self._profile = profile
@@ -170,6 +180,7 @@ class Loading:
             return
         self._told, self._told_at = self._latest, now
         self._tools.books.progress(self._profile.name, self._latest)
+        self._record.progress(self._latest)
 
     async def _watch_memory(self) -> None:
         """Until the engine is ready: its start, its load and its warm-up."""
@@ -180,7 +191,7 @@ class Loading:
 
     def _look_at_memory(self) -> None:
         memory = self._tools.reader.memory()
-        self._tools.books.took(self._scale.note(memory.available) if self._scale else 0)
+        self._record.took(self._scale.note(memory.available) if self._scale else 0)
         if memory.available <= self._lowest - TAKEN:
             self._lowest = memory.available
             self._moved_at = self._tools.clock.monotonic()

@@ -78,7 +78,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """A person gives up the swap under way."""
+    """A person gives up the swaps under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,9 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class DrainOver:
-    """The drain of the swap under way took longer than it may."""
+    """The drain of the swap to `target` took longer than it may."""
+
+    target: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,19 +148,24 @@ class WontStop:
 
 @dataclass(frozen=True, slots=True)
 class SwapDone:
-    """The swap under way reached its end."""
+    """The swap to `target` reached its end; here and below None is the swap that only stops."""
+
+    target: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class SwapFailed:
-    """The swap under way failed, for the reason that every waiting request is told."""
+    """The swap to `target` failed, for the reason that every waiting request is told."""
 
+    target: str | None
     error: SparkdashError
 
 
 @dataclass(frozen=True, slots=True)
 class SwapCancelled:
-    """The swap under way was given up, and what it had begun is cleaned away."""
+    """The swap to `target` was given up, and what it had begun is cleaned away."""
+
+    target: str | None
 
 
 Move = (
@@ -212,14 +219,17 @@ class Decline:
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """No lease holds these any more: they may be stopped."""
+    """No lease holds these any more: the swap to `target` may stop them."""
 
+    target: str | None
     profiles: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CancelSwap:
-    """Give the swap under way up and clean away what it began; answer with SwapCancelled (or SwapDone, if it was too late)."""
+    """Give the swap to `target` up and clean away what it began; answer with SwapCancelled (or SwapDone, if it was too late)."""
+
+    target: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ class Offers:
     """Fall backs first, then preloads, each in its order."""
 
     def __init__(self) -> None:
-        self._evicted: list[str] = []
-        """For a swap that has not succeeded yet."""
+        self._evicted: dict[str, list[str]] = {}
+        """By the targets of swaps that have not succeeded yet."""
         self.fallbacks: deque[str] = deque()
         self._preloads: deque[str] = deque()
 
@@ -30,30 +30,28 @@ class Offers:
             return self.fallbacks.popleft(), SwapCause.FALLBACK
         return (self._preloads.popleft(), SwapCause.PRELOAD) if self._preloads else None
 
-    def evicted(self, profile: str) -> None:
-        """It left for the swap under way."""
-        self._evicted.append(profile)
+    def evicted(self, profile: str, target: str) -> None:
+        """It left for the swap to `target`."""
+        self._evicted.setdefault(target, []).append(profile)
 
     def failed(self, target: str) -> None:
         """That swap failed: those that left for it may come back."""
-        self.fallbacks.extend(name for name in self._evicted if name != target)
-        self._evicted.clear()
+        self.fallbacks.extend(name for name in self._evicted.pop(target, ()) if name != target)
 
-    def succeeded(self) -> None:
-        """They left for good."""
-        self._evicted.clear()
+    def succeeded(self, target: str) -> None:
+        """Those that left for it left for good."""
+        self._evicted.pop(target, None)
 
-    def begun(self, target: str, cause: SwapCause) -> None:
+    def begun(self, target: str) -> None:
         """A swap to `target` begins, offered or asked for: there is nothing to offer any more."""
         if target in self.fallbacks:
             self.fallbacks.remove(target)
         if target in self._preloads:
             self._preloads.remove(target)
-        if cause is SwapCause.FALLBACK:
-            self._evicted.clear()
 
     def stopped(self, profile: str | None) -> None:
         """A person wanted this, or everything, gone: what they stopped does not come by itself, and no fall back does."""
         self.fallbacks.clear()
-        self._evicted = [name for name in self._evicted if profile not in (None, name)]
+        for evicted in self._evicted.values():
+            evicted[:] = [name for name in evicted if profile not in (None, name)]
         self._preloads = deque(name for name in self._preloads if profile not in (None, name))

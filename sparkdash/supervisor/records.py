@@ -15,7 +15,7 @@ USE = "(use)"
 
 
 class Stage(Enum):
-    """How far the swap under way has come, as far as decisions go."""
+    """How far a swap has come, as far as decisions go."""
 
     DRAINING = auto()
     """Nothing is stopped yet; leases on the evicted engines are waited for."""
@@ -26,14 +26,20 @@ class Stage(Enum):
 
 @dataclass(slots=True)
 class Change:
-    """The swap under way."""
+    """One swap under way."""
 
     target: str | None
     choice: Choice
     cause: SwapCause
     fingerprint: str | None
     """Of the target, as the catalog was when the swap began."""
+    moves_memory: bool = True
+    """False: neither who comes nor who leaves is an engine of this box."""
     stage: Stage = Stage.DRAINING
+    takes: int = 0
+    """Bytes that the target will hold, as they were known at the beginning."""
+    frees: int = 0
+    """The same of those that leave."""
 
     @property
     def evict(self) -> tuple[str, ...]:
@@ -99,7 +105,8 @@ class Records:
     """In the order in which they became ready."""
     stops: set[str] = field(default_factory=set)
     """What a person wants gone."""
-    swap: Change | None = None
+    swaps: dict[str | None, Change] = field(default_factory=dict)
+    """Those under way by their targets, in the order in which they began; None is the one that only stops."""
 
     def managed(self, profile: str) -> bool:
         """Does its engine take a place? One whose file went away was started by us, too."""
@@ -120,7 +127,17 @@ class Records:
 
     def leaving(self) -> set[str]:
         """Those whose end is decided."""
-        return self.stops | set(self.swap.evict if self.swap else ())
+        return self.stops.union(*(swap.evict for swap in self.swaps.values()))
+
+    @property
+    def at_rest(self) -> bool:
+        """Is no swap under way that takes memory or gives it back?"""
+        return not any(swap.moves_memory for swap in self.swaps.values())
+
+    def coming(self, profile: str) -> Change | None:
+        """The swap that brings this profile, unless it was given up."""
+        swap = self.swaps.get(profile)
+        return None if swap is None or swap.stage is Stage.CANCELLING else swap
 
     def runs(self, profile: str) -> bool:
         """Is its engine ready, and here to stay?"""
@@ -141,4 +158,4 @@ class Records:
         running = [name for name in self.residents if self.runs(name)]
         if running:
             return running[-1]
-        return self.swap.target if self.swap and self.swap.stage is not Stage.CANCELLING else None
+        return next((name for name in self.swaps if name is not None and self.coming(name)), None)

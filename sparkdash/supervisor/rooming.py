@@ -1,6 +1,6 @@
-"""The world as `fit` wants it: who is there once the swap under way is done, and what the box has then. Pure.
+"""The world as `fit` wants it: who is there once the swaps under way are done, and what the box has then. Pure.
 
-Owns: how residents, leases and the swap become occupants, and the forecast of memory behind a swap. Must not decide
+Owns: how residents, leases and swaps become occupants, and the forecast of memory behind the swaps. Must not decide
 who leaves: `fit` does.
 """
 
@@ -12,7 +12,7 @@ from typing import Protocol
 from sparkdash.domain.need import Need
 from sparkdash.errors import SparkdashError
 from sparkdash.supervisor import fit, refusals
-from sparkdash.supervisor.records import Records, Stage
+from sparkdash.supervisor.records import Change, Records, Stage
 
 
 class Scales(Protocol):
@@ -41,23 +41,18 @@ class Rooming:
     def __init__(self, records: Records, scales: Scales) -> None:
         self._records = records
         self._scales = scales
-        self._after: fit.Box | None = None
-        """The box once the target of the swap under way has come."""
+        self._before: fit.Box | None = None
+        """The box as it was before the loads under way took any of it."""
 
     def choice(self, comer: str, now: float, *, person: bool) -> fit.Choice:
         """Who leaves if `comer` were to come next. `person`: someone asked for it by name, outside a request."""
-        swap = self._records.swap
-        if swap is not None and self._comes(comer):
+        if (swap := self._records.coming(comer)) is not None:
             return swap.choice
-        coming = swap.target if swap and swap.stage is not Stage.CANCELLING else None
-        there = [self._occupant(name, now) for name in self._records.residents if not (swap and name in swap.evict)]
-        if coming is not None:
-            waiting = self._records.waiting_for(coming)
-            there.append(fit.Occupant(coming, self._scales.need(coming), self._records.managed(coming), busy=waiting))
-        box = self._after if coming is not None and self._after is not None else self._scales.box()
-        if swap is not None and coming is None:  # what only goes gives back what it holds
-            box = _with(box, sum(self._held(name) for name in swap.evict if name in self._records.residents))
-        return fit.choose(self._occupant(comer, now), there, box, person=person)
+        records = self._records
+        going = {name for swap in records.swaps.values() for name in swap.evict}
+        there = [self._occupant(name, now) for name in records.residents if name not in going]
+        there += [self._newcomer(name) for name in records.swaps if name is not None and records.coming(name)]
+        return fit.choose(self._occupant(comer, now), there, self._forecast(), person=person)
 
     def refusal(self, comer: str, choice: fit.Choice) -> SparkdashError | None:
         """Why it cannot come, in words; None when nothing is known that is against it."""
@@ -67,22 +62,36 @@ class Rooming:
 
     def hold(self, comer: str) -> SparkdashError | None:
         """Why no load of it may begin as memory is now; None when one may, or begins already, or takes nothing here."""
-        if self._comes(comer) or not self._records.managed(comer):
+        if self._records.coming(comer) or not self._records.managed(comer):
             return None
         return self._scales.short(comer)
 
-    def begun(self, target: str | None, choice: fit.Choice) -> None:
-        """A swap begins: remember what the box will have behind it."""
-        if target is None:
-            self._after = None
-            return
-        freed = sum(self._held(name) for name in choice.names)
-        taken = self._held(target) if self._records.managed(target) else 0
-        self._after = _with(self._scales.box(), freed - taken)
+    def begun(self, swap: Change) -> None:
+        """Remember what the box has before this swap moves memory, unless others move it already."""
+        swap.frees = sum(self._held(name) for name in swap.evict)
+        swap.takes = self._held(swap.target) if swap.target is not None and swap.moves_memory else 0
+        if swap.moves_memory and self._before is None:
+            self._before = self._scales.box()
 
-    def _comes(self, name: str) -> bool:
-        swap = self._records.swap
-        return swap is not None and swap.target == name and swap.stage is not Stage.CANCELLING
+    def ended(self, swap: Change, *, came: bool) -> None:
+        """Reckon with what a swap that is over has left behind, for as long as others move memory."""
+        if self._records.at_rest:
+            self._before = None
+        elif self._before is not None:
+            self._before = _with(self._before, swap.frees - (swap.takes if came else 0))
+
+    def _forecast(self) -> fit.Box:
+        """The box once what comes has come, and what only goes has given back what it holds."""
+        swaps = [swap for swap in self._records.swaps.values() if swap.moves_memory]
+        loads = [swap for swap in swaps if swap.target is not None and swap.stage is not Stage.CANCELLING]
+        if not loads or self._before is None:
+            there = self._records.residents
+            return _with(self._scales.box(), sum(self._held(name) for s in swaps for name in s.evict if name in there))
+        return _with(self._before, sum(swap.frees for swap in swaps) - sum(swap.takes for swap in loads))
+
+    def _newcomer(self, name: str) -> fit.Occupant:
+        waiting = self._records.waiting_for(name)
+        return fit.Occupant(name, self._scales.need(name), self._records.managed(name), busy=waiting)
 
     def _held(self, name: str) -> int:
         return self._scales.need(name).total_bytes or 0

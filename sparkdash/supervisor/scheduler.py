@@ -1,12 +1,14 @@
 """The decisions: who is granted, who waits, what is swapped. Pure; DESIGN.md has the table and the reasons.
 
-Owns the books of tickets, leases, residents and the swap under way. Must not know asyncio, clocks, containers.
+Owns the books of tickets, leases, residents and the swaps under way. Must not know asyncio, clocks, containers.
 
 Rule 1: one move in, a list of effects out; the books already say what the effects order.
-Rule 2: at most one swap, and one begins only for a ticket, a person, an offer or an engine that nobody uses.
+Rule 2: a swap begins only for a ticket, a person, an offer or an engine that nobody uses. One that takes memory or gives it back
+        begins while no other does; one that does neither, at once.
 Rule 3: what a lease holds is not evicted. A swap drains first; `Evict` is ordered when the last lease has left.
-Rule 4: the next ticket in line (`fairness`) whose engine does not run chooses the next swap, and nobody behind it may
-        take the engine that this swap evicts. Those who wait when a swap is done go together.
+Rule 4: tickets are looked at in line (`fairness`). One whose engine runs is granted. The next one whose engine does not run
+        chooses the next swap, and nobody behind it may take the engine that this swap evicts. Those who wait when a swap
+        is done go together.
 Rule 5: an offer (a fall back, a preload) evicts nobody.
 """
 
@@ -72,8 +74,7 @@ class Scheduler:
         return [
             *self._take(move),
             *self._call_off(),
-            *self._line.grant_hits(),
-            *self._begin(),
+            *self._serve(),
             *self._evict(),
             *self._line.tell_places(),
         ]
@@ -96,10 +97,12 @@ class Scheduler:
     @property
     def stopping(self) -> bool:
         """Is something that a person wanted gone still to go?"""
-        swap = self.records.swap
-        return bool(self.records.stops) or (
-            swap is not None and (swap.target is None or swap.stage is Stage.CANCELLING)
-        )
+        return bool(self.records.stops) or None in self.records.swaps or self.cancelling
+
+    @property
+    def cancelling(self) -> bool:
+        """Is what a swap began that was given up still to be cleaned away?"""
+        return any(swap.stage is Stage.CANCELLING for swap in self.records.swaps.values())
 
     def choice(self, target: str, now: float, *, person: bool = True) -> fit.Choice:
         """Who would leave if `target` were to come next, and whether it fits."""
@@ -136,28 +139,27 @@ class Scheduler:
             case PolicyRead(patience=patience, queue_limit=limit):
                 self._line.govern(patience, limit)
             case Adopted(profile=profile, ready=False):
-                self._rooming.begun(profile, fit.Choice())
-                self.records.swap = Change(profile, fit.Choice(), SwapCause.ADOPT, move.fingerprint, Stage.GOING)
-                return [BeginSwap(profile, (), SwapCause.ADOPT)]
+                swap = Change(profile, fit.Choice(), SwapCause.ADOPT, move.fingerprint, stage=Stage.GOING)
+                return [self._add(swap)]
             case Adopted(profile=profile, fingerprint=fingerprint):
                 self._settle_in(profile, fingerprint)
             case EngineDied():
                 return self._died(move)
             case Tick():
                 pass  # what follows looks at the time itself
-            case DrainOver():
-                return self._drain_over()
+            case DrainOver(target=target):
+                return self._drain_over(target)
             case Evicted(profile=profile):
                 self._evicted(profile)
             case WontStop(profile=profile):
                 if profile in self.records.residents:
                     self.records.residents[profile].ready = False
-            case SwapDone():
-                return self._done()
-            case SwapFailed():
-                return self._failed(move)
-            case SwapCancelled():
-                self.records.swap = None
+            case SwapDone(target=target):
+                return self._done(target)
+            case SwapFailed(target=target, error=error):
+                return self._failed(target, error)
+            case SwapCancelled(target=target):
+                self._over(target, came=False)
         return []
 
     def _arrive(self, move: Arrive) -> list[Effect]:
@@ -187,15 +189,21 @@ class Scheduler:
         return self._supersede(move.profile)
 
     def _supersede(self, wanted: str) -> list[Effect]:
-        """A load that no request waits for gives way to what a person wants now."""
-        swap = self.records.swap
-        if swap is None or swap.target in (None, wanted) or swap.stage is Stage.CANCELLING:
+        """Loads that no request waits for give way to what a person wants now, if that takes memory."""
+        records = self.records
+        if not records.managed(wanted):
             return []
-        return [] if self.records.waiting_for(swap.target) else self._give_up(swap)
+        others = [name for name in records.swaps if name not in (None, wanted) and not records.waiting_for(name)]
+        return self._give_up([name for name in others if records.swaps[name].moves_memory])
 
-    def _give_up(self, swap: Change) -> list[Effect]:
-        swap.stage = Stage.CANCELLING
-        return [CancelSwap()]
+    def _give_up(self, targets: Iterable[str | None]) -> list[Effect]:
+        effects: list[Effect] = []
+        for target in targets:
+            swap = self.records.swaps[target]
+            if swap.stage is not Stage.CANCELLING:
+                swap.stage = Stage.CANCELLING
+                effects.append(CancelSwap(target))
+        return effects
 
     def _stop(self, profile: str | None) -> list[Effect]:
         records = self.records
@@ -203,18 +211,17 @@ class Scheduler:
         self._offers.stopped(profile)
         waiting = [t for t in records.queue.values() if profile in (None, t.profile)]
         refused = self._line.refuse(waiting, refusals.stopped(profile))
-        swap = records.swap
-        if swap is None or swap.target is None or profile not in (None, swap.target):
-            return refused
-        records.stops.add(swap.target)  # it may come up before it can be cancelled
-        return refused if swap.stage is Stage.CANCELLING else [*self._give_up(swap), *refused]
+        coming = [name for name in records.swaps if name is not None and profile in (None, name)]
+        records.stops.update(coming)  # it may come up before it can be cancelled
+        return [*self._give_up(coming), *refused]
 
     def _cancel(self) -> list[Effect]:
-        swap = self.records.swap
-        if swap is None or swap.stage is Stage.CANCELLING:
-            return []
-        waiting = [t for t in self.records.queue.values() if t.profile == swap.target]
-        return [*self._give_up(swap), *self._line.refuse(waiting, refusals.cancelled(swap.target))]
+        effects: list[Effect] = []
+        for target, swap in list(self.records.swaps.items()):
+            if swap.stage is not Stage.CANCELLING:
+                waiting = [t for t in self.records.queue.values() if t.profile == target]
+                effects += [*self._give_up([target]), *self._line.refuse(waiting, refusals.cancelled(target))]
+        return effects
 
     def _catalog(self, profiles: Mapping[str, Known]) -> list[Effect]:
         self.records.profiles = dict(profiles)
@@ -240,8 +247,8 @@ class Scheduler:
         self.records.stops.discard(move.profile)
         return self._line.cut([move.profile], move.error)
 
-    def _drain_over(self) -> list[Effect]:
-        swap = self.records.swap
+    def _drain_over(self, target: str | None) -> list[Effect]:
+        swap = self.records.swaps.get(target)
         if swap is None or swap.stage is not Stage.DRAINING:
             return []
         return self._line.cut(swap.evict, refusals.cut(swap.target))
@@ -249,27 +256,33 @@ class Scheduler:
     def _evicted(self, profile: str) -> None:
         resident = self.records.residents.pop(profile, None)
         self.records.stops.discard(profile)
-        swap = self.records.swap
-        if resident and resident.ready and swap and swap.target is not None:
-            self._offers.evicted(profile)
+        cause = next((swap.target for swap in self.records.swaps.values() if profile in swap.evict), None)
+        if resident and resident.ready and cause is not None:
+            self._offers.evicted(profile, cause)
 
-    def _done(self) -> list[Effect]:
-        swap, self.records.swap = self.records.swap, None
+    def _over(self, target: str | None, *, came: bool) -> Change | None:
+        swap = self.records.swaps.pop(target, None)
+        if swap is not None:
+            self._rooming.ended(swap, came=came)
+        return swap
+
+    def _done(self, target: str | None) -> list[Effect]:
+        swap = self._over(target, came=True)
         if swap is None or swap.target is None:
             return []
         self._settle_in(swap.target, swap.fingerprint)
-        self._offers.succeeded()
+        self._offers.succeeded(swap.target)
         return self._line.grant([t for t in self.records.queue.values() if t.profile == swap.target])
 
-    def _failed(self, move: SwapFailed) -> list[Effect]:
-        swap, self.records.swap = self.records.swap, None
+    def _failed(self, target: str | None, error: SparkdashError) -> list[Effect]:
+        swap = self._over(target, came=False)
         if swap is None or swap.target is None:
             return []
-        self.breaker.failed(swap.target, swap.fingerprint or "", move.error, self._now)
+        self.breaker.failed(swap.target, swap.fingerprint or "", error, self._now)
         self._offers.failed(swap.target)
         if (wish := self.records.queue.get(USE)) and wish.profile == swap.target:
             del self.records.queue[USE]
-        return self._in_vain(swap.target, move.error)
+        return self._in_vain(swap.target, error)
 
     def _in_vain(self, target: str, error: SparkdashError) -> list[Effect]:
         others = (name for name in self._offers.fallbacks if name != target and self._may_come(name))
@@ -280,43 +293,66 @@ class Scheduler:
             refusals.of(name, self.records.profiles.get(name))
             or self.breaker.refusal(name, self._now)
             or name in self.records.residents
+            or name in self.records.swaps
         )
 
     # What follows from the books, after every move.
 
     def _call_off(self) -> list[Effect]:
         """Nothing is stopped yet and nobody wants the target any more: leave everything as it is."""
-        swap = self.records.swap
-        if swap is None or swap.stage is not Stage.DRAINING or swap.target is None:
-            return []
-        offered = swap.cause in (SwapCause.FALLBACK, SwapCause.PRELOAD)
-        wanted = offered or any(t.profile == swap.target for t in self.records.queue.values())
-        return [] if wanted else self._give_up(swap)
+        wanted = {ticket.profile for ticket in self.records.queue.values()}
+        offered = (SwapCause.FALLBACK, SwapCause.PRELOAD)
+        return self._give_up(
+            target
+            for target, swap in self.records.swaps.items()
+            if swap.stage is Stage.DRAINING and target not in (None, *wanted) and swap.cause not in offered
+        )
 
-    def _begin(self) -> list[Effect]:
+    def _serve(self) -> list[Effect]:
+        """Grant and begin what can be, in the order of the line."""
         self.due = None
         records = self.records
-        if records.swap is not None:
-            return []
-        leaving = [name for name in records.residents if name in records.stops]
-        records.stops.clear()
-        if leaving:
-            return self._start(None, _told(leaving, "a person stopped it"), SwapCause.USER)
-        effects: list[Effect] = []
+        effects = self._begin_stop()
         waits: list[float] = []
         for id_ in self._line.next():
             ticket = records.queue.get(id_)  # an older one may have been refused with it, or moved it elsewhere
-            if ticket is None or not records.misses(ticket):
+            if ticket is None:
                 continue
-            choice = self._line.choice(ticket)
-            if error := self._line.cannot_come(ticket.profile, choice):
-                effects += [*self._declined(ticket, error), *self._line.grant_hits()]
-            elif (until := self._line.held_until(ticket, choice)) is not None:
-                waits.append(until)
-            else:
-                return [*effects, *self._start(ticket.profile, choice, ticket.cause)]
-        effects += [] if waits else self._offer()
+            if not records.misses(ticket):
+                effects += self._line.grant([ticket])
+            elif self._may_begin(ticket.profile):
+                choice = self._line.choice(ticket)
+                if error := self._line.cannot_come(ticket.profile, choice):
+                    effects += self._declined(ticket, error)
+                elif (until := self._line.held_until(ticket, choice)) is not None:
+                    waits.append(until)
+                else:
+                    effects += self._start(ticket.profile, choice, ticket.cause)
+        effects += self._line.grant_hits()  # those that were moved to what runs
+        if records.at_rest and not waits:
+            effects += self._offer()
         return [*effects, *self._end_idle(waits)]
+
+    def _may_begin(self, target: str) -> bool:
+        """May a swap to it begin beside those under way?"""
+        records = self.records
+        if target in records.swaps or target in records.leaving():
+            return False
+        return records.at_rest or not records.managed(target)
+
+    def _begin_stop(self) -> list[Effect]:
+        """What a person wants gone goes, as soon as nothing else moves memory; what is elsewhere goes at once."""
+        records = self.records
+        records.stops &= {*records.residents, *filter(None, records.swaps)}
+        if None in records.swaps:
+            return []
+        leaving = [
+            name
+            for name, resident in records.residents.items()
+            if name in records.stops and (records.at_rest or not resident.managed)
+        ]
+        records.stops.difference_update(leaving)
+        return self._start(None, _told(leaving, "a person stopped it"), SwapCause.USER) if leaving else []
 
     def _declined(self, ticket: Ticket, error: SparkdashError) -> list[Effect]:
         if ticket.id != USE:
@@ -339,7 +375,7 @@ class Scheduler:
         return effects
 
     def _end_idle(self, waits: Sequence[float]) -> list[Effect]:
-        if self.records.swap is not None:
+        if not self.records.at_rest or None in self.records.swaps:
             return []
         ends = {
             name: at
@@ -354,20 +390,28 @@ class Scheduler:
         return []
 
     def _start(self, target: str | None, choice: fit.Choice, cause: SwapCause) -> list[Effect]:
-        known = self.records.profiles.get(target) if target else None
-        self._rooming.begun(target, choice)
-        self.records.swap = Change(target, choice, cause, known.fingerprint if known else None)
+        records = self.records
+        known = records.profiles.get(target) if target else None
         if target is not None:
-            self._offers.begun(target, cause)
-        reasons = {one.profile: one.reason for one in choice.leaving}
-        return [BeginSwap(target, choice.names, cause, reasons)]
+            moves = records.managed(target)
+            self._offers.begun(target)
+        else:
+            moves = any(records.residents[name].managed for name in choice.names)
+        return [self._add(Change(target, choice, cause, known.fingerprint if known else None, moves))]
+
+    def _add(self, swap: Change) -> BeginSwap:
+        self._rooming.begun(swap)
+        self.records.swaps[swap.target] = swap
+        reasons = {one.profile: one.reason for one in swap.choice.leaving}
+        return BeginSwap(swap.target, swap.evict, swap.cause, reasons)
 
     def _evict(self) -> list[Effect]:
-        swap = self.records.swap
-        if swap is None or swap.stage is not Stage.DRAINING or any(map(self.records.in_flight, swap.evict)):
-            return []
-        swap.stage = Stage.GOING
-        return [Evict(swap.evict)]
+        effects: list[Effect] = []
+        for target, swap in self.records.swaps.items():
+            if swap.stage is Stage.DRAINING and not any(map(self.records.in_flight, swap.evict)):
+                swap.stage = Stage.GOING
+                effects.append(Evict(target, swap.evict))
+        return effects
 
 
 def _told(names: Iterable[str], reason: str) -> fit.Choice:

@@ -1,6 +1,6 @@
-"""The swap under way: its transition as a task, and what is written when it ends.
+"""The swaps under way: the transition of each as a task, and what is written when it ends.
 
-Owns: the one order and the one task. Must not decide when a swap begins or is cancelled.
+Owns: their orders and tasks. Must not decide when a swap begins or is cancelled.
 """
 
 from __future__ import annotations
@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from sparkdash.domain.engine import EngineState, Failure
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
-from sparkdash.domain.swap import Swap, SwapOutcome
+from sparkdash.domain.swap import Swap, SwapOutcome, SwapPhase
 from sparkdash.errors import SparkdashError
 from sparkdash.store import Store
 from sparkdash.supervisor import guard_words
@@ -21,8 +22,9 @@ from sparkdash.supervisor.books import failure_of
 from sparkdash.supervisor.eta import Course
 from sparkdash.supervisor.footprint import Footprints, Scale
 from sparkdash.supervisor.moves import BeginSwap, Move, SwapCancelled, SwapDone, SwapFailed
+from sparkdash.supervisor.swap_record import SwapRecord
 from sparkdash.supervisor.tools import Tools
-from sparkdash.supervisor.transition import Order, Transition
+from sparkdash.supervisor.transition import Order, Transition, first_phase
 
 
 def _new_id() -> str:
@@ -35,8 +37,17 @@ def kin(profile: Profile) -> str:
     return f"{profile.engine.value} {target.ref}" if target else ""
 
 
+@dataclass(slots=True)
+class _UnderWay:
+    """One swap that has not ended."""
+
+    order: Order
+    transition: Transition
+    task: asyncio.Task[Move]
+
+
 class Swaps:
-    """At most one at a time; each ends with one move, handed to `tell`."""
+    """Each ends with one move, handed to `tell`."""
 
     def __init__(
         self,
@@ -53,9 +64,8 @@ class Swaps:
         self._unwatch = unwatch
         self._footprints = footprints
         self._new_id = new_id
-        self._order: Order | None = None
-        self._transition: Transition | None = None
-        self._task: asyncio.Task[Move] | None = None
+        self._under_way: dict[str | None, _UnderWay] = {}
+        """By target; None is the one that only stops."""
         self._group: asyncio.TaskGroup | None = None
         self.resumes: Found | None = None
         """What an earlier daemon left loading; the next swap goes on with it."""
@@ -70,49 +80,66 @@ class Swaps:
         evict = tuple(books.engines[name] for name in effect.evict)
         managed = target is not None and self._tools.adapter(target.engine).managed
         scale = Scale(self._tools, target) if target and managed and not self.resumes else None
-        self._group = group
-        self._order = Order(target, evict, self._tell, self._unwatch, self._resumed(target), scale)
-        self._transition = Transition(self._tools, self._order)
-        expected_s = self.expected_s(target)
-        first, course = self._transition.phase, self._course(target)
-        books.begin(
-            self._new_id(), effect.target, effect.evict, effect.cause, first, expected_s, course, effect.reasons
-        )
+        resumes = self._resumed(target)
+        record = self._record(effect, target, first_phase(managed and resumes is None, evict))
+        order = Order(target, evict, record, self._tell, self._unwatch, resumes, scale)
+        transition = Transition(self._tools, order)
         for engine in evict:
             if engine.state is EngineState.READY:
                 books.move(engine.profile, EngineState.DRAINING)
-        self._task = group.create_task(self._outcome(self._transition), name="swap")
-        self._task.add_done_callback(self._carried)
+        self._group = group
+        task = group.create_task(self._outcome(transition, effect.target), name=f"swap to {effect.target}")
+        task.add_done_callback(lambda task: self._carried(task, effect.target))
+        self._under_way[effect.target] = _UnderWay(order, transition, task)
+
+    def _record(self, effect: BeginSwap, target: Profile | None, phase: SwapPhase) -> SwapRecord:
+        now = self._tools.clock.now()
+        swap = Swap(
+            id=self._new_id(),
+            target=effect.target,
+            evict=effect.evict,
+            reasons=dict(effect.reasons),
+            cause=effect.cause,
+            phase=phase,
+            started_at=now,
+            phase_at=now,
+            expected_s=self.expected_s(target),
+        )
+        return self._tools.books.begin(swap, self._course(target))
 
     def _resumed(self, target: Profile | None) -> Found | None:
         found, self.resumes = self.resumes, None
         return found if found and found.profile == target else None
 
-    def drained(self) -> None:
-        """What is to leave may be stopped now."""
-        if self._order:
-            self._order.drained.set()
+    def waiting(self, count: Callable[[str | None], int]) -> None:
+        """Tell how many requests wait for each target."""
+        for target, swap in self._under_way.items():
+            swap.order.record.waiting(count(target))
 
-    def cancel(self) -> None:
+    def drained(self, target: str | None) -> None:
+        """What is to leave for `target` may be stopped now."""
+        if swap := self._under_way.get(target):
+            swap.order.drained.set()
+
+    def cancel(self, target: str | None) -> None:
         """Give it up; SwapCancelled follows when what it began is gone, or how it ended if that was sooner."""
-        if self._task:
-            self._task.cancel()
+        if swap := self._under_way.get(target):
+            swap.task.cancel()
 
     def end(self, move: SwapDone | SwapFailed | SwapCancelled) -> Profile | None:
         """Write down how it ended; the profile that runs now, if one came up."""
-        order, transition = self._order, self._transition
-        assert order and transition  # noqa: S101, PT018 - a swap that ends has begun
-        self._order = self._transition = self._task = None
+        swap = self._under_way.pop(move.target)
+        order = swap.order
         self._keep_the_spared(order)
         if isinstance(move, SwapDone):
-            ended = self._close(SwapOutcome.DONE, order.target, whole=order.resumes is None)
+            ended = self._close(order, SwapOutcome.DONE, whole=order.resumes is None)
             self._weigh(order.scale, ended)
             return order.target
         if isinstance(move, SwapCancelled):
             self._away(order.target)
-            self._close(SwapOutcome.CANCELLED, order.target)
+            self._close(order, SwapOutcome.CANCELLED)
         else:
-            self._failed(failure_of(move.error, transition.phase), move.error.text(), order.target)
+            self._failed(order, failure_of(move.error, swap.transition.phase), move.error.text())
         return None
 
     def _keep_the_spared(self, order: Order) -> None:
@@ -128,18 +155,16 @@ class Swaps:
         if engine is not None and engine.state not in (EngineState.READY, EngineState.FAILED):
             self._tools.books.drop(engine.profile)
 
-    def _failed(self, failure: Failure, words: str, target: Profile | None) -> None:
-        name = target.name if target else None
+    def _failed(self, order: Order, failure: Failure, words: str) -> None:
+        target = order.target
         if target and not self._serves(target.name):
             self._tools.books.fail(target, failure)
         if failure.code != guard_words.CODE:  # the guard's kills are told when they happen
-            self._tools.books.notice(Level.ERROR, failure.code, words, name)
-        self._close(SwapOutcome.FAILED, target, failure)
+            self._tools.books.notice(Level.ERROR, failure.code, words, target.name if target else None)
+        self._close(order, SwapOutcome.FAILED, failure)
 
-    def _close(
-        self, outcome: SwapOutcome, target: Profile | None, failure: Failure | None = None, *, whole: bool = True
-    ) -> Swap:
-        ended = self._tools.books.end(outcome, failure)
+    def _close(self, order: Order, outcome: SwapOutcome, failure: Failure | None = None, *, whole: bool = True) -> Swap:
+        ended, target = order.record.end(outcome, failure), order.target
         if self._store and target:
             self._store.record_swap(ended, target.fingerprint, kin(target), whole=whole)
         return ended
@@ -160,16 +185,16 @@ class Swaps:
         engine = self._tools.books.engines.get(name)
         return engine is not None and engine.state is EngineState.READY
 
-    async def _outcome(self, transition: Transition) -> Move:
+    async def _outcome(self, transition: Transition, target: str | None) -> Move:
         try:
             await transition.run()
         except SparkdashError as error:
-            return SwapFailed(error)
-        return SwapDone()
+            return SwapFailed(target, error)
+        return SwapDone(target)
 
-    def _carried(self, task: asyncio.Task[Move]) -> None:
+    def _carried(self, task: asyncio.Task[Move], target: str | None) -> None:
         # a task that is cancelled before its first step runs nothing of its own: only a callback is sure to be called
         if task.cancelled():
-            self._tell(SwapCancelled())
+            self._tell(SwapCancelled(target))
         elif task.exception() is None:
             self._tell(task.result())

@@ -34,6 +34,7 @@ from sparkdash.supervisor.footprint import Scale
 from sparkdash.supervisor.load import KILLED_S, Loading
 from sparkdash.supervisor.moves import DrainOver, Evicted, Move, WontStop
 from sparkdash.supervisor.probe import version_of
+from sparkdash.supervisor.swap_record import SwapRecord
 from sparkdash.supervisor.tools import Tools
 
 T = TypeVar("T")
@@ -45,6 +46,8 @@ class Order:
 
     target: Profile | None
     evict: tuple[Engine, ...]
+    record: SwapRecord
+    """What people see of it."""
     tell: Callable[[Move], None]
     """Hands a move to the actor."""
     unwatch: Callable[[str], None]
@@ -63,8 +66,7 @@ class Transition:
     def __init__(self, tools: Tools, order: Order) -> None:
         self._tools = tools
         self._order = order
-        managed = order.target is not None and tools.adapter(order.target.engine).managed
-        self.phase = first_phase(managed and order.resumes is None, order.evict)
+        self.phase = order.record.swap.phase
 
     async def run(self) -> None:
         """All phases. On failure or cancellation what was begun is gone again.
@@ -91,7 +93,7 @@ class Transition:
 
     def _enter(self, phase: SwapPhase) -> None:
         self.phase = phase
-        self._tools.books.phase(phase)
+        self._order.record.phase(phase)
 
     async def _look_ahead(self, target: Profile) -> None:
         """Rule 1: a start that cannot succeed evicts nobody."""
@@ -123,7 +125,7 @@ class Transition:
 
     async def _drain_limit(self) -> None:
         await self._tools.clock.sleep(self._tools.settings.drain_s)
-        self._order.tell(DrainOver())
+        self._order.tell(DrainOver(self._order.record.swap.target))
 
     async def _stop(self) -> None:
         books = self._tools.books
@@ -218,7 +220,7 @@ class Transition:
         tools.logbook.open(target.name, container)
         self._enter(SwapPhase.LOAD)
         tools.books.move(target.name, EngineState.LOADING)
-        async with Loading(tools, target, container, url, self._order.scale) as loading:
+        async with Loading(tools, target, container, url, self._order.record, self._order.scale) as loading:
             await loading.until_alive()
             self._enter(SwapPhase.WARM)
             tools.books.move(target.name, EngineState.WARMING)

@@ -61,7 +61,7 @@ class Orders:
         await self._told(self._stop(name))
 
     async def cancel(self) -> None:
-        """Give up the swap under way."""
+        """Give up every swap under way."""
         await self._told(self._cancel())
 
     async def cancel_request(self, request_id: str) -> None:
@@ -203,13 +203,14 @@ class Orders:
             self._clerk.say(f"{engine.profile} is stopping.")
 
     async def _cancel(self) -> None:
-        swap = self._clerk.view.swap
-        if swap is None:
+        swaps = self._clerk.view.swaps
+        if not swaps:
             self._clerk.say("No swap is under way.")
             return
-        if await self._clerk.ask("give up this swap?", partial(questions.give_up, swap), yes="give up", again="x"):
+        which = "this swap" if len(swaps) == 1 else f"{len(swaps)} swaps"
+        if await self._clerk.ask(f"give up {which}?", partial(questions.give_up, swaps), yes="give up", again="x"):
             await self._clerk.link.cancel()
-            self._clerk.say("The swap is given up.")
+            self._clerk.say("The swap is given up." if len(swaps) == 1 else f"{len(swaps)} swaps are given up.")
 
     async def _cancel_request(self, request_id: str) -> None:
         snapshot = self._snapshot()

@@ -3,6 +3,8 @@ for a width out."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.state import Snapshot
@@ -96,10 +98,11 @@ def stop(name: str, snapshot: Snapshot, width: int) -> list[Line]:
     return [*lines, EMPTY, *wrap("A request that names it brings it back.", width, Ink.DIM)]
 
 
-def give_up(swap: Swap, width: int) -> list[Line]:
-    """What giving a swap up stops, and whom it refuses."""
-    what = f"the start of {swap.target}" if swap.target else "the stop"
-    return [*labelled(STOPS, wrap(what, width - len(STOPS), Ink.STRONG)), *refused(swap.waiting, width)]
+def give_up(swaps: Sequence[Swap], width: int) -> list[Line]:
+    """What giving swaps up stops, and whom it refuses."""
+    what = ", ".join(f"the start of {swap.target}" if swap.target else "the stop" for swap in swaps)
+    waiting = sum(swap.waiting for swap in swaps)
+    return [*labelled(STOPS, wrap(what, width - len(STOPS), Ink.STRONG)), *refused(waiting, width)]
 
 
 def end(request: Request, width: int) -> list[Line]:

@@ -107,6 +107,13 @@ def test_a_swap_shows_phase_share_and_time(daemon: FakeDaemon) -> None:
     assert "swap      to b: load weights 63 %  38 % in 43s, about 1m40s left (1m20s to 2m10s)" in told
 
 
+def test_each_of_several_swaps_has_its_line(daemon: FakeDaemon) -> None:
+    """In the order in which they began."""
+    first, second = swap("b", SwapPhase.LOAD), swap("c", SwapPhase.WARM)
+    told = text(daemon, swap=first, swaps_beside=(second,), at=BIRTH + 103)
+    assert "swap      to b: load  43s, first load here\nswap      to c: warm  43s, first load here\n" in told
+
+
 def test_a_run_that_is_measured_is_told_until_it_falls_silent(daemon: FakeDaemon) -> None:
     """Whoever is refused for it sees how long it takes."""
     now = Measuring(

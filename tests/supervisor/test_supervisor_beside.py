@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.swap import SwapCause, SwapPhase
+from sparkdash.domain.profile import EngineKind
+from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import AdmissionError
 from sparkdash.settings import Policy
 from sparkdash.store import Store
@@ -53,6 +54,31 @@ async def test_an_idle_engine_serves_on_while_others_wait_for_its_place_behind_a
         await house.clock.drive(asking.granted())
         await asking.leave()
     assert [swap.target for swap in house.swaps()] == ["a", "slow", "c"]
+
+
+async def test_an_engine_that_listens_already_does_not_wait_for_anothers_load(
+    house: Any, make_profile: Any, serve_engine: Any, unused_tcp_port: int
+) -> None:
+    """It takes no memory here: its request is granted while the other still loads, and each swap has phases of its own."""
+    port = unused_tcp_port
+    far = make_profile("far", gib=None, engine=EngineKind.OPENAI, image=None, models={}, url=f"http://127.0.0.1:{port}")
+    await house.open(make_profile("a"), far)
+    server = await serve_engine("far", port)
+    coming = house.ask("a")
+    await house.loads("a")
+    began = house.clock.time
+    asking = house.ask("far")
+    lease = await house.clock.drive(asking.granted())
+    assert lease.url.endswith(str(port))
+    assert (house.state("a"), house.clock.time - began < 1) == (EngineState.LOADING, True)
+    await asking.leave()
+    await house.clock.drive(coming.granted())
+    await coming.leave()
+    swaps = [(swap.target, swap.outcome, tuple(swap.stage_s)) for swap in house.swaps()]
+    assert swaps[0] == ("far", SwapOutcome.DONE, (SwapPhase.LOAD,))
+    assert swaps[1][:2] == ("a", SwapOutcome.DONE)
+    assert swaps[1][2][-2:] == (SwapPhase.LOAD, SwapPhase.WARM)
+    await server.cleanup()
 
 
 async def test_the_third_evicts_exactly_the_one_that_was_named(house: Any, make_profile: Any) -> None:

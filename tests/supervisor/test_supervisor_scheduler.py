@@ -109,7 +109,7 @@ def test_a_hit_is_granted_at_once() -> None:
 
 def test_a_miss_begins_a_swap_and_may_stop_at_once_what_nobody_holds() -> None:
     """The order and the leave to evict come together; the place is told."""
-    assert with_a().handle(arrive("1", "b")) == [BeginSwap("b", ("a",), REQUEST), Evict(("a",)), Wait("1", 1)]
+    assert with_a().handle(arrive("1", "b")) == [BeginSwap("b", ("a",), REQUEST), Evict("b", ("a",)), Wait("1", 1)]
 
 
 def test_a_miss_joins_the_swap_in_flight_for_the_same_target() -> None:
@@ -118,7 +118,7 @@ def test_a_miss_joins_the_swap_in_flight_for_the_same_target() -> None:
     scheduler.handle(arrive("1", "b"))
     assert scheduler.handle(arrive("2", "b")) == [Wait("2", 2)]
     scheduler.handle(Evicted("a"))
-    assert scheduler.handle(SwapDone()) == [Grant("1", "b"), Grant("2", "b")]
+    assert scheduler.handle(SwapDone("b")) == [Grant("1", "b"), Grant("2", "b")]
 
 
 def test_a_leased_engine_is_evicted_only_when_its_last_lease_left() -> None:
@@ -126,7 +126,7 @@ def test_a_leased_engine_is_evicted_only_when_its_last_lease_left() -> None:
     scheduler = with_a()
     assert feed(scheduler, arrive("1", "a"), arrive("2", "a"), arrive("3", "b"))[-1] == BeginSwap("b", ("a",), REQUEST)
     assert feed(scheduler, Leave("1")) == []
-    assert feed(scheduler, Leave("2")) == [Evict(("a",))]
+    assert feed(scheduler, Leave("2")) == [Evict("b", ("a",))]
 
 
 def test_an_older_miss_blocks_younger_hits_of_the_evicted_side() -> None:
@@ -140,43 +140,33 @@ def test_those_who_wait_when_a_swap_is_done_go_together_and_then_the_oldest_miss
     """The batch is what arrived before the engine was ready; whoever comes later waits."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "b"), arrive("2", "a"), arrive("3", "b"), Evicted("a"))
-    done = feed(scheduler, SwapDone())
+    done = feed(scheduler, SwapDone("b"))
     assert done == [Grant("1", "b"), Grant("3", "b"), BeginSwap("a", ("b",), REQUEST)]
     assert feed(scheduler, arrive("4", "b"), Leave("1")) == []
-    assert feed(scheduler, Leave("3")) == [Evict(("b",))]
+    assert feed(scheduler, Leave("3")) == [Evict("a", ("b",))]
 
 
 def test_an_engine_elsewhere_blocks_nobody() -> None:
     """It evicts nothing, so hits of the resident engine pass while it is probed."""
     scheduler = with_a()
-    assert feed(scheduler, arrive("1", "far")) == [BeginSwap("far", (), REQUEST), Evict(())]
+    assert feed(scheduler, arrive("1", "far")) == [BeginSwap("far", (), REQUEST), Evict("far", ())]
     assert feed(scheduler, arrive("2", "a")) == [Grant("2", "a")]
-    assert feed(scheduler, SwapDone(), arrive("3", "a")) == [Grant("1", "far"), Grant("3", "a")]
-
-
-def test_a_miss_that_waits_behind_another_swap_keeps_nobody_from_the_engine_that_it_will_evict() -> None:
-    """Until its turn comes that engine would only stand idle, for as long as another loads. From then on nobody overtakes it."""
-    scheduler = with_a()
-    feed(scheduler, arrive("1", "far"), arrive("2", "b"))
-    assert feed(scheduler, arrive("3", "a")) == [Grant("3", "a")]
-    assert feed(scheduler, SwapDone()) == [Grant("1", "far"), BeginSwap("b", ("a",), REQUEST)]
-    assert feed(scheduler, arrive("4", "a")) == []
-    assert feed(scheduler, Leave("3")) == [Evict(("a",))]
+    assert feed(scheduler, SwapDone("far"), arrive("3", "a")) == [Grant("1", "far"), Grant("3", "a")]
 
 
 def test_no_swap_for_nobody() -> None:
     """Its only ticket left during the drain: called off, and the hits that it blocked go on."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "a"), arrive("2", "b"), arrive("3", "a"))
-    assert feed(scheduler, Leave("2")) == [CancelSwap()]
-    assert feed(scheduler, SwapCancelled()) == [Grant("3", "a")]
+    assert feed(scheduler, Leave("2")) == [CancelSwap("b")]
+    assert feed(scheduler, SwapCancelled("b")) == [Grant("3", "a")]
 
 
 def test_a_load_goes_on_when_its_client_left() -> None:
     """The retry is coming; the old engine is gone anyway."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "b"))
-    assert feed(scheduler, Leave("1"), Evicted("a"), SwapDone()) == []
+    assert feed(scheduler, Leave("1"), Evicted("a"), SwapDone("b")) == []
     assert feed(scheduler, arrive("2", "b")) == [Grant("2", "b")]
 
 
@@ -184,28 +174,28 @@ def test_after_the_drain_limit_leases_are_cut_and_the_eviction_goes_on() -> None
     """Only those on the evicted side; a limit that comes too late does nothing."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "a"), arrive("2", "b"))
-    cut, evict = feed(scheduler, DrainOver())
+    cut, evict = feed(scheduler, DrainOver("b"))
     assert isinstance(cut, Cut)
     assert cut.ids == ("1",)
-    assert evict == Evict(("a",))
-    assert feed(scheduler, DrainOver(), Leave("1")) == []
+    assert evict == Evict("b", ("a",))
+    assert feed(scheduler, DrainOver("b"), Leave("1")) == []
 
 
 def test_a_failed_swap_refuses_all_of_its_target_and_falls_back_once() -> None:
     """Then the one that ran before, with cause FALLBACK; if that fails too, nothing."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "b"), arrive("2", "b"), Evicted("a"))
-    effects = feed(scheduler, SwapFailed(ERROR))
+    effects = feed(scheduler, SwapFailed("b", ERROR))
     assert effects[:2] == [Refuse("1", ERROR), Refuse("2", ERROR)]
-    assert effects[2:] == [BeginSwap("a", (), SwapCause.FALLBACK), Evict(())]
-    assert feed(scheduler, SwapFailed(ERROR)) == []
+    assert effects[2:] == [BeginSwap("a", (), SwapCause.FALLBACK), Evict("a", ())]
+    assert feed(scheduler, SwapFailed("a", ERROR)) == []
 
 
 def test_no_fall_back_when_nothing_was_evicted() -> None:
     """The old engine never left: it serves on."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "b"))
-    assert feed(scheduler, SwapFailed(ERROR)) == [Refuse("1", ERROR)]
+    assert feed(scheduler, SwapFailed("b", ERROR)) == [Refuse("1", ERROR)]
     assert feed(scheduler, arrive("2", "a")) == [Grant("2", "a")]
 
 
@@ -213,8 +203,8 @@ def test_who_waits_for_a_third_profile_goes_before_the_fall_back() -> None:
     """Bringing the old one up only to evict it again would cost a swap."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "b"), arrive("2", "c"), Evicted("a"))
-    assert feed(scheduler, SwapFailed(ERROR))[1:] == [BeginSwap("c", (), REQUEST), Evict(())]
-    assert feed(scheduler, SwapFailed(ERROR))[1:] == [BeginSwap("a", (), SwapCause.FALLBACK), Evict(())]
+    assert feed(scheduler, SwapFailed("b", ERROR))[1:] == [BeginSwap("c", (), REQUEST), Evict("c", ())]
+    assert feed(scheduler, SwapFailed("c", ERROR))[1:] == [BeginSwap("a", (), SwapCause.FALLBACK), Evict("a", ())]
 
 
 @pytest.mark.parametrize(
@@ -229,14 +219,14 @@ def test_who_waits_for_a_third_profile_goes_before_the_fall_back() -> None:
 def test_a_failure_is_remembered_until_a_person_a_repair_a_catalog_or_its_rest(release: Move, now: float) -> None:
     """Before that a retry is refused with the cached reason, and no time that a client would obey."""
     scheduler = new()
-    feed(scheduler, arrive("1", "b"), SwapFailed(ERROR))
+    feed(scheduler, arrive("1", "b"), SwapFailed("b", ERROR))
     scheduler.now = 20.0
     (refused,) = feed(scheduler, arrive("2", "b"))
     assert isinstance(refused, Refuse)
     assert (refused.error.code, refused.error.retry_after) == ("engine_crash", None)
     scheduler.now = now
     feed(scheduler, release, arrive("3", "b"))
-    assert scheduler.records.swap is not None
+    assert scheduler.records.swaps
     assert "3" in scheduler.records.queue
 
 
@@ -244,8 +234,8 @@ def test_a_newer_wish_replaces_an_older_one() -> None:
     """B then C before anything was stopped: only C comes."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "a"), Use("b", SwapCause.USER))
-    assert feed(scheduler, Use("c", SwapCause.USER)) == [CancelSwap()]
-    assert feed(scheduler, SwapCancelled()) == [BeginSwap("c", ("a",), SwapCause.USER)]
+    assert feed(scheduler, Use("c", SwapCause.USER)) == [CancelSwap("b")]
+    assert feed(scheduler, SwapCancelled("b")) == [BeginSwap("c", ("a",), SwapCause.USER)]
 
 
 def test_a_wish_does_not_end_a_load_that_a_request_waits_for() -> None:
@@ -253,7 +243,7 @@ def test_a_wish_does_not_end_a_load_that_a_request_waits_for() -> None:
     scheduler = new()
     feed(scheduler, arrive("1", "b"))
     assert feed(scheduler, Use("c", SwapCause.USER)) == []
-    assert feed(scheduler, SwapDone()) == [Grant("1", "b"), BeginSwap("c", ("b",), SwapCause.USER)]
+    assert feed(scheduler, SwapDone("b")) == [Grant("1", "b"), BeginSwap("c", ("b",), SwapCause.USER)]
 
 
 def test_a_wish_for_what_runs_is_fulfilled() -> None:
@@ -262,7 +252,7 @@ def test_a_wish_for_what_runs_is_fulfilled() -> None:
     assert feed(scheduler, Use("a", SwapCause.USER)) == []
     feed(scheduler, CatalogRead({"a": Known("newer")}))
     assert feed(scheduler, arrive("1", "a"), Leave("1")) == [Grant("1", "a")]
-    assert feed(scheduler, Use("a", SwapCause.USER)) == [BeginSwap("a", ("a",), SwapCause.USER), Evict(("a",))]
+    assert feed(scheduler, Use("a", SwapCause.USER)) == [BeginSwap("a", ("a",), SwapCause.USER), Evict("a", ("a",))]
 
 
 def test_auto_never_swaps() -> None:
@@ -273,8 +263,8 @@ def test_auto_never_swaps() -> None:
     assert refused.error.code == "no_engine"
     feed(scheduler, arrive("2", "a"))
     assert feed(scheduler, arrive("3", None)) == []
-    assert feed(scheduler, SwapDone()) == [Grant("2", "a"), Grant("3", "a")]
-    feed(scheduler, arrive("4", "far"), SwapDone())
+    assert feed(scheduler, SwapDone("a")) == [Grant("2", "a"), Grant("3", "a")]
+    feed(scheduler, arrive("4", "far"), SwapDone("far"))
     assert feed(scheduler, arrive("5", None)) == [Grant("5", "far")]
 
 
@@ -282,8 +272,8 @@ def test_auto_takes_what_runs_when_its_target_failed() -> None:
     """It did not ask for that profile, and need not pay for its failure."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "b"), arrive("2", None), Evicted("a"))
-    assert feed(scheduler, SwapFailed(ERROR))[0] == Refuse("1", ERROR)
-    assert feed(scheduler, SwapDone()) == [Grant("2", "a")]
+    assert feed(scheduler, SwapFailed("b", ERROR))[0] == Refuse("1", ERROR)
+    assert feed(scheduler, SwapDone("a")) == [Grant("2", "a")]
 
 
 def test_stop_comes_before_the_queue_and_refuses_those_who_wait() -> None:
@@ -291,13 +281,13 @@ def test_stop_comes_before_the_queue_and_refuses_those_who_wait() -> None:
     scheduler = with_a()
     feed(scheduler, arrive("1", "a"), arrive("2", "b"))
     effects = feed(scheduler, Stop(None))
-    assert effects[0] == CancelSwap()
+    assert effects[0] == CancelSwap("b")
     assert isinstance(effects[1], Refuse)
     assert effects[1].id == "2"
-    assert feed(scheduler, SwapCancelled()) == [BeginSwap(None, ("a",), SwapCause.USER)]
-    assert feed(scheduler, Leave("1")) == [Evict(("a",))]
+    assert feed(scheduler, SwapCancelled("b")) == [BeginSwap(None, ("a",), SwapCause.USER)]
+    assert feed(scheduler, Leave("1")) == [Evict(None, ("a",))]
     assert scheduler.stopping
-    assert feed(scheduler, Evicted("a"), SwapDone()) == []
+    assert feed(scheduler, Evicted("a"), SwapDone(None)) == []
     assert not scheduler.stopping
 
 
@@ -305,7 +295,7 @@ def test_a_died_engine_takes_its_leases_with_it() -> None:
     """Whoever waited for the drain goes on."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "a"), arrive("2", "b"))
-    assert feed(scheduler, EngineDied("a", ERROR)) == [Cut(("1",), ERROR), Evict(("a",))]
+    assert feed(scheduler, EngineDied("a", ERROR)) == [Cut(("1",), ERROR), Evict("b", ("a",))]
 
 
 def test_a_full_queue_refuses_misses_and_not_hits() -> None:
@@ -330,11 +320,12 @@ def test_a_hundred_clients_in_turn_cost_as_many_swaps_as_there_are_profiles() ->
     effects = feed(scheduler, *(arrive(str(n), "abc"[n % 3]) for n in range(100)))
     granted: list[str] = []
     swaps = 0
-    while scheduler.records.swap:
+    while scheduler.records.swaps:
         swaps += 1
-        for profile in scheduler.records.swap.evict:
+        ((target, swap),) = scheduler.records.swaps.items()
+        for profile in swap.evict:
             effects = feed(scheduler, Evicted(profile))
-        effects = feed(scheduler, SwapDone())
+        effects = feed(scheduler, SwapDone(target))
         batch = [effect.id for effect in effects if isinstance(effect, Grant)]
         granted += batch
         feed(scheduler, *map(Leave, batch))
@@ -345,19 +336,19 @@ def test_a_hundred_clients_in_turn_cost_as_many_swaps_as_there_are_profiles() ->
 def test_no_fall_back_to_a_profile_that_went_away() -> None:
     """Its file was deleted while another load went before the fall back: there is nothing to go back to."""
     scheduler = with_a()
-    feed(scheduler, arrive("1", "b"), arrive("2", "c"), Evicted("a"), SwapFailed(ERROR), Cancel())
+    feed(scheduler, arrive("1", "b"), arrive("2", "c"), Evicted("a"), SwapFailed("b", ERROR), Cancel())
     feed(scheduler, CatalogRead({"b": Known("f-b"), "c": Known("f-c")}))
-    assert feed(scheduler, SwapCancelled()) == []
-    assert scheduler.records.swap is None
+    assert feed(scheduler, SwapCancelled("c")) == []
+    assert not scheduler.records.swaps
 
 
 def test_a_stop_that_comes_as_the_load_succeeds_stops_what_came_up() -> None:
     """Cancelling was too late; the person still wanted it gone, and is told only when it is."""
     scheduler = new()
     feed(scheduler, Use("b", SwapCause.USER), Stop("b"))
-    assert feed(scheduler, SwapDone()) == [BeginSwap(None, ("b",), SwapCause.USER), Evict(("b",))]
+    assert feed(scheduler, SwapDone("b")) == [BeginSwap(None, ("b",), SwapCause.USER), Evict(None, ("b",))]
     assert scheduler.stopping
-    feed(scheduler, Evicted("b"), SwapDone())
+    feed(scheduler, Evicted("b"), SwapDone(None))
     assert not scheduler.stopping
     assert scheduler.records.residents == {}
 
@@ -389,14 +380,62 @@ def beside(*running: str, **known: dict[str, Any]) -> Sized:
     return rig
 
 
+def test_a_miss_that_waits_behind_a_load_keeps_nobody_from_the_engine_that_it_will_evict() -> None:
+    """Until its turn comes that engine would only stand idle, for as long as another loads. From then on nobody overtakes it."""
+    rig = beside("a")
+    feed(rig, arrive("1", "b"), arrive("2", "c"))
+    assert feed(rig, arrive("3", "a"), arrive("4", None)) == [Grant("3", "a"), Grant("4", "a")]
+    assert feed(rig, Leave("4"), SwapDone("b")) == [Grant("1", "b")]
+    rig.now = 60
+    assert feed(rig, Leave("1"), Tick()) == [BeginSwap("c", ("a", "b"), REQUEST)]
+    assert feed(rig, arrive("5", "a")) == []
+    assert feed(rig, Leave("3")) == [Evict("c", ("a", "b"))]
+
+
+def test_what_takes_no_memory_begins_while_another_loads_and_while_it_is_cancelled() -> None:
+    """An engine elsewhere is only probed: neither a load, nor one that waits for its turn, holds that up."""
+    scheduler = with_a()
+    feed(scheduler, arrive("1", "b"), arrive("2", "c"), Evicted("a"))
+    assert feed(scheduler, arrive("3", "far")) == [BeginSwap("far", (), REQUEST), Evict("far", ())]
+    assert feed(scheduler, SwapDone("far")) == [Grant("3", "far")]
+    assert feed(scheduler, EngineDied("far", ERROR), Leave("3"), Cancel())[1:2] == [CancelSwap("b")]
+    assert feed(scheduler, arrive("4", "far")) == [BeginSwap("far", (), REQUEST), Evict("far", ())]
+    assert feed(scheduler, SwapCancelled("b")) == [BeginSwap("c", (), REQUEST), Evict("c", ())]
+    assert feed(scheduler, SwapDone("far"), SwapDone("c")) == [Grant("4", "far"), Grant("2", "c")]
+
+
+def test_the_end_of_one_swap_says_nothing_of_another() -> None:
+    """Its drain goes on, and who left for it comes back when it fails."""
+    scheduler = with_a()
+    feed(scheduler, arrive("1", "a"), arrive("2", "b"), arrive("3", "far"))
+    assert feed(scheduler, DrainOver("far"), SwapDone("far")) == [Grant("3", "far")]
+    assert feed(scheduler, Leave("1")) == [Evict("b", ("a",))]
+    feed(scheduler, Evicted("a"), EngineDied("far", ERROR), arrive("4", "far"), SwapFailed("far", ERROR))
+    assert feed(scheduler, SwapFailed("b", ERROR))[1:] == [BeginSwap("a", (), SwapCause.FALLBACK), Evict("a", ())]
+
+
+def test_a_stop_of_what_is_elsewhere_does_not_wait_for_a_load() -> None:
+    """It gives no memory back. A stop of an engine of this box does wait: one that loads must not see memory come back."""
+    scheduler = with_a()
+    feed(scheduler, Adopted("far", "f-far"), arrive("1", "b"), Evicted("a"))
+    assert feed(scheduler, Stop("far")) == [BeginSwap(None, ("far",), SwapCause.USER), Evict(None, ("far",))]
+    assert feed(scheduler, Evicted("far"), SwapDone(None)) == []
+    rig = beside("a")
+    feed(rig, arrive("1", "b"))
+    assert feed(rig, Stop("a")) == []
+    assert rig.stopping
+    assert feed(rig, arrive("2", "a")) == []
+    assert feed(rig, SwapDone("b")) == [Grant("1", "b"), BeginSwap(None, ("a",), SwapCause.USER), Evict(None, ("a",))]
+
+
 def test_one_that_fits_beside_the_others_comes_although_an_older_one_is_held_back() -> None:
     """c would interrupt a, which is in use; b interrupts nobody."""
     rig = beside("a")
     assert feed(rig, arrive("1", "a"), arrive("2", "c"), arrive("3", "b"))[1:] == [
         BeginSwap("b", (), REQUEST),
-        Evict(()),
+        Evict("b", ()),
     ]
-    assert feed(rig, SwapDone()) == [Grant("3", "b")]
+    assert feed(rig, SwapDone("b")) == [Grant("3", "b")]
 
 
 def test_an_engine_in_use_is_not_interrupted_before_its_dwell_is_over() -> None:
@@ -408,7 +447,7 @@ def test_an_engine_in_use_is_not_interrupted_before_its_dwell_is_over() -> None:
     assert feed(rig, Leave("1"), arrive("3", "a"), Leave("3")) == [Grant("3", "a")]
     assert rig.scheduler.due == 15
     rig.now = 15
-    assert feed(rig, Tick()) == [BeginSwap("c", ("a",), REQUEST), Evict(("a",))]
+    assert feed(rig, Tick()) == [BeginSwap("c", ("a",), REQUEST), Evict("c", ("a",))]
 
 
 def test_a_person_and_whoever_has_waited_longest_interrupt_at_once() -> None:
@@ -429,7 +468,7 @@ def test_batch_waits_for_those_who_talk_and_not_for_ever() -> None:
     assert feed(rig, Leave("1"), arrive("3", "a")) == [Grant("3", "a")]
     rig.now = 1000
     assert feed(rig, Tick(), arrive("4", "a")) == [BeginSwap("c", ("a",), REQUEST)]
-    assert feed(rig, Leave("3")) == [Evict(("a",))]
+    assert feed(rig, Leave("3")) == [Evict("c", ("a",))]
 
 
 def test_batch_does_not_wait_for_batch() -> None:
@@ -444,7 +483,7 @@ def test_interactive_requests_are_before_batch_in_the_line() -> None:
     """Whatever loads first, the next swap is theirs."""
     rig = beside()
     feed(rig, arrive("1", "a"), Arrive("2", "c", batch=True), arrive("3", "b"))
-    effects = rig.handle(SwapDone())
+    effects = rig.handle(SwapDone("a"))
     assert [e for e in effects if isinstance(e, BeginSwap)] == [BeginSwap("b", (), REQUEST)]
 
 
@@ -452,10 +491,10 @@ def test_a_fall_back_comes_only_where_it_fits_beside_what_runs() -> None:
     """c failed after a and b had left for it: both come back, one after the other."""
     rig = beside("a", "b")
     feed(rig, arrive("1", "c"), Evicted("a"), Evicted("b"))
-    effects = feed(rig, SwapFailed(ERROR))
-    assert effects[1:] == [BeginSwap("a", (), SwapCause.FALLBACK), Evict(())]
-    assert feed(rig, SwapDone()) == [BeginSwap("b", (), SwapCause.FALLBACK), Evict(())]
-    assert feed(rig, SwapDone()) == []
+    effects = feed(rig, SwapFailed("c", ERROR))
+    assert effects[1:] == [BeginSwap("a", (), SwapCause.FALLBACK), Evict("a", ())]
+    assert feed(rig, SwapDone("a")) == [BeginSwap("b", (), SwapCause.FALLBACK), Evict("b", ())]
+    assert feed(rig, SwapDone("b")) == []
 
 
 SHORT = AdmissionError("Memory is short.", code="memory_low", status=503, retry_after=10.0)
@@ -469,7 +508,7 @@ def test_while_memory_is_short_a_load_for_which_nobody_leaves_is_refused_on_arri
     assert feed(rig, Use("b", SwapCause.USER)) == [Decline("b", SHORT)]
     assert feed(rig, Preload(("b",))) == [Decline("b", SHORT)]
     assert feed(rig, arrive("2", "a")) == [Grant("2", "a")]
-    assert feed(new_short(), arrive("1", "far")) == [BeginSwap("far", (), REQUEST), Evict(())]
+    assert feed(new_short(), arrive("1", "far")) == [BeginSwap("far", (), REQUEST), Evict("far", ())]
 
 
 def test_while_memory_is_short_a_load_that_makes_room_first_may_begin() -> None:

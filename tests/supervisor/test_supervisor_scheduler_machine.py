@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -88,9 +90,10 @@ class Machine(RuleBasedStateMachine):
         self.stuck: set[str] = set()
         self.others = 0
         """Bytes that strangers took beyond their usual share."""
-        self.swap: BeginSwap | None = None
-        self.may_stop = False
-        self.cancelling = False
+        self.swaps: dict[str | None, BeginSwap] = {}
+        """Under way, by target."""
+        self.may_stop: set[str | None] = set()
+        self.cancelling: set[str | None] = set()
         self.wished: str | None = None
 
     # The box.
@@ -121,12 +124,15 @@ class Machine(RuleBasedStateMachine):
 
     def send(self, move: Move) -> None:
         """Hand a move in and check each effect against the books."""
-        batch = self.swap.target if isinstance(move, SwapDone) and self.swap else None
-        before = self.swap
-        if isinstance(move, SwapDone | SwapFailed) and self.swap and self.swap.target == self.wished:
+        batch = move.target if isinstance(move, SwapDone) else None
+        busy = self.memory_moves()
+        if isinstance(move, SwapDone | SwapFailed) and move.target is not None and move.target == self.wished:
             self.wished = None
         if isinstance(move, SwapDone | SwapFailed | SwapCancelled):
-            self.swap, self.may_stop, self.cancelling = None, False, False
+            del self.swaps[move.target]
+            self.may_stop.discard(move.target)
+            self.cancelling.discard(move.target)
+            busy = False
         effects = self.handled(move)
         assert repr(effects) == repr(self.twin.handle(move, self.now))  # each makes errors of its own
         assert self.scheduler.due == self.twin.due
@@ -134,7 +140,7 @@ class Machine(RuleBasedStateMachine):
         for effect in effects:
             self.carry_out(effect)
         for effect in effects:
-            if isinstance(effect, Grant) and effect.profile != batch and (before is None or self.swap is not before):
+            if isinstance(effect, Grant) and effect.profile != batch and not busy:
                 self.nobody_was_overtaken(effect)
 
     def handled(self, move: Move) -> list[Effect]:
@@ -161,15 +167,14 @@ class Machine(RuleBasedStateMachine):
                 assert 1 <= position <= len(self.waiting)
             case BeginSwap():
                 self.began(effect)
-            case Evict(profiles=profiles):
-                assert self.swap
-                assert profiles == self.swap.evict
+            case Evict(target=target, profiles=profiles):
+                assert profiles == self.swaps[target].evict
                 assert not set(self.leased.values()) & set(profiles), "a leased engine is never evicted"
-                self.may_stop = True
-            case CancelSwap():
-                assert self.swap
-                assert not self.cancelling
-                self.cancelling = True
+                self.may_stop.add(target)
+            case CancelSwap(target=target):
+                assert target in self.swaps
+                assert target not in self.cancelling
+                self.cancelling.add(target)
             case Cut(ids=ids):
                 for id_ in ids:
                     del self.leased[id_]
@@ -190,7 +195,8 @@ class Machine(RuleBasedStateMachine):
                 assert choice.refused or grant.profile not in choice.names, "its turn was over"
 
     def began(self, swap: BeginSwap) -> None:
-        assert self.swap is None, "never two swaps at once"
+        assert swap.target not in self.swaps, "never two swaps to the same end"
+        assert not (self.memory_moves() and self.moves_memory(swap)), "only one at a time moves memory"
         assert swap.target in (None, *self.known), "nobody can start what is no longer there"
         assert set(swap.reasons) == set(swap.evict), "nobody leaves without a reason"
         wanted = {*self.waiting.values(), self.wished}
@@ -205,12 +211,21 @@ class Machine(RuleBasedStateMachine):
             assert not swap.evict, "an offer evicts nobody"
         if swap.cause is SwapCause.IDLE:
             assert not set(swap.evict) & {*self.leased.values(), *self.waiting.values()}, "somebody uses it"
-        if swap.cause is SwapCause.REQUEST:
+        if swap.cause is SwapCause.REQUEST and swap.target != "remote":
             overdue = [w for i, w in self.waiting.items() if self.now - self.since[i] >= PATIENCE.max_wait_s]
-            missed = [w for w in overdue if w is not None and w not in self.running]
+            there = self.running | {"remote", *self.swaps}
+            missed = [w for w in overdue if w is not None and w not in there]
             assert not missed or follows or swap.target == missed[0], "who has waited longest goes first"
         self.there_is_room(swap)
-        self.swap = swap
+        self.swaps[swap.target] = swap
+
+    def moves_memory(self, swap: BeginSwap) -> bool:
+        """Does it take memory or give any back?"""
+        return bool({swap.target, *swap.evict} - {None, "remote"})
+
+    def memory_moves(self) -> bool:
+        """Is such a swap under way?"""
+        return any(map(self.moves_memory, self.swaps.values()))
 
     def there_is_room(self, swap: BeginSwap) -> None:
         """What comes fits into what will be available, and with all that stays into the box."""
@@ -286,7 +301,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def cancel(self) -> None:
-        if self.swap and not self.cancelling and self.swap.target == self.wished:
+        if self.wished in self.swaps.keys() - self.cancelling:
             self.wished = None
         self.send(Cancel())
 
@@ -309,51 +324,62 @@ class Machine(RuleBasedStateMachine):
         self.running.discard(name)
         self.send(EngineDied(name, ERROR))
 
-    @precondition(lambda self: self.swap)
-    @rule()
-    def drain_over(self) -> None:
-        self.send(DrainOver())
+    @precondition(lambda self: self.swaps)
+    @rule(data=st.data())
+    def drain_over(self, data: st.DataObject) -> None:
+        self.send(DrainOver(self.one_of(data, self.swaps)))
 
-    # How the swap under way goes on.
+    # How a swap under way goes on.
 
-    @precondition(lambda self: self.may_stop)
-    @rule()
-    def stopped(self) -> None:
-        assert self.swap
-        for name in self.swap.evict:
+    def one_of(self, data: st.DataObject, targets: Iterable[str | None]) -> str | None:
+        return data.draw(st.sampled_from(sorted(targets, key=str)))
+
+    def there(self, target: str | None) -> set[str]:
+        """Those that are to leave for it and have not."""
+        return set(self.swaps[target].evict) & (self.running | self.stuck)
+
+    def stop_those(self, target: str | None) -> None:
+        for name in self.swaps[target].evict:
             self.running.discard(name)
             self.stuck.discard(name)
             self.send(Evicted(name))
 
+    def come_up(self, target: str | None) -> None:
+        if target is not None:
+            self.running.add(target)
+            self.stuck.discard(target)
+        self.send(SwapDone(target))
+
     @precondition(lambda self: self.may_stop)
-    @rule()
-    def wont_stop(self) -> None:
-        assert self.swap
-        for name in self.swap.evict:
+    @rule(data=st.data())
+    def stopped(self, data: st.DataObject) -> None:
+        self.stop_those(self.one_of(data, self.may_stop))
+
+    @precondition(lambda self: self.may_stop)
+    @rule(data=st.data())
+    def wont_stop(self, data: st.DataObject) -> None:
+        target = self.one_of(data, self.may_stop)
+        for name in self.swaps[target].evict:
             if name in self.running:
                 self.running.discard(name)
                 self.stuck.add(name)
                 self.send(WontStop(name))
-        self.send(SwapFailed(ERROR))
+        self.send(SwapFailed(target, ERROR))
 
-    @precondition(lambda self: self.may_stop and not set(self.swap.evict) & (self.running | self.stuck))
-    @rule()
-    def succeed(self) -> None:
-        assert self.swap
-        if self.swap.target is not None:
-            self.running.add(self.swap.target)
-            self.stuck.discard(self.swap.target)
-        self.send(SwapDone())
+    @precondition(lambda self: any(not self.there(target) for target in self.may_stop))
+    @rule(data=st.data())
+    def succeed(self, data: st.DataObject) -> None:
+        self.come_up(self.one_of(data, [target for target in self.may_stop if not self.there(target)]))
 
-    @precondition(lambda self: self.swap)
-    @rule()
-    def fail(self) -> None:
-        self.send(SwapFailed(ERROR))
+    @precondition(lambda self: self.swaps)
+    @rule(data=st.data())
+    def fail(self, data: st.DataObject) -> None:
+        self.send(SwapFailed(self.one_of(data, self.swaps), ERROR))
 
     @precondition(lambda self: self.cancelling)
-    @rule()
-    def give_up(self) -> None:
-        self.send(SwapCancelled())
+    @rule(data=st.data())
+    def give_up(self, data: st.DataObject) -> None:
+        self.send(SwapCancelled(self.one_of(data, self.cancelling)))
 
     # What holds after every move.
 
@@ -362,7 +388,7 @@ class Machine(RuleBasedStateMachine):
         records = self.scheduler.records
         assert {id_: held.profile for id_, held in records.leases.items()} == self.leased
         assert {t for t in records.queue if t != "(use)"} == set(self.waiting), "no ticket is lost"
-        assert (records.swap is None) == (self.swap is None)
+        assert list(records.swaps) == list(self.swaps), "no swap is forgotten"
         assert {n for n, r in records.residents.items() if r.ready} == self.running
         assert {n for n, r in records.residents.items() if not r.ready} == self.stuck, "no engine is forgotten"
 
@@ -374,17 +400,24 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def nobody_waits_for_nothing(self) -> None:
-        assert not self.waiting or self.swap or self.scheduler.due, "who waits, waits for a swap or for a time"
+        assert not self.waiting or self.swaps or self.scheduler.due, "who waits, waits for a swap or for a time"
+
+    @invariant()
+    def who_waits_for_an_engine_that_runs_waits_for_its_end(self) -> None:
+        going = {name for swap in self.swaps.values() for name in swap.evict} | self.scheduler.records.stops
+        assert not set(self.waiting.values()) & (self.running - going), "an idle engine keeps its requests waiting"
+
+    @invariant()
+    def what_takes_no_memory_is_on_its_way(self) -> None:
+        if None not in self.swaps:
+            assert not set(self.waiting.values()) & {"remote"} - self.swaps.keys(), "it waits for another's load"
 
     @invariant()
     def a_drain_is_for_somebody(self) -> None:
-        swap = self.swap
-        offered = swap and swap.cause in (SwapCause.FALLBACK, SwapCause.PRELOAD)
-        if swap and not self.may_stop and not self.cancelling and not offered:
-            wanted = {*self.waiting.values(), self.wished}
-            assert swap.target is None or swap.target in wanted or None in self.waiting.values(), (
-                "nobody wants it any more"
-            )
+        wanted = {*self.waiting.values(), self.wished}
+        for target in self.swaps.keys() - self.may_stop - self.cancelling - {None}:
+            offered = self.swaps[target].cause in (SwapCause.FALLBACK, SwapCause.PRELOAD)
+            assert offered or target in wanted or None in self.waiting.values(), "nobody wants it any more"
 
     @invariant()
     def the_queue_is_bounded(self) -> None:
@@ -396,15 +429,16 @@ class Machine(RuleBasedStateMachine):
             for id_ in list(self.leased):
                 del self.leased[id_]
                 self.send(Leave(id_))
-            if self.swap is None:
+            if not self.swaps:
                 if not self.waiting:
                     break
                 self.tick()
-            elif self.cancelling:
-                self.give_up()
-            else:
-                self.stopped()
-                self.succeed()
+            for target in list(self.swaps):
+                if target in self.cancelling:
+                    self.send(SwapCancelled(target))
+                elif target in self.may_stop:
+                    self.stop_those(target)
+                    self.come_up(target)
         assert not self.waiting, "no ticket waits for ever"
 
 

@@ -243,6 +243,13 @@ class Blind:
             self.box.now = when
 
 
+@dataclass(eq=False)
+class Life:
+    """One swap under way; what it had planned no longer happens once it is over."""
+
+    begun: BeginSwap
+
+
 @dataclass
 class Aware:
     """The real decisions; this plays the actor and the transition."""
@@ -275,10 +282,10 @@ class Aware:
         )
         self.needs: dict[str, Need] = {}
         self.running: dict[str, Engine] = {}
-        self.loading: Engine | None = None
-        self.swap: BeginSwap | None = None
-        self.life = 0
-        """Of the swap under way: what an older one had planned no longer happens."""
+        self.loading: dict[str, Engine] = {}
+        self.swaps: dict[str | None, Life] = {}
+        self.begun = 0
+        """Swaps so far."""
         self.tick_at: float | None = None
         self.judge, self.looking = Judge(FLOORS), False
 
@@ -331,7 +338,7 @@ class Aware:
 
     def send(self, move: Move) -> None:
         if isinstance(move, SwapDone | SwapFailed | SwapCancelled):
-            self.swap = None
+            del self.swaps[move.target]
         for effect in self.scheduler.handle(move, self.box.now):
             match effect:
                 case Grant(id=id_, profile=profile):
@@ -345,20 +352,23 @@ class Aware:
                 case Cut(ids=ids):
                     self.answered.update(dict.fromkeys(ids, "cut"))
                 case BeginSwap():
-                    assert self.swap is None, "never two at once"
-                    self.swap, self.life = effect, self.life + 1
-                    self._later(SETTINGS.drain_s, lambda: self.send(DrainOver()))
-                case Evict():
-                    assert self.swap
-                    self._drive(self._change(self.swap))
-                case CancelSwap():
-                    self._later(0.0, self._cancelled)
+                    assert effect.target not in self.swaps
+                    self._begin(effect)
+                case Evict(target=target):
+                    life = self.swaps[target]
+                    self._drive(life, self._change(life.begun))
+                case CancelSwap(target=target):
+                    self._later(self.swaps[target], 0.0, lambda target=target: self._cancelled(target))
         self._wake()
         self._look_ahead()
 
-    def _later(self, seconds: float, do: Callable[[], None]) -> None:
-        life = self.life
-        self.box.at(self.box.now + seconds, lambda: do() if self.life == life and self.swap else None)
+    def _begin(self, swap: BeginSwap) -> None:
+        life = self.swaps[swap.target] = Life(swap)
+        self.begun += 1
+        self._later(life, SETTINGS.drain_s, lambda: self.send(DrainOver(swap.target)))
+
+    def _later(self, life: Life, seconds: float, do: Callable[[], None]) -> None:
+        self.box.at(self.box.now + seconds, lambda: do() if self.swaps.get(life.begun.target) is life else None)
 
     def _wake(self) -> None:
         due = self.scheduler.due
@@ -366,13 +376,13 @@ class Aware:
             self.tick_at = due
             self.box.at(due, lambda: self.send(Tick()) if self.scheduler.due == due else None)
 
-    def _drive(self, work: Coroutine[Any, Any, None]) -> None:
+    def _drive(self, life: Life, work: Coroutine[Any, Any, None]) -> None:
         try:
-            self._later(work.send(None), lambda: self._drive(work))
+            self._later(life, work.send(None), lambda: self._drive(life, work))
         except StopIteration:
-            self.send(SwapDone())
+            self.send(SwapDone(life.begun.target))
         except SparkdashError as error:
-            self.send(SwapFailed(error))
+            self.send(SwapFailed(life.begun.target, error))
 
     async def _change(self, swap: BeginSwap) -> None:
         """What the transition does, in its order."""
@@ -389,30 +399,32 @@ class Aware:
             raise short
         reclaim.admit(self.tools, target, missing)
         model = self.plan.models[swap.target]
-        self.loading = self.box.load(model)
+        self.loading[model.name] = self.box.load(model)
+        self._enter(model.name, EngineState.LOADING)
         self._look_ahead()
         if model.dies:
             await Sleep(model.load_s * 0.6)
-            self._end_load()
+            self._end_load(model.name)
             raise DIED
         await Sleep(model.load_s)
-        self.running[model.name], self.loading = self.loading, None
-        self.books.engines[model.name] = SimpleNamespace(
-            profile=model.name, container=model.name, state=EngineState.READY
-        )
+        self.running[model.name] = self.loading.pop(model.name)
+        self._enter(model.name, EngineState.READY)
         self.learned.add(model.name)
         del self.needs[model.name]
 
-    def _cancelled(self) -> None:
-        self.life += 1
-        self._end_load()
-        self.send(SwapCancelled())
+    def _enter(self, name: str, state: EngineState) -> None:
+        self.books.engines[name] = SimpleNamespace(profile=name, container=name, state=state)
+        self.books.started[name] = PROFILES[name]
 
-    def _end_load(self) -> None:
-        if self.loading is not None:
-            self.box.release(self.loading)
-            self.books.debts.left(self.loading.model.name, self.box.now, None)
-            self.loading = None
+    def _cancelled(self, target: str | None) -> None:
+        self._end_load(target)
+        self.send(SwapCancelled(target))
+
+    def _end_load(self, name: str | None) -> None:
+        if (engine := self.loading.pop(name or "", None)) is not None:
+            self.box.release(engine)
+            self.books.debts.left(engine.model.name, self.box.now, None)
+            del self.books.engines[engine.model.name]
 
     def _gone(self, name: str) -> None:
         engine = self.running.pop(name)
@@ -430,7 +442,7 @@ class Aware:
     # The guard: looks only where it could have something to do, as time is virtual.
 
     def _look_ahead(self) -> None:
-        growing = self.loading.model.peak - self.loading.held(self.box.now) if self.loading else 0.0
+        growing = sum(engine.model.peak - engine.held(self.box.now) for engine in self.loading.values())
         if not self.looking and self.box.available - growing * GIB < FLOORS.hold:
             self.looking = True
             self.judge.reset()
@@ -442,13 +454,12 @@ class Aware:
         verdict = self.judge.see(look)
         again_s = verdict.again_s
         if verdict.kill:
-            there = [*self.running, *([self.loading.model.name] if self.loading else [])]
-            victims = [self._victim(name) for name in there]
+            victims = [self._victim(name) for name in (*self.running, *self.loading)]
             if victim := guarding.cheapest(victims, FLOORS.hold - look.available):
                 self.judge.killed(look)
                 self.kills, again_s = self.kills + 1, guarding.KILL_S
                 self._kill(victim.profile)
-        if self.loading is not None or (self.running and self.box.available < FLOORS.kill):
+        if self.loading or (self.running and self.box.available < FLOORS.kill):
             self.looking = True
             self.box.at(self.box.now + again_s, self._look)
 
@@ -458,10 +469,9 @@ class Aware:
         return Victim(name, name, target, name in self.running, False, busy, self.need(name).total_bytes)
 
     def _kill(self, name: str) -> None:
-        if self.loading is not None and self.loading.model.name == name:
-            self.life += 1
-            self._end_load()
-            self.send(SwapFailed(EngineError("The guard killed it.", code="memory_guard")))
+        if name in self.loading:
+            self._end_load(name)
+            self.send(SwapFailed(name, EngineError("The guard killed it.", code="memory_guard")))
         else:
             self._gone(name)
             self.send(EngineDied(name, EngineError("The guard killed it.", code="memory_guard")))
@@ -484,9 +494,9 @@ def test_random_swap_sequences_never_freeze_the_box_that_a_blind_swapper_freezes
         assert "waits" not in aware.answered.values(), f"seed {seed}: a ticket is not answered"
         assert len(aware.answered) == len(plan.asks)
         assert set(aware.scheduler.records.residents) == set(aware.running), f"seed {seed}: an engine is forgotten"
-        assert aware.scheduler.records.swap is None
+        assert not aware.scheduler.records.swaps
         kills += aware.kills
-        swaps += aware.life
+        swaps += aware.begun
         beside += len(aware.running) > 1
         longest, lowest = max(longest, *aware.waits, 0.0), min(lowest, aware.box.lowest)
     assert longest < 3600, "somebody starved"

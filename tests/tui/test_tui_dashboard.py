@@ -82,6 +82,19 @@ async def test_the_card_becomes_the_swap(stage: Any, box: Any) -> None:
         assert "waits ~2m28s" in on.text
 
 
+async def test_a_swap_beside_another_is_told_and_given_up_with_it(stage: Any, box: Any) -> None:
+    """The oldest has the card; the others are named, who waits for one of them sees its time, and the question names all."""
+    beside = box.swap(id="s2", target="gemma", evict=(), eta_s=30.0, eta_low_s=None, eta_high_s=None)
+    waits = box.request("r9", RequestState.WAITING, profile="gemma", granted_at=None, started_at=box.now - 5)
+    async with stage(box.swapping(swaps_beside=(beside,), requests={"r9": waits})) as on:
+        assert "load → qwen3-coder-30b-nvfp4 +1" in on.lines[0]
+        assert "swap to qwen3-coder-30b-nvfp4 after gpt-oss-120b, and gemma" in on.lines[1]
+        assert "waits ~" in on.text
+        await on.press("x")
+        assert "give up 2 swaps?" in on.text
+        assert "the start of qwen3-coder-30b-nvfp4, the start of gemma" in on.text
+
+
 async def test_a_first_swap_has_no_estimate(stage: Any, box: Any) -> None:
     """Nothing is invented where no such swap was seen."""
     async with stage(box.swapping(swap=box.swap(**FIRST), requests={})) as on:

@@ -69,6 +69,21 @@ def test_a_swap_is_current_until_it_ends() -> None:
     assert (done.swap, done.swaps) == (None, (over,))
 
 
+def test_several_swaps_are_under_way_each_until_it_ends() -> None:
+    """In the order in which they began; the oldest is the one that `swap` names."""
+    began = Swap(
+        id="s", target="a", evict=(), cause=SwapCause.USER, phase=SwapPhase.LOAD, started_at=0, phase_at=0
+    )  # fmt: skip
+    beside = began.replace(id="t", target="b")
+    warm = began.replace(phase=SwapPhase.WARM)
+    both = after(SwapChanged(swap=began), SwapChanged(swap=beside), SwapChanged(swap=warm))
+    assert (both.swap, both.swaps_beside, both.swaps_under_way) == (warm, (beside,), (warm, beside))
+    assert (both.swap_to("a"), both.swap_to("b"), both.swap_to("c")) == (warm, beside, None)
+    over = warm.replace(ended_at=5.0, outcome=SwapOutcome.DONE)
+    one = apply(both, Event(seq=both.seq + 1, at=5.0, fact=SwapChanged(swap=over)))
+    assert (one.swap, one.swaps_beside, one.swaps) == (beside, (), (over,))
+
+
 def test_figures_are_medians_of_finished_requests_and_outlive_the_engine() -> None:
     """A request that gave no rate does not count as a zero."""
     facts = [

@@ -75,9 +75,8 @@ def _able(profile: Profile) -> str:
 
 def _present(snapshot: Snapshot) -> str | None:
     """The profile that runs, or that is on its way."""
-    if snapshot.swap is not None and snapshot.swap.target is not None:
-        return snapshot.swap.target
-    return snapshot.active.profile if snapshot.active else None
+    coming = next((swap.target for swap in snapshot.swaps_under_way if swap.target is not None), None)
+    return coming or (snapshot.active.profile if snapshot.active else None)
 
 
 def _other(a: str | None, b: str | None, active: str | None) -> str:

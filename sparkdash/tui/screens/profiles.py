@@ -146,4 +146,4 @@ def _world(snapshot: Snapshot | None) -> object:
         return None
     memory = snapshot.sample.memory if snapshot.sample else None
     residents = tuple((engine.profile, engine.state) for engine in snapshot.engines.values())
-    return residents, snapshot.swap and snapshot.swap.id, memory and memory.available // (2 * GIB)
+    return residents, tuple(swap.id for swap in snapshot.swaps_under_way), memory and memory.available // (2 * GIB)

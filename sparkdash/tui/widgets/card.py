@@ -41,7 +41,7 @@ def face(view: View, width: int, tall: int) -> Face:
         return Face(_no_daemon(view, width), say("no daemon yet"), [])
     if view.swap:
         rows = swap_rows(view, view.swap, width)
-        return Face(rows if tall == 1 else _spaced(rows), swap_title(view.swap), _marks(view), engine)
+        return Face(rows if tall == 1 else _spaced(rows), swap_title(view.swap, view.swaps[1:]), _marks(view), engine)
     if engine is None:
         return Face(_nothing(view, width), say("no engine runs"), _marks(view))
     if engine.state is EngineState.FAILED and engine.failure:

@@ -59,7 +59,8 @@ class TitleBar(Panel):
 def _runs(view: View) -> Line:
     if view.swap:
         what = view.swap.target or f"nothing, {', '.join(view.swap.evict)} leaves"
-        return say(f"{view.swap.phase} → ", Ink.PLAIN) + say(what, Ink.STRONG)
+        more = say(f" +{len(view.swaps) - 1}", Ink.DIM) if len(view.swaps) > 1 else EMPTY
+        return say(f"{view.swap.phase} → ", Ink.PLAIN) + say(what, Ink.STRONG) + more
     if view.engine:
         return say(f"{view.engine.profile} ", Ink.STRONG) + words.engine_state(view.engine, view)
     return say("nothing runs", Ink.DIM) if view.snapshot else EMPTY

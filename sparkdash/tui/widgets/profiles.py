@@ -157,7 +157,7 @@ def _state(snapshot: Snapshot, profile: ProfileSummary, stock: Stock | None) -> 
         return say("✗ parked", Ink.BAD)
     engine = snapshot.engines.get(profile.name)
     if engine is None:
-        coming = snapshot.swap is not None and snapshot.swap.target == profile.name
+        coming = snapshot.swap_to(profile.name) is not None
         return say("◌ coming", Ink.PLAIN) if coming else _on_the_box(stock)
     glyph, ink = words.ENGINE[engine.state]
     edited = say(", edited", Ink.WARN) if snapshot.is_outdated(profile.name) else EMPTY
@@ -234,7 +234,7 @@ def _verdict(
     engine = snapshot.engines.get(profile.name)
     if engine and engine.state is EngineState.FAILED and engine.failure:
         return wrap(f"✗ {engine.failure.message} {engine.failure.hint or ''}", width, Ink.BAD, limit=3)
-    if snapshot.swap and snapshot.swap.target == profile.name:
+    if snapshot.swap_to(profile.name):
         return [say("coming up", Ink.GOOD)]
     if plan and plan.held and not plan.evict:
         return wrap(plan.held, width, Ink.WARN, limit=2)

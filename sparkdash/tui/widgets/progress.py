@@ -5,6 +5,8 @@ Owns: those rows. Rule: the bar is the whole way and never falls; the stage's ow
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sparkdash.domain.progress import estimate_text, left, stage_text
 from sparkdash.domain.swap import Swap, SwapPhase
 from sparkdash.tui.ink import EMPTY, Ink, Line, clip, ends, join, say
@@ -17,13 +19,19 @@ PHASES = tuple(SwapPhase)
 METER = 40
 
 
-def swap_title(swap: Swap) -> Line:
-    """What comes and what leaves."""
+def swap_title(swap: Swap, beside: Sequence[Swap] = ()) -> Line:
+    """What comes and what leaves, and which swaps are under way beside it."""
     leaves = ", ".join(swap.evict)
+    more = say(", and ", Ink.DIM) + say(", ".join(map(goal, beside)), Ink.PLAIN) if beside else EMPTY
     if swap.target is None:
-        return say("stop ", Ink.PLAIN) + say(leaves, Ink.STRONG)
+        return say("stop ", Ink.PLAIN) + say(leaves, Ink.STRONG) + more
     after = say(" after ", Ink.DIM) + say(leaves, Ink.PLAIN) if leaves else EMPTY
-    return say("swap to ", Ink.PLAIN) + say(swap.target, Ink.STRONG) + after
+    return say("swap to ", Ink.PLAIN) + say(swap.target, Ink.STRONG) + after + more
+
+
+def goal(swap: Swap) -> str:
+    """The profile that comes; of a mere stop, what it stops."""
+    return swap.target or f"stop {', '.join(swap.evict)}"
 
 
 def swap_rows(view: View, swap: Swap, width: int) -> list[Line]:

@@ -98,8 +98,8 @@ def waits_for(request: Request, swap: Swap) -> bool:
 
 
 def _wait(request: Request, view: View) -> str:
-    swap = view.swap
-    if swap and waits_for(request, swap):
+    swap = next((each for each in view.swaps if waits_for(request, each)), None)
+    if swap:
         rest = left(swap, view.now)
         return f" ~{age(rest.s)}" if rest and rest.s else ": swap"
     return f" #{request.position}" if request.position else ""
