@@ -29,6 +29,8 @@ def stop(
 ) -> None:
     """Stop an engine; without PROFILE the one that runs. Requests that run are let finish.
 
+    A server that sparkdash did not start (engine `openai`) goes on running, and is no longer used.
+
     \b
     Examples:
       sparkdash stop
@@ -134,14 +136,21 @@ async def _stop(profile: str | None, *, everything: bool, wait: bool, as_json: b
         absent = names - set(world.engines) - {swap.target for swap in world.swaps_under_way}
         if names:
             await _end(client, None if everything else names.copy().pop(), wait=wait)
+    foreign = {name: engine.url for name, engine in world.engines.items() if name in names and engine.is_foreign}
+    stopped = sorted(names - absent - foreign.keys(), key=natural)
     if as_json:
-        emit({"stopped": sorted(names - absent, key=natural), "waited": wait})
-    elif not names:
+        emit({"stopped": stopped, "left_running": sorted(foreign, key=natural), "waited": wait})
+        return
+    if not names:
         say("No engine runs.")
-    elif absent:
+    if absent:
         say(f"{', '.join(sorted(absent, key=natural))} does not run.")
-    else:
-        say(f"{', '.join(sorted(names, key=natural))} {'has stopped' if wait else 'is stopping'}.")
+    if stopped:
+        say(f"{', '.join(stopped)} {'has stopped' if wait else 'is stopping'}.")
+    for name in sorted(foreign, key=natural):
+        say(
+            f"{name} is no longer used. sparkdash does not stop the server at {foreign[name]}: stop it by its own means."
+        )
 
 
 def _meant(world: Snapshot, profile: str | None) -> set[str]:

@@ -87,3 +87,8 @@ class Engine(Frozen):
     adopted: bool = False
     simulated: bool = False
     in_flight: int = 0
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it runs by itself: sparkdash uses it, and can neither start nor stop it."""
+        return self.kind is EngineKind.OPENAI

@@ -10,9 +10,9 @@ import sqlite3
 from pathlib import Path
 from types import NoneType
 
-VERSION = 5
+VERSION = 6
 """Of the schema; kept in `PRAGMA user_version`. 1: swaps and requests. 2: each swap's steps, and the loads' memory. 3: what each access
-key used. 4: parked profiles. 5: the requests' reasoning tokens."""
+key used. 4: parked profiles. 5: the requests' reasoning tokens. 6: servers that are not ours and are in use."""
 
 REQUESTS_KEPT = 100_000
 """Older requests are dropped when the database is opened, and while it is written; about 20 MB."""
@@ -55,6 +55,7 @@ _TABLES = (
         profile TEXT PRIMARY KEY, since REAL NOT NULL, fingerprint TEXT NOT NULL, failures INTEGER NOT NULL,
         failure TEXT NOT NULL
     )""",
+    "CREATE TABLE IF NOT EXISTS attached (profile TEXT PRIMARY KEY, fingerprint TEXT NOT NULL)",
     """CREATE TABLE IF NOT EXISTS key_usage (
         key TEXT NOT NULL, day INTEGER NOT NULL, requests INTEGER NOT NULL, prompt_tokens INTEGER NOT NULL,
         completion_tokens INTEGER NOT NULL, PRIMARY KEY (key, day)

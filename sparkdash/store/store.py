@@ -69,6 +69,8 @@ class Store:
         self._today = usage.Today()
         self.parked: dict[str, Parked] = {}
         """By profile, as an earlier daemon left them."""
+        self.attached: dict[str, str] = {}
+        """Profiles of servers that are not ours and that an earlier daemon used, each with its fingerprint."""
 
     @classmethod
     @asynccontextmanager
@@ -133,6 +135,13 @@ class Store:
         else:
             self._write(rows.PUT_PARKED, rows.of_parked(profile, parked))
 
+    def record_attached(self, profile: str, fingerprint: str | None) -> None:
+        """Keep that a server which is not ours is in use; None: it no longer is."""
+        if fingerprint is None:
+            self._write(rows.END_ATTACHED, (profile,))
+        else:
+            self._write(rows.PUT_ATTACHED, (profile, fingerprint))
+
     async def _open(self, path: Path) -> None:
         self._path = path
         try:
@@ -148,7 +157,7 @@ class Store:
             )
         if self._begun:
             return  # it broke meanwhile: all that counts is in memory
-        self._begun, self.parked = True, kept.parked
+        self._begun, self.parked, self.attached = True, kept.parked, kept.attached
         older = Learned()
         for swap in kept.swaps:
             older.learn_times(*swap)

@@ -33,6 +33,7 @@ class Kept(NamedTuple):
     loads: list[rows.Held]
     used: list[tuple[str, int, int]]
     parked: dict[str, Parked]
+    attached: dict[str, str]
     exposed: int | None
     """The mode that the file had, when others could read it."""
 
@@ -46,6 +47,7 @@ def read(path: Path) -> tuple[sqlite3.Connection, Kept]:
             loads=[rows.held(row) for row in database.execute(rows.GET_LOADS)],
             used=database.execute(usage.GET_TOKENS).fetchall(),
             parked=dict(rows.parked(row) for row in database.execute(rows.GET_PARKED)),
+            attached=dict(database.execute(rows.GET_ATTACHED).fetchall()),
             exposed=schema.close_to_others(path),
         )
     except BaseException:

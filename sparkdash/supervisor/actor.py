@@ -25,6 +25,7 @@ from sparkdash.store import Store
 from sparkdash.supervisor import guard_words, refusals, strangers
 from sparkdash.supervisor.adopt import Adoption, leave, look, look_again, remove, take
 from sparkdash.supervisor.alarm import Alarm
+from sparkdash.supervisor.attachments import Attachments
 from sparkdash.supervisor.books import failure_of
 from sparkdash.supervisor.footprint import Footprints
 from sparkdash.supervisor.leasing import Leasing
@@ -92,6 +93,7 @@ class Actor:
             patience=_patience(settings),
         )
         self._parking = Parking(self._scheduler.breaker, tools.books, store)
+        self._attachments = Attachments(tools, store)
         self._alarm = Alarm(tools.clock, lambda: self.post(Tick()))
         self._waiters = Waiters()
         self._looking = False
@@ -203,6 +205,9 @@ class Actor:
             self._news.set()
 
     async def _adopt(self, preloads: Iterable[str]) -> None:
+        for profile in await self._attachments.take_back(self.catalog.profiles):
+            self._handle(Adopted(profile.name, profile.fingerprint), None)
+            self._begin_watch(profile)
         try:
             self._take_over(await look(self._tools, self.catalog))
             self._refresh()
@@ -329,6 +334,7 @@ class Actor:
             self._watch.used(name, now=in_flight > 0)
         self._tools.wards.refresh()
         self._parking.keep()
+        self._attachments.keep()
         if not self._scheduler.stopping:
             self._waiters.settle(Stop)
         if not self._scheduler.cancelling:

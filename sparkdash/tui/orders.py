@@ -11,6 +11,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, Protocol, cast
 
+from sparkdash.domain.engine import Engine
 from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
@@ -197,10 +198,19 @@ class Orders:
         if snapshot is None or engine is None:
             self._clerk.say("Nothing runs.")
             return
+        if engine.is_foreign:
+            await self._stop_using(engine)
+            return
         told = partial(questions.stop, engine.profile, snapshot)
         if await self._clerk.ask(f"stop {engine.profile}?", told, yes="stop", again="S"):
             await self._clerk.link.stop(engine.profile)
             self._clerk.say(f"{engine.profile} is stopping.")
+
+    async def _stop_using(self, engine: Engine) -> None:
+        told = partial(questions.stop_using, engine.profile, engine.url)
+        if await self._clerk.ask(f"stop using {engine.profile}?", told, yes="stop using it", again="S"):
+            await self._clerk.link.stop(engine.profile)
+            self._clerk.say(f"{engine.profile} is no longer used, and goes on running.")
 
     async def _cancel(self) -> None:
         swaps = self._clerk.view.swaps

@@ -98,6 +98,13 @@ def stop(name: str, snapshot: Snapshot, width: int) -> list[Line]:
     return [*lines, EMPTY, *wrap("A request that names it brings it back.", width, Ink.DIM)]
 
 
+def stop_using(name: str, url: str | None, width: int) -> list[Line]:
+    """What giving up a server means that sparkdash cannot stop."""
+    text = f"{name} runs by itself at {url or 'its address'} and goes on running. Requests that it serves may finish."
+    again = "A request that names it has it used again."
+    return [*wrap(text, width), EMPTY, *wrap(again, width, Ink.DIM)]
+
+
 def give_up(swaps: Sequence[Swap], width: int) -> list[Line]:
     """What giving swaps up stops, and whom it refuses."""
     what = ", ".join(f"the start of {swap.target}" if swap.target else "the stop" for swap in swaps)

@@ -13,6 +13,7 @@ from sparkdash.cli.progress import steps
 from sparkdash.client import routes
 from sparkdash.domain.engine import EngineState, Failure, LoadProgress, Parked
 from sparkdash.domain.event import EngineChanged, Fact, SampleTaken, SwapChanged
+from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.swap import Plan, SwapOutcome, SwapPhase
 
 Run = Callable[..., Any]
@@ -225,7 +226,23 @@ def test_stop_asks_which_when_several_run(sparkdash: Run, daemon: FakeDaemon) ->
     assert done.code == 3
     assert "2 engines run: a, b." in done.err
     assert not [call for call in daemon.calls if call[0] == "POST"]
-    assert sparkdash("stop", "--all", "--json").json() == {"stopped": ["a", "b"], "waited": True}
+    assert sparkdash("stop", "--all", "--json").json() == {"stopped": ["a", "b"], "left_running": [], "waited": True}
+
+
+def test_stop_does_not_say_that_it_stopped_what_it_cannot(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """A server that sparkdash did not start goes on running, and that is said."""
+    studio = engine("studio").replace(kind=EngineKind.OPENAI, url="http://127.0.0.1:1234")
+    daemon.set(engines={"a": engine("a"), "studio": studio})
+    goes_on = (
+        "studio is no longer used. sparkdash does not stop the server at http://127.0.0.1:1234: "
+        "stop it by its own means.\n"
+    )
+    assert sparkdash("stop", "studio").out == goes_on
+    daemon.set(engines={"a": engine("a"), "studio": studio})
+    assert sparkdash("stop", "--all").out == f"a has stopped.\n{goes_on}"
+    daemon.set(engines={"a": engine("a"), "studio": studio})
+    told = sparkdash("stop", "--all", "--json").json()
+    assert told == {"stopped": ["a"], "left_running": ["studio"], "waited": True}
 
 
 def test_stop_where_nothing_runs_is_no_error(sparkdash: Run, daemon: FakeDaemon) -> None:

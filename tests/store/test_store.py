@@ -248,6 +248,19 @@ async def test_the_steps_of_swaps_are_kept_by_launch_and_by_kin(tmp_path: Path) 
         assert store.steps("other") == ()
 
 
+async def test_servers_in_use_are_known_to_the_next_daemon(tmp_path: Path) -> None:
+    """Each with the launch that it is; one that is no longer used is forgotten."""
+    path = tmp_path / "sparkdash.db"
+    async with Store.opened(path, lambda _: None) as store:
+        assert store.attached == {}
+        store.record_attached("studio", "f1")
+        store.record_attached("box", "f2")
+        store.record_attached("studio", "f3")
+        store.record_attached("box", None)
+    async with Store.opened(path, lambda _: None) as store:
+        assert store.attached == {"studio": "f3"}
+
+
 @pytest.mark.parametrize("more", ["", VERSION_3])
 async def test_a_file_of_an_older_version_keeps_its_rows(tmp_path: Path, more: str) -> None:
     """Brought up to date in place, once; what it learned counts on."""
@@ -266,7 +279,7 @@ async def test_a_file_of_an_older_version_keeps_its_rows(tmp_path: Path, more: s
                     reasoning_tokens=7,
                 )
             )  # fmt: skip
-    assert rows(path, "PRAGMA user_version") == [(5,)]
+    assert rows(path, "PRAGMA user_version") == [(6,)]
     assert rows(path, "SELECT id, kin, steps FROM swaps") == [("1", None, None)]
     columns = "SELECT id, error, reasoning_tokens FROM requests ORDER BY id"
     assert rows(path, columns) == [("r", None, None), ("s", "e", 7)]

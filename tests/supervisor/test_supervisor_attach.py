@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from surroundings.foreign import Foreign
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.errors import EngineError
+from sparkdash.store import Store
 
 QWEN = {"id": "Qwen/Qwen3-30B"}
 GLM = {"id": "zai/GLM-4.5-Air"}
@@ -142,3 +144,52 @@ async def test_another_model_at_the_same_address_is_asked_for_by_its_own_name(
     await house.supervisor.stop("far")
     server.cards = [GLM]
     assert (await house.leased("far")).names == ("zai/GLM-4.5-Air",)
+
+
+async def test_a_server_in_use_comes_back_with_the_next_daemon(
+    house: Any, new_foreign: Any, far: Any, tmp_path: Path
+) -> None:
+    """After an end and after a SIGKILL: ready and watched before anybody asks; its model is asked for anew."""
+    server = await new_foreign([QWEN])
+    ends = (house.close, house.crash)
+    for end in ends:
+        async with Store.opened(tmp_path / "store.db", lambda _: None) as store:
+            await house.open(far(server.url), store=store)
+            await house.leased("far")
+            await end()
+        server.cards = [GLM]
+        async with Store.opened(tmp_path / "store.db", lambda _: None) as store:
+            await house.open(far(server.url), store=store)
+            engine = house.supervisor.engines["far"]
+            assert (engine.state, engine.adopted, engine.model_id) == (EngineState.READY, True, "zai/GLM-4.5-Air")
+            assert (await house.leased("auto")).profile.name == "far"
+            assert house.swaps()[1:] == []
+            await house.supervisor.stop("far")
+            await house.close()
+        house.facts.clear()
+        server.cards = [QWEN]
+
+
+@pytest.mark.parametrize("why", ["stopped", "edited", "gone"])
+async def test_a_server_that_is_not_used_does_not_come_back(
+    house: Any, new_foreign: Any, far: Any, tmp_path: Path, why: str
+) -> None:
+    """A person gave it up, its profile was edited, or nothing answers there, which is told."""
+    server = await new_foreign([QWEN])
+    async with Store.opened(tmp_path / "store.db", lambda _: None) as store:
+        await house.open(far(server.url), store=store)
+        await house.leased("far")
+        if why == "stopped":
+            await house.supervisor.stop("far")
+        await house.close()
+    if why == "gone":
+        await server.end()
+    house.facts.clear()
+    async with Store.opened(tmp_path / "store.db", lambda _: None) as store:
+        await house.open(far(server.url, **({"model_id": "other"} if why == "edited" else {})), store=store)
+        assert house.supervisor.engines == {}
+        told = [notice.text for notice in house.notices()]
+        assert len(told) == (why == "gone")
+        if why == "gone":
+            assert "is used again once a request names it" in told[0]
+        await house.close()

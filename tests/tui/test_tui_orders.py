@@ -238,6 +238,17 @@ async def test_stopping_names_the_engine(stage: Any, box: Any) -> None:
         assert on.link.asked == [("stop", box.gpt)]
 
 
+async def test_a_server_that_is_not_ours_is_left_and_not_stopped(stage: Any, box: Any) -> None:
+    """The question says that it goes on running."""
+    studio = box.engine(kind=EngineKind.OPENAI, url="http://127.0.0.1:1234", container=None)
+    async with stage(box.snapshot(engines={box.gpt: studio})) as on:
+        await on.press("S")
+        for words in ("stop using gpt-oss-120b?", "http://127.0.0.1:1234", "goes on"):
+            assert words in on.text
+        await on.press("enter")
+        assert on.link.asked == [("stop", box.gpt)]
+
+
 async def test_a_refusal_of_the_daemon_is_shown_whole(stage: Any, box: Any) -> None:
     """Message, hint and last log lines, in a dialog; the app goes on."""
     async with stage(box.snapshot()) as on:
