@@ -66,7 +66,7 @@ class Exchange:
     asked for."""
 
     __slots__ = (
-        "_line", "also", "finished", "head", "key", "method", "query", "raw_path", "row", "started",
+        "_line", "also", "collected", "finished", "head", "key", "method", "query", "raw_path", "row", "started",
     )  # fmt: skip
 
     def __init__(self, head: Head, line: Line, key: Key | None = None) -> None:
@@ -79,6 +79,8 @@ class Exchange:
         """Its row in the table of requests as it is now, once it has one."""
         self.also: Headers = ()
         """Headers that the answer gets besides, as far as is known yet."""
+        self.collected = False
+        """Whether whoever carries the answer on waits for its end."""
         self.started = False
         """Has the status line gone out?"""
         self.finished = False
@@ -176,6 +178,11 @@ class Exchange:
         """Send the last piece; waits while the client is slow."""
         self.finished = True
         return self._line.end(last)
+
+    def break_off(self, last: bytes) -> None:
+        """Send `last` and close the connection without the answer's end, so that the client takes it for failed."""
+        self.finished = True
+        self._line.break_off(last)
 
     async def answer(self, status: int, body: bytes, headers: Headers) -> None:
         """A whole answer at once."""

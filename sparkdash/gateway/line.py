@@ -71,6 +71,10 @@ class Line(Protocol):
         """The last piece, and the answer's end, once the client has room for it."""
         ...
 
+    def break_off(self, last: bytes) -> None:
+        """Write the last piece, and close the connection without the answer's end."""
+        ...
+
     def cut(self) -> None:
         """Close the connection at once, if it is ours to close."""
         ...
@@ -162,6 +166,10 @@ class Pump:
         await self.sent()
         self._put({"type": "http.response.body", "body": last, "more_body": False})
         await self.sent()
+
+    def break_off(self, last: bytes) -> None:
+        """See Line; the server closes the connection when the application returns before its answer's end."""
+        self.write(last)
 
     def cut(self) -> None:
         """The connection is another's."""

@@ -70,6 +70,7 @@ class Costume:
         body = problems.encode({"model": name, **self._ask.body})
         scope, receive = clothed(self._scope, self._ask.path), given(body, self._receive)
         self._inner = Exchange.by_messages(scope, receive, self._take, self._key)
+        self._inner.collected = True
         await passthrough.relay(self._deps, self._inner)
 
     async def _take(self, message: Message) -> None:

@@ -43,6 +43,7 @@ async def relay(deps: Deps, exchange: Exchange, body: Mapping[str, Any], name: s
 
     asked = problems.encode({"model": name, **read(body, older=older)})
     inner = Exchange.by_messages(clothed(scope, PATH), given(asked, receive), take, exchange.key)
+    inner.collected = True
     await passthrough.relay(deps, inner)
 
 

@@ -225,9 +225,9 @@ class _Relay:
             await self._reply.wait(f"{other} answers in the place of {asked} ({error.code})")
 
     def _waits(self, position: int) -> None:
-        """Its place in the queue; from the first one on a streaming client is kept alive."""
+        """Its place in the queue; from the first one on a client that can be is kept alive."""
         waits = self._row.waits(position)
-        if waits and self._alive is None and self._want.peeked.stream:
+        if waits and self._alive is None and self._reply.can_wait_aloud():
             delay = keepalive.KEEP_ALIVE_S if self._exchange.started else self._deps.settings.hold_headers_s
             self._alive = keepalive.KeepAlive(self._say, delay, self._stretch.off)
 

@@ -13,7 +13,7 @@ from http import HTTPStatus
 
 from sparkdash.domain.lease import RequestState
 from sparkdash.errors import AdmissionError, BadAnswerError, EngineDeadError, SparkdashError, UpstreamError
-from sparkdash.gateway import frames, soundness
+from sparkdash.gateway import frames, padding, problems, soundness
 from sparkdash.gateway.counts import error_code
 from sparkdash.gateway.deps import Lease
 from sparkdash.gateway.exchange import STREAM_HEADERS, ClientStuck, Flow
@@ -69,8 +69,20 @@ class Reply:
         self.begun = False
         """Has a byte of an engine's answer gone out?"""
 
+    def can_wait_aloud(self) -> bool:
+        """Whether the client can be sent anything while it waits: it reads a stream, or asked for white space."""
+        want = self._want
+        if want.peeked.stream:
+            return True
+        return not self._exchange.collected and padding.wanted(self._exchange.head, want.route, self._deps.settings)
+
     async def wait(self, waits_for: str) -> None:
-        """One keep-alive; the first opens the stream. `waits_for` is one line of words."""
+        """One keep-alive; the first opens the answer. `waits_for` is one line of words."""
+        if not self._want.peeked.stream:
+            if not self._exchange.started:
+                self._exchange.start(200, padding.HEADERS)
+            await self._exchange.send(padding.PIECE)
+            return
         if not self._exchange.started:
             self._framed = True
             self._exchange.start(200, STREAM_HEADERS)
@@ -117,8 +129,8 @@ class Reply:
         exchange, self._lease = self._exchange, lease
         if answer.status >= SERVER_ERROR and lease is not None:
             return self._broken(answer, lease)
-        if exchange.started and (answer.status >= 400 or answer.content_type != EVENT_STREAM):
-            return self._refused_in_stream(answer)
+        if exchange.started and not self._can_continue(answer):
+            return self._refused_late(answer)
         if answer.status == BAD_REQUEST and self._route.generates:
             return self._refused(answer)
         stream = answer.content_type == EVENT_STREAM
@@ -213,8 +225,14 @@ class Reply:
         await self._exchange.answer(answer.status, body, passed)
         self._done(answer.status)
 
-    async def _refused_in_stream(self, answer: Answer) -> None:
-        """The engine refuses what has waited too long for a status: its own words go into the stream."""
+    def _can_continue(self, answer: Answer) -> bool:
+        """Whether this is an answer of the kind that the client was promised while it waited."""
+        if self._framed:
+            return answer.status < 400 and answer.content_type == EVENT_STREAM
+        return padding.can_precede(answer)
+
+    async def _refused_late(self, answer: Answer) -> None:
+        """The engine refuses what has waited too long for a status: its own words go into what was begun."""
         raise _in_own_words(answer.status, await answer.read(ERROR_LIMIT))
 
     async def fail(self, error: SparkdashError) -> None:
@@ -223,8 +241,14 @@ class Reply:
         self._row.ended(RequestState.FAILED, self._tap, client_status(error), error.code)
         if not self._exchange.started:
             await self._exchange.refuse(error, self._route.dialect)
-        elif self._framed and not self._exchange.finished:
+        elif self._exchange.finished:
+            return
+        elif self._framed:
             await self._exchange.finish(self._last_words(error))
+        else:
+            # programs read the body; SDKs see the connection break off, post once more and get the true status
+            told = b"" if self.begun else problems.encode(problems.envelope(error, self._route.dialect))
+            self._exchange.break_off(told)
 
     def _last_words(self, error: SparkdashError) -> bytes:
         """Ends a frame that was cut, then says what happened."""

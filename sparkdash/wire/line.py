@@ -292,6 +292,14 @@ class Line:
             await self.sent()
         self.finish(last)
 
+    def break_off(self, last: bytes) -> None:
+        """See the gateway's."""
+        self.write(last)
+        self._over = True
+        if self._news is not None:
+            self._news.set()
+        self._wire.transport.close()
+
     def cut(self) -> None:
         """See the gateway's."""
         self._wire.transport.abort()

@@ -266,6 +266,24 @@ def test_the_sdks_survive_a_swap_of_400_s_with_their_own_time_outs(loading: Any)
     assert posted == len(texts)
 
 
+def test_white_space_keeps_an_impatient_client_of_whole_answers(loading: Any) -> None:
+    """With LlamaIndex's time-out of 60 s, over 700 s of loading, and each posted once."""
+    import anthropic
+    import openai
+
+    async def calls(house: Any) -> tuple[list[str], int]:
+        asked: dict[str, Any] = {"timeout": 60, "default_headers": {"x-sparkdash-keep-alive": "whitespace"}}
+        with_openai = openai.AsyncOpenAI(base_url=house.base + "/v1", api_key="x", **asked)
+        with_anthropic = anthropic.AsyncAnthropic(base_url=house.base, api_key="x", **asked)
+        async with with_openai, with_anthropic:
+            texts = await asyncio.gather(openai_chat_held(with_openai), anthropic_message_held(with_anthropic))
+        return texts, len(house.supervisor.leases)
+
+    texts, posted = loading(700, calls)
+    assert all(texts)
+    assert posted == len(texts)
+
+
 def test_the_time_outs_are_the_sdks_own(loading: Any) -> None:
     """The measure of the test above: where its time-out is shorter than the silence, an SDK gives up in the same clock."""
     import openai

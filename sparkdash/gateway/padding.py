@@ -1,0 +1,39 @@
+"""Padding: white space before an answer in one piece, for clients that give up on a silent connection while a model loads.
+
+Owns: who gets it, and its bytes. Pure. JSON may begin with white space (RFC 8259, section 2). It is opt-in, as the status line goes out
+before the outcome is known: what fails afterwards fails under status 200.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from sparkdash.gateway.head import Head
+from sparkdash.gateway.route import Route
+from sparkdash.settings import Settings
+from sparkdash.upstream import Answer
+from sparkdash.wire import Told
+
+HEADER = b"x-sparkdash-keep-alive"
+WORD = "whitespace"
+JSON = "application/json"
+HEADERS = Told([(b"content-type", JSON.encode()), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")])
+PIECE = b"\n"
+_JSON_PATHS = frozenset({"/v1/embeddings", "/v1/rerank", "/v1/score", "/rerank", "/v2/rerank", "/score"})
+"""Besides those that generate; an answer about audio may be anything."""
+
+
+def wanted(head: Head, route: Route, settings: Settings) -> bool:
+    """Whether the client asked for it, by header or by its name in the settings, and the route answers with JSON."""
+    if route.profile is not None or not (route.generates or route.path in _JSON_PATHS):
+        return False
+    said = head.headers.get(HEADER)
+    if said is not None:
+        return said.strip().lower() == WORD
+    return any(fnmatchcase(head.agent, pattern) for pattern in settings.padded_clients)
+
+
+def can_precede(answer: Answer) -> bool:
+    """Whether an engine's answer is still JSON with white space before it."""
+    coded = any(name == b"content-encoding" for name, _ in answer.headers)
+    return answer.status < 300 and answer.content_type == JSON and not coded
