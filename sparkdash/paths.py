@@ -34,6 +34,11 @@ def bench_dir() -> Path:
     return _given("SPARKDASH_BENCH_DIR") or state_dir() / "bench"
 
 
+def flags_dir() -> Path:
+    """What engines' programs list in their `--help`, a file each; anyone may delete them."""
+    return state_dir() / "flags"
+
+
 def owner(state: Path | None = None) -> str:
     """What a daemon's containers are labelled with: its state folder (ours unless given) hashed, so that two daemons on one box never adopt each other's."""
     return hashlib.sha256(str((state or state_dir()).resolve()).encode()).hexdigest()[:12]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 
+from sparkdash import paths
 from sparkdash.bench.records import Provenance
 from sparkdash.bench.subject import Subject
 from sparkdash.domain.engine import Engine
@@ -20,6 +21,7 @@ from sparkdash.engines.failures import without_secrets
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import SparkdashError
 from sparkdash.host import command
+from sparkdash.host.flag_store import FlagStore
 
 DIGEST_S = 5.0
 
@@ -87,9 +89,10 @@ async def _digest(runtime: str, image: str | None) -> str | None:
 
 def _argv(profile: Profile, engine: Engine, world: Snapshot) -> tuple[str, ...]:
     """The program and its arguments, as the daemon's adapter makes them of the profile."""
+    containerised = world.daemon.runtime != "process"
     launch = Launch(
-        port=engine.port or 0, containerised=world.daemon.runtime != "process", hf_home="~/.cache/huggingface",
-        cache_dir="~/.cache/sparkdash",
+        port=engine.port or 0, containerised=containerised, hf_home="~/.cache/huggingface",
+        cache_dir="~/.cache/sparkdash", flags=FlagStore(paths.flags_dir()).of(profile, containerised=containerised),
     )  # fmt: skip
     try:
         spec = adapter(profile.engine).container(profile, launch)

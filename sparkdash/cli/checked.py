@@ -12,7 +12,8 @@ from typing import Any
 
 from sparkdash import settings
 from sparkdash.catalog import Catalog, Problem
-from sparkdash.cli.local import spec
+from sparkdash.cli.local import flags, spec
+from sparkdash.engines.known_flags import strays
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import AdmissionError, ProfileError
 from sparkdash.rules import RULES, Finding, Level, findings
@@ -28,6 +29,7 @@ def checked(found: Catalog) -> list[Finding]:
         *errors,
         *_unstartable(found, blamed),
         *_beyond_the_file(found),
+        *_not_listed(found),
         *(one for one in told if one.level is Level.WARNING),
     ]
 
@@ -89,6 +91,21 @@ def _beyond_the_file(found: Catalog) -> Iterator[Finding]:
                 told.setdefault(("unknown-fallback", problem), []).append(name)
     for (code, problem), names in told.items():
         yield Finding(code, Level.WARNING, problem, tuple(names))
+
+
+def _not_listed(found: Catalog) -> Iterator[Finding]:
+    """Flags that a profile's program did not list when a daemon asked it; nothing of programs that no daemon has asked yet."""
+    known = settings.load()
+    told: dict[Problem, list[str]] = {}
+    for name, profile in found.profiles.items():
+        listed = None if profile.cannot_run else flags(profile, known)
+        for stray in strays(profile, listed) if listed else ():
+            where = profile.image if profile.image and known.runtime != "process" else "this engine's program"
+            message = f"`--help` of {where} does not list this flag"
+            problem = found.places[name].problem(("args", stray.key), message, stray.hint)
+            told.setdefault(problem, []).append(name)
+    for problem, names in told.items():
+        yield Finding("flag-not-listed", Level.WARNING, problem, tuple(names))
 
 
 def _is_known(found: Catalog, name: str) -> bool:

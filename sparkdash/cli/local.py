@@ -16,9 +16,11 @@ from sparkdash.domain.need import Need
 from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.engines.adapter import Launch
 from sparkdash.engines.estimate import estimate
+from sparkdash.engines.known_flags import KnownFlags
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import AdmissionError, HostError
 from sparkdash.host import memory
+from sparkdash.host.flag_store import FlagStore
 from sparkdash.host.podman import Podman
 from sparkdash.host.podman_argv import shell
 from sparkdash.host.process import Process
@@ -97,7 +99,7 @@ def exported(name: str) -> tuple[Profile, ContainerSpec]:
     """A profile and its container, marked as nobody's, so that no daemon takes it for its own; raises as `command`."""
     known, profile = Settings.model_validate({**dict(settings.load()), "runtime": "podman"}), _startable(name)
     labels = {LABEL_PROFILE: profile.name} | ({LABEL_SERVES: ",".join(profile.serves)} if profile.serves else {})
-    return profile, spec(profile, known).replace(labels=labels)
+    return profile, spec(profile, known, kept_flags=False).replace(labels=labels)
 
 
 def _startable(name: str, besides: str = "") -> Profile:
@@ -128,8 +130,14 @@ def runtime(known: Settings) -> Runtime:
     return Podman(known.runtime)
 
 
-def spec(profile: Profile, known: Settings) -> ContainerSpec:
-    """The container of a profile, as the daemon would make it on its first free port.
+def flags(profile: Profile, known: Settings) -> KnownFlags | None:
+    """What the profile's program listed in its `--help` when a daemon asked it; None when none has."""
+    return FlagStore(paths.flags_dir()).of(profile, containerised=known.runtime != "process")
+
+
+def spec(profile: Profile, known: Settings, *, kept_flags: bool = True) -> ContainerSpec:
+    """The container of a profile, as the daemon would make it on its first free port; without `kept_flags` as it would for a program that
+    it does not know.
 
     Raises:
         ProfileError: its dialect refuses it.
@@ -140,5 +148,6 @@ def spec(profile: Profile, known: Settings) -> ContainerSpec:
         hf_home=str(known.hf_home.expanduser()),
         cache_dir=str(known.cache_dir.expanduser()),
         labels={LABEL_OWNER: paths.owner()},
+        flags=flags(profile, known) if kept_flags else None,
     )
     return adapter(profile.engine).container(profile, launch)

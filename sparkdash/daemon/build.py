@@ -28,6 +28,7 @@ from sparkdash.gateway.capture import Capture
 from sparkdash.gateway.count.counter import Counter
 from sparkdash.gateway.exchange import Exchange
 from sparkdash.gateway.translate.translator import Translator
+from sparkdash.host.flag_store import FlagStore
 from sparkdash.revision import Rereading
 from sparkdash.settings import Settings
 from sparkdash.settings import place as settings_file
@@ -80,6 +81,7 @@ def _house(
         owner=paths.owner(),
         store=store,
         guard=parts.guard,
+        flags=FlagStore(paths.flags_dir()),
         on_needs=lambda: reading.publish_profiles(holder[0], supervisor.catalog),
         before_ready=lambda profile: holder[0].collector.begin(profile),
     )

@@ -75,18 +75,19 @@ def is_own(words: Sequence[str], default: Sequence[str]) -> bool:
     return ["python3" if _PYTHON.fullmatch(name) else name, *words[1:]] == list(default)
 
 
-def helping(profile: Profile, argv: Sequence[str]) -> ContainerSpec:
+def helping(profile: Profile, argv: Sequence[str], *, containerised: bool) -> ContainerSpec:
     """Where `argv` lists its flags: the profile's image, mounts and variables, but no GPU, no model and no cache."""
-    return ContainerSpec(
+    common = ContainerSpec(
         name=f"{container_name(profile.name)}-help",
-        image=profile.image,
+        image=None,
         argv=tuple(argv),
         port=0,
         env=fill(profile.env, profile.models),
         env_from=profile.env_from,
-        mounts=profile.mounts,
-        tmpfs=profile.tmpfs,
     )
+    if not containerised:
+        return common
+    return common.replace(image=profile.image, mounts=profile.mounts, tmpfs=profile.tmpfs)
 
 
 def _image(profile: Profile) -> str:

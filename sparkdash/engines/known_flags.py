@@ -92,6 +92,11 @@ class Stray(NamedTuple):
     instead: str | None
     """What may have been meant, as a profile writes it."""
 
+    @property
+    def hint(self) -> str:
+        """What to do about it."""
+        return f"Write `{self.instead}` instead, or remove it." if self.instead else "Remove it."
+
 
 def strays(profile: Profile, known: KnownFlags) -> tuple[Stray, ...]:
     """Those of the profile's own arguments that its program does not list."""

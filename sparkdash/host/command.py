@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator, Sequence
+import signal
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import IO, Any
@@ -49,6 +50,25 @@ async def call(argv: Sequence[str], *, deadline_s: float | None) -> Done:
         return Done(code, _written(out), _written(err))
 
 
+async def output(argv: Sequence[str], *, deadline_s: float, limit: int, env: Mapping[str, str] | None = None) -> str:
+    """What a program prints to both its streams, `limit` bytes of it at most; whatever it started ends with it.
+
+    Raises:
+        TimeoutError, OSError: as `call`.
+    """
+    said = bytearray()
+    async with asyncio.timeout(deadline_s), running(argv, stderr=STDOUT, env=env) as process:
+        assert process.stdout is not None  # noqa: S101 - `running` makes this pipe
+        try:
+            while len(said) < limit and (chunk := await process.stdout.read(_CHUNK)):
+                said += chunk
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+    return said[:limit].decode("utf-8", "replace")
+
+
 def _in_memory() -> IO[bytes]:
     return os.fdopen(os.memfd_create("sparkdash"), "w+b", buffering=0)
 
@@ -60,14 +80,18 @@ def _written(file: IO[bytes]) -> str:
 
 @asynccontextmanager
 async def running(
-    argv: Sequence[str], *, stdout: int | IO[bytes] = PIPE, stderr: int | IO[bytes] = PIPE
+    argv: Sequence[str],
+    *,
+    stdout: int | IO[bytes] = PIPE,
+    stderr: int | IO[bytes] = PIPE,
+    env: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Process]:
-    """A child for the length of the block. Killed if it still runs at the end.
+    """A child for the length of the block. Killed if it still runs at the end. `env` None: our own environment.
 
     Raises:
         OSError: as `call`.
     """
-    process = await begin(argv, stdin=DEVNULL, stdout=stdout, stderr=stderr)
+    process = await begin(argv, stdin=DEVNULL, stdout=stdout, stderr=stderr, env=env)
     try:
         yield process
     finally:

@@ -32,7 +32,7 @@ from sparkdash.errors import HostError
 from sparkdash.host import leftovers, proc
 from sparkdash.host import podman_answers as answers
 from sparkdash.host import podman_argv as argv
-from sparkdash.host.command import Done, call, lines, running
+from sparkdash.host.command import Done, call, lines, output, running
 
 LOOK_S = 20.0
 """Limit of calls that only read. They take 0.05 s on an idle box."""
@@ -46,6 +46,9 @@ REMOVE_S = 60.0
 """Limit of `rm`, and what `stop` may take beyond its grace."""
 PULL_SILENCE_S = 3600.0
 """Longest silence of a pull. Off a terminal podman is silent while a layer comes: 20 GB at 6 MB/s."""
+
+OUTPUT_BYTES = 2**20
+"""Of what a program prints that is asked for its flags; vLLM's are 155 KB."""
 
 UNKNOWN_EXIT = -1
 """Exit code of a container that was gone before it could be asked."""
@@ -68,12 +71,12 @@ class Podman:
             raise answers.runtime_missing(self.name, answers.last_words(done.err))
         return done.out.strip()
 
-    async def image_present(self, image: str) -> bool:
-        """Is the image on this box?"""
-        done = await self._call(argv.image_exists(self.name, image), LOOK_S)
-        if done.code not in (0, 1) or answers.unreachable(done.err):
+    async def image_id(self, image: str) -> str | None:
+        """The image's id; None when it is not on this box."""
+        done = await self._call(argv.image_id(self.name, image), LOOK_S)
+        if done.code and not answers.no_such_image(done.err):
             raise answers.failed(self.name, "image", done.err)
-        return done.code == 0
+        return None if done.code else done.out.strip()
 
     async def images(self, names: Collection[str]) -> dict[str, int]:
         """Bytes on disk by name; those that are not here are left out. Raises HostError(code="runtime_missing") and runtime_timeout."""
@@ -110,6 +113,23 @@ class Podman:
                 hint="Name an image in the profile.",
             )
         return argv.run(self.name, spec)
+
+    async def output(self, spec: ContainerSpec, *, deadline_s: float) -> str:
+        """See Runtime. A container of its own, which podman ends by itself also when we cannot any more."""
+        command = argv.output(self.name, spec, math.ceil(deadline_s))
+        try:
+            return await output(command, deadline_s=deadline_s, limit=OUTPUT_BYTES)
+        except TimeoutError:
+            raise answers.too_slow(self.name, "run", deadline_s) from None
+        except OSError as error:
+            raise answers.not_begun(self.name, error) from None
+        except ValueError as error:  # a NUL in a profile's word
+            raise answers.failed(self.name, "run", str(error)) from None
+        finally:  # one whose `run` was killed lives on without it
+            removal = asyncio.ensure_future(self._call(argv.remove(self.name, spec.name), REMOVE_S))
+            removal.add_done_callback(lambda done: done.cancelled() or done.exception())
+            with suppress(HostError):
+                await asyncio.shield(removal)
 
     async def start(self, spec: ContainerSpec) -> ContainerInfo:
         """Create and start; a container of ours with the same name is replaced, a stranger's is left alone.

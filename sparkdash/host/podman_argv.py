@@ -44,14 +44,22 @@ def run(program: str, spec: ContainerSpec) -> list[str]:
         "--network", "host",  # no port forwarding in the token path; engines listen on loopback
         *(flag for device in spec.devices for flag in _device(docker, device)),
         *(["--shm-size", spec.shm_size] if spec.shm_size else []),
-        *(flag for mount in spec.mounts for flag in _mount(docker, mount)),
-        *(flag for tmpfs in spec.tmpfs for flag in ("--tmpfs", tmpfs)),
-        *(flag for key, value in spec.env.items() for flag in ("-e", f"{key}={value}")),
-        *(flag for key in spec.env_from for flag in ("-e", key)),  # without a value: taken over from our environment
+        *_inside(docker, spec),
         *(flag for key, value in spec.labels.items() for flag in ("--label", f"{key}={value}")),
         "--entrypoint", spec.argv[0],
         spec.image or "",
         *spec.argv[1:],
+    ]  # fmt: skip
+
+
+def output(program: str, spec: ContainerSpec, limit_s: int) -> list[str]:
+    """Run a program of `spec` to its end in front of us: with the image's files, the mounts and variables, and nothing else of the box."""
+    docker = program == DOCKER
+    return [
+        program, "run", "--rm", "--name", spec.name, "--pull=never", "--log-driver", "none", "--network", "none",
+        *([] if docker else ["--timeout", str(limit_s)]),
+        *_inside(docker, spec),
+        "--entrypoint", spec.argv[0], spec.image or "", *spec.argv[1:],
     ]  # fmt: skip
 
 
@@ -99,11 +107,9 @@ def pull(program: str, image: str) -> list[str]:
     return [program, "pull", image]
 
 
-def image_exists(program: str, image: str) -> list[str]:
-    """Exit code 0 when the image is here, 1 when it is not."""
-    if program == DOCKER:
-        return [program, "image", "inspect", "--format", "{{.Id}}", image]
-    return [program, "image", "exists", image]
+def image_id(program: str, image: str) -> list[str]:
+    """Prints the id of an image that is here; `image exists` takes as long and tells less."""
+    return [program, "image", "inspect", "--format", "{{.Id}}", image]
 
 
 def images(program: str, names: Collection[str]) -> list[str]:
@@ -120,6 +126,15 @@ def shell(argv: list[str]) -> str:
             lines.append([])
         lines[-1].append(word)
     return " \\\n  ".join(shlex.join(line) for line in lines if line)
+
+
+def _inside(docker: bool, spec: ContainerSpec) -> list[str]:
+    return [
+        *(flag for mount in spec.mounts for flag in _mount(docker, mount)),
+        *(flag for tmpfs in spec.tmpfs for flag in ("--tmpfs", tmpfs)),
+        *(flag for key, value in spec.env.items() for flag in ("-e", f"{key}={value}")),
+        *(flag for key in spec.env_from for flag in ("-e", key)),  # without a value: taken over from our environment
+    ]
 
 
 def _log_driver(docker: bool) -> list[str]:

@@ -29,6 +29,7 @@ from sparkdash.domain.container import (
 )
 from sparkdash.errors import HostError
 from sparkdash.host import leftovers, proc
+from sparkdash.host.command import output
 from sparkdash.host.lines import LineSplitter
 from sparkdash.host.process_record import Record, Records, unwritable
 
@@ -38,6 +39,9 @@ KILLED_S = 10.0
 """How long a process may take to go after SIGKILL."""
 LOG_POLL_S = 0.15
 """How often a followed log is looked at; faster than an eye."""
+
+OUTPUT_BYTES = 2**20
+"""Of what a program prints that is asked for its flags; vLLM's are 155 KB."""
 
 _CHUNK = 65536
 
@@ -55,9 +59,9 @@ class Process:
         """The kernel's release: there is nothing else to have a version."""
         return platform.release()
 
-    async def image_present(self, image: str) -> bool:  # noqa: ARG002 - the protocol's
-        """Always: processes need no image."""
-        return True
+    async def image_id(self, image: str) -> str | None:  # noqa: ARG002 - the protocol's
+        """Empty: processes need no image."""
+        return ""
 
     async def images(self, names: Collection[str]) -> dict[str, int]:  # noqa: ARG002 - the protocol's
         """None: processes need no image."""
@@ -71,6 +75,13 @@ class Process:
         """What a person would type: the argv, behind `env` when the spec sets variables."""
         variables = [f"{key}={value}" for key, value in spec.env.items()]
         return [*(["env", *variables] if variables else []), *spec.argv]
+
+    async def output(self, spec: ContainerSpec, *, deadline_s: float) -> str:
+        """See Runtime. A process is not kept from the GPU and the network."""
+        try:
+            return await output(spec.argv, deadline_s=deadline_s, limit=OUTPUT_BYTES, env={**os.environ, **spec.env})
+        except (OSError, ValueError) as error:  # TimeoutError is an OSError
+            raise HostError(f"{spec.argv[0]} could not be asked: {error}.", code="command_missing") from None
 
     async def start(self, spec: ContainerSpec) -> ContainerInfo:
         """Start in a session of its own. Nothing is left of one that cannot be written down: nobody would find it again.

@@ -23,8 +23,8 @@ class Runtime(Protocol):
         """The runtime's version. Raises HostError(code="runtime_missing") when it cannot be run."""
         ...
 
-    async def image_present(self, image: str) -> bool:
-        """Is the image on this box? Always True for a process runtime."""
+    async def image_id(self, image: str) -> str | None:
+        """The id of an image on this box, whatever its name meant before; None when it is not here. Empty for a process runtime."""
         ...
 
     async def images(self, names: Collection[str]) -> dict[str, int]:
@@ -37,6 +37,13 @@ class Runtime(Protocol):
 
     def command(self, spec: ContainerSpec) -> list[str]:
         """The exact argv that `start` would run: what --dry-run prints."""
+        ...
+
+    async def output(self, spec: ContainerSpec, *, deadline_s: float) -> str:
+        """What the program of `spec` prints until it ends, both streams: without GPU and network, nothing of it is left behind.
+
+        Only the beginning of a long text. Raises HostError when it cannot be run, or does not end in time.
+        """
         ...
 
     async def start(self, spec: ContainerSpec) -> ContainerInfo:

@@ -6,7 +6,7 @@ Owns: the public face, and the tasks that live as long as the actor. Must not to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 
 from sparkdash.catalog import Catalog
@@ -22,6 +22,7 @@ from sparkdash.engines import registry
 from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.engines.senses import sees
 from sparkdash.errors import ProfileError, SparkdashError
+from sparkdash.host.flag_store import FlagStore
 from sparkdash.host.guard import Guard
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
@@ -36,6 +37,7 @@ from sparkdash.supervisor.moves import Cancel, Release, Stop, Use
 from sparkdash.supervisor.probe import sickness
 from sparkdash.supervisor.remotes import not_started
 from sparkdash.supervisor.tools import furnish
+from sparkdash.units import GIB
 from sparkdash.upstream import Upstream
 
 
@@ -58,6 +60,7 @@ class Supervisor:
         owner: str,
         store: Store | None = None,
         guard: Guard | None = None,
+        flags: FlagStore | None = None,
         clock: Clock | None = None,
         on_needs: Callable[[], object] = lambda: None,
         adapter: Callable[[EngineKind], EngineAdapter] = registry.adapter,
@@ -72,6 +75,7 @@ class Supervisor:
             owner=owner,
             store=store,
             guard=guard,
+            flags=flags,
             clock=clock or SystemClock(),
             adapter=adapter,
             before_ready=before_ready,
@@ -98,6 +102,8 @@ class Supervisor:
             self._actor.recall()
             async with asyncio.TaskGroup() as self._group:
                 self._group.create_task(self._read_weights(), name="weights")
+                self._group.create_task(self._tools.flags.run(self._profiles, self._reserve), name="flags")
+                self._tools.flags.look()
                 await self._actor.run(self._group, self._preloads())
         finally:
             self._actor.end()
@@ -198,6 +204,7 @@ class Supervisor:
     def replace_catalog(self, catalog: Catalog) -> None:
         """The profiles were read again. Engines that run go on, also when their profile changed or went away."""
         self._actor.replace_catalog(catalog)
+        self._tools.flags.look()
         if self._group and not self._actor.leasing.over:
             self._group.create_task(self._read_weights(), name="weights")
 
@@ -244,6 +251,7 @@ class Supervisor:
         async for step in self._tools.runtime.pull(profile.image):
             yield step
         await self._tools.needs.read([profile])
+        self._tools.flags.look()
         self._actor.post(Release(profile.name))
 
     def retire(self, *, cut: bool) -> None:
@@ -261,6 +269,12 @@ class Supervisor:
     async def _read_weights(self) -> None:
         await self._tools.needs.read(self.catalog.profiles.values())
         self._on_needs()
+
+    def _profiles(self) -> Iterable[Profile]:
+        return self.catalog.profiles.values()
+
+    def _reserve(self) -> int:
+        return int(self.settings.reserve_gib * GIB)
 
     def _preloads(self) -> Iterator[str]:
         for name in self._tools.settings.preload:

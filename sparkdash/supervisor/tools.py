@@ -9,6 +9,7 @@ from sparkdash.domain.event import Fact
 from sparkdash.domain.profile import EngineKind
 from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.errors import SparkdashError
+from sparkdash.host.flag_store import FlagStore
 from sparkdash.host.guard import Guard
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
@@ -16,6 +17,7 @@ from sparkdash.settings import Settings
 from sparkdash.store import Store
 from sparkdash.supervisor.books import Books
 from sparkdash.supervisor.clock import Clock
+from sparkdash.supervisor.flag_probe import FlagProbe
 from sparkdash.supervisor.logbook import Logbook
 from sparkdash.supervisor.needs import Needs
 from sparkdash.supervisor.ports import Ports
@@ -43,6 +45,8 @@ class Tools:
     """What a launch takes; answered at once."""
     before_ready: Callable[[str], Awaitable[object]]
     """Called with a profile whose engine is about to be let to its clients; it never fails, and takes a second at most."""
+    flags: FlagProbe
+    """What the engines' programs list in their `--help`."""
 
 
 def furnish(
@@ -55,6 +59,7 @@ def furnish(
     owner: str,
     store: Store | None,
     guard: Guard | None,
+    flags: FlagStore | None,
     clock: Clock,
     adapter: Callable[[EngineKind], EngineAdapter],
     before_ready: Callable[[str], Awaitable[object]],
@@ -87,6 +92,7 @@ def furnish(
         adapter=adapter,
         needs=needs,
         before_ready=before_ready,
+        flags=FlagProbe(flags, runtime=runtime, reader=reader, books=books, clock=clock, adapter=adapter),
     )
 
 

@@ -25,6 +25,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.engines import openai
 from sparkdash.engines.adapter import Launch
+from sparkdash.engines.known_flags import KnownFlags
 from sparkdash.errors import HostError
 from sparkdash.supervisor import reclaim, stopping
 from sparkdash.supervisor.adopt import Found
@@ -67,6 +68,7 @@ class Transition:
         self._tools = tools
         self._order = order
         self.phase = order.record.swap.phase
+        self._flags: KnownFlags | None = None
 
     async def run(self) -> None:
         """All phases. On failure or cancellation what was begun is gone again.
@@ -99,7 +101,8 @@ class Transition:
         """Rule 1: a start that cannot succeed evicts nobody."""
         began, self.phase = self.phase, SwapPhase.PREFLIGHT
         image, runtime = target.image, self._tools.runtime
-        if runtime.containerised and image is not None and not await runtime.image_present(image):
+        image_id = await runtime.image_id(image) if runtime.containerised and image is not None else ""
+        if image_id is None:
             raise HostError(
                 f"The image {image} of {target.name} is not on this box.",
                 code="image_missing",
@@ -112,6 +115,7 @@ class Transition:
                     code="weights_missing",
                     hint="Put them there, or mend the path in the profile.",
                 )
+        self._flags = await self._tools.flags.known(target, image_id)
         self.phase = began
 
     async def _drain(self) -> None:
@@ -211,6 +215,7 @@ class Transition:
             hf_home=str(settings.hf_home.expanduser()),
             cache_dir=str(settings.cache_dir.expanduser()),
             labels={LABEL_OWNER: self._tools.owner},
+            flags=self._flags,
         )
         spec = self._tools.adapter(target.engine).container(target, launch)
         return spec.replace(env={**spec.env, ENV_MARK: mark(self._tools.owner, spec.name)})

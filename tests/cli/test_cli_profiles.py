@@ -11,9 +11,13 @@ from typing import Any
 import pytest
 from fake_daemon import FakeDaemon, engine, summary, swap
 
+from sparkdash import catalog, paths
 from sparkdash.cli.parameters import complete_profile
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile, Published
+from sparkdash.engines import containers
+from sparkdash.engines.known_flags import KnownFlags
+from sparkdash.host.flag_store import FlagStore
 
 Run = Callable[..., Any]
 
@@ -232,6 +236,28 @@ def test_warnings_alone_do_not_fail_the_check(sparkdash: Run, shelf: Path) -> No
         "small.yaml:9: args.enforce-eager: decodes at less than half the speed. Remove it. [enforce-eager]" in done.err
     )
     assert sparkdash("profiles", "check", "--json").json()["findings"][0]["code"] == "enforce-eager"
+
+
+def test_check_names_flags_that_a_program_was_seen_not_to_list(sparkdash: Run, shelf: Path) -> None:
+    """Once for all that inherit it, as a warning, where a daemon has asked the image; the dry run goes by the same list."""
+    assert "--disable-access-log-for-endpoints" in sparkdash("run", "small", "--dry-run").out
+    profile = catalog.load([shelf]).profiles["small"]
+    asked = containers.helping(profile, ("vllm", "serve", "--help=all"), containerised=True)
+    listed = KnownFlags((("--gpu-memory-utilization",), ("--max-model-length",)))
+    FlagStore(paths.flags_dir()).keep(asked, "sha256:1", listed)
+    done = sparkdash("profiles", "check")
+    assert done.code == 0
+    assert (
+        "small.yaml:9: args.max-model-len: `--help` of localhost/vllm:test does not list this flag." not in done.err
+    )  # argparse takes the beginning of a name
+    (shelf / "small.yaml").write_text(GOOD.replace("max-model-len:", "max-modal-len:"))
+    done = sparkdash("profiles", "check")
+    assert (
+        "small.yaml:9: args.max-modal-len: `--help` of localhost/vllm:test does not list this flag."
+        " Write `max-model-length` instead, or remove it."
+    ) in done.err
+    assert done.code == 0
+    assert "--disable-access-log-for-endpoints" not in sparkdash("run", "small", "--dry-run").out
 
 
 def test_the_rules_are_listed_with_their_evidence(sparkdash: Run) -> None:

@@ -13,7 +13,7 @@ import psutil
 import pytest
 import uvloop
 
-from sparkdash.host.command import call, lines, running
+from sparkdash.host.command import call, lines, output, running
 
 
 async def test_a_command_that_ends() -> None:
@@ -35,6 +35,22 @@ async def test_a_command_that_hangs_is_killed() -> None:
     with pytest.raises(TimeoutError):
         await call(["sleep", "60"], deadline_s=0.05)
     assert set(psutil.Process().children()) <= others
+
+
+async def test_what_a_program_prints_is_both_its_streams() -> None:
+    """In the order in which it wrote, in an environment of its own."""
+    said = await output(["sh", "-c", "echo $A; echo b >&2; exit 3"], deadline_s=60, limit=100, env={"A": "a"})
+    assert said == "a\nb\n"
+
+
+async def test_a_program_that_does_not_end_printing_is_ended() -> None:
+    """With all that it has started; what came first is kept."""
+    others = set(psutil.Process().children(recursive=True))
+    assert await output(["sh", "-c", "yes & yes"], deadline_s=60, limit=5) == "y\ny\ny"
+    with pytest.raises(TimeoutError):
+        await output(["sh", "-c", "sleep 60 & sleep 60"], deadline_s=0.05, limit=5)
+    psutil.wait_procs(set(psutil.Process().children(recursive=True)) - others, timeout=30)
+    assert set(psutil.Process().children(recursive=True)) <= others
 
 
 async def test_a_program_that_is_not_there() -> None:

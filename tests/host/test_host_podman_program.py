@@ -29,7 +29,7 @@ case "$1" in
   version) echo 28.2.2 ;;
   ps) echo 1 ;;
   top) printf 'PID\\n5\\n6\\n' ;;
-  image) [ "$5" = i:1 ] || {{ echo "Error response from daemon: No such image: $5" >&2; exit 1; }} ;;
+  image) [ "$5" = i:1 ] && echo sha256:1 || {{ echo "Error response from daemon: No such image: $5" >&2; exit 1; }} ;;
   stop) echo "Error response from daemon: No such container: n" >&2; exit 1 ;;
 esac
 """
@@ -109,8 +109,8 @@ async def test_docker_reads(program: Program) -> None:
     program("docker", DOCKER)
     docker = Podman("docker")
     assert await docker.version() == "28.2.2"
-    assert await docker.image_present("i:1")
-    assert not await docker.image_present("other:1")
+    assert await docker.image_id("i:1") == "sha256:1"
+    assert await docker.image_id("other:1") is None
     assert [info.name for info in await docker.containers({LABEL_PROFILE: ""})] == ["n"]
     assert await docker.pids("n") == {5, 6}
 
@@ -149,7 +149,7 @@ async def test_a_box_that_cannot_start_podman_is_not_told_to_install_it(
 async def test_docker_daemon_that_does_not_run(program: Program) -> None:
     """A client without its daemon is a missing runtime, also when asked for an image."""
     program("docker", 'echo "Cannot connect to the Docker daemon at unix:///x. Is it running?" >&2; exit 1')
-    for ask in (Podman("docker").version(), Podman("docker").image_present("i:1"), Podman("docker").containers({})):
+    for ask in (Podman("docker").version(), Podman("docker").image_id("i:1"), Podman("docker").containers({})):
         with pytest.raises(HostError) as caught:
             await ask
         assert caught.value.code == "runtime_missing"

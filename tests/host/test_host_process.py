@@ -254,7 +254,7 @@ async def test_the_command_a_person_would_type(tmp_path: Path) -> None:
 async def test_pulling_is_done_at_once(tmp_path: Path) -> None:
     """There is nothing to fetch."""
     assert [step.done async for step in Process(tmp_path).pull("i:1")] == [True]
-    assert await Process(tmp_path).image_present("i:1")
+    assert await Process(tmp_path).image_id("i:1") == ""
 
 
 def test_on_the_daemons_event_loop(tmp_path: Path) -> None:

@@ -32,8 +32,8 @@ def podman_children() -> list[str]:
 
 async def test_images(podman_ground: Any) -> None:
     """One that was built is here; one that nobody has is not."""
-    assert await podman_ground.runtime.image_present(podman_ground.image)
-    assert not await podman_ground.runtime.image_present("localhost/sparkdash-test-nobody:1")
+    assert await podman_ground.runtime.image_id(podman_ground.image)
+    assert await podman_ground.runtime.image_id("localhost/sparkdash-test-nobody:1") is None
 
 
 async def test_an_image_that_is_missing(podman_ground: Any) -> None:

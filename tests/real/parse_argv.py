@@ -1,7 +1,7 @@
 """Runs in the real engine's own Python, and answers one JSON question a line with one line `{"answer": …}`.
 
 A list of words (what follows `vllm serve`): "" when vLLM's parser takes them, else what it says.
-null: its flags that take several words, and those that may be repeated.
+null: its flags that take several words, and those that may be repeated. "flags": every spelling of all its flags.
 """
 
 from __future__ import annotations
@@ -41,5 +41,9 @@ if __name__ == "__main__":
     vllm = make_arg_parser(FlexibleArgumentParser())
     for line in sys.stdin:
         words = json.loads(line)
-        print(json.dumps({"answer": lists(vllm) if words is None else complaint(vllm, words)}), flush=True)
+        if words == "flags":
+            answer = [flag for action in vllm._actions for flag in action.option_strings]
+        else:
+            answer = lists(vllm) if words is None else complaint(vllm, words)
+        print(json.dumps({"answer": answer}), flush=True)
     os._exit(0)  # to take all of vLLM's modules apart again takes Python 3 s

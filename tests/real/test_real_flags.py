@@ -17,6 +17,7 @@ from sparkdash.domain import lists
 from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.weights import Attention, KvLayers, WeightBytes, WeightFacts
 from sparkdash.engines.adapter import Launch
+from sparkdash.engines.known_flags import parse
 from sparkdash.engines.proposal import Box, Wish, propose
 from sparkdash.engines.registry import adapter
 from sparkdash.paths import shipped_profiles
@@ -63,7 +64,11 @@ class Parser:
         """Its flags that take several words, and those that may be repeated."""
         return self._ask(None)
 
-    def _ask(self, question: list[str] | None) -> Any:
+    def flags(self) -> list[str]:
+        """Every spelling of each flag that it knows."""
+        return self._ask("flags")
+
+    def _ask(self, question: list[str] | str | None) -> Any:
         asked, told = self._process.stdin, self._process.stdout
         assert asked is not None
         assert told is not None
@@ -98,6 +103,16 @@ def test_vllm_takes_every_shipped_command_line(parser: Parser) -> None:
     assert {name for name, complaint in said.items() if complaint} == set(REFUSED)
     assert all(word in said[name] for name, word in REFUSED.items())
     assert len(said) == 35
+
+
+def test_its_help_lists_every_flag_of_the_parser(parser: Parser, engine: Path) -> None:
+    """As sparkdash reads it: none is missing, and what it finds beyond them are a description's examples."""
+    told = subprocess.run([engine / "venv/bin/vllm", "serve", "--help=all"], capture_output=True, text=True, check=True)
+    known = parse(told.stdout)
+    assert known is not None
+    flags = {flag.replace("_", "-") for flag in parser.flags()}
+    assert flags <= known.spellings
+    assert {flag.partition(".")[0] for flag in known.spellings - flags} == {"--json-arg"}
 
 
 def test_the_table_of_list_flags_is_the_parser_s_own(parser: Parser) -> None:

@@ -86,6 +86,7 @@ class House:
         *profiles: Profile,
         store: Any = None,
         guard: Any = None,
+        flags: Any = None,
         problems: tuple[Problem, ...] = (),
         **settings: Any,
     ) -> Supervisor:
@@ -111,6 +112,7 @@ class House:
             owner=OWNER,
             store=store,
             guard=guard,
+            flags=flags,
             clock=self.clock,
             before_ready=self._begin,
         )

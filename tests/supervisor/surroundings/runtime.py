@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Mapping
+import shlex
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping
 from contextlib import suppress
 
 from sparkdash.domain.container import ContainerInfo, ContainerSpec, ContainerState, Leftovers, PullProgress
@@ -22,7 +23,11 @@ class FakeRuntime:
         self.clock = clock
         self.here: dict[str, Container] = {}
         self.zoo: dict[str, Behaviour] = {}
-        self.images = {"image"}
+        self.present = {"image"}
+        self.help: str | None = ""
+        """What programs print that are asked for their flags; None: they hang."""
+        self.asked: list[str] = []
+        """Their command lines."""
         self.missing = False
         self.gate: asyncio.Event | None = None
         """Starts and stops take until it is set."""
@@ -40,12 +45,22 @@ class FakeRuntime:
     async def version(self) -> str:
         return "5.0"
 
-    async def image_present(self, image: str) -> bool:
+    async def image_id(self, image: str) -> str | None:
         self._must_be_there()
-        return image in self.images
+        return f"id of {image}" if image in self.present else None
+
+    async def images(self, names: Collection[str]) -> dict[str, int]:
+        self._must_be_there()
+        return dict.fromkeys(self.present & set(names), 1)
+
+    async def output(self, spec: ContainerSpec, *, deadline_s: float) -> str:
+        self.asked.append(shlex.join(spec.argv))
+        if self.help is None:
+            await asyncio.Event().wait()
+        return self.help or ""
 
     async def pull(self, image: str) -> AsyncIterator[PullProgress]:
-        self.images.add(image)
+        self.present.add(image)
         yield PullProgress(image=image, detail="pulled", done=True)
 
     def command(self, spec: ContainerSpec) -> list[str]:

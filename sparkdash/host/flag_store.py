@@ -1,0 +1,103 @@
+"""The flags that programs have listed, kept from one daemon to the next.
+
+Owns: one small JSON file for each image's or box's program, and when what it says still holds: as long as the image has
+the same id, and the program's file the same size and time. Must not know how a program is asked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+
+from pydantic import ValidationError
+
+from sparkdash.domain.base import Frozen
+from sparkdash.domain.container import ContainerSpec
+from sparkdash.domain.profile import Profile
+from sparkdash.engines import containers
+from sparkdash.engines.known_flags import KnownFlags
+from sparkdash.engines.registry import adapter
+
+
+class Kept(Frozen):
+    """What one program listed. `identity` is `identity()` of it at that time."""
+
+    image: str | None
+    argv: tuple[str, ...]
+    identity: str
+    definitions: tuple[tuple[str, ...], ...]
+
+
+class FlagStore:
+    """The folder of those files. A file that cannot be read or written is as good as none."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def recall(self, spec: ContainerSpec, program: str | None) -> KnownFlags | None:
+        """What the program of `spec` listed when its identity was `program`; None when it was another, or was never asked."""
+        kept = self._kept(spec)
+        return KnownFlags(kept.definitions) if kept and kept.identity == program else None
+
+    def of(self, profile: Profile, *, containerised: bool) -> KnownFlags | None:
+        """As `last`, for the program that lists the flags of this profile; None when it has no such program."""
+        asked = adapter(profile.engine).help(profile)
+        return self.last(containers.helping(profile, asked.argv, containerised=containerised)) if asked else None
+
+    def last(self, spec: ContainerSpec) -> KnownFlags | None:
+        """The same for those who ask no runtime: of an image what it listed last, whatever its name means by now."""
+        kept = self._kept(spec)
+        if kept is None or (spec.image is None and kept.identity != identity(spec, None)):
+            return None
+        return KnownFlags(kept.definitions)
+
+    def keep(self, spec: ContainerSpec, program: str, known: KnownFlags) -> None:
+        """Write down what the program of `spec` lists."""
+        kept = Kept(image=spec.image, argv=spec.argv, identity=program, definitions=known.definitions)
+        file = self._file(spec)
+        part = file.with_suffix(".part")
+        with suppress(OSError):  # a full disk: it is asked again
+            self._folder.mkdir(parents=True, exist_ok=True)
+            part.write_text(kept.model_dump_json())
+            part.replace(file)
+
+    def _kept(self, spec: ContainerSpec) -> Kept | None:
+        try:
+            return Kept.model_validate_json(self._file(spec).read_bytes())
+        except (OSError, ValidationError):
+            return None
+
+    def _file(self, spec: ContainerSpec) -> Path:
+        key = json.dumps([spec.image, *spec.argv])
+        return self._folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
+
+
+def identity(spec: ContainerSpec, image_id: str | None) -> str | None:
+    """What changes whenever the program of `spec` does; None when that cannot be told. Touches the disk.
+
+    It is the image's id, and where the program comes from this box (without an image, or out of a mount) its file.
+    """
+    file = _file_of(spec)
+    if file is None:
+        return image_id or None
+    try:
+        seen = file.stat()
+    except OSError:
+        return None
+    return f"{image_id or ''} {file.resolve()} {seen.st_size} {seen.st_mtime_ns}"
+
+
+def _file_of(spec: ContainerSpec) -> Path | None:
+    """The program's file on this box; None when it is the image's."""
+    if spec.image is None:
+        found = shutil.which(spec.argv[0], path=spec.env.get("PATH"))
+        return Path(found or spec.argv[0])
+    inside = PurePosixPath(spec.argv[0])
+    covering = [mount for mount in spec.mounts if inside.is_relative_to(mount.target)]
+    if not covering:
+        return None
+    mount = max(covering, key=lambda one: len(one.target))
+    return Path(mount.source) / inside.relative_to(mount.target)

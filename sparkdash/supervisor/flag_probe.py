@@ -1,0 +1,186 @@
+"""What the engines' programs list in their `--help`: asked once for each image or binary, and kept.
+
+Owns: when a program is asked. One that answers within a moment is asked by the start that needs it; the others load their
+libraries first, which takes half a minute and a gigabyte: they are asked one after another while the box is quiet, and a
+start ends the asking. Must not decide what a flag means. No program is refused for what it lists: not to know is no failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from sparkdash.domain.container import ContainerSpec
+from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.event import Level
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.engines import containers
+from sparkdash.engines.adapter import EngineAdapter
+from sparkdash.engines.known_flags import KnownFlags, parse, strays
+from sparkdash.errors import HostError, SparkdashError
+from sparkdash.host.flag_store import FlagStore, identity
+from sparkdash.host.reader import HostReader
+from sparkdash.host.runtime import Runtime
+from sparkdash.supervisor.books import Books
+from sparkdash.supervisor.clock import Clock
+from sparkdash.units import GIB
+
+LOG = structlog.get_logger("sparkdash.flags")
+QUICK_S = 5.0
+"""How long a start waits for an answer. llama-server needs 10 ms, and a container half a second around it."""
+SLOW_S = 180.0
+"""Limit of one that nobody waits for; vLLM's took 8 to 17 s on two cores."""
+LOOK_S = 20.0
+QUIET_LOOKS = 3
+"""The box is quiet when nothing was loading and no request was served at so many looks in a row."""
+SLOW_BYTES = 4 * GIB
+"""Free memory, beyond the reserve, without which no slow program is begun; vLLM's takes 1 GiB."""
+
+
+Program = tuple[str | None, tuple[str, ...], str]
+"""Image, words and identity."""
+
+
+class FlagProbe:
+    """Asks the programs of profiles for their flags. Without a store it knows nothing and asks nobody."""
+
+    def __init__(
+        self,
+        store: FlagStore | None,
+        *,
+        runtime: Runtime,
+        reader: HostReader,
+        books: Books,
+        clock: Clock,
+        adapter: Callable[[EngineKind], EngineAdapter],
+    ) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._reader = reader
+        self._books = books
+        self._clock = clock
+        self._adapter = adapter
+        self._wake = asyncio.Event()
+        self._slow: asyncio.Task[object] | None = None
+        self._silent: set[Program] = set()
+        """What gave no list of flags; the next daemon tries again."""
+        self._told: set[str] = set()
+        """Fingerprints of launches whose stray flags were told."""
+
+    async def known(self, profile: Profile, image_id: str) -> KnownFlags | None:
+        """For a start: what its program lists; None while nobody knows. Waits for a program only if it answers at once."""
+        if self._slow is not None:
+            self._slow.cancel()
+        if self._store is None or (found := self._question(profile)) is None:
+            return None
+        spec, quick = found
+        program = await asyncio.to_thread(identity, spec, image_id)
+        if program is None:
+            return None
+        known = self._store.recall(spec, program)
+        if known is None and quick and _program(spec, program) not in self._silent:
+            known = await self._ask(spec, program, QUICK_S)
+        if known is not None:
+            self._tell(profile, spec, known)
+        return known
+
+    def look(self) -> None:
+        """Profiles or images may have changed: whoever is not known will be asked."""
+        self._wake.set()
+
+    async def run(self, profiles: Callable[[], Iterable[Profile]], reserve: Callable[[], int]) -> None:
+        """Ask those that are slow, while the box is quiet, until cancelled. `reserve` is in bytes."""
+        if self._store is None:
+            return
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            for profile in await self._startable(profiles()):
+                if (found := await self._unknown(profile)) and await self._quiet(reserve):
+                    await self._ask_slowly(*found)
+
+    def _question(self, profile: Profile) -> tuple[ContainerSpec, bool] | None:
+        adapter = self._adapter(profile.engine)
+        asked = adapter.help(profile) if adapter.managed else None
+        if asked is None or (self._runtime.containerised and profile.image is None):
+            return None
+        return containers.helping(profile, asked.argv, containerised=self._runtime.containerised), asked.quick
+
+    async def _startable(self, profiles: Iterable[Profile]) -> list[Profile]:
+        """Those whose image is on this box, found out in one call."""
+        asked = [profile for profile in profiles if self._question(profile)]
+        if not self._runtime.containerised:
+            return asked
+        try:
+            here = await self._runtime.images({profile.image for profile in asked if profile.image})
+        except HostError:
+            return []
+        return [profile for profile in asked if profile.image in here]
+
+    async def _unknown(self, profile: Profile) -> tuple[ContainerSpec, str] | None:
+        """Who is to be asked for it; None when that is known, or cannot be."""
+        if (found := self._question(profile)) is None or self._store is None:
+            return None
+        spec, _ = found
+        try:
+            image_id = await self._runtime.image_id(spec.image or "")
+        except HostError:
+            return None
+        program = await asyncio.to_thread(identity, spec, image_id) if image_id is not None else None
+        if program is None or _program(spec, program) in self._silent or self._store.recall(spec, program):
+            return None
+        return spec, program
+
+    async def _quiet(self, reserve: Callable[[], int]) -> bool:
+        looks = 0
+        while looks < QUIET_LOOKS:
+            await self._clock.sleep(LOOK_S)
+            looks = looks + 1 if all(map(_is_at_rest, self._books.engines.values())) else 0
+        try:
+            return self._reader.memory().available >= reserve() + SLOW_BYTES
+        except SparkdashError:
+            return False
+
+    async def _ask_slowly(self, spec: ContainerSpec, program: str) -> None:
+        self._slow = asyncio.ensure_future(self._ask(spec, program, SLOW_S))
+        try:
+            await asyncio.wait((self._slow,))
+            if self._slow.cancelled():  # a start came; it is asked again in the next quiet hour
+                self._wake.set()
+        finally:
+            self._slow.cancel()
+            self._slow = None
+
+    async def _ask(self, spec: ContainerSpec, program: str, limit_s: float) -> KnownFlags | None:
+        assert self._store is not None  # noqa: S101 - nobody asks without one
+        try:
+            named = spec.replace(name=f"{spec.name}-{secrets.token_hex(4)}")
+            known = parse(await self._runtime.output(named, deadline_s=limit_s))
+        except HostError as error:
+            LOG.info("a program did not list its flags", program=spec.argv, image=spec.image, why=error.text())
+            known = None
+        if known is None:
+            self._silent.add(_program(spec, program))
+        else:
+            await asyncio.to_thread(self._store.keep, spec, program, known)
+        return known
+
+    def _tell(self, profile: Profile, spec: ContainerSpec, known: KnownFlags) -> None:
+        if profile.fingerprint in self._told:
+            return
+        self._told.add(profile.fingerprint)
+        for stray in strays(profile, known):
+            where = f" in {spec.image}" if spec.image else ""
+            text = f"{profile.name}: `--help` of {spec.argv[0]}{where} does not list --{stray.key}. {stray.hint}"
+            self._books.notice(Level.WARNING, "flag_not_listed", text, profile.name)
+
+
+def _is_at_rest(engine: Engine) -> bool:
+    return not engine.in_flight and engine.state in (EngineState.READY, EngineState.FAILED, EngineState.ABSENT)
+
+
+def _program(spec: ContainerSpec, program: str) -> Program:
+    return spec.image, spec.argv, program
