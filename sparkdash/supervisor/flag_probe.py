@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from sparkdash.domain.container import ContainerSpec
-from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines import containers
@@ -91,15 +90,17 @@ class FlagProbe:
         """Profiles or images may have changed: whoever is not known will be asked."""
         self._wake.set()
 
-    async def run(self, profiles: Callable[[], Iterable[Profile]], reserve: Callable[[], int]) -> None:
-        """Ask those that are slow, while the box is quiet, until cancelled. `reserve` is in bytes."""
+    async def run(
+        self, profiles: Callable[[], Iterable[Profile]], *, reserve: Callable[[], int], idle: Callable[[], bool]
+    ) -> None:
+        """Ask those that are slow, while the box is quiet, until cancelled. `reserve` is in bytes; `idle`: no swap is under way."""
         if self._store is None:
             return
         while True:
             await self._wake.wait()
             self._wake.clear()
             for profile in await self._startable(profiles()):
-                if (found := await self._unknown(profile)) and await self._quiet(reserve):
+                if (found := await self._unknown(profile)) and await self._quiet(reserve, idle):
                     await self._ask_slowly(*found)
 
     def _question(self, profile: Profile) -> tuple[ContainerSpec, bool] | None:
@@ -134,11 +135,12 @@ class FlagProbe:
             return None
         return spec, program
 
-    async def _quiet(self, reserve: Callable[[], int]) -> bool:
+    async def _quiet(self, reserve: Callable[[], int], idle: Callable[[], bool]) -> bool:
         looks = 0
         while looks < QUIET_LOOKS:
             await self._clock.sleep(LOOK_S)
-            looks = looks + 1 if all(map(_is_at_rest, self._books.engines.values())) else 0
+            busy = not idle() or any(engine.in_flight for engine in self._books.engines.values())
+            looks = 0 if busy else looks + 1
         try:
             return self._reader.memory().available >= reserve() + SLOW_BYTES
         except SparkdashError:
@@ -176,10 +178,6 @@ class FlagProbe:
             where = f" in {spec.image}" if spec.image else ""
             text = f"{profile.name}: `--help` of {spec.argv[0]}{where} does not list --{stray.key}. {stray.hint}"
             self._books.notice(Level.WARNING, "flag_not_listed", text, profile.name)
-
-
-def _is_at_rest(engine: Engine) -> bool:
-    return not engine.in_flight and engine.state in (EngineState.READY, EngineState.FAILED, EngineState.ABSENT)
 
 
 def _program(spec: ContainerSpec, program: str) -> Program:

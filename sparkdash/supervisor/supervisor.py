@@ -102,7 +102,10 @@ class Supervisor:
             self._actor.recall()
             async with asyncio.TaskGroup() as self._group:
                 self._group.create_task(self._read_weights(), name="weights")
-                self._group.create_task(self._tools.flags.run(self._profiles, self._reserve), name="flags")
+                self._group.create_task(
+                    self._tools.flags.run(self._profiles, reserve=self._reserve, idle=self._actor.idle.is_set),
+                    name="flags",
+                )
                 self._tools.flags.look()
                 await self._actor.run(self._group, self._preloads())
         finally:
