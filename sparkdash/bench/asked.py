@@ -6,12 +6,15 @@ computes a report would be seen in its latencies.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from typing import Any
 
 from sparkdash.errors import AdmissionError, HostError
 from sparkdash.host import command
+from sparkdash.limits import shown
+from sparkdash.paths import bench_dir
 
 PATIENCE_S = 60.0
 INTERRUPTED = 130
@@ -26,6 +29,8 @@ async def asked(run: str | None, *, simulated: bool = False) -> bytes:
         AdmissionError: there is no such run, or it cannot be read.
         HostError: `report_failed`.
     """
+    if run is not None:
+        await look_for(run)
     which = ["--simulated"] if run is None and simulated else [] if run is None else ["--", run]
     try:
         done = await command.call(
@@ -36,6 +41,22 @@ async def asked(run: str | None, *, simulated: bool = False) -> bytes:
     if done.code == 0:
         return done.out.encode()
     raise _refusal(done, "The runs cannot be read")
+
+
+async def look_for(run: str) -> None:
+    """Whether there is such a run, before a process is started for it.
+
+    Raises:
+        AdmissionError: `run_not_found`.
+    """
+    known = await asyncio.to_thread(lambda: [one.parent.name for one in bench_dir().glob("*/run.json")])
+    if not known or not (run == "last" or (run and any(name.startswith(run) for name in known))):
+        raise AdmissionError(
+            f"There is no run {shown(run)}.",
+            code="run_not_found",
+            status=404,
+            hint="`sparkdash bench show` lists them.",
+        )
 
 
 async def resumed(run: str) -> str | None:

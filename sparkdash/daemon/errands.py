@@ -34,12 +34,13 @@ async def runs(run: str | None, *, simulated: bool) -> bytes:
     return await asked(run, simulated=simulated)
 
 
-def resume(house: House, run: str) -> None:
-    """Have a run go on, in a process of its own; a Notice tells when it cannot."""
+async def resume(house: House, run: str) -> None:
+    """Have a run go on, in a process of its own; a Notice tells when it cannot. Raises AdmissionError: there is no such run."""
+    from sparkdash.bench.asked import look_for, resumed
+
+    await look_for(run)
 
     async def going_on() -> None:
-        from sparkdash.bench.asked import resumed
-
         if why := await resumed(run):
             text = f"{run} did not go on. {why}"
             house.bus.publish(Notice(level=Level.WARNING, code="bench_failed", text=text))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from sparkdash.domain.base import Frozen
+from sparkdash.limits import COUNT, NAME, PRINTABLE, WORD
 
 SILENT_S = 20.0
 """A run tells every five seconds, and its right lapses after fifteen: one that is silent for so long has died."""
@@ -13,19 +14,19 @@ SILENT_S = 20.0
 class Measuring(Frozen):
     """One moment of a run."""
 
-    run: str
+    run: str = Field(max_length=NAME, pattern=PRINTABLE)
     """Its id."""
-    doing: str
+    doing: str = Field(max_length=WORD, pattern=PRINTABLE)
     """launching, settling, measuring."""
-    arm: str
-    cell: str | None = None
+    arm: str = Field(max_length=NAME, pattern=PRINTABLE)
+    cell: str | None = Field(default=None, max_length=NAME, pattern=PRINTABLE)
     """In words: `ctx 2K x 150`; None while no cell is measured."""
-    launch: int = Field(ge=0)
+    launch: int = Field(ge=0, le=COUNT)
     """Counted from 1."""
-    launches: int = Field(ge=0)
-    done: int = Field(ge=0)
+    launches: int = Field(ge=0, le=COUNT)
+    done: int = Field(ge=0, le=COUNT)
     """Cells of launches that are measured, of `cells`."""
-    cells: int = Field(ge=0)
+    cells: int = Field(ge=0, le=COUNT)
     share: float = Field(ge=0, le=1)
     """Of all work, by tokens."""
     left_s: float | None = Field(default=None, ge=0)

@@ -26,11 +26,12 @@ from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway import audit, control, guard, llamacpp_router, models, ollama, passthrough, problems, raw, rights
 from sparkdash.gateway.access import Access, Caller
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.exchange import Exchange, Receive, Send
+from sparkdash.gateway.exchange import ClientGone, Exchange, Receive, Send, given
 from sparkdash.gateway.head import Head, Scope, Way
 from sparkdash.gateway.narrow import narrowed
 from sparkdash.gateway.rights import READ
 from sparkdash.gateway.route import OLLAMA, Dialect, is_plain, understand
+from sparkdash.limits import CONTROL_BODY_MIB
 from sparkdash.settings import Settings
 from sparkdash.wire import Line
 
@@ -91,7 +92,7 @@ class Gateway:
         try:
             way = head.way or self._let_in(head)
         except AdmissionError as error:
-            return exchange.refuse(error)
+            return _refuse(exchange, error)
         if way.right.scope is not None:
             try:
                 caller = self._access.caller(head)
@@ -105,7 +106,8 @@ class Gateway:
         return way.answer(deps, exchange)
 
     def _let_in(self, head: Head) -> Way:
-        """Raises AdmissionError: the guard has something against it."""
+        """Raises AdmissionError: it is too large, or the guard has something against it."""
+        guard.check_size(len(head.raw_path) + len(head.query), len(head.given))
         head.granted = guard.check(head.headers, self._doors, path=head.path, unix=head.unix)
         head.way = way = self._way(head)
         return way
@@ -137,10 +139,18 @@ class Gateway:
         return passthrough.relay
 
     async def _controlled(self, deps: Deps, exchange: Exchange) -> None:
+        try:
+            with deps.room.place() as place:
+                body = await exchange.body(CONTROL_BODY_MIB, place, deps.settings.body_s)
+        except ClientGone:
+            return
+        except SparkdashError as error:
+            await exchange.refuse(error)
+            return
         scope, receive, send = exchange.messages()
         scope["path"] = exchange.head.path  # what it was let in for is what is looked up
         control.hand(scope, deps)
-        await self.control(scope, receive, send)
+        await self.control(scope, given(body, receive), send)
 
     def _audited(self, exchange: Exchange, caller: Caller) -> Exchange:
         """The same, with a line about it kept."""

@@ -71,6 +71,6 @@ class Record:
     def _said(self) -> dict[str, Any]:
         try:
             said = json.loads(self._body) if len(self._body) <= BODY_LIMIT else None
-        except ValueError:
+        except (ValueError, RecursionError):
             said = None
         return said if isinstance(said, dict) else {}

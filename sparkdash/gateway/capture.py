@@ -40,12 +40,15 @@ _NAMES = r"[\w-]{0,40}(?:api[_-]?key|password|passwd|secret|authorization|access
 _IN_QUERY = re.compile(rf"(?i)\b({_NAMES}|key|token)=[^&]*")
 _BEGINS = r"(?: \b | (?<=\\[bfnrt]) | (?<=\\u[0-9a-fA-F]{4}) )"
 """A word's begin in JSON as it came: a line break there is a backslash and an n, and the n no part of the word behind it."""
+_BEGINS_A_RUN = _BEGINS.replace(r"\b", r"(?<![\w-])")
+"""The same, but not behind a dash: a run of letters and dashes is searched once for a token's end, however often one seems to begin."""
 _SECRET = re.compile(
     rf"""(?ix)
       (?P<key> "{_NAMES}" \s*:\s* " ) (?:[^"\\]|\\.)*
     | (?P<quoted> \\"{_NAMES}\\" \s*:\s* \\" ) (?:[^"\\]|\\[^"])*
     | {_BEGINS}(?: sk-[\w-]{{16,}} | hf_\w{{16,}} | gh[pousr]_\w{{16,}} | github_pat_\w{{16,}} | nvapi-[\w-]{{16,}} | xai-\w{{16,}}
-        | gsk_\w{{16,}} | AIza[\w-]{{16,}} | AKIA[0-9A-Z]{{16}} | eyJ[\w-]{{10,}}\.[\w-]{{10,}}\.[\w-]+ )
+        | gsk_\w{{16,}} | AIza[\w-]{{16,}} | AKIA[0-9A-Z]{{16}} )
+    | {_BEGINS_A_RUN} eyJ[\w-]{{10,}}+\.[\w-]{{10,}}+\.[\w-]+
     | {_BEGINS}Bearer\s+[\w.~+/-]{{8,}}=*
     """
 )

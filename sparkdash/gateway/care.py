@@ -14,10 +14,12 @@ from sparkdash.domain.base import per_request
 from sparkdash.domain.mend import MendName
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.versions import version_of
+from sparkdash.errors import AdmissionError
 from sparkdash.gateway.mends import Target, concerning, mended
 from sparkdash.gateway.peek import NO_OPTIONS, Peeked
 from sparkdash.gateway.rewrite import Edits, rename, rewrite
 from sparkdash.gateway.route import Dialect, Route
+from sparkdash.limits import shown
 
 TOLD_WHEN_ASKED = frozenset({EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TRTLLM, EngineKind.REMOTE, EngineKind.SIM})
 """Engines that count a stream's tokens only if `stream_options.include_usage` is sent, and are known to take it.
@@ -75,18 +77,26 @@ def prepare(
     body: bytes, asked: Peeked, route: Route, profile: Profile, names: Sequence[str] = (), version: str | None = None
 ) -> Prepared:
     """The body for the engine of this profile. `names`: models that it accepts; empty: whatever the client wrote. `version`: as
-    the engine itself tells it; the profile's word stands in."""
+    the engine itself tells it; the profile's word stands in.
+
+    Raises:
+        AdmissionError: code `invalid_json`: the body must be taken apart, and is nested too deeply, or has too long a number.
+    """
     name = names[0] if names and asked.model is not None and asked.model not in names else None
     if asked.span is not None:
         return Prepared(body if name is None else rename(body, asked.span, name))
     manner = _manner(profile)
     adds_usage = asked.stream and manner.counts and _lacks_usage(asked, route)
-    if name is not None or manner.edits:
-        body = rewrite(body, _edits(asked, route, profile, name, adds_usage=adds_usage))
-    elif adds_usage:
-        body = rewrite(body, _WITH_USAGE, has_none=asked.stream_options is NO_OPTIONS)
-    if route.profile is None and (rules := concerning(body, route.dialect, manner.off)):
-        body = mended(body, rules, _target(profile, version))
+    try:
+        if name is not None or manner.edits:
+            body = rewrite(body, _edits(asked, route, profile, name, adds_usage=adds_usage))
+        elif adds_usage:
+            body = rewrite(body, _WITH_USAGE, has_none=asked.stream_options is NO_OPTIONS)
+        if route.profile is None and (rules := concerning(body, route.dialect, manner.off)):
+            body = mended(body, rules, _target(profile, version))
+    except (ValueError, RecursionError) as error:
+        text = f"The request's body is not JSON that sparkdash can read: {shown(str(error))}."
+        raise AdmissionError(text, code="invalid_json") from None
     return Prepared(body, adds_usage, manner.mirrors and route.generates and route.dialect is Dialect.CHAT)
 
 

@@ -242,8 +242,8 @@ class Deps:
     """Write down who changed what; may block, and is called in a thread."""
     runs: Callable[[str | None], Awaitable[bytes]] | None = None
     """What was measured, as JSON: all runs, or the report of the one named; None where nobody measures."""
-    resume: Callable[[str], None] | None = None
-    """Measures what that run still lacks; how it ended is told as a Notice."""
+    resume: Callable[[str], Awaitable[None]] | None = None
+    """Begins to measure what that run still lacks; how it ended is told as a Notice."""
     translator: Translator | None = None
     """Carries what an engine does not understand; None: engines get every request as it is."""
     counter: Counter | None = None

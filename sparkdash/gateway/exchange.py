@@ -19,6 +19,7 @@ from sparkdash.gateway.head import Head, Scope
 from sparkdash.gateway.line import Line, Pump
 from sparkdash.gateway.room import Place
 from sparkdash.gateway.route import Dialect
+from sparkdash.limits import CONTROL_BODY_MIB
 from sparkdash.units import MIB
 from sparkdash.wire import Told
 
@@ -261,6 +262,16 @@ def _with(headers: Headers, send: Send) -> Send:
     return sent
 
 
+def given(body: bytes, receive: Receive) -> Receive:
+    """`receive` for whoever has not read the body yet: this one, and then what the client does."""
+    ours: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def received() -> Message:
+        return ours.pop() if ours else await receive()
+
+    return received
+
+
 def _encoded(coding: str) -> AdmissionError:
     return AdmissionError(
         f"The request's body is compressed ({coding[:CODING_SHOWN]}), which sparkdash does not read.",
@@ -284,5 +295,5 @@ def _too_large(limit_mib: int) -> AdmissionError:
         f"The request's body is larger than {limit_mib} MiB.",
         code="body_too_large",
         status=413,
-        hint="body_limit_mib in config.toml sets the limit.",
+        hint=f"body_limit_mib in config.toml sets the limit; of requests that manage the box it is {CONTROL_BODY_MIB} MiB.",
     )

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.headers import Said
 from sparkdash.gateway.route import is_control
+from sparkdash.limits import HEADERS, URL
 
 APPS = ("vscode-webview://*", "app://*", "tauri://localhost", "http://tauri.localhost", "https://tauri.localhost")
 """Origins of pages that are parts of programs: VS Code's, Electron's by custom, Tauri's (on Windows the last two: an app there
@@ -73,6 +74,28 @@ def check(headers: Said, doors: Doors, *, path: str, unix: bool) -> Pairs:
         else:
             _check_origin(origin, doors)
     return [] if origin is None else _granted(origin)
+
+
+def check_size(url: int, headers: int) -> None:
+    """Refuse a request whose address has too many characters, or that has too many headers, before anybody looks at them.
+
+    Raises:
+        AdmissionError: 414 `url_too_long`; 431 `too_many_headers`.
+    """
+    if url > URL:
+        raise AdmissionError(
+            f"The request's path and query have {url} characters.",
+            code="url_too_long",
+            status=414,
+            hint=f"At most {URL} are read.",
+        )
+    if headers > HEADERS:
+        raise AdmissionError(
+            f"The request has {headers} headers.",
+            code="too_many_headers",
+            status=431,
+            hint=f"At most {HEADERS} are read.",
+        )
 
 
 def is_preflight(headers: Said, method: str) -> bool:

@@ -15,6 +15,7 @@ from sparkdash.domain.event import RequestChanged
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.tap import Tap
+from sparkdash.limits import shown
 
 INTERNAL = "sparkdash-demo/"
 """How the User-Agent of requests begins that sparkdash itself makes (the demo's traffic)."""
@@ -68,7 +69,7 @@ class InFlight:
         facts["client"], facts["internal"] = asker(user_agent)
         facts["key"] = key
         facts["profile"] = profile
-        facts["route"] = route
+        facts["route"] = shown(route)
         facts["started_at"] = deps.clock()
         facts["stream"] = stream
         self._untold = False

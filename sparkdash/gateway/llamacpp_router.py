@@ -26,6 +26,7 @@ from sparkdash.gateway.guard import check_json
 from sparkdash.gateway.head import Head
 from sparkdash.gateway.peek import peek
 from sparkdash.gateway.route import Route
+from sparkdash.limits import CONTROL_BODY_MIB
 
 STAGE = "text_model"
 """The one stage of a load that is told: the clients' own word for the weights, here for the whole way."""
@@ -115,7 +116,7 @@ async def _act(deps: Deps, exchange: Exchange, act: Callable[[str], Awaitable[No
     try:
         check_json(exchange.head.content_type)
         with deps.room.place() as place:
-            body = await exchange.body(1, place, deps.settings.body_s)
+            body = await exchange.body(CONTROL_BODY_MIB, place, deps.settings.body_s)
         name = peek(body, exchange.head.content_type).model
         if name is None:
             raise AdmissionError("The request names no model.", code="model_missing", hint='Send {"model": "NAME"}.')

@@ -124,11 +124,17 @@ def _folded(body: Body, _target: Target) -> Changes:
     if not isinstance(messages, list) or not any(map(_is_system, messages)):
         return {}
     made: list[Any] = []
+    blocks: list[Any] | None = None
+    """Of the last turn, once something was added to it."""
     for message in messages:
         if not _is_system(message):
             made.append(message)
+            blocks = None
         elif made and isinstance(made[-1], dict) and made[-1].get("role") == "user":
-            made[-1] = made[-1] | {"content": _blocks(made[-1].get("content")) + _blocks(message.get("content"))}
+            if blocks is None:
+                blocks = list(_blocks(made[-1].get("content")))
+                made[-1] = made[-1] | {"content": blocks}
+            blocks += _blocks(message.get("content"))
         else:
             made.append(message | {"role": "user"})
     return {"messages": made}

@@ -11,7 +11,7 @@ from typing import Any
 
 from sparkdash.gateway import passthrough, problems
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.exchange import Exchange, Message, Receive
+from sparkdash.gateway.exchange import Exchange, Message, given
 from sparkdash.gateway.head import Scope
 from sparkdash.gateway.ollama_wire import Ask, Heard, line, nanoseconds, rfc3339, shaped
 from sparkdash.sse import Lines
@@ -32,16 +32,6 @@ def clothed(scope: Scope, path: str) -> Scope:
         "query_string": b"",
         "headers": [*headers, (b"content-type", b"application/json")],
     }
-
-
-def given(body: bytes, receive: Receive) -> Receive:
-    """The translated body, and then what the client does."""
-    ours: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def received() -> Message:
-        return ours.pop() if ours else await receive()
-
-    return received
 
 
 class Costume:

@@ -13,8 +13,8 @@ from typing import Any
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway import passthrough, problems
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.exchange import Exchange, Message
-from sparkdash.gateway.ollama_chat import HEADERS, clothed, given, words
+from sparkdash.gateway.exchange import Exchange, Message, given
+from sparkdash.gateway.ollama_chat import HEADERS, clothed, words
 from sparkdash.gateway.ollama_wire import nanoseconds
 
 WORDS = frozenset({"embed", "embeddings"})

@@ -8,6 +8,7 @@ Source of the shapes: Ollama's docs/api.md and its Python client 0.6.
 from __future__ import annotations
 
 import json
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -95,16 +96,17 @@ def _prompted(body: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 def _messages(messages: list[Any]) -> Iterator[dict[str, Any]]:
     """Ollama's tool calls have no ids; OpenAI's must: an answer belongs to the oldest call of its name that has none yet."""
-    open_calls: list[tuple[str, str]] = []
+    unanswered = _Unanswered()
     for number, message in enumerate(messages):
         if not isinstance(message, Mapping):
             raise AdmissionError(f"messages[{number}] is no object.", code="invalid_json")
         made = {"role": message.get("role", "user"), "content": _content(message)}
         if calls := _list(message, "tool_calls"):
             made["tool_calls"] = [_call_there(call, f"call_{number}_{i}") for i, call in enumerate(calls)]
-            open_calls += [(call["id"], call["function"]["name"]) for call in made["tool_calls"]]
+            for call in made["tool_calls"]:
+                unanswered.add(call["id"], call["function"]["name"])
         if made["role"] == "tool":
-            made["tool_call_id"] = _answered(open_calls, message)
+            made["tool_call_id"] = _answered(unanswered, message)
         yield made
 
 
@@ -136,15 +138,43 @@ def _call_there(call: Any, made_up: str) -> dict[str, Any]:
     }
 
 
-def _answered(open_calls: list[tuple[str, str]], message: Mapping[str, Any]) -> str:
+class _Unanswered:
+    """Tool calls that have no answer yet. Each is looked at twice at most, however many there are."""
+
+    def __init__(self) -> None:
+        self._all: deque[_Call] = deque()
+        self._by_name: defaultdict[str, deque[_Call]] = defaultdict(deque)
+
+    def add(self, call_id: Any, name: str) -> None:
+        """One more, the youngest."""
+        call = _Call(call_id)
+        self._all.append(call)
+        self._by_name[name].append(call)
+
+    def take(self, name: object) -> Any:
+        """The id of the oldest one of that name, or of all for None; None when there is none."""
+        calls = self._all if name is None else self._by_name.get(name) if isinstance(name, str) else None
+        while calls:
+            call = calls.popleft()
+            if not call.answered:
+                call.answered = True
+                return call.id
+        return None
+
+
+@dataclass(slots=True)
+class _Call:
+    id: Any
+    answered: bool = False
+
+
+def _answered(unanswered: _Unanswered, message: Mapping[str, Any]) -> str:
     if given := message.get("tool_call_id"):
         return str(given)
-    name = message.get("tool_name") or message.get("name")
-    found = next((call for call in open_calls if name in (None, call[1])), None)
-    if found is None:
-        return "call_unknown"  # the engine's template decides what to make of an answer without a question
-    open_calls.remove(found)
-    return found[0]
+    found = unanswered.take(message.get("tool_name") or message.get("name"))
+    return (
+        "call_unknown" if found is None else found
+    )  # what to make of an answer without a question the engine's template decides
 
 
 def _options(options: Any) -> dict[str, Any]:

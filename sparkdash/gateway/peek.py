@@ -152,8 +152,11 @@ def _form(body: bytes, delimiter: bytes) -> Peeked:
     while start >= 0:
         head = start + len(delimiter)
         following = body.find(b"\r\n" + delimiter, head)
-        blank = body.find(b"\r\n\r\n", head, head + PART_HEADERS_LIMIT)
-        if following < 0 or blank < 0:
+        if following < 0:
+            break
+        # up to the next delimiter: otherwise each of many delimiters would look through the headers behind all of them
+        blank = body.find(b"\r\n\r\n", head, min(head + PART_HEADERS_LIMIT, following + 2))
+        if blank < 0:
             break
         field, value_at = _field(body[head:blank]), blank + 4
         if field == "model":

@@ -6,6 +6,7 @@ Pure. Rule: a path that is not known is no route, and the client gets a 404: pro
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -89,6 +90,8 @@ _PLAIN = {
     },
     **{path: Route(path, dialect, needs_model=True, methods=_POST) for path, dialect in _MODEL.items()},
 }
+_REPEATED = re.compile("^(?:/v1)+/v1/")
+"""Of a base URL that ends with what a path begins with."""
 _UPSTREAM = "/upstream/"
 _LONGEST_NAME = 3 * NAME
 """Characters of a name in a path, all of them percent-encoded."""
@@ -165,7 +168,4 @@ def _escapes(path: str) -> bool:
 
 
 def _tidy(raw_path: str) -> str:
-    raw_path = raw_path.rstrip("/")
-    while raw_path.startswith("/v1/v1/"):
-        raw_path = raw_path.removeprefix("/v1")
-    return raw_path
+    return _REPEATED.sub("/v1/", raw_path.rstrip("/"))

@@ -16,18 +16,23 @@ import httptools
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from sparkdash.limits import HEAD
 from sparkdash.wire.deadline import Deadline
 from sparkdash.wire.head import Address, Door, Fields, Head, Heads
 from sparkdash.wire.line import Line, Serve, by_messages
 from sparkdash.wire.turns import Turns
 
 LOG = logging.getLogger("uvicorn.error")
-HEAD_LIMIT = 64 * 1024
-"""Bytes of request line and headers, above the piece that ends them; the largest seen of a client is 2 KiB."""
 HEAD_S = 30.0
 """From a request's first byte to the end of its headers; a connection that says nothing at all has as long."""
+PIECE = 16 * 1024
+"""Bytes of a head that are read at once, where more have come."""
 _LENGTH = b"content-length"
 _NO_REQUEST = b"Invalid HTTP request received."
+_TOO_LARGE = (
+    b'{"error":{"message":"The request line and headers are larger than %d KiB.","type":"invalid_request_error","param":null,'
+    b'"code":"head_too_large","hint":null,"src":"sparkdash"}}' % (HEAD // 1024)
+)
 
 
 class Wire(asyncio.Protocol):
@@ -60,6 +65,8 @@ class Wire(asyncio.Protocol):
         """The last one."""
         self._head_size: int | None = 0
         """Of the one that is being read; None while there is none."""
+        self._unframed = 0
+        """Bytes of a body's frame since its last piece."""
         self._url = b""
         self._fields: Fields = []
         self._length: bytes | None = None
@@ -106,10 +113,20 @@ class Wire(asyncio.Protocol):
         del self._parser  # it knows this object, which is to go without the collector
 
     def data_received(self, data: bytes) -> None:
-        """Counts what belongs to a head."""
-        if self._head_size is not None and self._head_size > HEAD_LIMIT:
-            self._refuse(b"431 Request Header Fields Too Large")
+        """Reads a large piece bit by bit while a head is, so that its limit holds there too."""
+        while len(data) > PIECE and self._asking is None:
+            self._take(data[:PIECE])
+            if self.transport.is_closing():
+                return
+            data = data[PIECE:]
+        self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        """Counts what belongs to a head, or to the frame of a body."""
+        if self._unframed > HEAD or (self._head_size is not None and self._head_size > HEAD):
+            self._refuse(b"431 Request Header Fields Too Large", _TOO_LARGE)
             return
+        self._unframed += len(data)
         try:
             try:
                 self._parser.feed_data(data)
@@ -142,14 +159,16 @@ class Wire(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """A request's first byte."""
-        self._url, self._fields, self._length, self._head_size = b"", [], None, 0
+        self._url, self._fields, self._length, self._head_size, self._unframed = b"", [], None, 0, 0
 
     def on_url(self, url: bytes) -> None:
         """A piece of its address."""
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header; or what follows a body in chunks, which nobody gets."""
+        """One header; what follows a body in chunks nobody gets."""
+        if self._head_size is None:
+            return
         name = name.lower()
         if name == _LENGTH:
             self._length = value
@@ -179,6 +198,7 @@ class Wire(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         """A piece of it."""
+        self._unframed = 0
         if self._asking is not None:
             self._asking.brings(body)
 
@@ -284,12 +304,12 @@ class Wire(asyncio.Protocol):
         else:
             self.transport.close()  # it was kept, and nobody asked
 
-    def _refuse(self, status: bytes) -> None:
+    def _refuse(self, status: bytes, body: bytes = b"") -> None:
         """Before there is a request that an application could answer; an answer that is under way is not touched."""
         if self.transport.is_closing():
             return
         if self._running is None:
-            self._say(status)
+            self._say(status, b"content-type: application/json\r\n" if body else b"", body)
         self.transport.close()
 
     def _say(self, status: bytes, headers: bytes = b"", body: bytes = b"") -> None:

@@ -9,7 +9,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from sparkdash.bench import asked as room
-from sparkdash.bench.asked import asked, resumed
+from sparkdash.bench.asked import asked, look_for, resumed
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.run import Arm, CellKey, Run
 from sparkdash.errors import AdmissionError, HostError
@@ -39,13 +39,37 @@ async def test_runs_and_a_report_are_told_and_a_missing_one_is_refused(
     assert (caught.value.code, caught.value.status) == ("run_not_found", 404)
 
 
-async def test_a_command_that_gives_no_reason_is_told_by_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("run", ["", "end", "2030", "../bench", "x" * 5000, "\0"])
+async def test_no_process_is_started_for_a_run_that_there_is_not(
+    run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`GET /api/bench/end` is a name of one, too."""
+
+    async def call(*_: object, **__: object) -> Done:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(room.command, "call", call)
+    monkeypatch.setenv("SPARKDASH_STATE_DIR", str(tmp_path))
+    (bench_dir() / ID).mkdir(parents=True)
+    (bench_dir() / ID / "run.json").touch()
+    for ask in (asked, look_for):
+        with pytest.raises(AdmissionError) as caught:
+            await ask(run)
+        assert (caught.value.code, caught.value.status) == ("run_not_found", 404)
+
+
+async def test_a_command_that_gives_no_reason_is_told_by_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A run that did not go on was not read in vain: it says something else."""
 
     async def call(*_: object, **__: object) -> Done:
         return Done(1, "", "Traceback\nOSError: No space left on device\n")
 
     monkeypatch.setattr(room.command, "call", call)
+    monkeypatch.setenv("SPARKDASH_STATE_DIR", str(tmp_path))
+    (bench_dir() / ID).mkdir(parents=True)
+    (bench_dir() / ID / "run.json").touch()
     assert await resumed("last") == "It said: OSError: No space left on device"
     with pytest.raises(HostError, match="The runs cannot be read: OSError: No space"):
         await asked("last")

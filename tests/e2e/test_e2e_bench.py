@@ -155,8 +155,13 @@ def test_it_is_ended_and_resumed_from_elsewhere(box: Any) -> None:
     box.until(lambda state: (state["measuring"] or {}).get("run") == newest(box))
     box.post("/api/bench/end", {})
     box.until(lambda state: state["measuring"] is None)
+    status, answer = box.call("POST", "/api/bench/2001/resume", {}, 60)
+    assert (status, answer["error"]["code"]) == (404, "run_not_found")
+    broken = box.root / "state" / "bench" / "2001"
+    broken.mkdir()
+    (broken / "run.json").write_text("{")
     box.post("/api/bench/2001/resume", {})
-    box.until(lambda state: any("There is no run 2001." in one["text"] for one in failed(state)))
+    box.until(lambda state: any(one["text"].startswith("2001 did not go on.") for one in failed(state)))
 
 
 def failed(state: dict[str, Any]) -> list[dict[str, Any]]:

@@ -285,6 +285,9 @@ async def living_house(
     async def reload() -> None:
         done.append(("reload", None))
 
+    async def resume(run: str) -> None:
+        done.append(("resume", run))
+
     async def shutdown(stop: bool) -> None:
         done.append(("shutdown", stop))
 
@@ -299,7 +302,7 @@ async def living_house(
             reload=reload,
             shutdown=shutdown,
             record=recorded.append,
-            resume=lambda run: done.append(("resume", run)),
+            resume=resume,
             translator=translator,
             counter=counter,
             shelf=shelf,

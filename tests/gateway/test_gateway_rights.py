@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from routes import control_routes, every_route
 from serving import deserted
 
 from sparkdash import listen
@@ -40,7 +41,7 @@ from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.metric import EngineSample, Memory, Sample
 from sparkdash.domain.state import Snapshot, apply
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
-from sparkdash.gateway import llamacpp_router, rights, route
+from sparkdash.gateway import rights, route
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "access.md"
 OWN, OTHER = "alpha", "beta/fast"
@@ -52,7 +53,6 @@ KEYS = {
 }
 COLUMNS = (("none", "revoked"), ("inference",), ("control",), ("both",), ("some",), ("socket",))
 """Who stands in each column of the table."""
-PLACEHOLDERS = {"{name}": "NAME", "{run}": "RUN", "{request_id}": "ID"}
 READS_ONE = ("/props", "/slots")
 BODIES: dict[str, dict[str, Any]] = {
     "/api/lease": {"holder": "somebody"},
@@ -77,39 +77,15 @@ def table() -> dict[tuple[str, str], list[str]]:
 TABLE = table()
 
 
-def every_route(house: Any) -> set[tuple[str, str]]:
-    """As the gateway has them, one method of each that reads."""
-    found = {("GET", path) for path in rights.ALIVE}
-    for method, path in control_routes(house):
-        for given, shown in PLACEHOLDERS.items():
-            path = path.replace(given, shown)
-        found.add((method, path))
-    found |= {("POST", path) for path in route._PLAIN}
-    found |= {(method, path) for path, methods in route._AT_ROOT.items() for method in methods - {"HEAD"}}
-    found |= {(method, path) for path, (methods, _) in llamacpp_router._ROUTES.items() for method in methods - {"HEAD"}}
-    found |= {("GET", f"/api/{word}") for word in ("version", "tags", "ps")}
-    found |= {("POST", path) for path in route.OLLAMA if ("GET", path) not in found}
-    found |= {("GET", "/v1/models"), ("GET", "/v1/models/NAME")}
-    return found | {(method, path) for method in ("GET", "POST") for path in ("/v1/PATH", "/upstream/PROFILE/PATH")}
-
-
-def control_routes(house: Any) -> set[tuple[str, str]]:
-    """As the framework has them; the description of them is a route itself."""
-    paths = house.app.control.openapi()["paths"]
-    return {(method.upper(), path) for path, methods in paths.items() for method in methods} | {
-        ("GET", "/api/openapi.json")
-    }
-
-
 def test_every_route_has_its_line(house: Any) -> None:
     """A new route fails here until somebody has decided who may use it."""
-    assert set(TABLE) == every_route(house)
+    assert set(TABLE) == every_route(house.app)
 
 
 def test_every_control_route_has_its_line_in_the_code_too(house: Any) -> None:
     """Without one it would be closed to keys for some models, which nobody would have decided."""
     named = {(method, path.replace(":path}", "}")) for method, path in rights.CONTROL}
-    assert named == control_routes(house) | {("POST", "/models/load"), ("POST", "/models/unload")}
+    assert named == control_routes(house.app) | {("POST", "/models/load"), ("POST", "/models/unload")}
 
 
 @dataclass

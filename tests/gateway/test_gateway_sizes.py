@@ -1,26 +1,390 @@
-"""Work and memory for a request grow no faster than the request, whatever in it is large."""
+"""Work and memory for a request grow no faster than the request, whatever in it is large.
+
+Every route of the gateway is asked with every field of it at every size. SPARKDASH_SIZES=long goes to a million in each field alone
+(about ten minutes); otherwise it is a hundred thousand in all fields at once and in the one that names a model.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+import re
+import resource
 import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from routes import Route, every_route, shown
+
+from sparkdash import limits
+from sparkdash.domain.profile import EngineKind
+from sparkdash.gateway import mends, ollama_wire
+from sparkdash.gateway.capture import without_secrets
+from sparkdash.gateway.route import Dialect, understand
+from sparkdash.units import MIB
+
+LONG = os.environ.get("SPARKDASH_SIZES") == "long"
+SIZES = (10, 100, 1000, 10_000, 100_000, 1_000_000) if LONG else (1000, 100_000)
+FLOOR_S = 0.4
+"""Processor time that any request may take: a loaded box, a search for garbage."""
+PER_BYTE_S = 4e-6
+"""Beyond it. Twenty times what the slowest needs; what is quadratic takes a thousand times as much at these sizes."""
+FLOOR_BYTES = 96 * MIB
+BYTES_PER_BYTE = 100
+"""A list of empty lists takes seventy."""
+SPOKEN = (
+    "model", "name", "stream", "stream_options", "messages", "prompt", "input", "system", "tools", "options", "format", "think",
+    "images", "suffix", "context", "keep_alive", "service_tier", "max_tokens", "client_metadata", "chat_template_kwargs",
+)  # fmt: skip
+"""Fields of what clients of models send."""
+NAMES = ("model", "profile", "holder", "a")
+HEADERS = (
+    "Accept", "Accept-Encoding", "Access-Control-Request-Headers", "Api-Key", "Authorization", "Connection", "Content-Encoding",
+    "Content-Type", "Cookie", "Expect", "Host", "Last-Event-ID", "Origin", "TE", "Trailer", "Upgrade", "User-Agent", "X-Api-Key",
+    "X-Sparkdash-Lease", "X-Sparkdash-Priority", "X-Sparkdash-Progress", "X-Anything",
+)  # fmt: skip
+
+Values = Callable[[int], str]
+VALUES: dict[str, Values] = {
+    "letters": lambda n: json.dumps("x" * n),
+    "slashes": lambda n: json.dumps("a/" * (n // 2)),
+    "colons": lambda n: json.dumps("alpha:" * (n // 6)),
+    "stars": lambda n: json.dumps("claude-" + "haiku-*" * (n // 7)),
+    "controls": lambda n: json.dumps("\0" * (n // 6)),
+    "surrogates": lambda n: '"' + "\\ud83d" * (n // 6) + '"',
+    "digits": lambda n: "9" * n,
+    "fraction": lambda n: "0." + "1" * n,
+    "exponent": lambda n: "1e" + "9" * n,
+    "lists": lambda n: "[" * (n // 2) + "]" * (n // 2),
+    "objects": lambda n: '{"a":' * (n // 6) + "1" + "}" * (n // 6),
+    "deep": lambda n: "[" * 900 + "]" * 900,
+    "deeper": lambda n: '{"a":' * 970 + "1" + "}" * 970,
+    "many": lambda n: "[" + ",".join("1" * (n // 2)) + "]",
+    "nulls": lambda n: "[" + ",".join(["null"] * (n // 5)) + "]",
+    "texts": lambda n: json.dumps(["x"] * (n // 4)),
+    "empties": lambda n: json.dumps([[]] * (n // 4)),
+    "turns": lambda n: json.dumps([{"role": "system", "content": "x"}] * (n // 34)),
+    "calls": lambda n: json.dumps(calls(n // 100)),
+    "keys": lambda n: json.dumps({f"k{i}": 1 for i in range(n // 10)}),
+    "twins": lambda n: "{" + ",".join(['"model":1'] * (n // 10)) + "}",
+}
+"""JSON of about so many bytes."""
 
 
-@pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_slashes_after_an_engines_name_cost_nothing(house: Any, method: str) -> None:
-    """3,000 of them once held everybody up for 40 s, and a page's picture can ask for them without a key."""
+def calls(number: int) -> list[dict[str, Any]]:
+    """As many tool calls as answers to them, in the other order."""
+    asked = [{"function": {"name": f"f{i}", "arguments": {}}} for i in range(number)]
+    answers = [{"role": "tool", "tool_name": f"f{i}", "content": "x"} for i in reversed(range(number))]
+    return [{"role": "assistant", "tool_calls": asked}, *answers]
+
+
+WHOLE: dict[str, Callable[[int], bytes]] = {
+    "space": lambda n: b" " * n,
+    "open": lambda n: b"[" * n,
+    "opened": lambda n: b'{"a":' * (n // 5),
+    "string": lambda n: b'"' + b"x" * n,
+    "unknown": lambda n: json.dumps({"model": "alpha", **{f"k{i}": i for i in range(n // 14)}}).encode(),
+    "again": lambda n: b'{"model":"alpha"' + b',"model":"alpha"' * (n // 16) + b"}",
+    "escaped": lambda n: b'{"model":"beta/fast","x":"' + b"\\u0041" * (n // 6) + b'"}',
+    "edited": lambda n: b'{"model":"beta/fast","temperature":0,"seed":' + b"9" * n + b"}",
+    "edited deep": lambda n: b'{"model":"beta/fast","temperature":0,"x":' + b"[" * 960 + b"]" * 960 + b"}",
+    "bytes": lambda n: b"\xff" * n,
+}
+FORMS: dict[str, Callable[[int], bytes]] = {
+    "parts": lambda n: b'--x\r\nContent-Disposition: form-data; name="file"\r\n\r\ny\r\n' * (n // 56) + b"--x--\r\n",
+    "borders": lambda n: (b"\r\n--x" * 1600 + b"\r\n\r\n") * (n // 8000),
+    "lines": lambda n: b"--x\r\n" + b"a: b\r\n" * (n // 6) + b"\r\n",
+    "parameters": lambda n: b"--x\r\nContent-Disposition: form-data" + b"; a=b" * (n // 5) + b"\r\n\r\n\r\n--x--",
+}
+PATHS = ("{x}", "a/", "/", "%2f", "%41", "..", "%c3%28", "v1/")
+QUERIES = ("model={x}", "a=b&", "&", "%41", "model=a/&", "check={x}", "since={9}", "tail={9}", "follow={x}")
+FIELD_VALUES = ("{x}", "a, ", "a; ", "9", "a=b; ", "*")
+
+
+def filled(pattern: str, size: int) -> str:
+    """The pattern with its open part so large, or itself so often."""
+    if "{" in pattern:
+        return pattern.replace("{x}", "x" * size).replace("{9}", "9" * size)
+    return pattern * (size // len(pattern))
+
+
+class Case:
+    """One request, and what in it is large."""
+
+    def __init__(
+        self, what: str, route: Route, *, path: str = "", headers: str = "", body: bytes | None = None
+    ) -> None:
+        method, given = route
+        names = {"NAME": "alpha", "PROFILE": "alpha", "ID": "x", "RUN": "r", "PATH": "embeddings"}
+        self.what = what
+        at = path or re.sub("[A-Z]+", lambda found: names[found[0]], given)
+        kind = "" if "Content-Type:" in headers else "Content-Type: application/json\r\n"
+        host = "" if "Host:" in headers else "Host: localhost\r\n"
+        body = b"{}" if body is None and method == "POST" else body or b""
+        head = f"{method} {at} HTTP/1.1\r\n{host}{kind}{headers}Content-Length: {len(body)}\r\n\r\n"
+        self.sent = head.encode("latin-1") + body
+
+
+def heads(route: Route, size: int) -> Iterator[Case]:
+    """What stands before a body."""
+    _, path = route
+    plain = re.sub("[A-Z]+", "alpha", path)
+    for pattern in PATHS:
+        large = filled(pattern, size)
+        yield Case(f"path + {pattern}", route, path=f"{plain}/{large}")
+        if re.search("[A-Z]", path):
+            yield Case(f"path {pattern}", route, path=re.sub("[A-Z]+", lambda _, large=large: large, path))
+    for pattern in QUERIES:
+        yield Case(f"query {pattern}", route, path=f"{plain}?{filled(pattern, size)}")
+    for name in HEADERS if LONG else ("X-Anything",):
+        for pattern in FIELD_VALUES:
+            yield Case(f"{name}: {pattern}", route, headers=f"{name}: {filled(pattern, size)}\r\n")
+    for pattern in FIELD_VALUES:
+        each = "".join(f"{name}: {filled(pattern, size // len(HEADERS))}\r\n" for name in HEADERS if name != "Host")
+        yield Case(f"all headers {pattern}", route, headers=each)
+    yield Case("many headers", route, headers="a: b\r\n" * (size // 6))
+
+
+def bodies(route: Route, fields: tuple[str, ...], size: int) -> Iterator[Case]:
+    """What a body can be."""
+    for shape, value in VALUES.items() if LONG or size == SIZES[-1] else ():
+        large = value(size)
+        one = [name for name in fields if LONG or name in NAMES]
+        for name in one:
+            rest = "" if name in NAMES else '"model":"alpha",'
+            yield Case(f"{name} {shape}", route, body=f'{{{rest}"{name}":{large}}}'.encode())
+        part = value(size // len(fields))
+        members = ",".join(f'"{name}":{part}' for name in fields if name not in NAMES)
+        yield Case(f"all fields {shape}", route, body=f'{{"model":"beta/fast",{members}}}'.encode())
+        yield Case(f"all fields without a model {shape}", route, body=f"{{{members}}}".encode())
+    for shape, whole in WHOLE.items():
+        yield Case(f"body {shape}", route, body=whole(size))
+    for shape, whole in FORMS.items():
+        headers = "Content-Type: multipart/form-data; boundary=x\r\n"
+        yield Case(f"form {shape}", route, headers=headers, body=whole(size))
+
+
+def fields_of(house: Any, route: Route) -> tuple[str, ...]:
+    """As the route's description has them; of those of clients all that any of them sends."""
+    method, path = route
+    described = house.app.control.openapi()
+    found = next((given for given in described["paths"] if shown(given) == path), "")
+    body = described["paths"].get(found, {}).get(method.lower(), {}).get("requestBody")
+    if body is None:
+        return SPOKEN
+    name = body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+    return tuple(described["components"]["schemas"][name].get("properties", ())) or ("a",)
+
+
+async def first_of(house: Any, sent: bytes) -> bytes:
+    """The beginning of what is answered."""
+    host, port = house.base.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        with suppress(ConnectionError):
+            writer.write(sent)
+            await writer.drain()
+        with suppress(ConnectionError):
+            return await reader.read(65536)
+        return b""
+    finally:
+        writer.transport.abort()
+
+
+def peak() -> int:
+    """Bytes that this process had at most so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+async def excess(house: Any, case: Case) -> str | None:
+    """What is wrong with how that request went."""
+    memory, began = peak(), time.process_time()
+    got = await first_of(house, case.sent)
+    took, grown = time.process_time() - began, peak() - memory
+    size = len(case.sent)
+    if got.startswith((b"HTTP/1.1 500", b"HTTP/1.1 503")):
+        return f"{case.what}, {size} bytes: {got[:300]!r}"
+    if took > FLOOR_S + size * PER_BYTE_S:
+        return f"{case.what}, {size} bytes: {took:.2f} s of processor time"
+    if grown > FLOOR_BYTES + size * BYTES_PER_BYTE:
+        return f"{case.what}, {size} bytes: {grown / MIB:.0f} MiB"
+    return None
+
+
+@pytest.fixture
+async def audited(house: Any) -> Any:
+    """A gateway that writes down who changed what, and whose engine forgets what it was asked."""
+    house.app.__init__(replace(house.app._deps, audit=lambda _entry: None))
+    house.engine.seen = deque(maxlen=1)
+    return house
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test for each route, which are found before there is a gateway."""
+    if "route" in metafunc.fixturenames:
+        metafunc.parametrize("route", ROUTES, ids=" ".join)
+
+
+def _routes() -> list[Route]:
+    from types import SimpleNamespace
+
+    from sparkdash.gateway.app import _control
+
+    return sorted(every_route(SimpleNamespace(control=_control())))
+
+
+ROUTES = _routes()
+
+
+@pytest.mark.timeout(1800 if LONG else 120)
+async def test_no_size_costs_more_than_itself(audited: Any, route: Route) -> None:
+    """Neither time nor memory, and never a fault of ours; the gateway serves on."""
+    fields, wrong, given_up = fields_of(audited, route), list[str](), set[str]()
+    for size in SIZES:
+        large = LONG or size == SIZES[-1]
+        cases = [*(heads(route, size) if large else ()), *(bodies(route, fields, size) if route[0] == "POST" else ())]
+        for case in cases:
+            if case.what in given_up:
+                continue
+            if why := await excess(audited, case):
+                wrong.append(why)
+                given_up.add(case.what)  # the next size would take a hundred times as long
+            audited.app._deps.exclusive._held = None
+    assert not wrong, "\n".join(wrong)
+    assert (await audited.client.get("/health")).status_code == 200
+
+
+# --- parts that the routes above reach only with certain engines or settings ------------------------------------
+
+
+def took(work: Callable[[], object]) -> float:
+    """Seconds of processor time."""
     began = time.process_time()
-    for slashes in (400, 3000):
-        reply = await house.client.request(method, "/upstream/nobody" + "/" * slashes, json={})
-        assert (reply.status_code, reply.json()["error"]["code"]) == (404, "not_found")
-    assert time.process_time() - began < 2
+    work()
+    return time.process_time() - began
 
 
-async def test_slashes_in_a_name_cost_nothing(house: Any) -> None:
-    """90,000 of them once took 100 s and 5.5 GB."""
-    began = time.process_time()
-    reply = await house.client.post("/api/show", json={"model": "a/" * 90_000})
-    assert reply.status_code == 404
-    assert time.process_time() - began < 2
+def test_answers_to_many_tool_calls_find_them_at_once() -> None:
+    """Ollama's calls have no ids: each answer belongs to the oldest call of its name."""
+    body = {"model": "alpha", "messages": calls(20_000)}
+    assert took(lambda: ollama_wire.read(body, generate=False)) < 2
+    ids = [turn["tool_call_id"] for turn in ollama_wire.read(body, generate=False).body["messages"][1:]]
+    assert ids == [f"call_0_{i}" for i in reversed(range(20_000))]
+
+
+def test_an_answer_without_a_name_belongs_to_the_oldest_call() -> None:
+    """Whether or not another was answered by its name before."""
+    asked = [{"function": {"name": name, "arguments": {}}} for name in ("f", "g", "f")]
+    told = [{"role": "tool", "content": "x", **({"tool_name": name} if name else {})} for name in ("g", None, "f", "f")]
+    body = {"model": "alpha", "messages": [{"role": "assistant", "tool_calls": asked}, *told]}
+    turns = ollama_wire.read(body, generate=False).body["messages"][1:]
+    assert [turn["tool_call_id"] for turn in turns] == ["call_0_1", "call_0_0", "call_0_2", "call_unknown"]
+
+
+def test_many_system_turns_are_folded_in_one_pass() -> None:
+    """An older vLLM gets them as text of the turn before."""
+    turns = [{"role": "user", "content": "x"}, *({"role": "system", "content": "y"} for _ in range(100_000))]
+    body = json.dumps({"model": "m", "messages": turns}).encode()
+    rules = mends.concerning(body, Dialect.MESSAGES, ())
+    assert took(lambda: mends.mended(body, rules, mends.Target(EngineKind.VLLM, (0, 22)))) < 2
+
+
+@pytest.mark.parametrize("unit", ["-eyJ0123456789", "eyJ0123456789.", '"api_key" ', "Bearer ", "sk-", '\\"token\\" : '])
+def test_secrets_are_looked_for_in_one_pass(unit: str) -> None:
+    """What begins like a token again and again, and is none."""
+    assert took(lambda: without_secrets(unit * (300_000 // len(unit)))) < 3
+
+
+def test_base_urls_that_repeat_themselves_are_understood_in_one_pass() -> None:
+    """`/v1/v1` is forgiven, however often."""
+    assert took(lambda: understand("/v1" * 20_000 + "/chat/completions")) < 1
+    found = understand("/v1" * 3 + "/chat/completions")
+    assert found is not None
+    assert found.path == "/v1/chat/completions"
+
+
+# --- limits, in the words of the route --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "where"),
+    [
+        ("/v1/chat/completions", ("error", "code")),
+        ("/v1/messages", ("error", "code")),
+        ("/api/state", ("error", "code")),
+        ("/upstream/alpha/x", ("error", "code")),
+        ("/api/chat", ()),
+    ],
+)
+async def test_a_large_head_is_refused_in_the_words_of_the_route(house: Any, path: str, where: tuple[str, ...]) -> None:
+    """414 for a long address, 431 for many headers; both before anything is looked up."""
+    many = {f"x-{number}": "y" for number in range(limits.HEADERS)}
+    for reply, status, code in (
+        (await house.client.post(f"{path}?q={'x' * limits.URL}", json={}), 414, "url_too_long"),
+        (await house.client.post(path, json={}, headers=many), 431, "too_many_headers"),
+    ):
+        assert reply.status_code == status
+        told = reply.json()
+        if path == "/v1/messages":
+            assert told["type"] == "error"
+        if not where:
+            assert isinstance(told["error"], str)
+            continue
+        for key in where:
+            told = told[key]
+        assert told == code
+    assert house.engine.seen == []
+
+
+async def test_a_control_request_has_a_small_body(house: Any) -> None:
+    """It names a profile; what is larger is not read, whatever is said of its length."""
+
+    async def pieces() -> Any:
+        for _ in range(64):
+            yield b" " * 65536
+
+    headers = {"content-type": "application/json"}
+    for content in (b" " * (limits.CONTROL_BODY_MIB * MIB + 1), pieces()):
+        reply = await house.client.post("/api/use", content=content, headers=headers)
+        assert (reply.status_code, reply.json()["error"]["code"]) == (413, "body_too_large")
+
+
+@pytest.mark.parametrize(
+    ("begin", "endless"), [(b"0\r\n", b"X-T: y\r\n"), (b"0\r\nX-T: ", b"y"), (b"1;", b"e"), (b"0\r\n", b"X")]
+)
+async def test_what_frames_a_body_has_an_end(house: Any, begin: bytes, endless: bytes) -> None:
+    """Trailers, a trailer's value, a chunk's extensions: nobody would read them, and the memory for them would only grow."""
+    host, port = house.base.removeprefix("http://").split(":")
+    _, writer = await asyncio.open_connection(host, int(port))
+    sent = 0
+    with suppress(ConnectionError):
+        writer.write(
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + begin
+        )
+        while sent < 32 * MIB:
+            writer.write(endless * (65536 // len(endless)))
+            await writer.drain()
+            sent += 65536
+    assert sent < 32 * MIB
+    writer.transport.abort()
+
+
+async def test_a_long_path_makes_no_long_row(house: Any) -> None:
+    """Rows are in every snapshot and in the books."""
+    await house.client.post("/v1/" + "x" * 5000, json={"model": "alpha"})
+    assert len((await house.ended()).route) <= limits.SHOWN + 1
+
+
+@pytest.mark.parametrize("holder", ["x" * 5000, "\x1b]0;title\x07", "a\nb", "\u009b31m"])
+async def test_a_holders_name_is_a_short_word_that_can_be_shown(house: Any, holder: str) -> None:
+    """It stands on every screen while others wait."""
+    reply = await house.client.post("/api/lease", json={"holder": holder})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "invalid_request")
+    where = {"run": "r", "doing": "m", "arm": holder, "launch": 1, "launches": 1, "done": 0, "cells": 1, "share": 0}
+    reply = await house.client.post("/api/lease", json={"holder": "h", "measuring": where})
+    assert (reply.status_code, house.bus.snapshot.measuring) == (400, None)

@@ -109,7 +109,7 @@ class FakeEngine:
 @asynccontextmanager
 async def engine_on_a_socket(script: Script = ok) -> AsyncIterator[FakeEngine]:
     engine = FakeEngine(script)
-    server = await asyncio.start_server(engine.connected, "127.0.0.1", 0)
+    server = await asyncio.start_server(engine.connected, "127.0.0.1", 0, limit=2**20)
     engine.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield engine

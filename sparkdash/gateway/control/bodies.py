@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.profile import ProfileSummary
+from sparkdash.limits import COUNT, PRINTABLE, WORD
 
 Token = Annotated[str | None, Header(description="The token of POST /api/lease")]
 
@@ -33,10 +34,10 @@ class UseBody(_Body):
 class LeaseBody(_Body):
     """Take the gateway for oneself; with a token, keep it."""
 
-    holder: str = Field(min_length=1, max_length=80)
+    holder: str = Field(min_length=1, max_length=WORD, pattern=PRINTABLE)
     """Who, for those who are told to wait."""
     token: str | None = None
-    expected_s: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    expected_s: float | None = Field(default=None, ge=0, le=COUNT, allow_inf_nan=False)
     """How long it will still take."""
     measuring: Measuring | None = None
     """Where it is, for the screens; without it they are left as they are."""

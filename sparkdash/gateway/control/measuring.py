@@ -68,5 +68,5 @@ def add(api: APIRouter) -> None:
         deps.exclusive.only()
         if deps.resume is None:
             raise AdmissionError("Nothing is measured here.", code="no_bench", status=404)
-        deps.resume(run)
+        await deps.resume(run)
         return Done()

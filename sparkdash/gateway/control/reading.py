@@ -21,6 +21,7 @@ from sparkdash.gateway.control.answers import DOCUMENT, STREAM, TEXT, FeedRespon
 from sparkdash.gateway.control.bodies import ProfileList
 from sparkdash.gateway.control.seen import Seen
 from sparkdash.gateway.deps import Deps
+from sparkdash.limits import COUNT
 
 _EVENT_ID = re.compile(r"[0-9]{1,18}")
 """Python itself refuses to read a number of more than 4300 digits."""
@@ -91,7 +92,7 @@ def add(api: APIRouter) -> None:
     async def logs(
         name: str,
         deps: Seen,
-        tail: Annotated[int | None, Query(ge=0, description="Only the last so many lines")] = None,
+        tail: Annotated[int | None, Query(ge=0, le=COUNT, description="Only the last so many lines")] = None,
         follow: Annotated[bool, Query(description="Go on while the engine lives")] = False,
     ) -> StreamingResponse:
         lines = deps.supervisor.logs(name, tail=tail, follow=follow)

@@ -1,0 +1,40 @@
+"""Every route of a gateway, as its own tables have them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparkdash.gateway import llamacpp_router, rights, route
+
+Route = tuple[str, str]
+"""A method and a path; what a path leaves open is in capitals."""
+PLACEHOLDERS = {"{name}": "NAME", "{run}": "RUN", "{request_id}": "ID"}
+READ_OLLAMA = ("version", "tags", "ps")
+
+
+def control_routes(gateway: Any) -> set[Route]:
+    """As the framework has them; the description of them is a route itself."""
+    paths = gateway.control.openapi()["paths"]
+    found = {(method.upper(), path) for path, methods in paths.items() for method in methods}
+    return found | {("GET", "/api/openapi.json")}
+
+
+def every_route(gateway: Any) -> set[Route]:
+    """With every method but HEAD, which is a GET without its body."""
+    found = {("GET", path) for path in rights.ALIVE}
+    found |= {(method, shown(path)) for method, path in control_routes(gateway)}
+    found |= {("POST", path) for path in route._PLAIN}
+    routed = {path: methods for path, (methods, _) in llamacpp_router._ROUTES.items()}
+    for path, methods in (*route._AT_ROOT.items(), *routed.items()):
+        found |= {(method, path) for method in methods - {"HEAD"}}
+    reads = {f"/api/{word}" for word in READ_OLLAMA}
+    found |= {("GET" if path in reads else "POST", path) for path in route.OLLAMA}
+    found |= {("GET", "/v1/models"), ("GET", "/v1/models/NAME")}
+    return found | {(method, path) for method in ("GET", "POST") for path in ("/v1/PATH", "/upstream/PROFILE/PATH")}
+
+
+def shown(path: str) -> str:
+    """A path of the framework with its open parts in capitals."""
+    for given, capitals in PLACEHOLDERS.items():
+        path = path.replace(given, capitals)
+    return path
