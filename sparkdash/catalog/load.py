@@ -32,15 +32,37 @@ class _File:
         return self.profiles[0][1].name
 
 
+@dataclass(frozen=True, slots=True)
+class FolderRead:
+    """What one folder held when it was read."""
+
+    files: tuple[_File, ...] = ()
+    """The good ones."""
+    problems: tuple[Problem, ...] = ()
+    """Of the others."""
+
+
 def load(folders: Sequence[Path]) -> Catalog:
     """Every profile in the folders; a family in a later folder replaces the same one of an earlier folder.
 
     A file with a problem is left out whole; the others load. A folder that does not exist, or cannot be read, is a problem.
     """
+    return combine([read_folder(folder) for folder in folders])
+
+
+def read_folder(folder: Path) -> FolderRead:
+    """One folder's files; blocks as long as its file system does."""
     problems: list[Problem] = []
+    files = tuple(_files(folder, problems))
+    return FolderRead(files, tuple(problems))
+
+
+def combine(folders: Sequence[FolderRead]) -> Catalog:
+    """The catalog out of folders that are read, the weakest first. Pure."""
+    problems: list[Problem] = [problem for folder in folders for problem in folder.problems]
     families: dict[str, _File] = {}
     for folder in folders:
-        good = _unique(list(_files(folder, problems)), problems)
+        good = _unique(list(folder.files), problems)
         families.update({file.family: file for file in good})
     kept = _distinct(families, problems)
     kept.sort(key=lambda file: natural(file.family))

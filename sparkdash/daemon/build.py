@@ -17,10 +17,10 @@ from sparkdash import __version__, listen, paths
 from sparkdash.access import audit
 from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
-from sparkdash.catalog.watch import Watch
 from sparkdash.daemon import errands, reading
 from sparkdash.daemon.door import Door
 from sparkdash.daemon.house import House, Parts
+from sparkdash.daemon.profile_files import READ_S, ProfileFiles
 from sparkdash.domain.lease import Request
 from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.gateway import app as gateway
@@ -28,6 +28,7 @@ from sparkdash.gateway.capture import Capture
 from sparkdash.gateway.count.counter import Counter
 from sparkdash.gateway.exchange import Exchange
 from sparkdash.gateway.translate.translator import Translator
+from sparkdash.host import inotify
 from sparkdash.host.flag_store import FlagStore
 from sparkdash.revision import Rereading
 from sparkdash.settings import Settings
@@ -44,9 +45,18 @@ LOG = structlog.get_logger("sparkdash")
 @asynccontextmanager
 async def built(parts: Parts, door: Door) -> AsyncIterator[House]:
     """Everything, made and not yet begun; what is open is closed when the context is left."""
-    beside = [settings_file()] if parts.load_settings else []
-    watch = await asyncio.to_thread(Watch, parts.profile_folders, beside)
-    profiles = await asyncio.to_thread(parts.load_catalog)
+    edited = asyncio.Event()
+    with inotify.telling(edited.set) as kernel:
+        settings = settings_file() if parts.load_settings else None
+        files = ProfileFiles(parts.profile_folders, settings, kernel, edited.set)
+        await files.look(READ_S)
+        async with _composed(parts, door, files, edited) as house:
+            yield house
+
+
+@asynccontextmanager
+async def _composed(parts: Parts, door: Door, files: ProfileFiles, edited: asyncio.Event) -> AsyncIterator[House]:
+    profiles = await reading.catalog_of(parts, files)
     bus = Bus(_first_snapshot(parts, door.url), time.time)
     async with (
         Upstream() as upstream,
@@ -54,7 +64,7 @@ async def built(parts: Parts, door: Door) -> AsyncIterator[House]:
         Translator(paths.runtime_dir(), parts.settings.translator_idle_s, bus.publish) as translator,
         Counter(paths.runtime_dir(), parts.settings.translator_idle_s, parts.settings.hf_home.expanduser()) as counter,
     ):
-        house = _house(parts, bus, profiles, upstream, store, door, watch, translator, counter)
+        house = _house(parts, bus, profiles, upstream, store, door, files, edited, translator, counter)
         reading.publish_profiles(house, profiles)
         yield house
 
@@ -66,7 +76,8 @@ def _house(
     upstream: Upstream,
     store: Store,
     door: Door,
-    watch: Watch,
+    files: ProfileFiles,
+    edited: asyncio.Event,
     translator: Translator,
     counter: Counter,
 ) -> House:
@@ -124,7 +135,7 @@ def _house(
     )
     rereading = Rereading(parts.load_settings, bus.publish, settings_file()) if parts.load_settings else None
     server = listen.Server(gateway.build(deps).ready(), door.tls)
-    house = House(parts, bus, supervisor, collector, server, door.url, watch, rereading)
+    house = House(parts, bus, supervisor, collector, server, door.url, files, edited, rereading)
     holder.append(house)
     return house
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from sparkdash import listen
 from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
-from sparkdash.catalog.watch import Watch
+from sparkdash.daemon.profile_files import ProfileFiles
 from sparkdash.host.guard import Guard
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
@@ -31,9 +31,10 @@ class Parts:
     settings: Settings
     runtime: Runtime
     reader: HostReader
-    load_catalog: Callable[[], Catalog]
     profile_folders: Callable[[], Sequence[Path]] = tuple
-    """Watched for edits; the demo, whose profiles are no files, has none."""
+    """Where profiles are, the weakest first; watched for edits."""
+    load_catalog: Callable[[], Catalog] | None = None
+    """Makes the profiles in place of files: the demo's."""
     load_settings: Callable[[], Settings] | None = None
     """Reads the settings again, whose file is watched for edits too; the demo's come from no file."""
     guard: Guard | None = None
@@ -64,11 +65,15 @@ class House:
     server: listen.Server
     url: str
     """Root URL, without /v1."""
-    watch: Watch
+    files: ProfileFiles
+    edited: asyncio.Event
+    """Set when a file may have been edited."""
     rereading: Rereading | None
     """Of the settings; the demo's come from no file."""
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Two readings of the files never overtake each other."""
+    silent_folders: frozenset[Path] = frozenset()
+    """Folders of profiles of which was told that they do not answer."""
     restarts: dict[str, int] = field(default_factory=dict)
     errands: set[asyncio.Task[None]] = field(default_factory=set)
     """What somebody asked for and the daemon does not wait for; ended with it."""

@@ -11,13 +11,16 @@ from contextlib import suppress
 
 from sparkdash import catalog
 from sparkdash.catalog import Catalog
-from sparkdash.catalog.watch import Watch, keeping
-from sparkdash.daemon.house import House
-from sparkdash.domain.event import ProfilesChanged
+from sparkdash.catalog.watch import keeping
+from sparkdash.daemon.house import House, Parts
+from sparkdash.daemon.profile_files import ANSWER_S, READ_S, ProfileFiles
+from sparkdash.domain.event import Level, Notice, ProfilesChanged
 from sparkdash.engines import registry
+from sparkdash.host.thread import in_thread
 
 LOOK_S = (2.0, 15.0)
-"""Pauses between looks at the profile files: while somebody listens, and while nobody does, so that an idle box sleeps."""
+"""Pauses between looks at the profile files that no edit called for: while somebody listens, and while nobody does, so that an idle
+box sleeps. The kernel does not tell of edits on another box, behind a link, or where it has no inotify."""
 LOOKS = 10
 """Until a file that is written all the time is left for the next look; who asked meanwhile gets what held before."""
 
@@ -25,42 +28,83 @@ LOOKS = 10
 async def reload(house: House) -> None:
     """Read the profiles and the settings again, edited or not: who asks for it has written them."""
     async with house.reading:
+        await house.files.look(READ_S, reread=True)
         await _read(house)
 
 
 async def refresh(house: House) -> None:
-    """Read the profiles and the settings again if a file was edited since the last look."""
-    async with house.reading:
-        if await _edited(house.watch):
+    """Read the profiles and the settings again if a file was edited since the last look. A folder that does not answer, or a
+    reading that takes long, is not waited for: what was known holds."""
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            await house.reading.acquire()
+    except TimeoutError:
+        return
+    try:
+        if await _edited(house.files):
             await _read(house)
+    finally:
+        house.reading.release()
 
 
-async def _edited(watch: Watch) -> bool:
+async def _edited(files: ProfileFiles) -> bool:
     """Is there anything new that is whole by now?"""
+    changed = False
     for _ in range(LOOKS):
-        due_s = await asyncio.to_thread(watch.due)
-        if not due_s:
-            return due_s is not None
-        await asyncio.sleep(due_s)
-    return False
+        found = await files.look()
+        changed = changed or found.changed
+        if found.due_s is None:
+            break
+        await asyncio.sleep(found.due_s)
+    return changed
 
 
 async def _read(house: House) -> None:
     if house.rereading and (settings := await house.rereading.read(house.supervisor.settings)):
         house.supervisor.replace_settings(settings)
-    read = await asyncio.to_thread(house.parts.load_catalog)
-    profiles = keeping(house.supervisor.catalog, read)
+    profiles = keeping(house.supervisor.catalog, await catalog_of(house.parts, house.files))
     house.supervisor.replace_catalog(profiles)
     publish_profiles(house, profiles)
+    _tell_silent(house)
+
+
+async def catalog_of(parts: Parts, files: ProfileFiles) -> Catalog:
+    """The profiles of the files as they were last looked at, or those that are made in place of files."""
+    return await in_thread(parts.load_catalog) if parts.load_catalog else files.catalog()
+
+
+def _tell_silent(house: House) -> None:
+    before, now = house.silent_folders, house.files.silent
+    house.silent_folders = now
+    for folder in sorted(now - before):
+        text = f"The profile folder {folder} does not answer: is it on a mount that hangs? Its profiles stay as they were read before."
+        house.bus.publish(Notice(level=Level.WARNING, code="folder_silent", text=text))
+    for folder in sorted(before - now):
+        text = f"The profile folder {folder} answers again."
+        house.bus.publish(Notice(level=Level.INFO, code="folder_answers", text=text))
 
 
 async def watched(house: House) -> None:
-    """Refresh for ever."""
+    """Refresh for ever: when the kernel tells of an edit, and now and then, as it does not tell of all of them."""
+    _tell_silent(house)
     while True:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(house.bus.watched.wait(), LOOK_S[1])
-            await asyncio.sleep(LOOK_S[0])
+        await _until_due(house)
         await refresh(house)
+
+
+async def _until_due(house: House) -> None:
+    edited, pause = asyncio.create_task(house.edited.wait()), asyncio.create_task(_pause(house))
+    try:
+        await asyncio.wait((edited, pause), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        edited.cancel(), pause.cancel()
+    house.edited.clear()
+
+
+async def _pause(house: House) -> None:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(house.bus.watched.wait(), LOOK_S[1])
+        await asyncio.sleep(LOOK_S[0])
 
 
 def publish_profiles(house: House, profiles: Catalog) -> None:

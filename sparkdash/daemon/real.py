@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import uvloop
 
-from sparkdash import catalog, log, notify, paths
+from sparkdash import log, notify, paths
 from sparkdash.bench import sweep_file
 from sparkdash.daemon.house import House, Parts
 from sparkdash.daemon.life import serve
@@ -41,7 +41,6 @@ def run(load_settings: Callable[[], Settings]) -> None:
         settings=settings,
         runtime=_runtime(settings),
         reader=BoxReader(),
-        load_catalog=lambda: catalog.load(settings.profile_folders()),
         profile_folders=settings.profile_folders,
         load_settings=load_settings,
         guard=Guard(settings),

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from sparkdash.daemon import errands, reading, real
+from sparkdash.daemon.profile_files import Look
 from sparkdash.errors import HostError
 
 
@@ -27,21 +28,41 @@ async def test_the_daemon_ends_also_when_an_engine_will_not(stop_engines: bool) 
 
 
 @pytest.mark.parametrize(
-    ("looks", "reads"), [([None], 0), ([0.0], 1), ([1e-6, 1e-6, 0.0], 1), ([1e-6, None], 0), ([1e-6] * 99, 0)]
+    ("looks", "reads"),
+    [
+        ([(False, None)], 0),
+        ([(True, None)], 1),
+        ([(False, 1e-6), (False, 1e-6), (True, None)], 1),
+        ([(True, 1e-6), (False, None)], 1),
+        ([(False, 1e-6), (False, None)], 0),
+        ([(False, 1e-6)] * 99, 0),
+    ],
 )
 async def test_files_are_read_once_they_are_whole(
-    looks: list[float | None], reads: int, monkeypatch: pytest.MonkeyPatch
+    looks: list[tuple[bool, float | None]], reads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is written all the time keeps nobody who asks."""
     read: list[object] = []
+    seen = iter([Look(*each) for each in looks])
 
     async def noted(house: object) -> None:
         read.append(house)
 
+    async def look() -> Look:
+        return next(seen)
+
     monkeypatch.setattr(reading, "_read", noted)
-    house = SimpleNamespace(reading=asyncio.Lock(), watch=SimpleNamespace(due=iter(looks).__next__))
+    house = SimpleNamespace(reading=asyncio.Lock(), files=SimpleNamespace(look=look))
     await reading.refresh(cast("Any", house))
     assert len(read) == reads
+
+
+async def test_a_reading_that_takes_long_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks meanwhile gets what held before."""
+    monkeypatch.setattr(reading, "ANSWER_S", 0.01)
+    house = SimpleNamespace(reading=asyncio.Lock())
+    async with house.reading:
+        await reading.refresh(cast("Any", house))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,165 @@
+"""The owner's files, read in threads: folders of profiles, and config.toml.
+
+Owns: what each folder held when it last answered, and one thread at a time for each of them, so that a folder on a mount that hangs
+holds up neither the loop nor another folder. Must not know when to look, nor who uses the profiles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
+
+from sparkdash.catalog import Catalog, Problem
+from sparkdash.catalog.load import FolderRead, combine, read_folder
+from sparkdash.catalog.watch import Watch
+from sparkdash.host.inotify import Inotify
+from sparkdash.host.thread import in_thread
+
+T = TypeVar("T")
+ANSWER_S = 1.0
+"""Longest that whoever asks waits for a folder. A look takes milliseconds, on a busy box tens of them."""
+READ_S = 6.0
+"""The same at the start of the daemon and when the owner orders a reading: hundreds of files on a busy box take seconds."""
+SILENT_S = 5.0
+"""A folder that has not answered for so long is told."""
+
+
+class Look(NamedTuple):
+    """What was seen of the files."""
+
+    changed: bool
+    """Something was read that is new, or a folder has become silent, or answers again."""
+    due_s: float | None
+    """Seconds until what has just been edited may be read; None: nothing has."""
+
+
+class _Question(Generic[T]):
+    """A blocking question that is asked once at a time: who asks while it is not answered waits for the same answer."""
+
+    def __init__(self, on_late_answer: Callable[[], object]) -> None:
+        self._on_late_answer = on_late_answer
+        self._task: asyncio.Task[T] | None = None
+        self._since = 0.0
+        self._is_late = False
+
+    @property
+    def silent(self) -> bool:
+        """Whether it has not been answered for SILENT_S."""
+        return self._task is not None and not self._task.done() and time.monotonic() - self._since >= SILENT_S
+
+    async def ask(self, work: Callable[[], T], wait_s: float) -> T | None:
+        """The answer; None: it has not come within `wait_s` of the question's beginning, and is told of when it does."""
+        if self._task is None:
+            self._task = asyncio.create_task(in_thread(work))
+            self._since, self._is_late = time.monotonic(), False
+        left_s = self._since + wait_s - time.monotonic()
+        if left_s > 0 and not self._task.done():
+            await asyncio.wait((self._task,), timeout=left_s)
+        if self._task.done():
+            task, self._task = self._task, None
+            return task.result()
+        if not self._is_late:
+            self._is_late = True
+            self._task.add_done_callback(lambda _: self._on_late_answer())
+        return None
+
+
+class _Place:
+    """One folder, or the settings' file."""
+
+    def __init__(
+        self, watch: Callable[[], Watch], read: Callable[[], FolderRead], on_late_answer: Callable[[], object]
+    ):
+        self.contents: FolderRead | None = None
+        self.was_silent = False
+        self.question: _Question[tuple[float | None, FolderRead | None]] = _Question(on_late_answer)
+        self._make_watch = watch
+        self._read = read
+        self._watch: Watch | None = None
+
+    async def look(self, notify: Callable[[], object], wait_s: float, *, reread: bool) -> Look:
+        """What has changed since the last look; `notify` is called before it, in the thread."""
+        found = await self.question.ask(partial(self._work, notify, reread), wait_s)
+        silent = self.question.silent
+        turned, self.was_silent = silent is not self.was_silent, silent
+        if found is None:
+            return Look(turned, None)
+        due_s, contents = found
+        self.contents = contents or self.contents
+        return Look(turned or contents is not None, due_s or None)
+
+    def _work(self, notify: Callable[[], object], reread: bool) -> tuple[float | None, FolderRead | None]:
+        notify()
+        if self._watch is None:
+            self._watch, reread = self._make_watch(), True
+        due_s = self._watch.due()
+        return due_s, self._read() if reread or due_s == 0.0 else None
+
+
+class ProfileFiles:
+    """`folders` is asked each time, as a folder may appear. `on_late_answer` is called when a folder answers that nobody waits for
+    any more: look again then. Not to be asked by two at a time."""
+
+    def __init__(
+        self,
+        folders: Callable[[], Sequence[Path]],
+        settings_file: Path | None,
+        inotify: Inotify | None,
+        on_late_answer: Callable[[], object],
+    ) -> None:
+        self._list = folders
+        self._inotify = inotify
+        self._on_late_answer = on_late_answer
+        self._listing: _Question[Sequence[Path]] = _Question(on_late_answer)
+        self._folders: Sequence[Path] = ()
+        self._places: dict[Path, _Place] = {}
+        self._settings = self._of_settings(settings_file) if settings_file else None
+
+    async def look(self, wait_s: float = ANSWER_S, *, reread: bool = False) -> Look:
+        """Look at all of them side by side, and read what was edited and is whole by now; with `reread` all."""
+        folders = await self._listing.ask(self._list, wait_s)
+        if folders is not None:
+            self._folders = folders
+            self._places = {folder: self._places.get(folder) or self._of_folder(folder) for folder in folders}
+        looks = [
+            place.look(partial(self._notify, folder), wait_s, reread=reread) for folder, place in self._places.items()
+        ]
+        if self._settings is not None:
+            file, place = self._settings
+            looks.append(place.look(partial(self._notify, file.parent), wait_s, reread=reread))
+        found = await asyncio.gather(*looks)
+        return Look(
+            any(each.changed for each in found), max((each.due_s for each in found if each.due_s), default=None)
+        )
+
+    def catalog(self) -> Catalog:
+        """The profiles, as each folder had them when it last answered."""
+        return combine([self._read_of(folder) for folder in self._folders])
+
+    @property
+    def silent(self) -> frozenset[Path]:
+        """Folders that do not answer."""
+        return frozenset(folder for folder, place in self._places.items() if place.was_silent)
+
+    def _read_of(self, folder: Path) -> FolderRead:
+        place = self._places[folder]
+        read = place.contents or FolderRead()
+        if not place.was_silent and place.contents is not None:
+            return read
+        message = "the folder does not answer; its profiles are those that were read before"
+        problem = Problem(str(folder), None, "", message, "Is it on a mount that hangs?", code="unreadable")
+        return FolderRead(read.files, (*read.problems, problem))
+
+    def _notify(self, folder: Path) -> None:
+        if self._inotify is not None:
+            self._inotify.watch(folder)
+
+    def _of_folder(self, folder: Path) -> _Place:
+        return _Place(lambda: Watch(lambda: [folder]), partial(read_folder, folder), self._on_late_answer)
+
+    def _of_settings(self, file: Path) -> tuple[Path, _Place]:
+        return file, _Place(lambda: Watch(list, [file]), FolderRead, self._on_late_answer)

@@ -1,0 +1,168 @@
+"""The owner's files, also where a folder of them hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from sparkdash.catalog.catalog import Catalog
+from sparkdash.daemon import profile_files, reading
+from sparkdash.daemon.house import Parts
+from sparkdash.daemon.profile_files import ProfileFiles
+from sparkdash.domain.event import Notice
+from sparkdash.domain.state import Snapshot
+from sparkdash.host import inotify
+
+PROFILE = "profile: {name}\nengine: vllm\nimage: i\nmodels: {{target: {{path: /m}}}}\n"
+PATIENCE_S = 30
+
+
+def write(folder: Path, name: str) -> Path:
+    """A profile of that name, in a folder of its own where there is none yet."""
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.yaml").write_text(PROFILE.format(name=name))
+    return folder
+
+
+class Mount:
+    """A folder that can be made to hang: whoever lists it waits until it answers again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.answers = threading.Event()
+        self.answers.set()
+        self.waiting = 0
+        self._list = Path.iterdir
+
+    def listed(self, folder: Path) -> Iterator[Path]:
+        """In place of Path.iterdir."""
+        if folder == self.folder:
+            self.waiting += 1
+            self.answers.wait(PATIENCE_S)
+            self.waiting -= 1
+        return self._list(folder)
+
+
+@pytest.fixture
+def mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mount]:
+    """A folder with the profile `far`; it answers."""
+    made = Mount(write(tmp_path / "mount", "far"))
+    monkeypatch.setattr(Path, "iterdir", lambda folder: made.listed(folder))
+    monkeypatch.setattr(profile_files, "SILENT_S", 0.0)
+    yield made
+    made.answers.set()
+
+
+def files(late: Callable[[], object], *folders: Path) -> ProfileFiles:
+    """These folders, nobody telling of edits."""
+    return ProfileFiles(lambda: folders, None, None, late)
+
+
+async def until_read(seen: ProfileFiles, name: str) -> None:
+    """Look until that profile is there; no look waits long for a folder."""
+    while name not in seen.catalog().profiles:
+        found = await seen.look(0.01)
+        await asyncio.sleep(found.due_s or 0.01)
+
+
+async def test_a_folder_that_hangs_holds_up_nobody(mount: Mount, tmp_path: Path) -> None:
+    """What it held stays, the other folder's edits are read, one thread waits for it; when it answers its news are read."""
+    near, late = write(tmp_path / "near", "near"), asyncio.Event()
+    seen = files(late.set, mount.folder, near)
+    await seen.look()
+    assert set(seen.catalog().profiles) == {"far", "near"}
+    mount.answers.clear()
+    assert (await seen.look(0.01)).changed
+    assert seen.silent == {mount.folder}
+    assert set(seen.catalog().profiles) == {"far", "near"}
+    assert "the folder does not answer" in str(seen.catalog().problems[0])
+    write(near, "newer")
+    write(mount.folder, "further")
+    async with asyncio.timeout(PATIENCE_S):
+        await until_read(seen, "newer")
+        assert mount.waiting == 1
+        mount.answers.set()
+        await late.wait()
+        await until_read(seen, "further")
+    assert seen.silent == set()
+    assert seen.catalog().problems == ()
+
+
+async def test_a_daemon_starts_without_a_folder_that_hangs(mount: Mount, tmp_path: Path) -> None:
+    """It has the other profiles, and the problem says what is missing."""
+    seen = files(lambda: None, mount.folder, write(tmp_path / "near", "near"))
+    mount.answers.clear()
+    await seen.look(0.01)
+    assert set(seen.catalog().profiles) == {"near"}
+    assert str(mount.folder) in str(seen.catalog().problems[0])
+
+
+async def test_a_folder_that_hangs_is_told_once_and_so_is_its_answer(
+    mount: Mount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its name, and what holds meanwhile."""
+    told: list[Any] = []
+    monkeypatch.setattr(profile_files, "ANSWER_S", 0.01)
+    late = asyncio.Event()
+    seen = files(late.set, mount.folder)
+    parts = cast("Parts", SimpleNamespace(load_catalog=None))
+    supervisor = SimpleNamespace(
+        catalog=Catalog({}), replace_catalog=lambda _: None, need=lambda _: None, sees=lambda _: None
+    )
+    bus = SimpleNamespace(publish=told.append, snapshot=SimpleNamespace(profiles=(), problems=()))
+    house: Any = SimpleNamespace(
+        files=seen, parts=parts, supervisor=supervisor, bus=bus, rereading=None, reading=asyncio.Lock(),
+        silent_folders=frozenset(),
+    )  # fmt: skip
+    mount.answers.clear()
+    for _ in range(3):
+        await reading.refresh(house)
+    mount.answers.set()
+    await late.wait()
+    await reading.refresh(house)
+    notices = [fact for fact in told if isinstance(fact, Notice)]
+    assert [fact.code for fact in notices] == ["folder_silent", "folder_answers"]
+    assert all(str(mount.folder) in fact.text for fact in notices)
+
+
+async def test_an_edit_is_told_by_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long before the next look: a new file, a new folder of profiles, an edit of the settings."""
+    monkeypatch.setattr(reading, "LOOK_S", (3600.0, 3600.0))
+    own, settings = tmp_path / "profiles", tmp_path / "config.toml"
+    edited, read = asyncio.Event(), asyncio.Queue[set[str]]()
+
+    async def noted(house: Any) -> None:
+        read.put_nowait(set(house.files.catalog().profiles))
+
+    monkeypatch.setattr(reading, "_read", noted)
+    with inotify.telling(edited.set) as kernel:
+        seen = ProfileFiles(lambda: [own] if own.is_dir() else [], settings, kernel, edited.set)
+        bus = SimpleNamespace(watched=asyncio.Event(), snapshot=cast("Snapshot", None))
+        house: Any = SimpleNamespace(
+            files=seen, bus=bus, edited=edited, reading=asyncio.Lock(), silent_folders=frozenset()
+        )
+        await seen.look()
+        watching = asyncio.create_task(reading.watched(house))
+        async with asyncio.timeout(PATIENCE_S):
+            write(own, "first")
+            while await read.get() != {"first"}:
+                pass  # the folder alone
+            write(own, "second")
+            while await read.get() != {"first", "second"}:
+                pass
+            settings.write_text("reserve_gib = 3\n")
+            assert await read.get() == {"first", "second"}
+        watching.cancel()
+
+
+async def test_a_kernel_that_has_no_more_to_give_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files are looked at now and then all the same."""
+    monkeypatch.setattr(inotify, "_opened", lambda: None)
+    with inotify.telling(lambda: None) as kernel:
+        assert kernel is None
