@@ -34,6 +34,7 @@ def lines(world: Snapshot) -> Iterator[str]:
     yield from _daemon(world)
     yield from _engines(world)
     yield from _parked(world)
+    yield from _unadopted(world)
     yield from _box(world)
     if world.measuring and world.measuring.lives(world.at):
         yield from _measuring(world.measuring)
@@ -115,6 +116,14 @@ def _parked(world: Snapshot) -> Iterator[str]:
         shown = name in world.engines  # with its failure
         why = "" if shown else f" {parked.failure.message} {parked.failure.hint or ''}".rstrip()
         yield from _told("parked", f"{name}:{why} `sparkdash release {name}` when it is mended.")
+
+
+def _unadopted(world: Snapshot) -> Iterator[str]:
+    for name in world.unadopted:
+        yield from _told(
+            "unadopted",
+            f"{name} runs and serves nobody, since its profile's file cannot be read. `sparkdash stop {name}` ends it.",
+        )
 
 
 def _engine(engine: Engine, world: Snapshot) -> str:

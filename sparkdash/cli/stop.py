@@ -132,8 +132,9 @@ async def _stop(profile: str | None, *, everything: bool, wait: bool, as_json: b
 
     async with AsyncClient() as client:
         world = await client.state()
-        names = set(world.engines) if everything else _meant(world, profile)
-        absent = names - set(world.engines) - {swap.target for swap in world.swaps_under_way}
+        running = {*world.engines, *world.unadopted}
+        names = running if everything else _meant(world, running, profile)
+        absent = names - running - {swap.target for swap in world.swaps_under_way}
         if names:
             await _end(client, None if everything else names.copy().pop(), wait=wait)
     foreign = {name: engine.url for name, engine in world.engines.items() if name in names and engine.is_foreign}
@@ -153,17 +154,17 @@ async def _stop(profile: str | None, *, everything: bool, wait: bool, as_json: b
         )
 
 
-def _meant(world: Snapshot, profile: str | None) -> set[str]:
+def _meant(world: Snapshot, running: set[str], profile: str | None) -> set[str]:
     """The engine that a person means; a name that is not known is left for the daemon to refuse."""
     if profile is not None:
         return {next((one.name for one in world.profiles if profile in one.serves), profile)}
-    if len(world.engines) > 1:
+    if len(running) > 1:
         raise AdmissionError(
-            f"{len(world.engines)} engines run: {', '.join(sorted(world.engines, key=natural))}.",
+            f"{len(running)} engines run: {', '.join(sorted(running, key=natural))}.",
             code="which_engine",
             hint="Name one, or give --all.",
         )
-    return set(world.engines)
+    return running
 
 
 async def _end(client: AsyncClient, name: str | None, *, wait: bool) -> None:

@@ -95,6 +95,13 @@ class ParkedChanged(Frozen):
     parked: dict[str, Parked]
 
 
+class UnadoptedChanged(Frozen):
+    """Engines of an earlier daemon were found whose profiles cannot be read, or are no longer there; these are all, by profile."""
+
+    kind: Literal["unadopted"] = "unadopted"
+    profiles: tuple[str, ...]
+
+
 class MeasuringChanged(Frozen):
     """A run of the bench went on, or ended (None)."""
 
@@ -130,6 +137,7 @@ Fact = Annotated[
     | TrafficChanged
     | GuardChanged
     | ParkedChanged
+    | UnadoptedChanged
     | MeasuringChanged
     | Notice
     | Withheld,

@@ -24,6 +24,7 @@ from sparkdash.domain.event import (
     SwapChanged,
     ToggleChanged,
     TrafficChanged,
+    UnadoptedChanged,
     Withheld,
 )
 from sparkdash.domain.guard import Guard
@@ -96,6 +97,8 @@ class Snapshot(Frozen):
     engines: dict[str, Engine] = {}
     parked: dict[str, Parked] = {}
     """Profiles that are not started until they are released or edited."""
+    unadopted: tuple[str, ...] = ()
+    """Profiles of an earlier daemon's engines that run and serve nobody, since the profiles' files cannot be read."""
     swap: Swap | None = None
     """The one under way, the oldest where there are several; or None."""
     swaps_beside: tuple[Swap, ...] = ()
@@ -179,6 +182,8 @@ def _changed(snapshot: Snapshot, event: Event) -> Snapshot:
             return snapshot.replace(guard=guard)
         case ParkedChanged(parked=parked):
             return snapshot.replace(parked=parked)
+        case UnadoptedChanged(profiles=profiles):
+            return snapshot.replace(unadopted=profiles)
         case MeasuringChanged(measuring=measuring):
             return snapshot.replace(measuring=measuring)
         case Withheld():

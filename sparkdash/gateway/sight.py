@@ -59,6 +59,7 @@ class Sight:
             problems=(),
             engines=self._by_name(whole.engines),
             parked=self._by_name(whole.parked),
+            unadopted=(),
             swap=swaps[0] if swaps else None,
             swaps_beside=swaps[1:],
             swaps=tuple(seen for swap in whole.swaps if (seen := self._swap(swap))),

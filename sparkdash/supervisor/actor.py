@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from sparkdash.catalog import Catalog
+from sparkdash.domain.container import LABEL_PROFILE
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
@@ -183,6 +184,14 @@ class Actor:
         if self._unknown and not self._looking and self._group and not self.leasing.over:
             self._begin_to_look_again(self._group)
 
+    async def end_unadopted(self, name: str | None) -> None:
+        """End the engine that an earlier daemon left of this profile, whose file cannot be read; or all such engines."""
+        books = self._tools.books
+        for profile, container in list(books.unadopted.items()):
+            if name in (None, profile) and await remove(self._tools, container, "it was to be stopped"):
+                books.forget_unadopted(profile)
+        self._tools.wards.refresh()
+
     def replace_settings(self, settings: Settings) -> None:
         """The owner's limits and patience were read again."""
         self.post(PolicyRead(_patience(settings), settings.queue_limit))
@@ -251,6 +260,9 @@ class Actor:
             if container.name not in self._unknown:
                 leave(self._tools, container, adoption.problems)
         self._unknown = frozenset(container.name for container in adoption.unknown)
+        self._tools.books.leave_unadopted(
+            {each.labels.get(LABEL_PROFILE, each.name): each for each in adoption.unknown}
+        )
         if self._unknown and adoption.problems != self.catalog.problems:  # read while it was looked
             self._begin_to_look_again(self._running())
 

@@ -164,7 +164,7 @@ def leave(tools: Tools, container: ContainerInfo, problems: Sequence[Problem]) -
     name = container.labels.get(LABEL_PROFILE, container.name)
     text = (
         f"{container.name} runs, and the profile {name} is not among those that can be read. It is left alone until the files with "
-        f"problems are mended, and then adopted or ended. {problems[0]}"
+        f"problems are mended, and then adopted or ended; `sparkdash stop {name}` ends it now. {problems[0]}"
     )
     tools.books.notice(Level.WARNING, "not_adopted_yet", text, name)
 
@@ -183,8 +183,8 @@ def _match(catalog: Catalog, container: ContainerInfo) -> Found | str:
     return Found(container, profile, int(port)) if port.isdecimal() else "it does not tell its port"
 
 
-async def remove(tools: Tools, container: ContainerInfo, why: str) -> None:
-    """Stop and remove what is not adopted; told when it ran."""
+async def remove(tools: Tools, container: ContainerInfo, why: str) -> bool:
+    """Stop and remove what is not adopted; told when it ran, and when it cannot be done (False)."""
     name = container.labels.get(LABEL_PROFILE)
     running = container.state is ContainerState.RUNNING
     try:
@@ -193,9 +193,10 @@ async def remove(tools: Tools, container: ContainerInfo, why: str) -> None:
         tools.books.notice(
             Level.ERROR, error.code, f"{container.name} is left over and cannot be removed: {error.text()}", name
         )
-        return
+        return False
     tell(tools.books, name or container.name, left)
     if running:
         tools.books.gone(name or container.name)
         text = f"{container.name} was running and has been stopped: {why}."
         tools.books.notice(Level.WARNING, "not_adopted", text, name)
+    return True

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from sparkdash.domain.container import ContainerInfo
 from sparkdash.domain.engine import Engine, EngineState, Failure, LoadProgress, Parked
-from sparkdash.domain.event import EngineChanged, Fact, Level, Notice, ParkedChanged
+from sparkdash.domain.event import EngineChanged, Fact, Level, Notice, ParkedChanged, UnadoptedChanged
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.swap import Swap, SwapPhase
 from sparkdash.errors import EngineError, SparkdashError
@@ -60,6 +61,8 @@ class Books:
         self.engines: Mapping[str, Engine] = MappingProxyType(self._engines)
         """A live view; failed ones stay until their next start or a stop."""
         self.parked: dict[str, Parked] = {}
+        self.unadopted: Mapping[str, ContainerInfo] = {}
+        """Containers of an earlier daemon that run and whose profiles cannot be read, by profile."""
         self.debts = Debts()
         """What engines that ended, however they did, have not given back."""
         self.started: dict[str, Profile] = {}
@@ -153,6 +156,16 @@ class Books:
     def notice(self, level: Level, code: str, text: str, profile: str | None = None) -> None:
         """Something a person should know."""
         self._publish(Notice(level=level, code=code, text=text, profile=profile))
+
+    def leave_unadopted(self, containers: Mapping[str, ContainerInfo]) -> None:
+        """These run and cannot be adopted now; published when that changed."""
+        before, self.unadopted = self.unadopted, dict(containers)
+        if before.keys() != self.unadopted.keys():
+            self._publish(UnadoptedChanged(profiles=tuple(self.unadopted)))
+
+    def forget_unadopted(self, profile: str) -> None:
+        """It has ended."""
+        self.leave_unadopted({name: one for name, one in self.unadopted.items() if name != profile})
 
     def recall(self, parked: Mapping[str, Parked]) -> None:
         """These an earlier daemon had parked."""

@@ -171,8 +171,16 @@ class Supervisor:
             AdmissionError: unknown profile.
             HostError: it would not stop.
         """
-        profile = name
-        if name is not None and name not in self._tools.books.engines:
+        books, profile = self._tools.books, name
+        if name is None or (name in books.unadopted and name not in books.engines):
+            ending = self._actor.end_unadopted(name)
+            if wait or self._group is None:
+                await ending
+            else:
+                self._group.create_task(ending, name="end unadopted")
+            if name is not None:
+                return
+        elif name not in books.engines:
             profile = self._here(name).name
         if wait:
             await self._actor.ask(Stop(profile))
@@ -267,6 +275,7 @@ class Supervisor:
             return
         grace = self._tools.settings.stop_grace_s
         names = [engine.container for engine in self.engines.values() if engine.container]
+        names += [container.name for container in self._tools.books.unadopted.values()]
         await asyncio.gather(*(self._tools.runtime.stop(name, grace) for name in names), return_exceptions=True)
 
     async def _read_weights(self) -> None:

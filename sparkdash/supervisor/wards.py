@@ -80,6 +80,8 @@ class Wards:
         self._needs = needs
         self._store = store
         self._wards: dict[str, Ward] = {}
+        self._unadopted: dict[str, tuple[ContainerInfo, Target]] = {}
+        """By profile, engines that the guard may kill and that nobody else may use."""
         self._table: tuple[Victim, ...] = ()
         self._standing = domain.Guard(mode="off")
         self._asking: set[asyncio.Task[None]] = set()
@@ -102,6 +104,9 @@ class Wards:
             task.cancel()
         for container in list(self._wards):
             self._forget(container)
+        for _, target in self._unadopted.values():
+            target.close()
+        self._unadopted.clear()
 
     def govern(self, settings: Settings) -> None:
         """The owner's file was edited: other floors, another mode, other policies."""
@@ -125,10 +130,25 @@ class Wards:
         here = {engine.container: engine for engine in self._books.engines.values() if engine.container}
         for container in [name for name in self._wards if name not in here]:
             self._forget(container)
+        self._keep_unadopted()
         table = tuple(victim for name, ward in self._wards.items() if (victim := self._victim(here[name], ward)))
+        table += tuple(
+            Victim(profile=name, container=container.name, target=target, serves=False)
+            for name, (container, target) in self._unadopted.items()
+        )
         if table != self._table and self._guard is not None:
             self._table = table
             self._guard.watch(table)
+
+    def _keep_unadopted(self) -> None:
+        there = self._books.unadopted if self._guard else {}
+        for name, (container, target) in list(self._unadopted.items()):
+            if there.get(name) is not container:
+                del self._unadopted[name]
+                target.close()
+        for name, container in there.items():
+            if name not in self._unadopted and (found := Target.of(container)):
+                self._unadopted[name] = container, found
 
     def _victim(self, engine: Engine, ward: Ward) -> Victim | None:
         """What its end would cost now; None when it cannot be killed, or is gone. Weighed anew in each state only."""
@@ -210,17 +230,21 @@ class Wards:
         self._notice(Level.ERROR, words.CODE, error.text(), victim.profile)
         if self._store is not None:
             self._store.record_kill(kill)
-        self._mark(victim.container, error, dead=bool(report.processes))
+        unadopted = victim.profile in self._unadopted  # nobody else watches for its end and clears it away
+        self._mark(victim.container, error, dead=bool(report.processes) and not unadopted)
+        if unadopted:
+            self._books.forget_unadopted(victim.profile)
         self.refresh()
 
     def _mark(self, container: str, error: EngineError, *, dead: bool) -> None:
         ward = self._wards.get(container)
-        if ward is None or ward.reason is not None:
-            return
-        ward.reason = error
-        if dead:
-            ward.killed.set_result(None)
-        else:
+        if ward is not None:
+            if ward.reason is not None:
+                return
+            ward.reason = error
+            if dead:
+                ward.killed.set_result(None)
+        if not dead:
             task = asyncio.ensure_future(self._ask_runtime(container))
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)

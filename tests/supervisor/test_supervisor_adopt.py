@@ -10,7 +10,7 @@ import pytest
 from sparkdash.catalog import Problem
 from sparkdash.domain.container import ContainerState, Leftovers
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.event import Level
+from sparkdash.domain.event import Level, UnadoptedChanged
 from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import DaemonError
 
@@ -74,6 +74,38 @@ async def test_an_engine_whose_profile_cannot_be_read_is_left_until_that_is_know
     assert house.runtime.calls[:2] == [("start", "a"), ("start", "b")]
     assert (house.state("a"), house.state("b")) == (EngineState.READY if mended else None, EngineState.READY)
     assert [n.code for n in house.notices()][1:] == ([] if mended else ["not_adopted"])
+
+
+@pytest.fixture
+async def unadopted(house: Any, make_profile: Any) -> Any:
+    """A house where `a` runs, and its profile's file has a mistake in it."""
+    a, b = make_profile("a", gib=30), make_profile("b", gib=30)
+    await house.open(a, b)
+    await house.leased("a")
+    await house.close()
+    house.facts.clear()
+    await house.open(b, problems=(BROKEN,))
+    return house
+
+
+@pytest.mark.parametrize("named", [True, False])
+async def test_an_engine_whose_profile_cannot_be_read_can_be_stopped(unadopted: Any, named: bool) -> None:
+    """By its profile's name and with all others; it is shown as long as it is there."""
+    house = unadopted
+    assert [fact.profiles for fact in house.facts if isinstance(fact, UnadoptedChanged)] == [("a",)]
+    await house.leased("b")
+    await house.clock.drive(house.supervisor.stop("a" if named else None))
+    assert house.runtime.running() == (["b"] if named else [])
+    assert [fact.profiles for fact in house.facts if isinstance(fact, UnadoptedChanged)] == [("a",), ()]
+    assert house.notices()[-1].text == "sparkdash-a was running and has been stopped: it was to be stopped."
+
+
+async def test_a_daemon_that_ends_with_its_engines_ends_those_that_it_could_not_adopt(unadopted: Any) -> None:
+    """`sparkdash stop --daemon --all` leaves nothing."""
+    house = unadopted
+    await house.close()
+    await house.supervisor.close(stop_engines=True)
+    assert house.runtime.here == {}
 
 
 async def test_an_engine_that_was_up_and_does_not_answer_is_stopped_with_a_notice(

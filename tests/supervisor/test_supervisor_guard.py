@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sparkdash.catalog import Problem
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import GuardChanged
 from sparkdash.domain.guard import Floors, GuardLevel
@@ -304,3 +305,21 @@ async def test_a_guard_that_is_off_says_so(house: Any, make_profile: Any, guard:
 
 def _standing(house: Any) -> Any:
     return [fact.guard for fact in house.facts if isinstance(fact, GuardChanged)][-1]
+
+
+async def test_an_engine_whose_profile_cannot_be_read_is_not_outside_the_guard(
+    house: Any, make_profile: Any, guard: Any
+) -> None:
+    """It serves nobody, so that it goes first; then it is cleared away and no longer shown."""
+    await house.open(make_profile("a", gib=30), make_profile("b", gib=30), guard=guard)
+    await house.leased("a")
+    await house.close()
+    again = FakeGuard()
+    await house.open(make_profile("b", gib=30), guard=again, problems=(Problem("a.yaml", 3, "", "no YAML"),))
+    await house.leased("b")
+    assert {victim.profile: victim.serves for victim in again.victims} == {"a": False, "b": True}
+    again.kills("a")
+    await house.clock.rest()
+    assert [victim.profile for victim in again.victims] == ["b"]
+    assert house.runtime.running() == ["b"]
+    assert house.notices()[-1].code == "memory_guard"
