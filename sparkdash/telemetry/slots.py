@@ -28,6 +28,10 @@ class Slots(NamedTuple):
     """By task."""
     capacity: int | None
 
+    def idle(self) -> Slots:
+        """The same slots while nothing runs."""
+        return Slots({}, self.capacity)
+
     @property
     def kv_used(self) -> float | None:
         """Context in use / context, 0..1."""

@@ -79,6 +79,8 @@ class Source:
         self._clock = clock
         self._monotonic = monotonic
         self._history = History()
+        self._idle_slots: slots.Slots | None = None
+        """The engine's slots while nothing runs; None until they were seen."""
         self._task: asyncio.Task[None] | None = None
         self._asked_at = monotonic()
         self._failures = 0
@@ -143,9 +145,11 @@ class Source:
             return
         at, unix = self._monotonic(), self._clock()
         scrape = await self._scrape(names)
-        # After the counters, never before them: Tally relies on it.
-        live = await self._slots(names)
-        reading = replace(read(at, scrape, names), took=self._monotonic() - at)
+        reading = read(at, scrape, names)
+        # After the counters, never before them: Tally relies on it. Builds of up to summer 2026 log the question, so an idle one is spared it.
+        live = self._idle_slots if self._idle_slots and reading.gauges.running == 0 else await self._slots(names)
+        self._idle_slots = live and live.idle()
+        reading = replace(reading, took=self._monotonic() - at)
         self._history.add(reading, live, leapt=self._has_leapt(unix - at))
         derived = self._history.derive()
         self._last = EngineSample(at=unix, values=derived.values, acceptance_at=derived.acceptance_at)

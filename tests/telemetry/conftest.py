@@ -79,7 +79,7 @@ class FakeEngine:
         """Called when /metrics is asked for."""
         self.second: Callable[[web.Request], Awaitable[web.StreamResponse]] = _not_found
         """Answers TensorRT-LLM's other route."""
-        self.asked = 0
+        self.asked = self.slots_asked = 0
         self.at_once = 0
         """Most requests of /metrics that were ever open together."""
         self._open = 0
@@ -112,6 +112,7 @@ class FakeEngine:
         return await self.second(request)
 
     async def _slots(self, _request: web.Request) -> web.Response:
+        self.slots_asked += 1
         if self.slots is None:
             return web.json_response({"error": {"code": 501, "message": "not enabled"}}, status=501)
         return web.json_response(self.slots, status=self.slots_status)

@@ -354,6 +354,41 @@ async def test_collector_reads_slots(watch: Watch, time: Any, box: Any, new_engi
     assert without.engines["coder"].get(Metric.KV_CAPACITY) is None
 
 
+async def test_an_idle_llama_server_is_not_asked_for_its_slots(
+    watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any
+) -> None:
+    """Builds up to summer 2026 write each such question into their log. Its first answer tells the capacity; what runs later is seen."""
+    server = await new_engine()
+    server.text = "llamacpp:tokens_predicted_total 7\nllamacpp:requests_processing 0\n"
+    server.slots = [{"n_ctx": 4096, "is_processing": False}]
+    watch.engines = {"coder": engine(server.url, kind=EngineKind.LLAMACPP)}
+    async with collecting(watch, time, box):
+        await watch.until(lambda _: server.asked > 4)
+        idle = await watch.sample()
+        assert server.slots_asked == 1
+        slot = {
+            "n_ctx": 4096,
+            "is_processing": True,
+            "id_task": 1,
+            "n_prompt_tokens": 1024,
+            "next_token": [{"n_decoded": 30}],
+        }
+        server.text = "llamacpp:tokens_predicted_total 7\nllamacpp:requests_processing 1\n"
+        server.slots = [slot]
+        busy = await watch.until(lambda s: s.engines["coder"].get(Metric.RUNNING))
+        server.text = "llamacpp:tokens_predicted_total 47\nllamacpp:requests_processing 0\n"
+        over = await watch.until(lambda s: not s.engines["coder"].get(Metric.RUNNING))
+    assert [idle.engines["coder"].get(name) for name in (Metric.KV_CAPACITY, Metric.KV_USED, Metric.DECODE)] == [
+        4096,
+        0,
+        0,
+    ]
+    assert busy.engines["coder"].get(Metric.KV_USED) == 0.25
+    assert busy.engines["coder"].get(Metric.DECODE) > 0
+    assert over.engines["coder"].get(Metric.KV_USED) == 0
+    assert over.engines["coder"].get(Metric.DECODE) > 0
+
+
 async def test_collector_memory_by_engine(watch: Watch, time: Any, box: Any, engine: Any) -> None:
     """What an engine's processes hold is known while it loads; who has no known processes holds an unknown amount."""
     watch.pids = {"coder": {7, 8}}

@@ -1,0 +1,82 @@
+"""A real llama-server in a real container: it is asked for its flags there, serves, and gives way to another."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_profiles
+
+pytestmark = [pytest.mark.real, pytest.mark.podman, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def boxed(new_daemon: Callable[..., Any], llama: Path, hostfs: Any) -> Iterator[Any]:
+    """A daemon on real podman, one engine at a time."""
+    daemon = new_daemon(runtime="podman", stop_grace_s=20, side_by_side=False, min_dwell_s=0)
+    placed = {"image": hostfs.image, "mounts": hostfs.mounts(llama)}
+    daemon.write("small", tiny_profiles.llama_document(llama, **placed))
+    daemon.write("wrong", tiny_profiles.llama_document(llama, "wrong", **placed, args={"no-mmap": True, "mlock": True}))
+    return daemon.start()
+
+
+def chat(spark: Any, model: str) -> tuple[int, Any]:
+    """One short chat's status and body."""
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": "spark " * 40}],
+        "max_tokens": 8,
+        "ignore_eos": True,
+    }
+    return spark.call("POST", "/v1/chat/completions", body, timeout=120)  # type: ignore[no-any-return]
+
+
+def command_of(container: str) -> list[str]:
+    """What runs in it."""
+    done = subprocess.run(
+        ["podman", "inspect", "--format", "{{json .Config.Cmd}}", container], capture_output=True, text=True, check=True
+    )
+    words: list[str] = json.loads(done.stdout)
+    return words
+
+
+def test_its_image_is_asked_and_its_engine_serves(boxed: Any) -> None:
+    """The container that was asked is gone; the one that serves has the flag that was found, and caches prefixes."""
+    status, first = chat(boxed, "small")
+    assert (status, first["usage"]["completion_tokens"]) == (200, 8)
+    (container,) = boxed.containers()
+    words = command_of(container)
+    assert words[words.index("--load-mode") + 1] == "none"
+    _, second = chat(boxed, "small")
+    assert second["usage"]["prompt_tokens_details"]["cached_tokens"] == second["usage"]["prompt_tokens"] - 1
+    (kept,) = (boxed.root / "state" / "flags").iterdir()
+    assert json.loads(kept.read_text())["argv"][1] == "--help"
+
+
+def test_another_takes_its_place_and_stop_leaves_nothing(boxed: Any) -> None:
+    """The same program is not asked again."""
+    (first,) = boxed.containers()
+    assert chat(boxed, "small/short")[0] == 200
+    (second,) = boxed.containers()
+    assert first != second
+    assert len(list((boxed.root / "state" / "flags").iterdir())) == 1
+    boxed.post("/api/stop", {"profile": None})
+    assert boxed.containers() == []
+
+
+def test_an_old_flag_is_named_with_what_took_its_place(boxed: Any) -> None:
+    """Both are told by the start; `no-mmap` is left out, as sparkdash says the same in the new words, and `mlock` the engine refuses."""
+    status, body = chat(boxed, "wrong")
+    assert status == 400
+    assert "invalid argument: --mlock" in body["error"]["message"]
+    told = [one["text"] for one in boxed.state()["notices"] if one["code"] == "flag_not_listed"]
+    assert sorted(text.partition(" does not list ")[2] for text in told) == [
+        "--mlock. Write `load-mode: mmap+mlock` instead, or remove it.",
+        "--no-mmap. Write `load-mode: none` instead, or remove it.",
+    ]
+    checked = boxed.sparkdash("profiles", "check")
+    assert "args.mlock: `--help` of localhost/sparkdash-test-hostfs:1 does not list this flag." in checked.stderr
