@@ -22,14 +22,18 @@ from typing import IO, Any
 import uvicorn
 
 from sparkdash.errors import DaemonError, HostError
-from sparkdash.wire import Heads, Turns, Wire
+from sparkdash.wire import Closing, Heads, Turns, Wire
 
 SOCKET_NAME = "daemon.sock"
-BACKLOG = 512
+BACKLOG = 4096
+"""Connections that the kernel keeps while a restart takes its seconds; it allows as many as net.core.somaxconn, mostly 4,096."""
 
 
 GRACE_S = 3
 """How long a stop waits for answers that are under way."""
+LINGER_S = 0.5
+"""How long a kept connection may still bring a request after the stop, where the next daemon takes over the sockets. An agent
+or a load generator that keeps connections busy uses each of them sooner, and is told that it closes."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +67,9 @@ logging.getLogger("uvicorn.error").addFilter(_says_something)
 class Server(uvicorn.Server):
     """uvicorn without its ten wake-ups a second and without its signal handling: the daemon has its own."""
 
-    def __init__(self, app: Any, tls: Tls | None = None) -> None:
-        connection: Any = partial(Wire, heads=Heads(), turns=Turns())
+    def __init__(self, app: Any, tls: Tls | None = None, linger_s: float = 0.0) -> None:
+        self._closing = Closing(linger_s)
+        connection: Any = partial(Wire, heads=Heads(), turns=Turns(), closing=self._closing)
         super().__init__(
             uvicorn.Config(
                 app,
@@ -88,6 +93,11 @@ class Server(uvicorn.Server):
         """Finish what is under way (at most GRACE_S) and return from `serve`. Idempotent."""
         self.should_exit = True
         self._stop.set()
+
+    @property
+    def linger_s(self) -> float:
+        """How long kept connections may bring one more request after `stop`."""
+        return self._closing.linger_s
 
     async def stopping(self) -> None:
         """Wait until `stop` was called."""
@@ -119,6 +129,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """uvicorn's, without its pause of a tenth of a second where nobody is connected."""
+        self._closing.began = True
         if self.server_state.connections or self.server_state.tasks:
             await super().shutdown(sockets)
             return

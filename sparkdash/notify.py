@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Awaitable, MutableMapping
+from array import array
+from collections.abc import Awaitable, MutableMapping, Sequence
 from dataclasses import dataclass
 
 MICRO = 1e-6
@@ -24,15 +25,17 @@ class Notifier:
     address: str | None = None
     watchdog_s: float | None = None
 
-    def tell(self, *words: str) -> None:
-        """Send words such as "READY=1", in one datagram. systemd's absence is never an error of ours."""
+    def tell(self, *words: str, descriptors: Sequence[int] = ()) -> None:
+        """Send words such as "READY=1" and descriptors, in one datagram. systemd's absence is never an error of ours."""
         if self.address is None:
             return
         # a leading @ is an abstract socket's NUL; never wait: a full queue is systemd's own trouble
         where = "\0" + self.address[1:] if self.address.startswith("@") else self.address
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as door:
             door.setblocking(False)
-            door.sendto("\n".join(words).encode(), where)
+            # not socket.send_fds, which drops the address
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))] if descriptors else []
+            door.sendmsg(["\n".join(words).encode()], rights, 0, where)
 
     async def attend(self, stopping: Awaitable[object], status: str) -> None:
         """READY now, WATCHDOG while the event loop turns, STOPPING when `stopping` is done.

@@ -134,7 +134,7 @@ def _house(
         listeners=lambda: bus.listeners,
     )
     rereading = Rereading(parts.load_settings, bus.publish, settings_file()) if parts.load_settings else None
-    server = listen.Server(gateway.build(deps).ready(), door.tls)
+    server = listen.Server(gateway.build(deps).ready(), door.tls, linger_s=listen.LINGER_S if door.outlives else 0.0)
     house = House(parts, bus, supervisor, collector, server, door.url, files, edited, rereading)
     holder.append(house)
     return house

@@ -18,6 +18,7 @@ from sparkdash import listen, paths
 from sparkdash.access.keyring import Keyring
 from sparkdash.access.keyring import place as keyring_place
 from sparkdash.errors import ProfileError
+from sparkdash.handover import Handover
 from sparkdash.settings import Settings
 
 LOG = structlog.get_logger("sparkdash")
@@ -31,11 +32,13 @@ class Door:
     url: str
     keys: Keyring
     tls: listen.Tls | None
+    outlives: bool
+    """Whether the sockets stay open for the next daemon once this one has ended."""
 
 
 @contextmanager
-def opened(settings: Settings) -> Iterator[Door]:
-    """Bound, and locked against a second daemon. Raises SparkdashError when it cannot be.
+def opened(settings: Settings, handover: Handover) -> Iterator[Door]:
+    """Bound or inherited, and locked against a second daemon. Raises SparkdashError when it cannot be.
 
     It listens from now on, while the house is still built (80 ms of CPU): who calls meanwhile is kept by the kernel and
     answered then, where a door that opened last would refuse them.
@@ -46,15 +49,17 @@ def opened(settings: Settings) -> Iterator[Door]:
         # by state too: two daemons that differ only in where their sockets are would own the same engines
         places = dict.fromkeys(place.resolve() for place in (folder, paths.state_dir()))
         locks = [held.enter_context(listen.only_one(place)) for place in places]
-        tcp = listen.bind_tcp(settings.host, settings.port)
-        unix = listen.bind_unix(folder / listen.SOCKET_NAME)
+        tcp = handover.tcp(settings.host, settings.port) or listen.bind_tcp(settings.host, settings.port)
+        unix = handover.unix(folder / listen.SOCKET_NAME) or listen.bind_unix(folder / listen.SOCKET_NAME)
+        handover.keep(tcp, unix)
         url = listen.root_url(tcp, tls)
         for name in locks:
             name(f"pid {os.getpid()}, {url}")
         try:
-            yield Door([tcp, unix], url, keys, tls)
+            yield Door([tcp, unix], url, keys, tls, handover.outlives)
         finally:
-            (folder / listen.SOCKET_NAME).unlink(missing_ok=True)
+            if not handover.outlives:
+                (folder / listen.SOCKET_NAME).unlink(missing_ok=True)
 
 
 def _keys(settings: Settings) -> Keyring:

@@ -15,6 +15,7 @@ from sparkdash import listen
 from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
 from sparkdash.daemon.profile_files import ProfileFiles
+from sparkdash.handover import Handover
 from sparkdash.host.guard import Guard
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
@@ -42,6 +43,8 @@ class Parts:
     simulated: bool = False
     host: str = field(default_factory=socket.gethostname)
     """The box's name on the screens; the demo adds how many times faster than it says everything runs."""
+    handover: Handover = field(default_factory=Handover)
+    """Sockets that a parent handed to this process."""
     beside: tuple[Callable[[House], Awaitable[None]], ...] = ()
     """Further tasks that live as long as the daemon: the demo's traffic."""
     leave: Callable[[House], Awaitable[None]] | None = None

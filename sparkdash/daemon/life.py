@@ -7,13 +7,13 @@ worse than none. Must not know what any part does, nor how it is made.
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
 from collections.abc import Awaitable, Callable
 
 import structlog
 
 from sparkdash import listen
+from sparkdash.daemon import signals
 from sparkdash.daemon.build import built
 from sparkdash.daemon.door import opened
 from sparkdash.daemon.house import House, Parts
@@ -33,7 +33,7 @@ FAREWELL_S = listen.GRACE_S - 1.0
 
 async def serve(parts: Parts, *, ready: Callable[[House], None] | None = None) -> None:
     """Bring everything up, serve, and take it down in the reverse order. `ready` is called once it answers."""
-    with opened(parts.settings) as door:
+    with opened(parts.settings, parts.handover) as door:
         async with built(parts, door) as house:
             try:
                 await _live(house, door.sockets, ready)
@@ -44,8 +44,7 @@ async def serve(parts: Parts, *, ready: Callable[[House], None] | None = None) -
 
 async def _live(house: House, sockets: list[socket.socket], ready: Callable[[House], None] | None) -> None:
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, house.server.stop)
+    signals.handle(loop, house)
     async with asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(house.supervisor.run(), name="supervisor"),
@@ -81,9 +80,10 @@ async def _farewell(house: House) -> None:
     await house.server.stopping()
     if house.parts.leave is not None:
         await house.parts.leave(house)
+    await asyncio.sleep(house.server.linger_s)  # requests on kept connections are still served
     house.supervisor.retire(cut=False)
     house.bus.end()  # dashboards look for the next daemon, instead of keeping this one
-    await asyncio.sleep(FAREWELL_S)
+    await asyncio.sleep(FAREWELL_S - house.server.linger_s)
     house.supervisor.retire(cut=True)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import uvloop
 
-from sparkdash import log, notify, paths
+from sparkdash import handover, log, notify, paths
 from sparkdash.bench import sweep_file
 from sparkdash.daemon.house import House, Parts
 from sparkdash.daemon.life import serve
@@ -37,6 +37,7 @@ def run(load_settings: Callable[[], Settings]) -> None:
     sweep_file.forget()
     faulthandler.enable()  # systemd's watchdog ends us with SIGABRT: the journal then says where the loop was stuck
     notifier, settings = notify.from_environment(), load_settings()
+    inherited = handover.from_environment(notifier)
     parts = Parts(
         settings=settings,
         runtime=_runtime(settings),
@@ -44,6 +45,7 @@ def run(load_settings: Callable[[], Settings]) -> None:
         profile_folders=settings.profile_folders,
         load_settings=load_settings,
         guard=Guard(settings),
+        handover=inherited,
         beside=(lambda house: _attended(house, notifier),),
     )
     uvloop.run(serve(parts, ready=lambda _: _freeze()))

@@ -42,12 +42,15 @@ StartLimitBurst=5
 Type=notify
 NotifyAccess=main
 ExecStart={" ".join(_word(word).replace("$", "$$") for word in command)}
+ExecReload=/bin/kill -HUP $MAINPID
 {kept}# Tokens, as NAME=value lines in a file that only you may read (chmod 600).
 EnvironmentFile=-{_percent(str(environment_file))}
 # Engines outlive the daemon, and the next one adopts them: a stop or an update must not end them.
 KillMode=process
 # An engine that the kernel ended for its memory is the daemon's matter, not the end of it.
 OOMPolicy=continue
+# The listening sockets stay open over a restart: clients wait a moment instead of being refused.
+FileDescriptorStoreMax=4
 Restart=on-failure
 RestartSec=5
 # Settings that are not valid (2), or another daemon (7): trying again would not help.

@@ -5,10 +5,10 @@ answer does, `line` is one request's end of it, `deadline` the connection's one 
 uvicorn's server it is what its own protocol would be; to an application it is ASGI, or, if it has `serve_line`, the Line itself.
 """
 
-from sparkdash.wire.connection import Wire
+from sparkdash.wire.connection import Closing, Wire
 from sparkdash.wire.head import Heads, by_name
 from sparkdash.wire.line import Line
 from sparkdash.wire.told import Told
 from sparkdash.wire.turns import Turns
 
-__all__ = ["Heads", "Line", "Told", "Turns", "Wire", "by_name"]
+__all__ = ["Closing", "Heads", "Line", "Told", "Turns", "Wire", "by_name"]

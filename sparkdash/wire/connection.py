@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -35,8 +36,18 @@ _TOO_LARGE = (
 )
 
 
+@dataclass
+class Closing:
+    """The end of a server, as its connections see it."""
+
+    linger_s: float = 0.0
+    """How long a connection without a request stays open for one more; 0: it is closed at once."""
+    began: bool = False
+
+
 class Wire(asyncio.Protocol):
-    """One client's connection, as uvicorn's server makes them. `heads` and `turns`: what the server's connections share.
+    """One client's connection, as uvicorn's server makes them. `heads` and `turns`: what the server's connections share;
+    `closing`: whether the server ends, and how a connection without a request ends with it.
 
     An application that has `serve_line` is handed each request's Line; any other is called by ASGI.
     """
@@ -49,6 +60,7 @@ class Wire(asyncio.Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         heads: Heads | None = None,
         turns: Turns | None = None,
+        closing: Closing | None = None,
     ) -> None:
         self.loop = _loop or asyncio.get_running_loop()
         app = config.loaded_app
@@ -61,6 +73,9 @@ class Wire(asyncio.Protocol):
         self._door: Door = (None, "http")
         self._heads = Heads() if heads is None else heads
         self._turns = Turns() if turns is None else turns
+        self._closing = Closing() if closing is None else closing
+        self._ends = False
+        """Whether the next request is the last one."""
         self._head: Head | None = None
         """The last one."""
         self._head_size: int | None = 0
@@ -91,10 +106,15 @@ class Wire(asyncio.Protocol):
         scheme = "https" if transport.get_extra_info("sslcontext") else "http"
         self._door = _address(transport.get_extra_info("sockname")), scheme
         self._deadline.set(HEAD_S)
+        if self._closing.began:  # it was in the queue of those that came before the end
+            self.shutdown()
 
     def shutdown(self) -> None:
         """The server ends: what was asked is answered, and then the connection is over."""
-        if self._running is None:
+        if self._running is None and self._closing.linger_s:
+            self._ends = True
+            self._deadline.set(self._closing.linger_s)
+        elif self._running is None:
             self.transport.close()
         else:
             (self._behind[-1] if self._behind else self._running).keeps = False
@@ -190,6 +210,8 @@ class Wire(asyncio.Protocol):
         elif head.words != words:
             head = self._head = Head(words, keeps=parser.should_keep_alive())
         line = self._asking = Line(self, head, self._length)
+        if self._ends:
+            line.keeps = False
         if self._running is None:
             self._begin(line)
         else:

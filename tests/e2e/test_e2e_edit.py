@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -83,3 +84,13 @@ def test_whoever_asks_is_told_the_file_as_it_is(edited: Any) -> None:
     assert "second" in [model["id"] for model in edited.get("/v1/models")["data"]]
     edited.write("rehearsal", PROFILE.format(about="asked for"))
     assert about(edited.get("/api/profiles")) == "asked for"
+
+
+def test_sighup_reads_the_files_again_and_the_daemon_serves_on(edited: Any) -> None:
+    """As other daemons do: `systemctl reload`, or `kill -HUP`. The engine is not touched."""
+    engine = edited.state()["engines"]["rehearsal"]
+    edited.write("second", PROFILE.format(about="new").replace("rehearsal", "second"))
+    edited.process.send_signal(signal.SIGHUP)
+    edited.until(lambda state: any(profile["name"] == "second" for profile in state["profiles"]))
+    assert edited.process.poll() is None
+    assert edited.state()["engines"]["rehearsal"]["since"] == engine["since"]

@@ -130,6 +130,8 @@ async def test_the_real_daemon_tells_systemd(
     daemon = new_daemon(runtime="process")
     daemon.env |= {"NOTIFY_SOCKET": systemd.getsockname(), "WATCHDOG_USEC": "200000"}
     await asyncio.to_thread(daemon.start)
+    stored = [await hears(systemd) for _ in range(2)]
+    assert stored == ["FDSTORE=1\nFDNAME=sparkdash-tcp", "FDSTORE=1\nFDNAME=sparkdash-unix"]
     said = await hears(systemd)
     assert said == f"READY=1\nSTATUS=serving {daemon.url}/v1 with process"
     assert await hears(systemd) == "WATCHDOG=1"
