@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
 
 from sparkdash.client.client import AsyncClient
 from sparkdash.client.feed import snapshots
@@ -83,37 +84,39 @@ async def until_stopped(client: AsyncClient, name: str | None, show: Show) -> No
         HostError: it would not stop.
         DaemonError: the daemon went away, or says nothing any more.
     """
-    await _carried_out(client, client.stop(name), show)
+    await _carried_out(client, partial(client.stop, name), show)
 
 
 async def until_cancelled(client: AsyncClient, show: Show) -> None:
     """Give the swaps under way up, and wait until what they had begun is cleaned away. Raises DaemonError: the daemon went away."""
-    await _carried_out(client, client.cancel(), show)
+    await _carried_out(client, client.cancel, show)
 
 
 async def until_silent(client: AsyncClient, show: Show) -> None:
     """Show the world until the daemon, which was told to end, ends its feed."""
     with suppress(DaemonError):
-        await _shown(client, show)
+        async with worlds(client) as changes:
+            await _shown(changes, show)
 
 
-async def _carried_out(client: AsyncClient, order: Coroutine[None, None, None], show: Show) -> None:
+async def _carried_out(client: AsyncClient, order: Callable[[], Coroutine[None, None, None]], show: Show) -> None:
     """Wait for an order that is answered once it is carried out. The feed shows where it is, and that the daemon still lives:
     the answer alone may take minutes."""
-    answer, watch = asyncio.create_task(order), asyncio.create_task(_shown(client, show))
-    try:
-        await asyncio.wait((answer, watch), return_when=asyncio.FIRST_COMPLETED)
-        await (answer if answer.done() else watch)
-    finally:
-        for task in (answer, watch):
-            task.cancel()
-        await asyncio.gather(answer, watch, return_exceptions=True)
-
-
-async def _shown(client: AsyncClient, show: Show) -> None:
     async with worlds(client) as changes:
-        async for world in changes:
-            show(world)
+        show(await anext(changes))
+        answer, watch = asyncio.create_task(order()), asyncio.create_task(_shown(changes, show))
+        try:
+            await asyncio.wait((answer, watch), return_when=asyncio.FIRST_COMPLETED)
+            await (answer if answer.done() else watch)
+        finally:
+            for task in (answer, watch):
+                task.cancel()
+            await asyncio.gather(answer, watch, return_exceptions=True)
+
+
+async def _shown(changes: AsyncGenerator[Snapshot, None], show: Show) -> None:
+    async for world in changes:
+        show(world)
 
 
 def _ready(world: Snapshot, name: str) -> bool:
