@@ -173,8 +173,13 @@ def _some(recipe: Recipe, setup: Setup) -> tuple[File, ...]:
     from sparkdash.errors import AdmissionError
 
     if not setup.files:
+        where = (
+            "is set up in your own program"
+            if setup.snippets
+            else "keeps its configuration where others cannot write it"
+        )
         raise AdmissionError(
-            f"{recipe.title} keeps its configuration where others cannot write it.",
+            f"{recipe.title} {where}.",
             code="not_writable",
             hint=f"`sparkdash connect {recipe.name}` prints what to enter.",
         )

@@ -8,7 +8,10 @@ from typing import Any
 
 from sparkdash.connect.merge import merged
 from sparkdash.connect.place import MASK, Place
-from sparkdash.connect.recipe import File, Recipe, Setup
+from sparkdash.connect.recipe import File, Language, Recipe, Setup
+
+_REMARK = {Language.PYTHON: "#", Language.JAVASCRIPT: "//"}
+"""How a comment begins."""
 
 
 def masked(text: str, place: Place) -> str:
@@ -38,6 +41,9 @@ def _rest(setup: Setup, place: Place) -> Iterator[str]:
     yield from (f"export {name}={shlex.quote(value)}" for name, value in setup.env.items())
     if setup.env:
         yield ""
+    for snippet in setup.snippets:
+        yield f"{_REMARK[snippet.language]} {snippet.language}"
+        yield snippet.text
     yield from (f"{number}. {step}" for number, step in enumerate(setup.steps, 1))
     if setup.steps:
         yield ""
@@ -61,6 +67,7 @@ def facts(recipe: Recipe, setup: Setup, place: Place) -> dict[str, Any]:
         "context": place.known_context,
         "files": files,
         "env": {name: masked(value, place) for name, value in setup.env.items()},
+        "snippets": [{"language": each.language, "text": masked(each.text, place)} for each in setup.snippets],
         "steps": [masked(step, place) for step in setup.steps],
         "run": setup.run,
         "notes": list(setup.notes),

@@ -47,6 +47,21 @@ class File:
     """What else a file that is not there yet must begin with."""
 
 
+class Language(StrEnum):
+    """What a program is written in."""
+
+    PYTHON = "python"
+    JAVASCRIPT = "javascript"
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """A whole small program that uses a library; what comes before its first question is what others need."""
+
+    language: Language
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class Setup:
     """All that one client needs. Nothing of it is optional to the reader: what can be left out is not in it."""
@@ -54,6 +69,8 @@ class Setup:
     files: tuple[File, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     """Variables of the client's process."""
+    snippets: tuple[Snippet, ...] = ()
+    """Of a library: the same in each of its languages."""
     steps: tuple[str, ...] = ()
     """What a person does by hand, in order."""
     run: str | None = None

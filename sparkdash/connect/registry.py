@@ -11,7 +11,9 @@ from sparkdash.connect.recipes import (
     cline,
     codex,
     continue_dev,
+    copilot_cli,
     jetbrains,
+    libraries,
     librechat,
     llm,
     open_webui,
@@ -24,10 +26,11 @@ from sparkdash.connect.recipes import (
 from sparkdash.errors import AdmissionError
 
 _ALL = (
-    aider, claude_code, cline, codex, continue_dev, jetbrains, librechat, llm, open_webui, opencode, pi, qwen_code,
+    aider, claude_code, cline, codex, continue_dev, copilot_cli, jetbrains, librechat, llm, open_webui, opencode, pi, qwen_code,
     vscode, zed,
 )  # fmt: skip
-RECIPES: dict[str, Recipe] = {module.RECIPE.name: module.RECIPE for module in _ALL}
+_FOUND = (*(module.RECIPE for module in _ALL), *libraries.RECIPES)
+RECIPES: dict[str, Recipe] = {found.name: found for found in sorted(_FOUND, key=lambda found: found.name)}
 
 
 def recipe(name: str) -> Recipe:

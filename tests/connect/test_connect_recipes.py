@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sparkdash.connect.page import facts, page
-from sparkdash.connect.place import LONG_MS, MASK, Place
+from sparkdash.connect.place import LONG_MS, MASK, VARIABLE, Place
+from sparkdash.connect.recipe import Language
 from sparkdash.connect.registry import RECIPES, recipe
 from sparkdash.errors import AdmissionError
 
@@ -49,6 +51,18 @@ def test_every_client_is_told_where_and_which(name: str) -> None:
     assert RECIPES[name].source
 
 
+@pytest.mark.parametrize("name", [name for name in RECIPES if RECIPES[name].setup(PLACE).snippets])
+@pytest.mark.parametrize("place", [PLACE, KEYED], ids=["open", "keyed"])
+def test_a_librarys_program_is_whole(name: str, place: Place) -> None:
+    """Nothing in it is left to be filled in, what is Python compiles, and a key is read from its variable."""
+    for snippet in RECIPES[name].setup(place).snippets:
+        assert not re.search(r"<[A-Z_0-9]+>", snippet.text)
+        assert "SECRET" not in snippet.text
+        assert (VARIABLE in snippet.text) == bool(place.key)
+        if snippet.language is Language.PYTHON:
+            compile(snippet.text, name, "exec")
+
+
 @pytest.mark.parametrize(
     ("name", "word"),
     [
@@ -78,4 +92,4 @@ def test_an_unknown_client_gets_the_nearest_names() -> None:
     """Not only a refusal."""
     with pytest.raises(AdmissionError) as caught:
         recipe("claude")
-    assert caught.value.hint == "Did you mean claude-code or codex or cline? `sparkdash connect --list` shows all 14."
+    assert caught.value.hint == "Did you mean claude-code or codex or cline? `sparkdash connect --list` shows all 20."

@@ -18,6 +18,7 @@ def _setup(place: Place) -> Setup:
             + (", Supports Images" if place.sees else ""),
         ),
         notes=(
+            f"Its command line: `cline auth -p openai-compatible -b {place.v1} -m {place.model} -k KEY`, then `cline`.",
             "It waits 300 s between bytes, which no setting lifts; sparkdash sends some every 5 s while a model loads.",
         ),
     )

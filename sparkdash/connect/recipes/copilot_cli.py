@@ -1,0 +1,33 @@
+"""GitHub Copilot CLI: variables of its process, with which it needs no login."""
+
+from __future__ import annotations
+
+from sparkdash.connect.place import Place
+from sparkdash.connect.recipe import Protocol, Recipe, Setup
+
+
+def _setup(place: Place) -> Setup:
+    return Setup(
+        env={
+            "COPILOT_PROVIDER_BASE_URL": place.v1,
+            "COPILOT_PROVIDER_API_KEY": place.secret,
+            "COPILOT_MODEL": place.model,
+            "COPILOT_PROVIDER_MAX_PROMPT_TOKENS": str(place.context - place.output),
+            "COPILOT_PROVIDER_MAX_OUTPUT_TOKENS": str(place.output),
+            "COPILOT_OFFLINE": "true",
+        },
+        run="copilot",
+        notes=(
+            "COPILOT_OFFLINE leaves out its login, its telemetry and its updates; it asks sparkdash alone.",
+            "It waits 600 s for a first byte; sparkdash sends some every 5 s while a model loads.",
+        ),
+    )
+
+
+RECIPE = Recipe(
+    "copilot-cli",
+    "GitHub Copilot CLI",
+    Protocol.CHAT,
+    _setup,
+    "Copilot CLI 1.0.102, run against sparkdash; its `copilot help providers`",
+)

@@ -1,0 +1,166 @@
+"""Libraries for programs: what each is given in the code that uses it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from sparkdash.connect.place import LONG_MS, LONG_S, VARIABLE, Place
+from sparkdash.connect.recipe import Language, Protocol, Recipe, Setup, Snippet
+
+_JS_HEADERS = '{ "X-Sparkdash-Keep-Alive": "whitespace" }'
+_JS_NOTE = (
+    "Node's fetch gives up after 300 s without a byte, whatever time-out is set. The header has sparkdash send white space before "
+    "an answer in one piece while a model loads (docs/requests.md); streams are kept alive in any case."
+)
+
+
+def _code(language: Language, text: str, place: Place) -> Snippet:
+    """A program with the place's values in it, each as a literal of its language; the key by its variable's name."""
+    keys = {Language.PYTHON: f'os.environ["{VARIABLE}"]', Language.JAVASCRIPT: f"process.env.{VARIABLE}"}
+    values: Mapping[str, str] = {
+        "V1": json.dumps(place.v1),
+        "MODEL": json.dumps(place.model),
+        "VLLM_MODEL": json.dumps(f"hosted_vllm/{place.model}"),
+        "KEY": keys[language] if place.key else json.dumps(place.secret),
+        "CONTEXT": str(place.context),
+        "LONG_S": str(LONG_S),
+        "LONG_MS": str(LONG_MS),
+        "HEADERS": _JS_HEADERS,
+    }
+    for word, value in values.items():
+        text = text.replace(f"<{word}>", value)
+    return Snippet(language, ("import os\n\n" if "os.environ" in text else "") + text)
+
+
+def _env(place: Place) -> dict[str, str]:
+    return {VARIABLE: place.secret} if place.key else {}
+
+
+_OPENAI_PYTHON = """\
+from openai import OpenAI
+
+client = OpenAI(base_url=<V1>, api_key=<KEY>, timeout=<LONG_S>)
+answer = client.chat.completions.create(model=<MODEL>, messages=[{"role": "user", "content": "Hello"}])
+print(answer.choices[0].message.content)
+"""
+_OPENAI_NODE = """\
+import OpenAI from "openai";
+
+const client = new OpenAI({
+  baseURL: <V1>,
+  apiKey: <KEY>,
+  timeout: <LONG_MS>,
+  defaultHeaders: <HEADERS>,
+});
+const answer = await client.chat.completions.create({ model: <MODEL>, messages: [{ role: "user", content: "Hello" }] });
+console.log(answer.choices[0].message.content);
+"""
+
+
+def _openai(place: Place) -> Setup:
+    return Setup(
+        env=_env(place),
+        snippets=(
+            _code(Language.PYTHON, _OPENAI_PYTHON, place),
+            _code(Language.JAVASCRIPT, _OPENAI_NODE, place),
+        ),
+        notes=("Python waits 600 s without `timeout`, and posts the request twice more.", _JS_NOTE),
+    )
+
+
+_LANGCHAIN = """\
+from langchain_openai import ChatOpenAI
+
+model = ChatOpenAI(base_url=<V1>, api_key=<KEY>, model=<MODEL>)
+print(model.invoke("Hello").text)
+"""
+
+
+def _langchain(place: Place) -> Setup:
+    return Setup(
+        env=_env(place),
+        snippets=(_code(Language.PYTHON, _LANGCHAIN, place),),
+        notes=(
+            "It has no time-out of its own.",
+            "OpenAIEmbeddings wants check_embedding_ctx_length=False: it fetches OpenAI's tokenizer otherwise.",
+        ),
+    )
+
+
+_LLAMA_INDEX = """\
+from llama_index.llms.openai_like import OpenAILike
+
+model = OpenAILike(
+    model=<MODEL>,
+    api_base=<V1>,
+    api_key=<KEY>,
+    is_chat_model=True,
+    is_function_calling_model=True,
+    context_window=<CONTEXT>,
+    timeout=<LONG_S>,
+)
+print(model.complete("Hello"))
+"""
+
+
+def _llama_index(place: Place) -> Setup:
+    return Setup(
+        env=_env(place),
+        snippets=(_code(Language.PYTHON, _LLAMA_INDEX, place),),
+        notes=("Without `timeout` it waits 60 s, four times over.", "It takes an unknown model to have 3900 tokens."),
+    )
+
+
+_AI_SDK = """\
+import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+import { generateText } from "ai";
+
+const sparkdash = createOpenAICompatible({
+  name: "sparkdash",
+  baseURL: <V1>,
+  apiKey: <KEY>,
+  headers: <HEADERS>,
+  includeUsage: true,
+});
+const { text } = await generateText({ model: sparkdash(<MODEL>), prompt: "Hello" });
+console.log(text);
+"""
+
+
+def _ai_sdk(place: Place) -> Setup:
+    return Setup(env=_env(place), snippets=(_code(Language.JAVASCRIPT, _AI_SDK, place),), notes=(_JS_NOTE,))
+
+
+_LITELLM = """\
+import litellm
+
+answer = litellm.completion(
+    model=<VLLM_MODEL>,
+    api_base=<V1>,
+    api_key=<KEY>,
+    messages=[{"role": "user", "content": "Hello"}],
+    timeout=<LONG_S>,
+)
+print(answer.choices[0].message.content)
+"""
+
+
+def _litellm(place: Place) -> Setup:
+    return Setup(
+        env={"LITELLM_LOCAL_MODEL_COST_MAP": "True", **_env(place)},
+        snippets=(_code(Language.PYTHON, _LITELLM, place),),
+        notes=(
+            "`hosted_vllm/` passes requests on as they are; `openai/` changes some.",
+            "LITELLM_LOCAL_MODEL_COST_MAP: it fetches a list of prices when it is imported otherwise.",
+        ),
+    )
+
+
+RECIPES = (
+    Recipe("openai", "openai for Python and Node", Protocol.CHAT, _openai, "openai 3.54 (PyPI), 6.49 (npm); run"),
+    Recipe("langchain", "LangChain", Protocol.CHAT, _langchain, "langchain-openai 1.7.3; run"),
+    Recipe("llama-index", "LlamaIndex", Protocol.CHAT, _llama_index, "llama-index-llms-openai-like 0.8.1; run"),
+    Recipe("ai-sdk", "AI SDK", Protocol.CHAT, _ai_sdk, "ai 7.0.173, @ai-sdk/openai-compatible 3.0.92; run"),
+    Recipe("litellm", "LiteLLM", Protocol.CHAT, _litellm, "litellm 1.103.7; run"),
+)
