@@ -1,7 +1,7 @@
 """A swap under way in words, the same for the command line, the screen and the streams of clients that wait. Pure.
 
 Rule: an estimate is only told where such a swap was seen before, with the spread of those seen; otherwise only what
-has passed.
+has passed. Of a load that stands still nothing is estimated.
 """
 
 from __future__ import annotations
@@ -43,10 +43,18 @@ def stage_text(swap: Swap) -> str:
     return swap.progress.stage + share
 
 
+def still_text(swap: Swap, now: float) -> str:
+    """ "no progress for 2m10s"; empty while the load moves."""
+    return "" if swap.still_since is None else f"no progress for {age(now - swap.still_since)}"
+
+
 def estimate_text(swap: Swap, now: float) -> str:
-    """ "about 1m40s left (1m20s to 2m10s)", "longer than usual", or "first load here". Empty for a mere stop."""
+    """ "about 1m40s left (1m20s to 2m10s)", "longer than usual", or "first load here"; "no progress for 2m10s" takes the place of
+    each. Empty for a mere stop."""
     if swap.target is None:
         return ""
+    if swap.still_since is not None:
+        return still_text(swap, now)
     rest = left(swap, now)
     if rest is None:
         return "first load here"

@@ -71,7 +71,10 @@ class Swap(Frozen):
     expected_s: float | None = None
     """Learned time of the whole swap; None before the first."""
     fraction: float | None = None
-    """Share of the whole way, 0..1: of the time where it was learned, else of the memory that the target needs. Never falls; 1 only once done; None: not known."""
+    """Share of the whole way, 0..1: of the course of earlier swaps where there are any, else of the memory that the target needs. Moves by
+    evidence; never falls; 1 only once done; None: not known."""
+    still_since: float | None = None
+    """Since when the load shows no progress: no new line in its log, no memory taken. Told after half a minute; None while it moves."""
     eta_s: float | None = None
     """What was left at `eta_at`, a drain's rest left out: the median over earlier swaps. None before the first."""
     eta_low_s: float | None = None

@@ -6,6 +6,10 @@ in as monotonic seconds.
 A step is a phase, or within the load a stage of the engine's own log. The drain is no step: how long it takes depends
 on who is served, and not on what is loaded. Nothing is invented: without an earlier swap there is no estimate of time,
 and without a known need no share either.
+
+The share is a place on the course that earlier swaps took, and moves by evidence: a step that is over, the log's own share of the
+present one, and time only within the present step, ahead of the log by no more than one of its own steps. A load that stands
+still stays where it is, however long that lasts.
 """
 
 from __future__ import annotations
@@ -23,15 +27,24 @@ START = "start"
 """The load before the log's first word: the interpreter and its imports."""
 NEARLY = 0.99
 """The most that is said before an engine is ready."""
+BY_TIME = 0.9
+"""The most of a step that passing time tells; the rest of it is for the log, or the next step, to tell."""
+AHEAD = 0.5
+"""By how much of a stage time may be ahead of the log while its steps are not known."""
+BY_MEMORY = 0.8
+"""The most of the way that taken memory tells: what comes after it (compiling, graphs, the warm-up) takes none."""
+LONGER = 1.5
+LONGER_S = 5.0
+"""What takes this many times, and seconds, longer than it ever did is no longer foretold."""
 
 
 class Estimate(NamedTuple):
     """Of a swap under way. Seconds and a share of 0..1; None is not known."""
 
     fraction: float | None = None
-    """Share of the way: of the time where it was learned, else of the memory that is needed. Never falls, never 1."""
+    """Share of the way: of earlier swaps' course where there are any, else of the memory that is needed. Never falls, never 1."""
     eta_s: float | None = None
-    """What is left, the median over earlier swaps; a drain's rest is not in it."""
+    """What is left, the median over earlier swaps; a drain's rest is not in it. 0, as are the next two: longer than ever."""
     low_s: float | None = None
     """The least and the most that is left by those earlier swaps; None while there is but one."""
     high_s: float | None = None
@@ -56,6 +69,8 @@ class Course:
         self._first: float | None = None
         """The stage's share when its step began."""
         self._share: float | None = None
+        self._stride: float | None = None
+        """The longest way between two shares that the log told of this stage."""
         self._reached = 0.0
 
     def enter(self, phase: SwapPhase, now: float) -> None:
@@ -73,6 +88,8 @@ class Course:
             self._go_on(name, now, None if complete else progress.fraction)
         elif not complete and progress.fraction is not None:
             self._first = progress.fraction if self._first is None else self._first
+            if self._share is not None and progress.fraction > self._share:
+                self._stride = max(self._stride or 0.0, progress.fraction - self._share)
             self._share = progress.fraction
 
     def took(self, taken: int) -> None:
@@ -85,24 +102,21 @@ class Course:
 
     def estimate(self, now: float) -> Estimate:
         """As of now. A fraction once told is not taken back."""
-        left = sorted(self._left(past, now) for past in self._past)
-        if not left:
+        if not self._past:
             return Estimate(self._ratchet(self._by_memory()))
-        middle = median(left)
-        done = sum(self._with_present(now).values())
+        fraction = self._ratchet(median(self._place(past, now) for past in self._past))
+        left = sorted(self._left(past, now) for past in self._past)
+        if self._is_overdue(now):
+            left = [0.0] * len(left)
         several = len(left) > 1
-        return Estimate(
-            self._ratchet(done / (done + middle) if done + middle > 0 else 0.0),
-            middle,
-            left[0] if several else None,
-            left[-1] if several else None,
-        )
+        return Estimate(fraction, median(left), left[0] if several else None, left[-1] if several else None)
 
     def _go_on(self, name: str | None, now: float, share: float | None) -> None:
         self._spent = self._with_present(now)
         self._step = name if name is None or name not in self._spent else self._again(name)
         self._since = now
         self._first = self._share = share
+        self._stride = share or None  # it came from nothing
 
     def _again(self, name: str) -> str:
         """A step that was over comes back: a drafter's weights, a second pass of captures."""
@@ -119,24 +133,61 @@ class Course:
     def _with_present(self, now: float) -> dict[str, float]:
         return self._spent if self._step is None else {**self._spent, self._step: now - self._since}
 
+    def _last_known(self, past: _Past) -> str | None:
+        """The present step, or else the furthest of those that are over, as far as the earlier swap had it."""
+        if self._step is not None and self._step in past.place:
+            return self._step
+        known = [name for name in self._spent if name in past.place]
+        return max(known, key=past.place.__getitem__) if known else None
+
+    def _place(self, past: _Past, now: float) -> float:
+        """The share of that swap's time at which it was where this one is."""
+        step = self._last_known(past)
+        if step is None or not past.total:
+            return 0.0
+        rest = (1.0 - self._done_here(past.took(step), now)) * past.took(step) if step == self._step else 0.0
+        return 1.0 - (past.after(step) + rest) / past.total
+
+    def _done_here(self, took: float, now: float) -> float:
+        """Share of the present step: that of the time which it took then, within what the log tells."""
+        by_time = min(BY_TIME, (now - self._since) / took) if took else BY_TIME
+        if self._share is None or self._first is None or self._first >= 1.0:
+            return by_time
+        told, whole = self._share - self._first, 1.0 - self._first
+        return max(told, min(by_time * whole, told + (self._stride or AHEAD))) / whole
+
     def _left(self, past: _Past, now: float) -> float:
         """What is left if the rest goes as it went then."""
-        if self._step is not None and self._step in past.place:
-            return self._left_here(past.seconds[past.place[self._step]], now) + past.after(self._step)
-        known = [name for name in self._spent if name in past.place]
-        return past.after(max(known, key=past.place.__getitem__)) if known else past.total
+        step = self._last_known(past)
+        if step is None:
+            return past.total
+        return past.after(step) + (self._left_here(past.took(step), now) if step == self._step else 0.0)
 
     def _left_here(self, took: float, now: float) -> float:
         """Of the present step: as long as it took then, and the more the log tells of it, at the pace of now."""
         gone = now - self._since
         learned = max(0.0, took - gone)
-        if self._share is None or self._first is None or not self._first < self._share < 1.0:
+        if self._share is None or self._first is None or not self._is_paced():
             return learned
         paced = gone * (1.0 - self._share) / (self._share - self._first)
         return (1.0 - self._share) * learned + self._share * paced
 
+    def _is_paced(self) -> bool:
+        """Does the log tell how quick the present step is?"""
+        return self._share is not None and self._first is not None and self._first < self._share < 1.0
+
+    def _is_overdue(self, now: float) -> bool:
+        """Whether the present step, or all of the swap, takes far longer than in any earlier one, and the log gives no pace."""
+        if self._is_paced():
+            return False
+        here = [past.took(self._step) for past in self._past if self._step in past.place] if self._step else []
+        if here and now - self._since > LONGER * max(here) + LONGER_S:
+            return True
+        whole = max(past.total for past in self._past)
+        return sum(self._with_present(now).values()) > LONGER * whole + LONGER_S
+
     def _by_memory(self) -> float | None:
-        return self._taken / self._needs if self._needs and self._taken else None
+        return min(BY_MEMORY, self._taken / self._needs) if self._needs and self._taken else None
 
     def _ratchet(self, fraction: float | None) -> float | None:
         if fraction is None:
@@ -152,6 +203,10 @@ class _Past:
         self.place = {step.name: at for at, step in enumerate(steps)}
         self.seconds = [step.s for step in steps]
         self.total = sum(self.seconds)
+
+    def took(self, name: str) -> float:
+        """Seconds of this step."""
+        return self.seconds[self.place[name]]
 
     def after(self, name: str) -> float:
         """Seconds of all that came after this step."""

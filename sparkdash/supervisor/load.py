@@ -105,6 +105,7 @@ class Loading:
         while not await self._while_it_lives(self._alive()):
             self._tell()
             still = self._tools.clock.monotonic() - self._moved_at
+            self._record.still(still)
             if still >= self._tools.settings.no_progress_s:
                 raise self._stuck(still)
             await self._while_it_lives(self._tools.clock.sleep(pause))

@@ -16,6 +16,8 @@ from sparkdash.supervisor.eta import Course
 MOVED = 0.01
 MOVED_S = 2.0
 """An estimate is told anew when its fraction rose by MOVED, or its time is off by MOVED_S and by that share of itself."""
+STILL_S = 30.0
+"""A load that shows no progress for so long is told to stand still: importing, mapping and compiling are silent for less, mostly."""
 
 
 class SwapRecord:
@@ -36,7 +38,11 @@ class SwapRecord:
             times = self._times()
             self._phase_began = self._clock.monotonic()
             self._course.enter(phase, self._phase_began)
-            self._tell(self.swap.replace(phase=phase, phase_at=self._clock.now(), stage_s=times, progress=None))
+            self._tell(
+                self.swap.replace(
+                    phase=phase, phase_at=self._clock.now(), stage_s=times, progress=None, still_since=None
+                )
+            )
 
     def progress(self, progress: LoadProgress) -> None:
         """Note how far the load has come, by its log."""
@@ -48,6 +54,12 @@ class SwapRecord:
         self._course.took(taken)
         if self._moved():
             self._tell(self.swap)
+
+    def still(self, seconds: float) -> None:
+        """Note for how long the load has shown no progress. Published when that becomes long, and when it is over."""
+        if (seconds >= STILL_S) != (self.swap.still_since is not None):
+            since = self._clock.now() - seconds if seconds >= STILL_S else None
+            self._tell(self.swap.replace(still_since=since))
 
     def waiting(self, count: int) -> None:
         """Note how many requests wait for the target."""
@@ -61,6 +73,7 @@ class SwapRecord:
             eta_low_s=None,
             eta_high_s=None,
             eta_at=None,
+            still_since=None,
             fraction=1.0 if outcome is SwapOutcome.DONE else self.swap.fraction,
             steps=self._course.steps(self._clock.monotonic()),
             ended_at=self._clock.now(),

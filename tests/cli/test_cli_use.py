@@ -205,6 +205,10 @@ def test_the_line_of_phases_marks_the_present_one() -> None:
     assert steps(now, BIRTH + 103) == (
         "drain stop reclaim preflight create [load weights 63 %] warm  38 % in 43s, about 1m40s left"
     )
+    still = now.model_copy(update={"still_since": BIRTH + 60})
+    assert steps(still, BIRTH + 190) == (
+        "drain stop reclaim preflight create [load weights 63 %] warm  38 % in 2m10s, no progress for 2m10s"
+    )
     assert steps(swap("a"), BIRTH + 61) == "[drain] stop reclaim preflight create load warm  1s, first load here"
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkdash.domain.engine import LoadProgress
 from sparkdash.domain.swap import Step, SwapPhase
-from sparkdash.supervisor.eta import NEARLY, Course, Estimate, Steps
+from sparkdash.supervisor.eta import BY_MEMORY, BY_TIME, NEARLY, Course, Estimate, Steps
 
 STAGES = ("download", "weights", "compile", "kv", "graphs", "warmup", "http", "ready")
 
@@ -36,11 +37,11 @@ def test_nothing_known_is_nothing_said() -> None:
 
 
 def test_a_first_load_moves_with_the_memory_that_it_takes() -> None:
-    """Against the need, where one is known; it does not shrink with the engine, and is not full before it is ready."""
+    """Against the need, where one is known; it does not shrink with the engine, and tells nothing of what comes after."""
     course = Course(needs=100)
     course.enter(SwapPhase.LOAD, 0)
     assert course.estimate(0).fraction is None
-    for taken, share in ((10, 0.1), (60, 0.6), (40, 0.6), (130, NEARLY)):
+    for taken, share in ((10, 0.1), (60, 0.6), (40, 0.6), (130, BY_MEMORY)):
         course.took(taken)
         assert course.estimate(1) == Estimate(share)
 
@@ -116,8 +117,47 @@ def test_the_drain_is_no_step() -> None:
     assert course.estimate(100) == Estimate(0.0, 105)
     course.enter(SwapPhase.STOP, 100)
     course.enter(SwapPhase.RECLAIM, 104)
-    assert course.estimate(104) == Estimate(4 / 109, 105)
+    assert course.estimate(104) == Estimate(0.0, 105)
     assert [s.name for s in course.steps(105)] == ["stop", "reclaim"]
+
+
+def test_a_load_that_stands_still_stays_where_it_is() -> None:
+    """Ten minutes without a word of the log are no way gone: not in a stage that the log tells shares of, and not in one that it does not."""
+    silent, told = Course([ONCE]), Course([ONCE])
+    for course in (silent, told):
+        course.enter(SwapPhase.LOAD, 0)
+    says(told, "weights", 10, 0.0)
+    says(told, "weights", 19, 0.15)
+    says(told, "weights", 28, 0.3)
+    assert told.estimate(28).fraction == pytest.approx((2 + 1 + 10 + 0.3 * 60) / 105)
+    assert told.estimate(628).fraction == pytest.approx((2 + 1 + 10 + 0.45 * 60) / 105), "one step ahead of the log"
+    assert silent.estimate(628).fraction == pytest.approx((2 + 1 + BY_TIME * 10) / 105)
+
+
+def test_a_load_whose_log_tells_nothing_is_never_said_to_be_almost_done() -> None:
+    """All that earlier swaps know is one long wait."""
+    course = Course([steps(create=1, start=97, warm=2)])
+    course.enter(SwapPhase.LOAD, 0)
+    shares = [course.estimate(at).fraction or 0.0 for at in (48.5, 87.3, 97, 200, 700)]
+    assert shares == pytest.approx([0.495, 0.883, 0.883, 0.883, 0.883])
+    course.enter(SwapPhase.WARM, 701)
+    assert course.estimate(701).fraction == pytest.approx(0.98)
+
+
+def test_what_takes_far_longer_than_ever_is_not_foretold() -> None:
+    """The rest after a step that does not end is no estimate; where the log tells how quick it goes, its pace is one."""
+    course, slow = Course([ONCE, SLOWER]), Course([ONCE, SLOWER])
+    for each in (course, slow):
+        each.enter(SwapPhase.LOAD, 0)
+    says(course, "weights", 10)
+    assert course.estimate(140).eta_s == 32, "longer than ever, by less than half"
+    assert course.estimate(151)[1:] == (0.0, 0.0, 0.0)
+    says(course, "compile", 151)
+    assert (course.estimate(152).eta_s or 0) > 20, "a slow step is over, and the rest goes as it went"
+    assert course.estimate(400)[1:] == (0.0, 0.0, 0.0)
+    says(slow, "weights", 10, 0.0)
+    says(slow, "weights", 610, 0.5)
+    assert (slow.estimate(610).eta_s or 0) > 300
 
 
 def test_a_stage_never_seen_before_leaves_what_comes_after_the_last_known_one() -> None:

@@ -111,6 +111,13 @@ async def test_a_swap_that_takes_longer_than_it_ever_did_says_so(stage: Any, box
         assert "longer than usual" in on.lines[4]
 
 
+async def test_a_load_that_stands_still_says_so(stage: Any, box: Any) -> None:
+    """In place of an estimate, which it would belie."""
+    async with stage(box.swapping(swap=box.swap(still_since=box.now - 130))) as on:
+        assert "no progress for 2m10s" in on.lines[4]
+        assert "left" not in on.lines[4]
+
+
 async def test_where_the_estimate_is_from_is_told(stage: Any, box: Any) -> None:
     """One earlier load has no spread; another launch of the same model is named as that."""
     once = box.swap(eta_low_s=None, eta_high_s=None, learned_from=1, similar=True, expected_s=None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparkdash.domain.progress import estimate_text, left, stage_text
+from sparkdash.domain.progress import estimate_text, left, stage_text, still_text
 from sparkdash.domain.swap import Swap, SwapPhase
 from sparkdash.tui.ink import EMPTY, Ink, Line, clip, ends, join, say
 from sparkdash.tui.mirror import View
@@ -69,6 +69,8 @@ def _times(swap: Swap, view: View) -> Line:
     rest = left(swap, view.now)
     if swap.target is None:
         return elapsed
+    if swap.still_since is not None:
+        return elapsed + say(f"   {still_text(swap, view.now)}", Ink.WARN)
     if rest is None:
         return elapsed + say("   first load here: no estimate", Ink.DIM)
     ink = Ink.STRONG if rest.s or rest.high_s else Ink.WARN
