@@ -159,6 +159,8 @@ class Reply:
             if not self.begun:  # all of it came at once, as nearly every answer does that is no stream
                 self._begin(answer, last)
             await self._exchange.finish(last if splice is None else splice.feed(last) + splice.end())
+        if tap.failed and self._tells_of_death():
+            raise EngineDeadError(f"{row.profile} told in its stream that it is dead.")
         self._done(answer.status)
 
     def _begin(self, answer: Answer, first: bytes) -> None:
@@ -176,7 +178,11 @@ class Reply:
             if self._tap.failed and soundness.calls_itself_dead(engine, first):
                 raise EngineDeadError(f"{name} told in its stream that it is dead.", hint=_HINT.format(name))
         elif fault := soundness.fault_of(first):
-            raise BadAnswerError(f"{name} answered 200 with {fault}.", hint=_HINT.format(name))
+            raise _bad(lease, fault)
+
+    def _tells_of_death(self) -> bool:
+        lease = self._lease
+        return lease is not None and soundness.calls_itself_dead(lease.profile.engine, self._tap.tail())
 
     def _settle(self) -> None:
         """From here on no other engine can answer."""
@@ -233,7 +239,11 @@ class Reply:
 
     async def _refused_late(self, answer: Answer) -> None:
         """The engine refuses what has waited too long for a status: its own words go into what was begun."""
-        raise _in_own_words(answer.status, await answer.read(ERROR_LIMIT))
+        body, lease = await answer.read(ERROR_LIMIT), self._lease
+        whole = lease is not None and answer.status == OK and answer.content_type != EVENT_STREAM
+        if lease is not None and whole and (fault := soundness.fault_of(body)):
+            raise _bad(lease, fault)
+        raise _in_own_words(answer.status, body)
 
     async def fail(self, error: SparkdashError) -> None:
         """Why there is no answer, or no more of it: with its true status, or in the stream's own words."""
@@ -265,7 +275,7 @@ class Reply:
 
     def left(self) -> None:
         """The client hung up. Most do so at the stream's last event, before the engine has closed: those have all they came for."""
-        if self._tap.complete:
+        if self._tap.complete or self._tap.failed:  # SDKs hang up at an error event, too
             self._done(HTTPStatus.OK)
         else:
             self._row.ended(RequestState.GONE, self._tap, error="client_gone")
@@ -276,12 +286,17 @@ class Reply:
 
     def _done(self, status: int) -> None:
         failed = status >= 400 or self._tap.failed
-        lease = self._lease if failed and status == OK else None
-        if lease is not None and soundness.calls_itself_dead(lease.profile.engine, self._tap.tail()):
-            raise EngineDeadError(f"{lease.profile.name} told in its stream that it is dead.")
-        error = (error_code(self._tap.tail()) or "engine_error") if failed else None
+        error = (error_code(self._tap.tail()) or self._own_code()) if failed else None
         state = RequestState.FAILED if failed else RequestState.DONE
         self._row.ended(state, self._tap, status, error)
+
+    def _own_code(self) -> str:
+        return "engine_died" if self._tells_of_death() else "engine_error"
+
+
+def _bad(lease: Lease, fault: str) -> BadAnswerError:
+    name = lease.profile.name
+    return BadAnswerError(f"{name} answered 200 with {fault}.", hint=_HINT.format(name))
 
 
 def _in_own_words(status: int, body: bytes) -> SparkdashError:

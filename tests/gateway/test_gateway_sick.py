@@ -126,6 +126,50 @@ async def test_a_success_that_is_no_answer_is_a_502(house: Any, body: bytes, kin
     assert (row.state, row.status, row.error) == (RequestState.FAILED, 502, "bad_answer")
 
 
+class TestWaiting:
+    """A stream that waits has its 200 and a keep-alive before any engine is there."""
+
+    @pytest.fixture
+    def settings(self) -> Settings:
+        return Settings(hold_headers_s=0.0)
+
+    async def test_a_stream_that_waited_is_told_of_a_bad_answer(self, house: Any) -> None:
+        """In its own words, and the supervisor hears of it as of any other."""
+        house.engine.script = says(PAGE, content_type="text/html")
+        house.supervisor.gate.clear()
+        body = {"model": "alpha", "stream": True}
+        async with house.client.stream("POST", "/v1/chat/completions", json=body) as reply:
+            pieces = reply.aiter_raw()
+            await anext(pieces)
+            house.supervisor.gate.set()
+            content = b"".join([piece async for piece in pieces])
+        assert b"Welcome to nginx!" in content
+        assert b'"code":"bad_answer"' in content
+        assert content.endswith(b"data: [DONE]\n\n")
+        assert {type(error) for error in house.supervisor.unwell} == {BadAnswerError}
+
+
+async def test_a_client_that_hangs_up_at_the_last_words_of_a_dead_engine_has_its_row(house: Any) -> None:
+    """The official clients close at an error event: the row says failed, and nobody is answered who has gone."""
+    read = asyncio.Event()
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        await wire.chunk(WORD)
+        await read.wait()
+        await wire.chunk(b"data: " + VLLM_DEAD + b"\n\ndata: [DONE]\n\n")
+        await wire.client_left()
+
+    house.engine.script = script
+    async with house.client.stream("POST", "/v1/chat/completions", json={"model": "alpha", "stream": True}) as reply:
+        async for piece in reply.aiter_raw():
+            read.set()
+            if b'"error"' in piece:
+                break
+    row = await house.ended()
+    assert (row.state, row.error) == (RequestState.FAILED, "engine_died")
+
+
 @pytest.mark.parametrize(
     "body",
     [
