@@ -64,6 +64,8 @@ class FlagProbe:
         self._adapter = adapter
         self._wake = asyncio.Event()
         self._slow: asyncio.Task[object] | None = None
+        self._late: set[Program] = set()
+        """What did not answer a start in time: no further start waits for it."""
         self._silent: set[Program] = set()
         """What gave no list of flags; the next daemon tries again."""
         self._told: set[str] = set()
@@ -80,7 +82,8 @@ class FlagProbe:
         if program is None:
             return None
         known = self._store.recall(spec, program)
-        if known is None and quick and _program(spec, program) not in self._silent:
+        if known is None and quick and _program(spec, program) not in self._late | self._silent:
+            self._late.add(_program(spec, program))
             known = await self._ask(spec, program, QUICK_S)
         if known is not None:
             self._tell(profile, spec, known)
@@ -100,7 +103,9 @@ class FlagProbe:
             await self._wake.wait()
             self._wake.clear()
             for profile in await self._startable(profiles()):
-                if (found := await self._unknown(profile)) and await self._quiet(reserve, idle):
+                if not await self._unknown(profile) or not await self._quiet(reserve, idle):
+                    continue
+                if found := await self._unknown(profile):  # no start has asked it meanwhile
                     await self._ask_slowly(*found)
 
     def _question(self, profile: Profile) -> tuple[ContainerSpec, bool] | None:
@@ -163,6 +168,9 @@ class FlagProbe:
             known = parse(await self._runtime.output(named, deadline_s=limit_s))
         except HostError as error:
             LOG.info("a program did not list its flags", program=spec.argv, image=spec.image, why=error.text())
+            if limit_s < SLOW_S:
+                self._wake.set()  # it may be slow the first time only: a big image of a rootless owner is copied then
+                return None
             known = None
         if known is None:
             self._silent.add(_program(spec, program))

@@ -61,6 +61,24 @@ async def test_a_program_that_prints_rubbish_is_not_known_and_starts(
     assert house.notices() == []
 
 
+async def test_a_quick_program_that_hangs_holds_up_one_start_only(
+    house: Any, make_profile: Any, flags: FlagStore
+) -> None:
+    """For five seconds; the next ones begin at once. It is asked again, with more patience, when the box is quiet."""
+    house.runtime.help = None
+    await house.open(make_profile("a", **LLAMA), make_profile("b", **LLAMA), flags=flags)
+    for name in ("a", "b"):
+        await house.leased(name)
+        assert said(house, name).endswith("--metrics")
+    assert house.runtime.asked == ["llama-server --help"]
+    house.runtime.help = NEW
+    while flags.of(make_profile("b", **LLAMA), containerised=True) is None:
+        house.clock.step()
+        await house.clock.rest()
+    await house.leased("a")
+    assert said(house, "a").endswith("--metrics --load-mode none")
+
+
 async def test_a_start_names_flags_that_its_program_does_not_list(
     house: Any, make_profile: Any, flags: FlagStore
 ) -> None:

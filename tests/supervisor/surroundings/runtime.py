@@ -56,8 +56,9 @@ class FakeRuntime:
     async def output(self, spec: ContainerSpec, *, deadline_s: float) -> str:
         self.asked.append(shlex.join(spec.argv))
         if self.help is None:
-            await asyncio.Event().wait()
-        return self.help or ""
+            await self.clock.sleep(deadline_s)
+            raise HostError("It took too long.", code="runtime_timeout")
+        return self.help
 
     async def pull(self, image: str) -> AsyncIterator[PullProgress]:
         self.present.add(image)
