@@ -25,8 +25,8 @@ from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.engines import openai
 from sparkdash.engines.adapter import Launch
-from sparkdash.engines.known_flags import KnownFlags
-from sparkdash.errors import HostError
+from sparkdash.engines.known_flags import KnownFlags, strays
+from sparkdash.errors import EngineError, HostError
 from sparkdash.supervisor import reclaim, stopping
 from sparkdash.supervisor.adopt import Found
 from sparkdash.supervisor.attach import attach
@@ -183,10 +183,17 @@ class Transition:
             tools.wards.add(target, start.result())
             await self._load(target, spec.name, url)
             await self._ready(target, url, load_s=tools.clock.monotonic() - began)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, EngineError) and error.code == "unknown_flag":
+                error.hint = self._which_flags(target) or error.hint
             if start.exception() is None:  # a start that failed left nothing behind, and the name may be a stranger's
                 await finish(self._clean_up(target, spec.name))
             raise
+
+    def _which_flags(self, target: Profile) -> str:
+        """Of a command line that was refused: what its program does not list, and what to write instead."""
+        named = strays(target, self._flags) if self._flags else ()
+        return " ".join(f"Its `--help` does not list --{stray.key}. {stray.hint}" for stray in named)
 
     async def _go_on(self, target: Profile, found: Found) -> None:
         """The rest of a swap whose daemon died while the engine loaded: its memory is taken, its name and port are known."""

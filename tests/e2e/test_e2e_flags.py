@@ -75,6 +75,7 @@ def test_a_flag_that_a_build_does_not_list_is_named(builds: tuple[Any, Path]) ->
     status, body = chat(spark, "wrong")
     assert status >= 400
     assert "invalid argument: --no-slots" in body["error"]["message"]
+    assert body["error"]["hint"] == "Its `--help` does not list --no-slots. Write `slots` instead, or remove it."
     (notice,) = [one for one in spark.state()["notices"] if one["code"] == "flag_not_listed"]
     assert "does not list --no-slots. Write `slots` instead, or remove it." in notice["text"]
     checked = json.loads(spark.sparkdash("profiles", "check", "--json").stdout)
