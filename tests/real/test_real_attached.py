@@ -1,0 +1,98 @@
+"""A real llama-server that somebody else started: used under its own name, its figures shown, found again, and never stopped.
+
+The tests of this module share one server and one daemon and run in their order: each begins where the one before ended.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+
+NAME = "somebody/tiny-random"
+"""What the server calls its model."""
+PROMPT = "spark memory engine stream token cache profile swap " * 40
+PROFILE = """\
+profile: theirs
+engine: openai
+url: http://127.0.0.1:{port}/v1
+context: 4096
+"""
+
+
+@pytest.fixture(scope="module")
+def free_port(ports: tuple[int, int]) -> int:
+    """The server's: the first of this worker's own, whose last ones are other tests'."""
+    return ports[0]
+
+
+@pytest.fixture(scope="module")
+def server(llama: Path, free_port: int) -> Iterator[subprocess.Popen[str]]:
+    """The server, as its owner started it."""
+    words = [llama / "bin/llama-server", "--model", llama / "tiny.gguf", "--alias", NAME, "--metrics"]
+    more = ["--host", "127.0.0.1", "--port", str(free_port), "--ctx-size", "4096", "--threads", "1"]
+    with subprocess.Popen([*words, *more], stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        assert any("listening on" in line for line in running.stderr)
+        with subprocess.Popen(["cat"], stdin=running.stderr, stdout=subprocess.DEVNULL):  # so that its pipe never fills
+            yield running
+            running.kill()
+
+
+@pytest.fixture(scope="module")
+def spark(new_daemon: Callable[..., Any], server: subprocess.Popen[str], free_port: int) -> Any:
+    """A daemon that knows the server by its address alone."""
+    assert server.poll() is None
+    daemon = new_daemon(runtime="process")
+    daemon.write("theirs", PROFILE.format(port=free_port))
+    return daemon.start()
+
+
+def ask(spark: Any) -> dict[str, Any]:
+    """One chat's usage."""
+    body = {"model": "theirs", "max_tokens": 40, "temperature": 0, "ignore_eos": True}
+    answer = spark.post("/v1/chat/completions", {**body, "messages": [{"role": "user", "content": PROMPT}]})
+    return dict(answer["usage"])
+
+
+def told(state: dict[str, Any], metric: str) -> Any:
+    """A value of the last sample, or None."""
+    engines = (state["sample"] or {}).get("engines", {})
+    return engines.get("theirs", {}).get("values", {}).get(metric)
+
+
+def test_it_is_used_under_its_own_name_and_its_figures_are_shown(spark: Any) -> None:
+    """The URL ends with /v1, the model's name is the one that the server lists, and the figures are what was sent, to the token."""
+    sent = [ask(spark), ask(spark)]
+    engine = spark.state()["engines"]["theirs"]
+    assert (engine["state"], engine["model_id"], engine["container"]) == ("ready", NAME, None)
+    hits = sum(usage["prompt_tokens_details"]["cached_tokens"] for usage in sent)
+    rate = pytest.approx(hits / sum(usage["prompt_tokens"] for usage in sent))
+    assert told(spark.until(lambda state: told(state, "prefix_hit_lifetime") == rate), "running") == 0
+
+
+def test_the_next_daemon_uses_it_again(spark: Any) -> None:
+    """After a SIGKILL, before anybody asks; nothing of what was sent before counts as its own."""
+    spark.kill()
+    spark.start()
+    state = spark.until(lambda state: told(state, "running") == 0)
+    assert (state["engines"]["theirs"]["state"], state["engines"]["theirs"]["adopted"]) == ("ready", True)
+    assert told(state, "prefix_hit_lifetime") is None
+    assert ask(spark)["completion_tokens"] == 40
+
+
+def test_stop_says_that_it_goes_on(spark: Any, server: subprocess.Popen[str], free_port: int) -> None:
+    """And so it does."""
+    done = spark.sparkdash("stop", "theirs")
+    assert done.returncode == 0
+    assert done.stdout.startswith("theirs is no longer used. sparkdash does not stop the server at http://127.0.0.1:")
+    assert spark.state()["engines"] == {}
+    assert server.poll() is None
+    with urllib.request.urlopen(f"http://127.0.0.1:{free_port}/health", timeout=60) as answer:
+        assert answer.status == 200
