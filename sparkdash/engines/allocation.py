@@ -50,6 +50,21 @@ def terms(profile: Profile, facts: Facts, box_bytes: int | None) -> Iterator[Ter
         yield from _ENGINES[profile.engine](profile, facts, box_bytes)
 
 
+def sizes_by_free_memory(profile: Profile) -> bool:
+    """Does its engine measure, while it loads, what is free, so that memory that others take meanwhile counts as its own?
+
+    vLLM takes the fall of free memory between its start and its profiling off its KV cache, unless --kv-cache-memory-bytes says
+    how large that is (v1/worker/gpu_worker.py, `determine_available_memory`), and aborts when free memory grew. SGLang and
+    TensorRT-LLM size their pools by what the weights leave free.
+    """
+    match profile.engine:
+        case EngineKind.VLLM:
+            return profile.gpu and size_bytes(lookup(profile.args, "kv-cache-memory-bytes")) is None
+        case EngineKind.SGLANG | EngineKind.TRTLLM:
+            return True
+    return False
+
+
 def _vllm(profile: Profile, facts: Facts, box: int | None) -> Iterator[Term]:
     """`request_memory` of v1/worker/utils.py takes ceil(total x share); --kv-cache-memory-bytes sizes the cache by itself."""
     size = size_bytes(lookup(profile.args, "kv-cache-memory-bytes"))

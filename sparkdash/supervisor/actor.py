@@ -246,14 +246,14 @@ class Actor:
                 take(self._tools, found)
                 self._handle(Adopted(name, found.profile.fingerprint), None)
                 self._begin_watch(found.profile)
-        if (late := adoption.loading) is None:
-            return
-        if not swaps and late.profile.name not in self._scheduler.records.residents:
-            self._swaps.resumes = late
-            self._handle(Adopted(late.profile.name, late.profile.fingerprint, ready=False), None)
-        elif late.container.name not in {engine.container for engine in books.engines.values()}:
-            work = remove(self._tools, late.container, "another engine is being started")
-            self._running().create_task(work, name=f"remove {late.container.name}")
+        busy = bool(swaps)
+        for late in adoption.loading:
+            if not busy and late.profile.name not in self._scheduler.records.residents:
+                self._swaps.resumes = late
+                self._handle(Adopted(late.profile.name, late.profile.fingerprint, ready=False), None)
+            elif late.container.name not in {engine.container for engine in books.engines.values()}:
+                work = remove(self._tools, late.container, "another engine is being started")
+                self._running().create_task(work, name=f"remove {late.container.name}")
 
     def _leave(self, adoption: Adoption) -> None:
         for container in adoption.unknown:

@@ -63,8 +63,8 @@ class Adoption:
 
     ready: tuple[Found, ...] = ()
     """Runs and generates; in the order of their starts."""
-    loading: Found | None = None
-    """The rest of its swap is still to be done."""
+    loading: tuple[Found, ...] = ()
+    """The rest of their swaps is still to be done."""
     unknown: tuple[ContainerInfo, ...] = ()
     """Run, and their profiles may be in files that cannot be read now: what becomes of them is decided when those are read again."""
     problems: tuple[Problem, ...] = ()
@@ -74,8 +74,7 @@ class Adoption:
 async def look(tools: Tools, catalog: Catalog) -> Adoption:
     """What may be adopted; our other containers are removed. Never raises for one that misbehaves.
 
-    One that has not come up yet was loading when its daemon died: minutes of work that are gone on with. There is at most
-    one, the youngest, as swaps come one after another.
+    One that has not come up yet was loading when its daemon died: minutes of work that are gone on with.
 
     Raises:
         HostError: the runtime does not tell what is there.
@@ -85,7 +84,7 @@ async def look(tools: Tools, catalog: Catalog) -> Adoption:
     ours = [c for c in await tools.runtime.containers({LABEL_OWNER: tools.owner}) if c.name not in known]
     ready: list[Found] = []
     unknown: list[ContainerInfo] = []
-    loading: Found | None = None
+    loading: list[Found] = []
     for container in sorted(ours, key=lambda c: c.started_at or 0.0, reverse=True):
         found: Found | str = _match(catalog, container)
         if found is _NO_PROFILE and catalog.problems:
@@ -94,11 +93,11 @@ async def look(tools: Tools, catalog: Catalog) -> Adoption:
         why = found if isinstance(found, str) else await _unfit(tools, found)
         if isinstance(found, Found) and why is None:
             ready.append(replace(found, version=await version_of(tools, found.profile, found.url)))
-        elif isinstance(found, Found) and why is _LOADING and loading is None:
-            loading = found
+        elif isinstance(found, Found) and why is _LOADING and found.profile not in [one.profile for one in loading]:
+            loading.append(found)
         else:
             await remove(tools, container, why or "")
-    return Adoption(tuple(reversed(ready)), loading, tuple(unknown), catalog.problems)
+    return Adoption(tuple(reversed(ready)), tuple(reversed(loading)), tuple(unknown), catalog.problems)
 
 
 async def look_again(tools: Tools, catalog: Callable[[], Catalog]) -> Adoption:
@@ -111,8 +110,8 @@ async def look_again(tools: Tools, catalog: Callable[[], Catalog]) -> Adoption:
 
 
 _NO_PROFILE = "its profile is no longer there"
-_LOADING = "another that loads was adopted"
-"""Why a second engine that has not come up is removed; of the first it means that it loads."""
+_LOADING = "a younger one of its profile loads"
+"""Why a second engine of a profile that has not come up is removed; of the youngest it means that it loads."""
 
 
 async def _unfit(tools: Tools, found: Found) -> str | None:

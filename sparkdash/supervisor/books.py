@@ -21,6 +21,9 @@ from sparkdash.supervisor.debts import Debts, Held
 from sparkdash.supervisor.eta import Course
 from sparkdash.supervisor.swap_record import SwapRecord
 
+LOADS = frozenset({EngineState.CREATING, EngineState.LOADING, EngineState.WARMING})
+"""States of an engine that is coming up."""
+
 Publish = Callable[[Fact], object]
 
 
@@ -152,6 +155,10 @@ class Books:
         """How far the engine that is being loaded has come."""
         if old := self._engines.get(name):
             self._write(old.replace(progress=progress))
+
+    def loading(self, *, but: str) -> list[Engine]:
+        """Engines of this box that are coming up, beside that one."""
+        return [e for e in self._engines.values() if e.state in LOADS and e.container and e.profile != but]
 
     def notice(self, level: Level, code: str, text: str, profile: str | None = None) -> None:
         """Something a person should know."""

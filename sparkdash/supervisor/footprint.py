@@ -68,6 +68,8 @@ class Scale:
         self._highest = 0
         self._curve: list[tuple[float, int]] = []
         self._every, self._count = 1, 0
+        self._beside: set[str] = set()
+        """Others that loaded meanwhile."""
         self.last: Look | None = None
 
     async def before(self) -> None:
@@ -77,8 +79,9 @@ class Scale:
         self._began = self._tools.clock.monotonic()
 
     def note(self, available: int) -> int:
-        """One sample of MemAvailable while it loads; by how much it has fallen."""
+        """One sample of MemAvailable while it loads; how much of it this load took, 0 once another loads too."""
         zero = self._zero.available if self._zero else available
+        self._beside.update(engine.profile for engine in self._tools.books.loading(but=self.profile.name))
         self._lowest = available if self._lowest is None else min(self._lowest, available)
         self._highest = max(self._highest, available)
         if self._count % self._every == 0:
@@ -87,7 +90,7 @@ class Scale:
         if len(self._curve) == CURVE:
             del self._curve[1::2]
             self._every *= 2
-        return zero - available
+        return 0 if self._beside else zero - available
 
     async def after(self, id_: str, engine: Engine) -> Weighing | None:
         """What it took, now that it is ready; None when there was no look before it. `id_` is the swap's."""
@@ -102,9 +105,14 @@ class Scale:
             measure=measure,
             steady_bytes=steady,
             peak_bytes=None if steady is None else steady + dip,
-            spoilt=None if measure is Measure.PROCESSES else spoilt(zero, now, self._highest),
+            spoilt=self._spoilt(zero, now, measure),
             curve=tuple(self._curve),
         )
+
+    def _spoilt(self, zero: Look, now: Look, measure: Measure | None) -> str | None:
+        if self._beside:  # what it held at its peak is seen in MemAvailable alone
+            return f"{', '.join(sorted(self._beside))} loaded at the same time"
+        return None if measure is Measure.PROCESSES else spoilt(zero, now, self._highest)
 
     async def grown(self, engine: Engine) -> int | None:
         """By how much it has grown since `after`; None when that cannot be told from others' growth."""

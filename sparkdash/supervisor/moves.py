@@ -19,6 +19,8 @@ class Known:
     fingerprint: str
     managed: bool = True
     """False: the engine is someone else's; it takes no place and is never evicted."""
+    loads_alone: bool = False
+    """It sizes itself by the memory that is free while it loads, so that nobody else may take memory meanwhile."""
     cannot_run: str | None = None
     nearest: str | None = None
     pinned: bool = False
@@ -147,6 +149,13 @@ class WontStop:
 
 
 @dataclass(frozen=True, slots=True)
+class Admitted:
+    """All who leave for `target` have given back what they held, and there is room: from now on it takes memory."""
+
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
 class SwapDone:
     """The swap to `target` reached its end; here and below None is the swap that only stops."""
 
@@ -170,7 +179,7 @@ class SwapCancelled:
 
 Move = (
     Arrive | Leave | Use | Preload | Stop | Cancel | Release | CatalogRead | PolicyRead | Adopted | EngineDied | Tick
-    | DrainOver | Evicted | WontStop | SwapDone | SwapFailed | SwapCancelled
+    | DrainOver | Evicted | WontStop | Admitted | SwapDone | SwapFailed | SwapCancelled
 )  # fmt: skip
 
 

@@ -24,11 +24,15 @@ class Offers:
         """These should be there before anybody asks."""
         self._preloads.extend(profiles)
 
-    def take(self) -> tuple[str, SwapCause] | None:
-        """The next one; it is not offered again."""
+    def next(self) -> tuple[str, SwapCause] | None:
+        """The one whose turn it is."""
         if self.fallbacks:
-            return self.fallbacks.popleft(), SwapCause.FALLBACK
-        return (self._preloads.popleft(), SwapCause.PRELOAD) if self._preloads else None
+            return self.fallbacks[0], SwapCause.FALLBACK
+        return (self._preloads[0], SwapCause.PRELOAD) if self._preloads else None
+
+    def take(self) -> None:
+        """It is not offered again."""
+        (self.fallbacks or self._preloads).popleft()
 
     def evicted(self, profile: str, target: str) -> None:
         """It left for the swap to `target`."""

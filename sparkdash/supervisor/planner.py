@@ -11,6 +11,7 @@ from sparkdash.catalog import Catalog
 from sparkdash.domain.need import Need
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import Plan
+from sparkdash.engines.allocation import sizes_by_free_memory
 from sparkdash.errors import SparkdashError
 from sparkdash.supervisor import reclaim
 from sparkdash.supervisor.fit import Box, Choice
@@ -73,6 +74,7 @@ class Planner:
         return Known(
             profile.fingerprint,
             managed=self._tools.adapter(profile.engine).managed,
+            loads_alone=sizes_by_free_memory(profile),
             cannot_run=profile.cannot_run,
             nearest=profile.nearest,
             pinned=policy.pinned,

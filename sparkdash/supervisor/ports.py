@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import socket
 import zlib
+from collections.abc import Collection
 
 from sparkdash.errors import HostError
 
@@ -24,8 +25,8 @@ class Ports:
         self._count = last - first + 1
         self._next = zlib.crc32(seed.encode()) % self._count if self._count > 0 else 0
 
-    def take(self) -> int:
-        """The next port that is free on 127.0.0.1.
+    def take(self, given: Collection[int | None] = ()) -> int:
+        """The next port that is free on 127.0.0.1, and not `given` to an engine that does not listen yet.
 
         Raises:
             HostError: `port_in_use`, when something holds every port of the range.
@@ -33,7 +34,7 @@ class Ports:
         for _ in range(self._count):
             port = self._first + self._next
             self._next = (self._next + 1) % self._count
-            if _free(port):
+            if port not in given and _free(port):
                 return port
         raise HostError(
             f"Every port from {self._first} to {self._first + self._count - 1} on 127.0.0.1 is taken.",

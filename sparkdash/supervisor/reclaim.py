@@ -1,6 +1,6 @@
 """Room for the engine that comes: the memory of those who left is waited for, and the start is risked only when it fits.
 
-Owns: the phases reclaim and preflight. Must not know how engines are stopped or started.
+Owns: the phases reclaim and preflight, beside others that load too. Must not know how engines are stopped or started.
 
 On a GB10 memory has come back minutes after a container was gone, sometimes never; an engine that starts meanwhile
 miscounts what is free (vLLM aborts when free memory grows while it profiles).
@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from sparkdash.domain.engine import EngineState
+from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Level
+from sparkdash.domain.need import Basis
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import AdmissionError
-from sparkdash.supervisor import fit
+from sparkdash.supervisor import fit, stopping
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import GIB, MIB, duration, gib
 
@@ -29,8 +30,38 @@ PATIENCE_S = 10.0
 """How long memory that is missing is waited for when the next engine fits without it."""
 STOP_S = 5.0
 """How long it is waited for when no engine comes."""
+MARGINS = {Basis.LEARNED: 0.1, Basis.DECLARED: 0.5}
+"""What the peaks of loads that go on at the same time are reckoned with beyond their figures. Declared needs were seen to be a
+quarter too low, and name no peak."""
+BESIDE_S = 1.0
+"""Between two looks at what the others have taken."""
 AGAIN_S = 60.0
 """When a start that was refused for missing memory may be tried again."""
+
+
+async def until_loads_leave_room(tools: Tools, target: Profile) -> None:
+    """Wait while others load, until there is room for what they may still take and for `target`, each at its peak and with a
+    margin, the reserve kept; or until nobody loads any more."""
+    while others := tools.books.loading(but=target.name):
+        if not tools.books.debts.who and tools.wards.short(target.name) is None:
+            still = [await _may_still_take(tools, engine) for engine in others]
+            asked = [_at_most(tools, target), reserve(tools), *still]
+            if None not in asked and sum(filter(None, asked)) <= tools.reader.memory().available:
+                return
+        await tools.clock.sleep(BESIDE_S)
+
+
+async def _may_still_take(tools: Tools, engine: Engine) -> int | None:
+    most = _at_most(tools, tools.books.started[engine.profile])
+    held = await stopping.holds(tools, engine.container) if engine.container else None
+    return None if most is None else max(0, most - (held.took if held else 0))
+
+
+def _at_most(tools: Tools, profile: Profile) -> int | None:
+    """What its load takes at the most; None: nobody can tell."""
+    need = tools.needs(profile)
+    margin, room = MARGINS.get(need.basis), need.room_bytes
+    return None if margin is None or room is None else int(room * (1 + margin))
 
 
 async def wait(tools: Tools, target: Profile) -> int:

@@ -20,6 +20,8 @@ class Stage(Enum):
     DRAINING = auto()
     """Nothing is stopped yet; leases on the evicted engines are waited for."""
     GOING = auto()
+    LOADING = auto()
+    """Nobody leaves for it any more, and what left has given back its memory."""
     CANCELLING = auto()
     """Given up; the actor cleans up."""
 
@@ -133,6 +135,11 @@ class Records:
     def at_rest(self) -> bool:
         """Is no swap under way that takes memory or gives it back?"""
         return not any(swap.moves_memory for swap in self.swaps.values())
+
+    @property
+    def only_loads(self) -> bool:
+        """Do all swaps under way that move memory only take it?"""
+        return all(swap.stage is Stage.LOADING for swap in self.swaps.values() if swap.moves_memory)
 
     def coming(self, profile: str) -> Change | None:
         """The swap that brings this profile, unless it was given up."""

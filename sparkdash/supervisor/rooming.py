@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
-from sparkdash.domain.need import Need
+from sparkdash.domain.need import Basis, Need
 from sparkdash.errors import SparkdashError
 from sparkdash.supervisor import fit, refusals
 from sparkdash.supervisor.records import Change, Records, Stage
@@ -65,6 +65,16 @@ class Rooming:
         if self._records.coming(comer) or not self._records.managed(comer):
             return None
         return self._scales.short(comer)
+
+    def beside(self, comer: str, choice: fit.Choice) -> bool:
+        """May its load go on at the same time as those under way? Only if all of them stay, and each need can be reckoned with."""
+        loads = [swap.target for swap in self._records.swaps.values() if swap.moves_memory and swap.target is not None]
+        return choice.fits is True and not choice.leaving and all(map(self._predictable, (comer, *loads)))
+
+    def _predictable(self, name: str) -> bool:
+        known = self._records.profiles.get(name)
+        sure = self._scales.need(name).basis in (Basis.LEARNED, Basis.DECLARED)
+        return sure and known is not None and not known.loads_alone
 
     def begun(self, swap: Change) -> None:
         """Remember what the box has before this swap moves memory, unless others move it already."""

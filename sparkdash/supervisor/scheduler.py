@@ -3,8 +3,8 @@
 Owns the books of tickets, leases, residents and the swaps under way. Must not know asyncio, clocks, containers.
 
 Rule 1: one move in, a list of effects out; the books already say what the effects order.
-Rule 2: a swap begins only for a ticket, a person, an offer or an engine that nobody uses. One that takes memory or gives it back
-        begins while no other does; one that does neither, at once.
+Rule 2: a swap begins only for a ticket, a person, an offer or an engine that nobody uses. One that gives memory back begins while
+        no other moves memory; one that only takes some, also beside others of which that is true; one that does neither, at once.
 Rule 3: what a lease holds is not evicted. A swap drains first; `Evict` is ordered when the last lease has left.
 Rule 4: tickets are looked at in line (`fairness`). One whose engine runs is granted. The next one whose engine does not run
         chooses the next swap, and nobody behind it may take the engine that this swap evicts. Those who wait when a swap
@@ -22,6 +22,7 @@ from sparkdash.supervisor import fairness, fit, refusals
 from sparkdash.supervisor.breaker import Breaker
 from sparkdash.supervisor.line import Line
 from sparkdash.supervisor.moves import (
+    Admitted,
     Adopted,
     Arrive,
     BeginSwap,
@@ -139,7 +140,7 @@ class Scheduler:
             case PolicyRead(patience=patience, queue_limit=limit):
                 self._line.govern(patience, limit)
             case Adopted(profile=profile, ready=False):
-                swap = Change(profile, fit.Choice(), SwapCause.ADOPT, move.fingerprint, stage=Stage.GOING)
+                swap = Change(profile, fit.Choice(), SwapCause.ADOPT, move.fingerprint, stage=Stage.LOADING)
                 return [self._add(swap)]
             case Adopted(profile=profile, fingerprint=fingerprint):
                 self._settle_in(profile, fingerprint)
@@ -154,6 +155,9 @@ class Scheduler:
             case WontStop(profile=profile):
                 if profile in self.records.residents:
                     self.records.residents[profile].ready = False
+            case Admitted(target=target):
+                if (admitted := self.records.coming(target)) is not None:
+                    admitted.stage = Stage.LOADING
             case SwapDone(target=target):
                 return self._done(target)
             case SwapFailed(target=target, error=error):
@@ -189,9 +193,9 @@ class Scheduler:
         return self._supersede(move.profile)
 
     def _supersede(self, wanted: str) -> list[Effect]:
-        """Loads that no request waits for give way to what a person wants now, if that takes memory."""
-        records = self.records
-        if not records.managed(wanted):
+        """Loads that no request waits for give way to what a person wants now, unless it can come beside them."""
+        records, choice = self.records, self._rooming.choice(wanted, self._now, person=True)
+        if not records.managed(wanted) or self._rooming.beside(wanted, choice):
             return []
         others = [name for name in records.swaps if name not in (None, wanted) and not records.waiting_for(name)]
         return self._give_up([name for name in others if records.swaps[name].moves_memory])
@@ -314,31 +318,37 @@ class Scheduler:
         records = self.records
         effects = self._begin_stop()
         waits: list[float] = []
+        blocked = False  # one who could begin waits for others: nobody behind it takes memory before it
         for id_ in self._line.next():
             ticket = records.queue.get(id_)  # an older one may have been refused with it, or moved it elsewhere
-            if ticket is None:
+            if ticket is None or records.coming(ticket.profile):
                 continue
             if not records.misses(ticket):
                 effects += self._line.grant([ticket])
-            elif self._may_begin(ticket.profile):
-                choice = self._line.choice(ticket)
-                if error := self._line.cannot_come(ticket.profile, choice):
+                continue
+            choice, managed = self._line.choice(ticket), records.managed(ticket.profile)
+            if error := self._line.cannot_come(ticket.profile, choice):
+                if records.at_rest or not managed:  # else it may be otherwise once that is over
                     effects += self._declined(ticket, error)
-                elif (until := self._line.held_until(ticket, choice)) is not None:
-                    waits.append(until)
-                else:
-                    effects += self._start(ticket.profile, choice, ticket.cause)
+            elif (until := self._line.held_until(ticket, choice)) is not None:
+                waits.append(until)
+            elif (managed and blocked) or not self._may_begin(ticket.profile, choice):
+                blocked = blocked or managed
+            else:
+                effects += self._start(ticket.profile, choice, ticket.cause)
         effects += self._line.grant_hits()  # those that were moved to what runs
-        if records.at_rest and not waits:
+        if not waits and not blocked:
             effects += self._offer()
         return [*effects, *self._end_idle(waits)]
 
-    def _may_begin(self, target: str) -> bool:
+    def _may_begin(self, target: str, choice: fit.Choice) -> bool:
         """May a swap to it begin beside those under way?"""
         records = self.records
         if target in records.swaps or target in records.leaving():
             return False
-        return records.at_rest or not records.managed(target)
+        if records.at_rest or not records.managed(target):
+            return True
+        return records.only_loads and self._rooming.beside(target, choice)
 
     def _begin_stop(self) -> list[Effect]:
         """What a person wants gone goes, as soon as nothing else moves memory; what is elsewhere goes at once."""
@@ -362,15 +372,18 @@ class Scheduler:
 
     def _offer(self) -> list[Effect]:
         effects: list[Effect] = []
-        while (offer := self._offers.take()) is not None:
+        while (offer := self._offers.next()) is not None:
             name, cause = offer
-            if not self._may_come(name):
-                continue
             choice = self._rooming.choice(name, self._now, person=False)
             error = self._line.cannot_come(name, choice)
+            if self._may_come(name) and not self._may_begin(name, choice):
+                break  # it is looked at again when what is under way is over
+            self._offers.take()
+            if not self._may_come(name):
+                continue
             if error is None and not choice.leaving:
-                return [*effects, *self._start(name, choice, cause)]
-            if cause is SwapCause.PRELOAD:
+                effects += self._start(name, choice, cause)
+            elif cause is SwapCause.PRELOAD:
                 effects.append(Decline(name, error or refusals.not_preloaded(name, choice)))
         return effects
 

@@ -33,7 +33,7 @@ from sparkdash.supervisor.attach import attach
 from sparkdash.supervisor.debts import Held
 from sparkdash.supervisor.footprint import Scale
 from sparkdash.supervisor.load import KILLED_S, Loading
-from sparkdash.supervisor.moves import DrainOver, Evicted, Move, WontStop
+from sparkdash.supervisor.moves import Admitted, DrainOver, Evicted, Move, WontStop
 from sparkdash.supervisor.probe import version_of
 from sparkdash.supervisor.swap_record import SwapRecord
 from sparkdash.supervisor.tools import Tools
@@ -162,6 +162,7 @@ class Transition:
 
     async def _make_room(self, target: Profile) -> None:
         self._enter(SwapPhase.RECLAIM)
+        await reclaim.until_loads_leave_room(self._tools, target)
         missing = await reclaim.wait(self._tools, target)
         self._enter(SwapPhase.PREFLIGHT)
         if short := self._tools.wards.short(target.name):
@@ -177,6 +178,7 @@ class Transition:
             await self._order.scale.before()
         began = tools.clock.monotonic()
         tools.books.enter(target, EngineState.CREATING, port=spec.port, url=url, container=spec.name)
+        self._order.tell(Admitted(target.name))  # not before it is in the books: whoever begins now reckons with it
         start = asyncio.ensure_future(tools.runtime.start(spec))
         try:
             await finish(start)
@@ -217,7 +219,7 @@ class Transition:
     def _container(self, target: Profile) -> ContainerSpec:
         settings = self._tools.settings
         launch = Launch(
-            port=self._tools.ports.take(),
+            port=self._tools.ports.take({engine.port for engine in self._tools.books.loading(but=target.name)}),
             containerised=self._tools.runtime.containerised,
             hf_home=str(settings.hf_home.expanduser()),
             cache_dir=str(settings.cache_dir.expanduser()),

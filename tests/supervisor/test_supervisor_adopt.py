@@ -245,22 +245,24 @@ async def test_of_two_that_run_both_are_adopted(house: Any, make_profile: Any) -
     assert calls == [("start", "a"), ("start", "b")]
 
 
-async def test_of_two_that_load_the_younger_is_gone_on_with(house: Any, make_profile: Any, behaviour: Any) -> None:
-    """Swaps come one after another; the older one is a leftover, and told."""
-    house.runtime.zoo.update(a=behaviour(never_ready=True), b=behaviour(load_s=15))
-    older: dict[str, Any] = {}
+async def test_all_that_were_loading_are_gone_on_with(house: Any, make_profile: Any, behaviour: Any) -> None:
+    """A daemon was killed in two loads: each is a swap that begins at its load, and both engines serve in the end."""
+    house.runtime.zoo.update(a=behaviour(load_s=15), b=behaviour(load_s=15))
+    profiles = [make_profile(name, gib=30, args={"kv-cache-memory-bytes": "1G"}) for name in "ab"]
+    await house.open(*profiles)
     for name in "ab":
-        await house.open(make_profile(name))
         house.ask(name)
         await house.loads(name)
-        await house.crash()
-        if name == "a":
-            older, house.runtime.here = house.runtime.here, {}
-    house.runtime.here.update(older)
-    await house.open(make_profile("a"), make_profile("b"))
-    assert house.runtime.running() == ["b"]
-    assert [notice.code for notice in house.notices()] == ["not_adopted"]
-    await house.leased("b")
+    await house.crash()
+    assert sorted(house.runtime.running()) == ["a", "b"]
+    await house.open(*profiles)
+    asking = house.ask("b")
+    await house.clock.drive(asking.granted())
+    await asking.leave()
+    await house.settled()
+    assert house.runtime.calls == [("start", "a"), ("start", "b")]
+    ended = [(swap.target, swap.cause, swap.outcome) for swap in house.swaps()]
+    assert ended == [("a", SwapCause.ADOPT, SwapOutcome.DONE), ("b", SwapCause.ADOPT, SwapOutcome.DONE)]
 
 
 async def test_a_runtime_that_does_not_tell_is_asked_again(house: Any, make_profile: Any) -> None:

@@ -13,6 +13,7 @@ from sparkdash.supervisor.breaker import REST_S
 from sparkdash.supervisor.fairness import Patience
 from sparkdash.supervisor.fit import Box
 from sparkdash.supervisor.moves import (
+    Admitted,
     Adopted,
     Arrive,
     BeginSwap,
@@ -436,6 +437,70 @@ def test_one_that_fits_beside_the_others_comes_although_an_older_one_is_held_bac
         Evict("b", ()),
     ]
     assert feed(rig, SwapDone("b")) == [Grant("3", "b")]
+
+
+def small(*running: str, **known: dict[str, Any]) -> Sized:
+    """All but `big` fit together."""
+    rig = Sized({"a": 20, "b": 20, "c": 20, "big": 100}, Patience(), **known)
+    for name in running:
+        rig.handle(Adopted(name, f"f-{name}"))
+    return rig
+
+
+def test_a_load_begins_beside_another_once_that_has_its_room() -> None:
+    """Not before: what leaves for the first, or is still on its way back, is not there for a second."""
+    rig = small("a")
+    assert feed(rig, arrive("1", "big")) == [BeginSwap("big", ("a",), REQUEST), Evict("big", ("a",))]
+    assert feed(rig, arrive("2", "b"), Evicted("a"), Cancel())[0] == CancelSwap("big")
+    assert feed(rig, SwapCancelled("big")) == [BeginSwap("b", (), REQUEST), Evict("b", ())]
+    assert feed(rig, arrive("3", "c")) == []
+    assert feed(rig, Admitted("b")) == [BeginSwap("c", (), REQUEST), Evict("c", ())]
+    assert feed(rig, SwapDone("c"), SwapDone("b")) == [Grant("3", "c"), Grant("2", "b")]
+
+
+def test_nobody_behind_one_who_waits_for_memory_takes_any_before_it() -> None:
+    """The older one needs room that others must make: a stream of small loads would keep it out for ever."""
+    rig = small()
+    feed(rig, arrive("1", "a"), Admitted("a"), arrive("2", "big"))
+    assert feed(rig, arrive("3", "b")) == []
+    assert feed(rig, SwapDone("a")) == [Grant("1", "a"), BeginSwap("big", ("a",), REQUEST)]
+    assert feed(rig, arrive("4", "a"), Leave("1")) == [Evict("big", ("a",))]
+
+
+def test_who_sizes_itself_by_what_is_free_loads_alone() -> None:
+    """Neither beside another, nor another beside it."""
+    rig = small(b={"loads_alone": True})
+    feed(rig, arrive("1", "a"), Admitted("a"))
+    assert feed(rig, arrive("2", "b")) == []
+    assert feed(rig, SwapDone("a"), Admitted("b")) == [Grant("1", "a"), BeginSwap("b", (), REQUEST), Evict("b", ())]
+    assert feed(rig, arrive("3", "c")) == []
+
+
+def test_a_wish_ends_a_load_that_nobody_waits_for_only_where_it_stands_in_its_way() -> None:
+    """One that fits beside it comes beside it."""
+    rig = small()
+    feed(rig, Use("a", SwapCause.USER), Admitted("a"))
+    assert feed(rig, Use("b", SwapCause.USER)) == [BeginSwap("b", (), SwapCause.USER), Evict("b", ())]
+    assert feed(rig, Use("big", SwapCause.USER)) == [CancelSwap("a"), CancelSwap("b")]
+
+
+def test_what_is_forecast_behind_several_loads_counts_each_once() -> None:
+    """The box as it was before them, less what comes; one that fails gives its share back."""
+    rig = small()
+    feed(rig, arrive("1", "a"), Admitted("a"), arrive("2", "b"), Admitted("b"))
+    assert rig.scheduler.choice("c", 0.0).available == (120 - 20 - 20 - 10) * GIB
+    feed(rig, SwapFailed("a", ERROR))
+    assert rig.scheduler.choice("c", 0.0).available == (120 - 20 - 10) * GIB
+    feed(rig, SwapDone("b"))
+    assert rig.scheduler.choice("c", 0.0).available == (120 - 20 - 10) * GIB
+
+
+def test_a_preload_waits_for_its_turn_behind_those_who_ask() -> None:
+    """It comes beside a load, and not while somebody waits for memory."""
+    rig = small()
+    feed(rig, arrive("1", "a"), Admitted("a"), arrive("2", "big"))
+    assert feed(rig, Preload(("b",))) == []
+    assert feed(rig, Leave("2")) == [BeginSwap("b", (), SwapCause.PRELOAD), Evict("b", ())]
 
 
 def test_an_engine_in_use_is_not_interrupted_before_its_dwell_is_over() -> None:

@@ -14,6 +14,7 @@ from sparkdash.errors import AdmissionError, EngineError, SparkdashError
 from sparkdash.supervisor.fairness import Patience
 from sparkdash.supervisor.fit import Box
 from sparkdash.supervisor.moves import (
+    Admitted,
     Arrive,
     BeginSwap,
     Cancel,
@@ -49,19 +50,23 @@ RESERVE = 10 * GIB
 TOTAL = 128 * GIB
 MINE = 120 * GIB
 """What is available while no engine runs and others take their usual share."""
-SIZES = {"a": 80, "b": 60, "c": 40, "pinned": 60}
+SIZES = {"a": 80, "b": 60, "c": 40, "pinned": 60, "d": 15, "alone": 20}
 """GiB, as learned; what is not here is not known."""
 PROFILES = {
     "a": Known("fa", idle_ttl_s=600),
     "b": Known("fb", limit=4),
     "c": Known("fc"),
+    "d": Known("fd"),
+    "alone": Known("fl", loads_alone=True),
     "pinned": Known("fp", pinned=True),
     "unknown": Known("fu"),
     "remote": Known("fr", managed=False),
     "broken": Known("fx", cannot_run="no such head"),
 }
 NAMES = st.sampled_from(sorted(PROFILES))
-WANTED = st.sampled_from(["a", "b", "c", "a", "b", "c", "pinned", "unknown", "remote", "broken", None])
+WANTED = st.sampled_from(
+    ["a", "b", "c", "d", "a", "b", "c", "d", "alone", "pinned", "unknown", "remote", "broken", None]
+)
 ERROR = EngineError("It died.", code="engine_crash")
 SHORT = AdmissionError("Memory is short.", code="memory_low", status=503, retry_after=10.0)
 HOLD = 8 * GIB
@@ -88,18 +93,20 @@ class Machine(RuleBasedStateMachine):
         self.leased: dict[str, str] = {}
         self.running: set[str] = set()
         self.stuck: set[str] = set()
-        self.others = 0
-        """Bytes that strangers took beyond their usual share."""
+        self.others = self.others_then = 0
+        """Bytes that strangers took beyond their usual share: now, and when the first load under way began."""
         self.swaps: dict[str | None, BeginSwap] = {}
         """Under way, by target."""
         self.may_stop: set[str | None] = set()
         self.cancelling: set[str | None] = set()
+        self.admitted: set[str | None] = set()
+        """Those that take memory: all of it, from then on."""
         self.wished: str | None = None
 
     # The box.
 
     def box(self) -> Box:
-        held = sum(self.size(name) or 0 for name in self.running | self.stuck)
+        held = sum(self.size(name or "") or 0 for name in self.running | self.stuck | self.admitted)
         return Box(TOTAL, MINE - held - self.others, RESERVE)
 
     def need(self, profile: str) -> Need:
@@ -132,6 +139,7 @@ class Machine(RuleBasedStateMachine):
             del self.swaps[move.target]
             self.may_stop.discard(move.target)
             self.cancelling.discard(move.target)
+            self.admitted.discard(move.target)
             busy = False
         effects = self.handled(move)
         assert repr(effects) == repr(self.twin.handle(move, self.now))  # each makes errors of its own
@@ -196,7 +204,8 @@ class Machine(RuleBasedStateMachine):
 
     def began(self, swap: BeginSwap) -> None:
         assert swap.target not in self.swaps, "never two swaps to the same end"
-        assert not (self.memory_moves() and self.moves_memory(swap)), "only one at a time moves memory"
+        if self.moves_memory(swap) and self.memory_moves():
+            self.is_beside(swap)
         assert swap.target in (None, *self.known), "nobody can start what is no longer there"
         assert set(swap.reasons) == set(swap.evict), "nobody leaves without a reason"
         wanted = {*self.waiting.values(), self.wished}
@@ -216,8 +225,18 @@ class Machine(RuleBasedStateMachine):
             there = self.running | {"remote", *self.swaps}
             missed = [w for w in overdue if w is not None and w not in there]
             assert not missed or follows or swap.target == missed[0], "who has waited longest goes first"
+        if not self.memory_moves():
+            self.others_then = self.others
         self.there_is_room(swap)
         self.swaps[swap.target] = swap
+
+    def is_beside(self, swap: BeginSwap) -> None:
+        """One that only takes memory may begin beside others that only take some, if each is known to take what it takes."""
+        others = {name for name in self.swaps if self.moves_memory(self.swaps[name])}
+        assert swap.target is not None
+        assert not swap.evict
+        assert others <= self.admitted - self.cancelling, "nobody leaves, and nothing is on its way back"
+        assert not (others | {swap.target}) & {"alone", "unknown"}, "it must not see others take memory"
 
     def moves_memory(self, swap: BeginSwap) -> bool:
         """Does it take memory or give any back?"""
@@ -232,7 +251,7 @@ class Machine(RuleBasedStateMachine):
         if swap.target in (None, "remote"):
             return
         assert swap.target is not None
-        stay = (self.running | self.stuck) - set(swap.evict) - {"remote"}
+        stay = (self.running | self.stuck | self.swaps.keys()) - set(swap.evict) - {"remote", None}
         sizes = [self.size(name) for name in (*stay, swap.target)]
         if None in sizes:
             assert not stay, "an unknown need runs alone"
@@ -241,7 +260,9 @@ class Machine(RuleBasedStateMachine):
         available = self.box().available
         assert available is not None
         reserve = RESERVE if stay else 0  # one that runs alone, as it did before, may use it
-        assert available + freed - (self.size(swap.target) or 0) >= reserve or "unknown" in swap.evict
+        if self.others == self.others_then:  # they came after it was looked
+            coming = sum(self.size(name) or 0 for name in stay - self.running - self.stuck - self.admitted)
+            assert available + freed - coming - (self.size(swap.target) or 0) >= reserve or "unknown" in swap.evict
         assert sum(size or 0 for size in sizes) <= TOTAL - reserve
 
     # What clients, people and engines do.
@@ -366,10 +387,29 @@ class Machine(RuleBasedStateMachine):
                 self.send(WontStop(name))
         self.send(SwapFailed(target, ERROR))
 
-    @precondition(lambda self: any(not self.there(target) for target in self.may_stop))
+    def on_its_way(self, *, admitted: bool) -> list[str | None]:
+        """Those whose drain and stops are over."""
+        mere = (None, "remote")
+        return [
+            target
+            for target in self.may_stop
+            if not self.there(target) and ((target in self.admitted) is admitted or (admitted and target in mere))
+        ]
+
+    @precondition(lambda self: set(self.on_its_way(admitted=False)) - {None, "remote"})
+    @rule(data=st.data())
+    def admit(self, data: st.DataObject) -> None:
+        self.take_memory(self.one_of(data, set(self.on_its_way(admitted=False)) - {None, "remote"}))
+
+    def take_memory(self, target: str | None) -> None:
+        assert target is not None
+        self.admitted.add(target)
+        self.send(Admitted(target))
+
+    @precondition(lambda self: self.on_its_way(admitted=True))
     @rule(data=st.data())
     def succeed(self, data: st.DataObject) -> None:
-        self.come_up(self.one_of(data, [target for target in self.may_stop if not self.there(target)]))
+        self.come_up(self.one_of(data, self.on_its_way(admitted=True)))
 
     @precondition(lambda self: self.swaps)
     @rule(data=st.data())
@@ -438,6 +478,8 @@ class Machine(RuleBasedStateMachine):
                     self.send(SwapCancelled(target))
                 elif target in self.may_stop:
                     self.stop_those(target)
+                    if target not in (None, "remote"):
+                        self.take_memory(target)
                     self.come_up(target)
         assert not self.waiting, "no ticket waits for ever"
 

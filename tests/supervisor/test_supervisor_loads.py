@@ -1,0 +1,179 @@
+"""Several loads at the same time: what really happens around a supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.engine import EngineState
+from sparkdash.domain.event import SwapChanged
+from sparkdash.domain.profile import Profile
+from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase
+from sparkdash.store import Store
+from sparkdash.units import GIB
+
+FIXED = {"kv-cache-memory-bytes": "1G"}
+"""With it vLLM does not size its cache by what is free."""
+RECLAIM, LOAD = SwapPhase.RECLAIM, SwapPhase.LOAD
+
+
+@pytest.fixture
+def fixed(make_profile: Any) -> Any:
+    def make(name: str, gib: float, **facts: Any) -> Profile:
+        made: Profile = make_profile(name, gib=gib, args=FIXED, **facts)
+        return made
+
+    return make
+
+
+async def both_load(house: Any, first: str, second: str) -> None:
+    """Let time pass until both are being loaded."""
+    await house.loads(first)
+    await house.loads(second)
+    assert house.state(first) is EngineState.LOADING
+
+
+async def test_a_short_load_does_not_wait_for_a_long_one(house: Any, fixed: Any, behaviour: Any) -> None:
+    """It begins beside it, serves as soon as it is ready, and each swap tells of itself alone."""
+    house.runtime.zoo.update(long=behaviour(load_s=15), short=behaviour(load_s=3))
+    await house.open(fixed("long", 40), fixed("short", 10))
+    coming = house.ask("long")
+    await house.loads("long")
+    began = house.clock.time
+    await house.leased("short")
+    assert (house.clock.time - began < 5, house.state("long")) == (True, EngineState.LOADING)
+    await house.clock.drive(coming.granted())
+    await coming.leave()
+    short, long = house.swaps()
+    assert (short.target, long.target) == ("short", "long")
+    assert (3 <= short.stage_s[LOAD] < 4, 15 <= long.stage_s[LOAD] < 16) == (True, True)
+    told = [fact.swap for fact in house.facts if isinstance(fact, SwapChanged)]
+    assert all(swap.waiting <= 1 for swap in told)
+
+
+async def test_an_engine_that_sizes_itself_by_what_is_free_loads_alone(
+    house: Any, make_profile: Any, fixed: Any, behaviour: Any
+) -> None:
+    """vLLM would take what another takes off its own cache; so neither begins while the other loads."""
+    house.runtime.zoo.update(sizes=behaviour(load_s=8), fixed=behaviour(load_s=8))
+    await house.open(make_profile("sizes", gib=30), fixed("fixed", 10))
+    for first, second in (("sizes", "fixed"), ("fixed", "sizes")):
+        waits = [house.ask(first), house.ask(second)]
+        await house.loads(first)
+        await house.loads(second)
+        assert house.state(first) is EngineState.READY
+        for asking in waits:
+            await house.clock.drive(asking.granted())
+            await asking.leave()
+        await house.clock.drive(house.supervisor.stop(None))
+
+
+async def test_a_load_waits_until_both_peaks_fit_with_a_margin(house: Any, fixed: Any, behaviour: Any) -> None:
+    """As it is measured: what the other has not taken yet is kept for it, half as much again where it is only declared."""
+    house.runtime.zoo.update(a=behaviour(load_s=10), b=behaviour(load_s=3))
+    await house.open(fixed("a", 40), fixed("b", 50))
+    first, second = house.ask("a"), house.ask("b")
+    await house.loads("a")
+    await house.clock.drive(first.granted())
+    assert house.state("b") is None, "75 GiB of b, 20 more of a and the reserve of 10 are not there"
+    await house.clock.drive(second.granted())
+    a, b = house.swaps()
+    assert (a.target, b.target, b.evict) == ("a", "b", ())
+    assert b.stage_s[RECLAIM] >= 8, "it began beside a, and waited for room"
+    for asking in (first, second):
+        await asking.leave()
+
+
+async def test_what_was_learned_needs_less_of_a_margin(house: Any, fixed: Any, behaviour: Any) -> None:
+    """The same two, once each was measured alone: they load together. Nothing is learned from that."""
+    store = Store(lambda _: None)
+    house.runtime.zoo.update(a=behaviour(load_s=10), b=behaviour(load_s=3))
+    await house.open(fixed("a", 40), fixed("b", 50), store=store)
+    for name in "ab":
+        await house.leased(name)
+        await house.settled()
+        await house.clock.drive(house.supervisor.stop(None))
+    learned = {name: house.supervisor.need(house.supervisor.catalog.find(name)) for name in "ab"}
+    assert [need.total_bytes for need in learned.values()] == [40 * GIB, 50 * GIB]
+    weighed: list[str | None] = []
+    kept = store.record_load
+    store.record_load = lambda seen, *more: (weighed.append(seen.spoilt), kept(seen, *more))[1]  # type: ignore[method-assign]
+    asking = [house.ask("a"), house.ask("b")]
+    await both_load(house, "a", "b")
+    for each in asking:
+        await house.clock.drive(each.granted())
+        await each.leave()
+    await house.settled()
+    await house.clock.rest()
+    assert weighed == ["a loaded at the same time", "b loaded at the same time"]
+
+
+async def test_one_that_fails_beside_another_takes_nothing_down(house: Any, fixed: Any, behaviour: Any) -> None:
+    """Its requests are told; the other goes on; the next load waits until memory is at rest."""
+    house.runtime.zoo.update(a=behaviour(load_s=15), b=behaviour(dies_after_s=2))
+    await house.open(fixed("a", 30), fixed("b", 10), fixed("c", 10))
+    first, second = house.ask("a"), house.ask("b")
+    await both_load(house, "a", "b")
+    (error,) = await asyncio.gather(house.clock.drive(second.granted()), return_exceptions=True)
+    assert error.code == "out_of_memory"
+    third = house.ask("c")
+    await house.clock.drive(first.granted())
+    assert house.state("c") is None, "what b gives back would be seen by nobody as what it is"
+    await house.clock.drive(third.granted())
+    assert [(swap.target, swap.outcome) for swap in house.swaps()] == [
+        ("b", SwapOutcome.FAILED),
+        ("a", SwapOutcome.DONE),
+        ("c", SwapOutcome.DONE),
+    ]
+    for asking in (first, third):
+        await asking.leave()
+
+
+@pytest.mark.parametrize("order", ["cancel", "stop"])
+async def test_cancel_and_stop_end_every_load(house: Any, fixed: Any, behaviour: Any, order: str) -> None:
+    """Each is answered once all is cleaned away, and who waited is told."""
+    house.runtime.zoo.update(a=behaviour(never_ready=True), b=behaviour(never_ready=True))
+    await house.open(fixed("a", 30), fixed("b", 10), no_progress_s=600)
+    asking = [house.ask("a"), house.ask("b")]
+    await both_load(house, "a", "b")
+    await house.clock.drive(house.supervisor.cancel() if order == "cancel" else house.supervisor.stop(None))
+    assert house.runtime.running() == []
+    assert {swap.outcome for swap in house.swaps()} == {SwapOutcome.CANCELLED}
+    for each in asking:
+        (error,) = await asyncio.gather(each.granted(), return_exceptions=True)
+        assert error.code == ("cancelled" if order == "cancel" else "stopped")
+
+
+async def test_a_stop_of_one_load_leaves_the_other(house: Any, fixed: Any, behaviour: Any) -> None:
+    """The stop returns while the other still loads."""
+    house.runtime.zoo.update(a=behaviour(load_s=15), b=behaviour(never_ready=True))
+    await house.open(fixed("a", 30), fixed("b", 10), no_progress_s=600)
+    asking = house.ask("a")
+    house.ask("b")
+    await both_load(house, "a", "b")
+    await house.clock.drive(house.supervisor.stop("b"))
+    assert (house.state("a"), house.runtime.running()) == (EngineState.LOADING, ["a"])
+    await house.clock.drive(asking.granted())
+    await asking.leave()
+
+
+async def test_a_wish_that_fits_beside_a_load_ends_none(house: Any, fixed: Any, behaviour: Any) -> None:
+    """Two profiles that a person wants come up together."""
+    house.runtime.zoo.update(a=behaviour(load_s=10))
+    await house.open(fixed("a", 30), fixed("b", 10))
+    for name in "ab":
+        await house.supervisor.use(name, cause=SwapCause.USER)
+    await both_load(house, "a", "b")
+    await house.settled()
+    assert sorted(house.runtime.running()) == ["a", "b"]
+    assert {swap.outcome for swap in house.swaps()} == {SwapOutcome.DONE}
+
+
+async def test_preloads_that_fit_load_together(house: Any, fixed: Any) -> None:
+    """A box that comes up is not kept waiting for one after another."""
+    await house.open(fixed("a", 30), fixed("b", 10), preload=("a", "b"))
+    await both_load(house, "a", "b")
+    await house.settled()
+    assert [(swap.target, swap.cause) for swap in house.swaps()] == [("a", SwapCause.PRELOAD), ("b", SwapCause.PRELOAD)]
