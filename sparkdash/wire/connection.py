@@ -19,6 +19,7 @@ from uvicorn.server import ServerState
 
 from sparkdash.limits import HEAD
 from sparkdash.wire.deadline import Deadline
+from sparkdash.wire.half_closed import HalfClosed
 from sparkdash.wire.head import Address, Door, Fields, Head, Heads
 from sparkdash.wire.line import Line, Serve, by_messages
 from sparkdash.wire.turns import Turns
@@ -93,6 +94,8 @@ class Wire(asyncio.Protocol):
         """The one that is being answered; a client may have sent the next ones already."""
         self._behind: deque[Line] = deque()
         self._reads = True
+        self._half_closed: HalfClosed | None = None
+        """Once the client has said that it sends no more."""
         self.is_full = False
         """Does the client take nothing just now?"""
         self._room: asyncio.Event | None = None
@@ -123,6 +126,9 @@ class Wire(asyncio.Protocol):
         """The request that is being answered hears of it."""
         self._server.connections.discard(self)
         self._deadline.stop()
+        if self._half_closed is not None:
+            self._half_closed.stop()
+            self._half_closed = None
         self._behind.clear()
         running, self._running, self._asking, self._head = self._running, None, None, None
         if running is not None:
@@ -159,6 +165,22 @@ class Wire(asyncio.Protocol):
             if self._head_size == 0:
                 self._deadline.set(HEAD_S)
             self._head_size += len(data)
+
+    def eof_received(self) -> bool:
+        """The client sends no more. It is answered what it has asked, unless it turns out to have left; one whose answer has begun
+        cannot be asked, and has left. TLS knows no half of a connection."""
+        running = self._running
+        if running is None or running.begun or self._asking is not None or self._door[1] == "https":
+            return False
+        (self._behind[-1] if self._behind else running).keeps = False
+        self._half_closed = HalfClosed(self.loop, self.transport, self._waits)
+        return True
+
+    def _waits(self) -> bool | None:
+        running = self._running
+        if running is None or running.begun:
+            return False
+        return None if running.head.is_old else True
 
     def pause_writing(self) -> None:
         """The client takes no more for now."""
@@ -263,7 +285,7 @@ class Wire(asyncio.Protocol):
 
     def resume_reading(self) -> None:
         """Go on."""
-        if not self._reads:
+        if not self._reads and self._half_closed is None:
             self._reads = True
             self.transport.resume_reading()
 

@@ -34,10 +34,13 @@ class Head:
     )  # fmt: skip
 
     def __init__(self, words: Words, *, keeps: bool) -> None:
-        """`keeps`: they do not ask that the connection be closed. Raises httptools.HttpParserError or ValueError: the URL is none."""
+        """`keeps`: they do not ask that the connection be closed. Raises httptools.HttpParserError or ValueError: the URL is
+        none, or the words of HTTP/1.1 have not their one Host (RFC 9112 section 3.2)."""
         self.words = words
         self.door, self.version, method, url, self.headers = words
         self.named = by_name(self.headers)
+        if self.version == "1.1" and b"," in self.named.get(b"host", b","):
+            raise ValueError("not one Host")
         self.method = method.decode("ascii")
         self.raw_path, self.query = _parted(url)
         path = self.raw_path.decode("ascii")

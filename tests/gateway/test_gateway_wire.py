@@ -153,7 +153,7 @@ async def test_an_answers_head_leaves_with_the_first_of_its_body() -> None:
     )
     empty = Client(by_line(204, [], []))
     for client in (stream, whole, empty):
-        await client.says(b"GET / HTTP/1.1\r\n\r\n")
+        await client.says(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
         await client.leaves()
     head, *rest = stream.socket.packets
     assert head.startswith(b"HTTP/1.1 200 OK\r\n")
@@ -170,7 +170,7 @@ async def test_an_answers_head_by_messages_does_not_wait_for_its_body() -> None:
         await asyncio.Event().wait()
 
     client = Client(app)
-    assert (await client.says(b"GET / HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 OK\r\n")
+    assert (await client.says(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")).startswith(b"HTTP/1.1 200 OK\r\n")
     for task in client.tasks:
         task.cancel()
     await client.leaves()
@@ -186,7 +186,9 @@ async def test_a_client_of_http_1_0_gets_no_chunks() -> None:
 
 async def test_a_status_that_no_list_has_is_passed_on() -> None:
     """Any three digits are one."""
-    head, body, _ = await exchanged(by_line(799, [(b"content-length", b"1")], [b"x"]), b"GET / HTTP/1.1\r\n\r\n")
+    head, body, _ = await exchanged(
+        by_line(799, [(b"content-length", b"1")], [b"x"]), b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
+    )
     assert b"http/1.1 799 " in head
     assert body == b"x"
 
@@ -199,7 +201,7 @@ async def test_a_header_with_a_line_break_is_a_fault_and_no_other_header(
 ) -> None:
     """The client hears of the fault, in a form that it can read, and the connection ends."""
     app = make(status, [(b"x-good", bad)], [b"secret"])
-    head, body, over = await exchanged(app, b"GET / HTTP/1.1\r\n\r\n")
+    head, body, over = await exchanged(app, b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
     assert (body, over) == (b"Internal Server Error", True)
     assert b"http/1.1 500 internal server error" in head
     assert b"content-length: 21" in head
@@ -217,7 +219,7 @@ async def test_rubbish_behind_a_request_does_not_get_into_its_answer() -> None:
         own.finish(b"b")
 
     client = Client(Handed(serve))
-    assert (await client.says(b"GET / HTTP/1.1\r\n\r\n")).endswith(b"1\r\na\r\n")
+    assert (await client.says(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")).endswith(b"1\r\na\r\n")
     assert await client.says(b"\0\0 rubbish\r\n\r\n") == b""
     assert client.socket.closing
     await client.leaves()
@@ -237,7 +239,7 @@ async def test_who_waits_by_messages_hears_that_its_client_left_with_another_req
         heard.append(message["type"])
 
     client = Client(app)
-    await client.says(2 * b"GET / HTTP/1.1\r\n\r\n")
+    await client.says(2 * b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
     await client.leaves()
     assert (heard, len(client.tasks)) == (["http.disconnect"], 0)
 
@@ -253,7 +255,7 @@ async def test_a_body_is_asked_for_when_its_client_waits_for_that() -> None:
         own.finish(b"")
 
     client = Client(Handed(serve))
-    asked = await client.says(b"POST / HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
+    asked = await client.says(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
     assert asked == b"HTTP/1.1 100 Continue\r\n\r\n"
     assert (await client.says(b"ok")).startswith(b"HTTP/1.1 200 ")
     assert got == [b"ok"]
@@ -266,7 +268,7 @@ async def test_a_connection_is_kept_and_ends_when_nobody_asks(make: Callable[...
     """The time runs from an answer's end, and not while one is under way."""
     client = Client(make(200, [(b"content-length", b"2")], [b"ok"]))
     for _ in range(2):
-        assert (await client.says(b"GET / HTTP/1.1\r\n\r\n")).endswith(b"\r\n\r\nok")
+        assert (await client.says(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")).endswith(b"\r\n\r\nok")
         assert client.wire._deadline._at is not None
     await client.leaves()
     assert client.wire._deadline._at is None
@@ -282,7 +284,7 @@ async def test_while_a_request_is_answered_no_time_runs() -> None:
         own.finish(b"")
 
     client = Client(Handed(serve))
-    for request, runs in ((b"GET / HT", True), (b"TP/1.1\r\n\r\n", False), (b"GET ", True)):
+    for request, runs in ((b"GET / HT", True), (b"TP/1.1\r\nHost: h\r\n\r\n", False), (b"GET ", True)):
         await client.says(request)
         assert (client.wire._deadline._at is not None) is runs
     go_on.set()
@@ -357,7 +359,7 @@ async def test_requests_that_say_the_same_share_a_head() -> None:
         (b"PUT /b", b"X: 2\r\nContent-Length: 1\r\n", b"x"),
         (b"PUT /b", b"X: 2\r\nX: 2\r\n", b""),
     ):
-        await client.says(b"%b HTTP/1.1\r\n%b\r\n%b" % (first, headers, body))
+        await client.says(b"%b HTTP/1.1\r\nHost: h\r\n%b\r\n%b" % (first, headers, body))
     await client.leaves()
     assert lengths == [b"1", b"2", b"1", b"1", b"1", None]
     assert heads[0] is heads[1]
@@ -377,7 +379,7 @@ async def test_connections_that_begin_alike_share_a_head_while_one_of_them_is_op
     doors: list[tuple[str, int] | str] = [("127.0.0.1", 8000), ("127.0.0.1", 8000), "/run/daemon.sock"]
     clients = [Client(Handed(serve), partial(Wire, heads=heads), door) for door in doors]
     for client in clients:
-        await client.says(b"GET / HTTP/1.1\r\nAuthorization: Bearer secret\r\n\r\n")
+        await client.says(b"GET / HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer secret\r\n\r\n")
     one, other, elsewhere = (ref() for ref in seen)
     assert one is other
     assert one is not elsewhere
@@ -394,7 +396,7 @@ async def test_connections_that_begin_alike_share_a_head_while_one_of_them_is_op
 async def test_a_client_that_goes_back_to_http_1_0_is_answered_so() -> None:
     """It says the same, but for the version: and knows no chunks any more."""
     client = Client(by_line(200, [], [b"ab"]))
-    request = b"GET / HTTP/1.%d\r\nConnection: keep-alive\r\n\r\n"
+    request = b"GET / HTTP/1.%d\r\nHost: h\r\nConnection: keep-alive\r\n\r\n"
     assert (await client.says(request % 1)).endswith(b"2\r\nab\r\n0\r\n\r\n")
     assert (await client.says(request % 0)).endswith(b"\r\n\r\nab")
     assert client.socket.closing
@@ -411,9 +413,14 @@ async def test_a_header_that_comes_more_than_once_is_one_list() -> None:
         own.finish(b"")
 
     client = Client(Handed(serve))
-    await client.says(b"GET / HTTP/1.1\r\nX-A: 1\r\nB: 2\r\nx-a: 3\r\n\r\n")
+    await client.says(b"GET / HTTP/1.1\r\nHost: h\r\nX-A: 1\r\nB: 2\r\nx-a: 3\r\n\r\n")
     await client.leaves()
-    assert seen == [([(b"x-a", b"1"), (b"b", b"2"), (b"x-a", b"3")], {b"x-a": b"1, 3", b"b": b"2"})]
+    assert seen == [
+        (
+            [(b"host", b"h"), (b"x-a", b"1"), (b"b", b"2"), (b"x-a", b"3")],
+            {b"host": b"h", b"x-a": b"1, 3", b"b": b"2"},
+        )
+    ]
 
 
 async def test_what_follows_a_body_in_chunks_reaches_nobody() -> None:
@@ -427,11 +434,11 @@ async def test_what_follows_a_body_in_chunks_reaches_nobody() -> None:
         await by_messages(200, [], [])(scope, receive, send)
 
     client = Client(app)
-    chunked = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nX-Evil: 1\r\n\r\n"
+    chunked = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nX-Evil: 1\r\n\r\n"
     for _ in range(2):
         assert (await client.says(chunked)).startswith(b"HTTP/1.1 200 ")
     await client.leaves()
-    assert seen == 2 * [[(b"transfer-encoding", b"chunked")]]
+    assert seen == 2 * [[(b"host", b"h"), (b"transfer-encoding", b"chunked")]]
 
 
 async def test_a_wish_for_another_protocol_is_passed_by() -> None:
@@ -447,11 +454,11 @@ async def test_a_wish_for_another_protocol_is_passed_by() -> None:
         await by_messages(200, [(b"content-length", b"2")], [b"ok"])(scope, receive, send)
 
     client = Client(app)
-    plain = b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}"
+    plain = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}"
     wish = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABk\r\n\r\n"
-    counted = b"POST / HTTP/1.1\r\nContent-Length: 7\r\n" + wish
-    chunked = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" + wish
-    empty = b"GET / HTTP/1.1\r\n" + wish
+    counted = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 7\r\n" + wish
+    chunked = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n" + wish
+    empty = b"GET / HTTP/1.1\r\nHost: h\r\n" + wish
     for request in ((counted, b"GET / H"), (chunked, b"3\r\nabc\r\n0\r", b"\n\r\n"), (empty,), (plain,)):
         for piece in request[:-1]:
             assert await client.says(piece) == b""
@@ -467,15 +474,16 @@ async def test_a_wish_changes_nothing_for_a_body_that_is_framed_badly() -> None:
     wish = b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
     for framing in (b"Transfer-Encoding: gzip", b"Transfer-Encoding: gzip\r\nTransfer-Encoding: x"):
         client = Client(by_line(200, [(b"content-length", b"2")], [b"ok"]))
-        assert b" 400 " in await client.says(b"POST / HTTP/1.1\r\n%b\r\n%bx" % (framing, wish))
+        assert b" 400 " in await client.says(b"POST / HTTP/1.1\r\nHost: h\r\n%b\r\n%bx" % (framing, wish))
         await client.leaves()
     client = Client(by_line(204, [], []))
-    assert (await client.says(2000 * (b"GET / HTTP/1.1\r\n" + wish))).startswith(b"HTTP/1.1 204 ")
+    assert (await client.says(2000 * (b"GET / HTTP/1.1\r\nHost: h\r\n" + wish))).startswith(b"HTTP/1.1 204 ")
     await client.leaves()
 
 
 @pytest.mark.parametrize(
-    "request_", [b"GET / HTTP/1.1\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nx", b"GET /"]
+    "request_",
+    [b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nx", b"GET /"],
 )
 async def test_a_connection_that_is_over_goes_without_the_collector(request_: bytes) -> None:
     """Answered, in the middle of a body or of a head: nothing holds what it held."""
@@ -513,13 +521,13 @@ async def test_an_application_hears_from_where_and_at_which_door_it_is_asked(tmp
         name = door.sockets[0].getsockname()
         unix = isinstance(name, str)
         reader, writer = await (asyncio.open_unix_connection(name) if unix else asyncio.open_connection(*name))
-        writer.write(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+        writer.write(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
         assert await reader.read()
         own = None if unix else writer.get_extra_info("sockname")
         assert seen.pop() == (own, (path, None) if unix else name, "http")
         writer.close()
         door.close()
     client = Client(app, door=("::1", 8484, 0, 0))  # not every box has IPv6
-    await client.says(b"GET / HTTP/1.1\r\n\r\n")
+    await client.says(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
     await client.leaves()
     assert seen == [(None, ("::1", 8484), "http")]
