@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import ssl
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ BACKLOG = 4096
 
 GRACE_S = 3
 """How long a stop waits for answers that are under way."""
+OTHERS = stat.S_IROTH | stat.S_IWOTH | stat.S_IWGRP
+"""What nobody else may do with a TLS key. A group may read it, as Debian's `ssl-cert` does."""
 LINGER_S = 0.5
 """How long a kept connection may still bring a request after the stop, where the next daemon takes over the sockets. An agent
 or a load generator that keeps connections busy uses each of them sooner, and is told that it closes."""
@@ -44,7 +47,7 @@ class Tls:
     key: Path
 
     def check(self) -> None:
-        """Raises HostError `tls_unusable` when they cannot be served with."""
+        """Raises HostError `tls_unusable` when they cannot be served with, `tls_key_open` when others may read the key."""
         try:
             ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(self.cert, self.key, password="")
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
@@ -54,6 +57,10 @@ class Tls:
                 code="tls_unusable",
                 hint="tls_cert and tls_key in config.toml name PEM files that belong together, the key without a passphrase.",
             ) from None
+        if self.key.stat().st_mode & OTHERS:
+            raise HostError(
+                f"Others may read or change the TLS key {self.key}.", code="tls_key_open", hint=f"chmod 600 {self.key}"
+            )
 
 
 def _says_something(record: logging.LogRecord) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, TextIO, cast
 import structlog
 
 from sparkdash.printable import one_line, printable
+from sparkdash.redaction import masked
 
 
 class _Stderr:
@@ -37,7 +38,8 @@ def _shown(_logger: object, _method: str, event: MutableMapping[str, Any]) -> Mu
 def _plain(key: str, value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    return printable(value) if key == "exception" else one_line(value)
+    clean = masked(value)
+    return printable(clean) if key == "exception" else one_line(clean)
 
 
 def configure(*, level: int = logging.INFO) -> None:

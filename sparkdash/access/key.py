@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
 from collections.abc import Iterable
+from datetime import datetime
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
@@ -22,6 +24,8 @@ PREFIX = "sk-sparkdash-"
 """Some clients take only what begins with `sk-`; the rest lets a scanner that finds one in a repository say whose it is."""
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 RANDOM_BYTES = 32
+_SPAN = re.compile(r"([1-9]\d{0,4})([mhdw])")
+_UNIT_S = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 class Scope(StrEnum):
@@ -50,10 +54,32 @@ class Key(Frozen):
     """Its requests let those of others go first, unless one of them says otherwise."""
     created_at: float = 0.0
     """Unix seconds."""
+    expires_at: float | None = None
+    """Unix seconds from which on it is refused; None: never."""
+
+    def has_expired(self, now: float) -> bool:
+        """Whether the key is refused at `now`, Unix seconds."""
+        return self.expires_at is not None and now >= self.expires_at
 
     def may_use(self, names: Iterable[str]) -> bool:
         """Is one of these names of a profile among those that it may use?"""
         return not self.models or any(fnmatchcase(name, wanted) for name in names for wanted in self.models)
+
+
+def expiry(text: str, now: float) -> float:
+    """When a key ends that is made `now` (Unix seconds) with `90d`, `12h`, `30m`, `2w`, or a day such as `2027-03-01`.
+
+    A day ends the key at its beginning, in local time.
+
+    Raises:
+        ValueError: the text is neither, or names a time that has passed.
+    """
+    if found := _SPAN.fullmatch(text.strip().lower()):
+        return now + int(found[1]) * _UNIT_S[found[2]]
+    ends = datetime.fromisoformat(text.strip()).timestamp()
+    if ends <= now:
+        raise ValueError("it has passed")
+    return ends
 
 
 def new_secret() -> str:

@@ -168,7 +168,9 @@ def _change(path: Path, to: Callable[[Keys], Keys]) -> Keys:
 def _alone(path: Path) -> Iterator[None]:
     """Two commands at once do not lose each other's key."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".lock").open("w") as lock:
+    descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as lock:
+        os.fchmod(descriptor, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

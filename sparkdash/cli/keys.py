@@ -62,6 +62,9 @@ def add(
     ] = None,
     requests_per_minute: Annotated[int | None, typer.Option(min=1, help="In any 60 seconds.")] = None,
     tokens_per_day: Annotated[int | None, typer.Option(min=1, help="Prompt and completion, per day of UTC.")] = None,
+    expires: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Refuse it from then on: 90d, 12h, 2w, or a day: 2027-03-01.")
+    ] = None,
     batch: Annotated[bool, typer.Option("--batch", help="Its requests let those of others go first.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -75,6 +78,7 @@ def add(
       sparkdash keys add phone --models gpt-oss-120b --models auto
       sparkdash keys add console --scope control --scope inference
       sparkdash keys add nightly --batch
+      sparkdash keys add guest --expires 7d
     """
     import time
 
@@ -83,7 +87,7 @@ def add(
 
     if not re.match(NAME, name):
         raise typer.BadParameter("up to 64 letters, digits, dots, dashes, underscores", param_hint="NAME")
-    secret = new_secret()
+    secret, now = new_secret(), time.time()
     key = Key(
         name=name,
         sha256=digest(secret),
@@ -92,15 +96,35 @@ def add(
         requests_per_minute=requests_per_minute,
         tokens_per_day=tokens_per_day,
         batch=batch,
-        created_at=time.time(),
+        created_at=now,
+        expires_at=_expiry(expires, now),
     )
     keyring.add(keyring.place(), key)
     _note("keys add", name)
     if as_json:
-        emit({"name": name, "key": secret, "scopes": key.scopes, "models": key.models})
+        emit({"name": name, "key": secret, "scopes": key.scopes, "models": key.models, "expires_at": key.expires_at})
         return
     say(secret)
-    tell(f"{name}: for {' and '.join(key.scopes)}. This is the only time that the key is shown.")
+    until = "" if key.expires_at is None else f", until {_moment(key.expires_at)}"
+    tell(f"{name}: for {' and '.join(key.scopes)}{until}. This is the only time that the key is shown.")
+
+
+def _expiry(text: str | None, now: float) -> float | None:
+    from sparkdash.access.key import expiry
+
+    try:
+        return None if text is None else expiry(text, now)
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"a span such as 90d or 12h, or a day to come such as 2027-03-01 ({error})", param_hint="--expires"
+        ) from None
+
+
+def _moment(unix_s: float) -> str:
+    """Local time, to the minute."""
+    from datetime import datetime
+
+    return datetime.fromtimestamp(unix_s).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def _scopes(given: list[str] | None) -> tuple[Scope, ...]:
@@ -157,8 +181,16 @@ def _row(key: Key, used: Usage | None) -> tuple[str, ...]:
     if used:
         today = used.prompt_tokens_today + used.completion_tokens_today
         figures = (str(used.requests), tokens(used.prompt_tokens), tokens(used.completion_tokens), tokens(today))
-    sides = ", ".join([*key.scopes, *(["batch"] if key.batch else [])])
+    sides = ", ".join([*key.scopes, *(["batch"] if key.batch else []), *_ending(key)])
     return (key.name, sides, ", ".join(key.models) or "all", *limits, *figures)
+
+
+def _ending(key: Key) -> list[str]:
+    import time
+
+    if key.expires_at is None:
+        return []
+    return ["expired" if key.has_expired(time.time()) else f"until {_moment(key.expires_at)}"]
 
 
 @app.command("revoke")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from sparkdash.domain.engine import Failure
 from sparkdash.engines.loading import detail
+from sparkdash.redaction import MASK, masked
 
 TAIL = 20
 """Log lines kept with a failure."""
@@ -125,9 +126,6 @@ _ECHO = re.compile(
 _PROCESS_DIED = re.compile(r"\b(?:died|exited) unexpectedly\b")
 _RAISED = re.compile(r"(?:^|[\s.])([A-Z]\w*(?:Error|Exception)): \S")
 _FATAL = re.compile(r"fatal error|terminate called|Segmentation fault|failed to start|\berror:", re.IGNORECASE)
-_SECRETS = re.compile(
-    r"\bhf_[A-Za-z0-9]{20,}|\bsk-[A-Za-z0-9_-]{16,}|(?<=Bearer )\S+|(?<=api_key': ')[^']+|(?<=api-key )\S+"
-)
 
 
 def without_secrets(words: Sequence[str]) -> tuple[str, ...]:
@@ -135,13 +133,13 @@ def without_secrets(words: Sequence[str]) -> tuple[str, ...]:
     found: list[str] = []
     for word in words:
         key = bool(found) and found[-1].startswith("-") and found[-1].endswith(("api-key", "token", "password"))
-        found.append("***" if key else _SECRETS.sub("***", word))
+        found.append(MASK if key else masked(word))
     return tuple(found)
 
 
 def classify(lines: Sequence[str], exit_code: int | None, own: Sequence[Cause] = ()) -> Failure:
     """The first cause, `own` before COMMON, that any line shows; else what the engine raised, else its exit code."""
-    clean = [_SECRETS.sub("***", line) for line in lines]
+    clean = [masked(line) for line in lines]
     tail = tuple(clean[-TAIL:])
     for known in (*own, *COMMON):
         if line := _last(clean, known.pattern):

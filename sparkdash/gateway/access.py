@@ -115,8 +115,15 @@ class Access:
         """Let that key use such a route now. `counts`: it is work for an engine, to be within the key's limits.
 
         Raises:
-            AdmissionError: 403 `scope_refused`, `whole_box_refused`; 429 with Retry-After: `key_requests_used_up`, `key_tokens_used_up`.
+            AdmissionError: 401 `key_expired`; 403 `scope_refused`, `whole_box_refused`; 429 with Retry-After: `key_requests_used_up`, `key_tokens_used_up`.
         """
+        if key.has_expired(self._clock()):
+            raise AdmissionError(
+                f"The key {key.name!r} has expired.",
+                code="key_expired",
+                status=401,
+                hint=f"On the box: `sparkdash keys revoke {key.name}`, and `sparkdash keys add {key.name}` for a new one.",
+            )
         if right.scope is not None and right.scope not in key.scopes:
             raise AdmissionError(
                 f"The key {key.name!r} is for {' and '.join(key.scopes)}, not for {right.scope}.",

@@ -33,8 +33,8 @@ class Done:
     err: str
 
 
-async def call(argv: Sequence[str], *, deadline_s: float | None) -> Done:
-    """Run to the end; `deadline_s` None waits for ever.
+async def call(argv: Sequence[str], *, deadline_s: float | None, env: Mapping[str, str] | None = None) -> Done:
+    """Run to the end; `deadline_s` None waits for ever, `env` None is our own environment.
 
     Its output goes through files: the end of a pipe would come only when everything that it left behind has ended
     too, and `podman run -d` leaves the container's monitor behind. They are in memory: on a full disk `podman ps` writes nothing
@@ -45,7 +45,7 @@ async def call(argv: Sequence[str], *, deadline_s: float | None) -> Done:
         OSError: the program cannot be run (FileNotFoundError: there is none).
     """
     with _in_memory() as out, _in_memory() as err:
-        async with asyncio.timeout(deadline_s), running(argv, stdout=out, stderr=err) as process:
+        async with asyncio.timeout(deadline_s), running(argv, stdout=out, stderr=err, env=env) as process:
             code = await process.wait()
         return Done(code, _written(out), _written(err))
 

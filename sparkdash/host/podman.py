@@ -118,7 +118,7 @@ class Podman:
         """See Runtime. A container of its own, which podman ends by itself also when we cannot any more."""
         command = argv.output(self.name, spec, math.ceil(deadline_s))
         try:
-            return await output(command, deadline_s=deadline_s, limit=OUTPUT_BYTES)
+            return await output(command, deadline_s=deadline_s, limit=OUTPUT_BYTES, env=_environment(spec))
         except TimeoutError:
             raise answers.too_slow(self.name, "run", deadline_s) from None
         except OSError as error:
@@ -230,9 +230,9 @@ class Podman:
             raise answers.failed(self.name, "top", done.err)
         return set() if done.code else answers.pids(done.out)
 
-    async def _call(self, command: list[str], deadline_s: float | None) -> Done:
+    async def _call(self, command: list[str], deadline_s: float | None, env: Mapping[str, str] | None = None) -> Done:
         try:
-            return await call(command, deadline_s=deadline_s)
+            return await call(command, deadline_s=deadline_s, env=env)
         except TimeoutError:
             raise answers.too_slow(self.name, command[1], deadline_s or 0) from None
         except ValueError as error:  # a NUL in a profile's word
@@ -261,7 +261,7 @@ class Podman:
         await self._remove(spec.name)
 
     async def _run(self, command: list[str], spec: ContainerSpec) -> ContainerInfo:
-        done = await self._call(command, START_S)
+        done = await self._call(command, START_S, _environment(spec))
         if done.code:
             raise answers.start_failed(self.name, spec, done.err)
         info = await self.inspect(spec.name)
@@ -290,6 +290,11 @@ def _commands(program: str, owner: str) -> tuple[leftovers.Births, leftovers.Bir
 
 def _but(processes: leftovers.Births, ours: Collection[int]) -> leftovers.Births:
     return {pid: birth for pid, birth in processes.items() if pid not in ours}
+
+
+def _environment(spec: ContainerSpec) -> dict[str, str] | None:
+    own = argv.environment(spec)
+    return {**os.environ, **own} if own else None
 
 
 async def _members(info: ContainerInfo | None) -> leftovers.Births | None:

@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping
 
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.profile import Mount
+from sparkdash.redaction import is_secret_variable
 
 PODMAN = "podman"
 DOCKER = "docker"
@@ -61,6 +62,11 @@ def output(program: str, spec: ContainerSpec, limit_s: int) -> list[str]:
         *_inside(docker, spec),
         "--entrypoint", spec.argv[0], spec.image or "", *spec.argv[1:],
     ]  # fmt: skip
+
+
+def environment(spec: ContainerSpec) -> dict[str, str]:
+    """Variables that `run` and `output` name without a value: the program must be given them in its environment."""
+    return {key: value for key, value in spec.env.items() if is_secret_variable(key)}
 
 
 def stop(program: str, name: str, grace_s: int) -> list[str]:
@@ -132,8 +138,9 @@ def _inside(docker: bool, spec: ContainerSpec) -> list[str]:
     return [
         *(flag for mount in spec.mounts for flag in _mount(docker, mount)),
         *(flag for tmpfs in spec.tmpfs for flag in ("--tmpfs", tmpfs)),
-        *(flag for key, value in spec.env.items() for flag in ("-e", f"{key}={value}")),
-        *(flag for key in spec.env_from for flag in ("-e", key)),  # without a value: taken over from our environment
+        *(flag for key, value in spec.env.items() if not is_secret_variable(key) for flag in ("-e", f"{key}={value}")),
+        # without a value: taken over from the program's own environment, where `ps` does not show it
+        *(flag for key in (*filter(is_secret_variable, spec.env), *spec.env_from) for flag in ("-e", key)),
     ]
 
 

@@ -32,6 +32,7 @@ from sparkdash.host import leftovers, proc
 from sparkdash.host.command import output
 from sparkdash.host.lines import LineSplitter
 from sparkdash.host.process_record import Record, Records, unwritable
+from sparkdash.redaction import MASK, is_secret_variable
 
 UNKNOWN_EXIT = -1
 """Exit code of a process that was another's child: the kernel tells it to the parent only."""
@@ -73,7 +74,7 @@ class Process:
 
     def command(self, spec: ContainerSpec) -> list[str]:
         """What a person would type: the argv, behind `env` when the spec sets variables."""
-        variables = [f"{key}={value}" for key, value in spec.env.items()]
+        variables = [f"{key}={MASK if is_secret_variable(key) else value}" for key, value in spec.env.items()]
         return [*(["env", *variables] if variables else []), *spec.argv]
 
     async def output(self, spec: ContainerSpec, *, deadline_s: float) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from sparkdash.rules import containers, flags, memory, remote, speculation
+from sparkdash.rules import containers, flags, memory, remote, secret, speculation
 from sparkdash.rules.rule import Rule
 
 RULES: dict[str, Rule] = {
-    rule.name: rule for rule in (*flags.RULES, *memory.RULES, *speculation.RULES, *containers.RULES, *remote.RULES)
+    rule.name: rule
+    for rule in (*flags.RULES, *memory.RULES, *speculation.RULES, *containers.RULES, *secret.RULES, *remote.RULES)
 }
 """In the order in which `sparkdash profiles rules` lists them."""

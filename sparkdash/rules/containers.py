@@ -1,20 +1,15 @@
-"""Rules about the container: image, runtime flags that strayed into a profile, secrets."""
+"""Rules about the container: image, runtime flags that strayed into a profile."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
-from sparkdash.catalog.document import KeyPath
 from sparkdash.domain.profile import Profile
 from sparkdash.rules.rule import Hit, Level, Rule, flag
 
 FOREIGN = re.compile(r"(?:^|[-_./:])(?:amd64|x86[-_]64)(?:$|[-_./:])", re.IGNORECASE)
 """An image reference that names the other architecture; a Spark is arm64."""
-
-TOKEN = re.compile(r"(?:^|[^A-Za-z0-9])(?:hf_|sk-|nvapi-|ghp_|github_pat_)[A-Za-z0-9_-]{16,}")
-"""Tokens of Hugging Face, OpenAI and its like, NVIDIA, GitHub: their prefixes."""
 
 MOVING = ("latest", "nightly", "main", "dev")
 """Tags that name another image tomorrow, also as the last part of a tag."""
@@ -58,29 +53,6 @@ def _unpinned(profile: Profile) -> Iterator[Hit]:
         yield Hit(("image",), f"the tag {tag!r} moves", "Pin it: `image: name@sha256:…` (`podman image inspect`).")
 
 
-def _secret(profile: Profile) -> Iterator[Hit]:
-    for key in ("env", "args", "request", "command"):
-        for path, text in _texts((key,), getattr(profile, key)):
-            if TOKEN.search(text):
-                yield Hit(path, "looks like a secret", _by_reference(path))
-
-
-def _by_reference(path: KeyPath) -> str:
-    name = path[1] if path[0] == "env" else "NAME"
-    return f"Write `env_from: [{name}]`, set it in the daemon's environment, and revoke this one."
-
-
-def _texts(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, str]]:
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _texts((*path, key), item)
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from _texts((*path, index), item)
-
-
 RULES = (
     Rule("ipc-and-shm", Level.ERROR, "--ipc=host with --shm-size", "exit code 125 from podman 4.3.1; docker accepts it", _ipc),
     Rule("restart-policy", Level.ERROR, "a container that restarts by itself", "two engines then meet in one memory", _restart),
@@ -90,5 +62,4 @@ RULES = (
         "unpinned-image", Level.WARNING, "an image that is another one tomorrow",
         "flags are image-specific: vLLM blog, 2026-06-01", _unpinned,
     ),
-    Rule("secret-literal", Level.ERROR, "a token in a file", "argv and labels are visible to all on the box", _secret, always=True),
 )  # fmt: skip

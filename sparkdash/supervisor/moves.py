@@ -23,6 +23,8 @@ class Known:
     """It sizes itself by the memory that is free while it loads, so that nobody else may take memory meanwhile."""
     cannot_run: str | None = None
     nearest: str | None = None
+    secret_at: str | None = None
+    """Where its file has a secret that nobody silenced the rule for: it is not started."""
     pinned: bool = False
     """It leaves only for a person."""
     idle_ttl_s: float | None = None

@@ -13,6 +13,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import Plan
 from sparkdash.engines.allocation import sizes_by_free_memory
 from sparkdash.errors import SparkdashError
+from sparkdash.rules.secret import secret_at
 from sparkdash.supervisor import reclaim
 from sparkdash.supervisor.fit import Box, Choice
 from sparkdash.supervisor.moves import Known
@@ -77,6 +78,7 @@ class Planner:
             loads_alone=sizes_by_free_memory(profile),
             cannot_run=profile.cannot_run,
             nearest=profile.nearest,
+            secret_at=secret_at(profile),
             pinned=policy.pinned,
             idle_ttl_s=policy.idle_ttl_s,
             limit=policy.max_concurrency,

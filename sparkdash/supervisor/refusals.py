@@ -20,6 +20,12 @@ def of(name: str, known: Known | None) -> SparkdashError | None:
     if known.cannot_run:
         hint = f"Use {known.nearest} instead." if known.nearest else None
         return AdmissionError(f"{name} cannot run here: {known.cannot_run}.", code="cannot_run", hint=hint)
+    if known.secret_at:
+        return AdmissionError(
+            f"{name} is not started: its file has a secret at {known.secret_at}, which the engine would show to others.",
+            code="secret_in_profile",
+            hint="Name the variable in `env_from` and set it in the daemon's environment. `sparkdash profiles check` has the line.",
+        )
     return None
 
 

@@ -184,8 +184,7 @@ class Scheduler:
         return self._line.cannot_come(profile, choice) or self.breaker.refusal(profile, self._now)
 
     def _use(self, move: Use) -> list[Effect]:
-        known = self.records.profiles.get(move.profile)
-        if known is None or known.cannot_run:
+        if refusals.of(move.profile, self.records.profiles.get(move.profile)):
             return []
         self.breaker.tried_again(move.profile)
         self.records.queue.pop(USE, None)

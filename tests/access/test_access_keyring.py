@@ -6,12 +6,13 @@ import errno
 import json
 import stat
 import threading
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from sparkdash.access import audit, keyring
-from sparkdash.access.key import PREFIX, Key, digest, matching, new_secret
+from sparkdash.access.key import PREFIX, Key, digest, expiry, matching, new_secret
 from sparkdash.access.keyring import GONE_S, Keyring
 from sparkdash.errors import AdmissionError, ProfileError
 
@@ -172,3 +173,29 @@ def test_the_audit_log_keeps_its_size(tmp_path: Path) -> None:
     assert lines[-1]["n"] == 29
     assert old.stat().st_size < 300
     assert stat.S_IMODE(old.stat().st_mode) == 0o600
+
+
+def test_nobody_else_may_touch_the_lock(tmp_path: Path) -> None:
+    """One who may lock the file keeps its owner from revoking a key; also one that an older version left open."""
+    path = tmp_path / "keys.json"
+    path.with_suffix(".lock").touch(mode=0o644)
+    keyring.add(path, Key(name="a", sha256=digest("x")))
+    assert stat.S_IMODE(path.with_suffix(".lock").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(("text", "ends"), [("90d", 90 * 86_400), ("12h", 43_200), ("30m", 1_800), (" 2W ", 1_209_600)])
+def test_a_key_ends_after_a_span(text: str, ends: float) -> None:
+    """Counted from now."""
+    assert expiry(text, 1000.0) == 1000.0 + ends
+
+
+def test_a_key_ends_at_the_beginning_of_a_day() -> None:
+    """In local time, as its owner means it."""
+    assert expiry("2027-03-01", 0.0) == datetime(2027, 3, 1).astimezone().timestamp()
+
+
+@pytest.mark.parametrize("text", ["", "soon", "0d", "-3d", "3y", "99999999999d", "2020-01-01", "2027-13-01"])
+def test_no_key_is_made_with_an_end_that_is_none_or_has_passed(text: str) -> None:
+    """It would be a key that never works, or one that its owner believes to end."""
+    with pytest.raises(ValueError, match=r"."):
+        expiry(text, 1.7e9)

@@ -82,6 +82,7 @@ def test_good_files_are_not_blamed(write: Write) -> None:
         ("localhost/tiny", "vllm/vllm-openai", 4, "unpinned-image"),
         ('"4"', "hf_abcdefghijklmnopqrstuv", 7, "secret-literal"),
         (FP8, "api-key: sk-abcdefghijklmnopqrstuv", 12, "secret-literal"),
+        (FP8, "api-key: correct-horse", 12, "secret-literal"),
         ("args:", "silence: {enforce-eagre: because}\nargs:", 9, "silence"),
         ("args:", "silence: {enforce-eager: ' '}\nargs:", 9, "silence"),
     ],

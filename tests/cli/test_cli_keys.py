@@ -49,6 +49,18 @@ def test_as_json_and_wrong_words(sparkdash: Run) -> None:
     assert "everybody on this box" in gone.err
 
 
+def test_a_key_may_expire(sparkdash: Run) -> None:
+    """Its end is told when it is made and in the list; one that is nonsense makes no key."""
+    made = sparkdash("keys", "add", "guest", "--expires", "7d")
+    assert "until 20" in made.err
+    assert "until 20" in sparkdash("keys", "list").out
+    assert sparkdash("keys", "list", "--json").json()["keys"][0]["expires_at"] > 1.7e9
+    wrong = sparkdash("keys", "add", "late", "--expires", "2020-01-01")
+    assert wrong.code == 2
+    assert "--expires" in wrong.err
+    assert len(sparkdash("keys", "list", "--json").json()["keys"]) == 1
+
+
 def test_no_keys(sparkdash: Run) -> None:
     """It says what that means."""
     assert "nobody else" in sparkdash("keys", "list").out

@@ -118,6 +118,16 @@ async def test_a_revoked_key_is_refused_at_once_and_a_damaged_file_changes_nothi
     assert (await locked.get("/v1/models")).status_code == 401
 
 
+async def test_a_key_that_has_expired_is_refused_and_named(locked: Locked) -> None:
+    """401 from its moment on, on every side; another key goes on working."""
+    locked.add(expires_at=1.0)
+    locked.add(name="two", secret="second", expires_at=4e9)
+    reply = await locked.get("/v1/models")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (401, "key_expired")
+    assert "'one'" in reply.json()["error"]["message"]
+    assert (await locked.get("/v1/models", "second")).status_code == 200
+
+
 async def test_scopes_are_apart(locked: Locked) -> None:
     """A client of models sees and changes nothing of the box; a console asks no model."""
     locked.add()

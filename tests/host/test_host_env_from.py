@@ -45,3 +45,20 @@ def test_handing_a_variable_on_is_another_launch() -> None:
     plain = Profile(name="a", engine=EngineKind.VLLM)
     assert plain.fingerprint == plain.model_copy(update={"env_from": ()}).fingerprint
     assert plain.fingerprint != plain.model_copy(update={"env_from": ("HF_TOKEN",)}).fingerprint
+
+
+@pytest.mark.parametrize("program", ["podman", "docker"])
+def test_a_literal_secret_is_not_on_the_command_line_either(program: str) -> None:
+    """Where its owner silenced the rule: the runtime gets it in its environment, which `ps` does not show."""
+    made = ContainerSpec(name="a", image="i", argv=("x",), port=1, labels={}, env={"HF_TOKEN": SECRET, "A": "1"})
+    words = podman_argv.run(program, made)
+    assert SECRET not in podman_argv.shell(words)
+    assert words[words.index("HF_TOKEN") - 1] == "-e"
+    assert "A=1" in words
+    assert podman_argv.environment(made) == {"HF_TOKEN": SECRET}
+
+
+def test_a_process_prints_it_masked(tmp_path: Path) -> None:
+    """`sparkdash run --dry-run` with plain processes."""
+    made = ContainerSpec(name="a", image=None, argv=("x",), port=1, labels={}, env={"HF_TOKEN": SECRET, "A": "1"})
+    assert Process(tmp_path).command(made) == ["env", "HF_TOKEN=***", "A=1", "x"]

@@ -187,6 +187,21 @@ async def test_unknown_and_impossible_profiles_are_refused_with_what_to_use_inst
     assert house.runtime.calls == []
 
 
+async def test_a_profile_with_a_secret_in_its_file_is_not_started_unless_its_owner_silenced_the_rule(
+    house: Any, make_profile: Any
+) -> None:
+    """400 that names the place and never the value, to requests and to people; with `silence` it starts as any other."""
+    env, reason = {"HF_TOKEN": "hf_notarealtokenbutlongenough"}, {"secret-literal": "a box of one's own"}
+    await house.open(make_profile("told", env=env), make_profile("silenced", env=env, silence=reason))
+    (error,) = await asyncio.gather(house.ask("told").granted(), return_exceptions=True)
+    assert (error.code, error.status, "env.HF_TOKEN" in error.message) == ("secret_in_profile", 400, True)
+    assert "hf_not" not in error.text()
+    with pytest.raises(AdmissionError, match=r"env\.HF_TOKEN"):
+        await house.supervisor.use("told", cause=SwapCause.USER)
+    assert house.runtime.calls == []
+    assert (await house.leased("silenced")).profile.name == "silenced"
+
+
 async def test_a_full_queue_asks_to_come_back(house: Any, make_profile: Any) -> None:
     """The one too many gets 503 and Retry-After; those who wait are served."""
     await house.open(make_profile("a"), queue_limit=2)

@@ -3,9 +3,11 @@
 import asyncio
 import errno
 import os
+import shutil
 import socket
 import ssl
 import stat
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +110,6 @@ async def _hello(scope: Any, _receive: Any, send: Any) -> None:
 async def test_the_port_speaks_https_and_the_socket_does_not(tmp_path: Path) -> None:
     """Keys and prompts cross a network in cipher; on the box's own socket nobody is in between."""
     tls = listen.Tls(TLS / "cert.pem", TLS / "key.pem")
-    tls.check()
     server, tcp = listen.Server(_hello, tls), listen.bind_tcp("127.0.0.1", 0)
     url = listen.root_url(tcp, tls)
     serving = asyncio.create_task(server.serve(sockets=[tcp, listen.bind_unix(tmp_path / listen.SOCKET_NAME)]))
@@ -124,6 +125,18 @@ async def test_the_port_speaks_https_and_the_socket_does_not(tmp_path: Path) -> 
             await far.get(url.replace("https", "http"))
     server.stop()
     await serving
+
+
+@pytest.mark.parametrize(("mode", "refused"), [(0o600, False), (0o640, False), (0o644, True), (0o660, True)])
+def test_a_key_that_others_can_read_is_refused(tmp_path: Path, mode: int, refused: bool) -> None:
+    """A group may, as Debian's ssl-cert does; nobody else. The mend is one command."""
+    key = tmp_path / "key.pem"
+    shutil.copy(TLS / "key.pem", key)
+    key.chmod(mode)
+    with pytest.raises(HostError) if refused else nullcontext() as caught:
+        listen.Tls(TLS / "cert.pem", key).check()
+    if caught is not None:
+        assert (caught.value.code, caught.value.hint) == ("tls_key_open", f"chmod 600 {key}")
 
 
 def test_a_certificate_that_cannot_be_used_is_told(tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from sparkdash.catalog.importers.report import Notes, refused
-from sparkdash.catalog.importers.values import model_ref, secret, typed
+from sparkdash.catalog.importers.values import model_ref, typed
 from sparkdash.domain.lists import Lists, of
 from sparkdash.domain.profile import EngineKind
+from sparkdash.redaction import is_secret_variable
 
 _PYTHON = re.compile(r"python[\d.]*")
 _OF_VLLM = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "dp": "data-parallel-size",
@@ -192,7 +193,7 @@ def _place(engine: Engine, flags: list[tuple[str, list[str]]], notes: Notes) -> 
             notes.dropped(flag, "sparkdash sets the address itself")
         elif key.startswith("-") or not key:
             notes.unknown(flag)
-        elif secret(key.replace("-", "_")) and values:
+        elif is_secret_variable(key.replace("-", "_")) and values:
             notes.dropped(flag, "a secret must not be in a profile; the gateway asks for keys")
         elif (key in _OURS[engine.kind] and not values) or (engine.kind, key, *values) in _OURS_WITH_VALUE:
             notes.dropped(flag, "sparkdash sets it by itself")

@@ -13,8 +13,9 @@ from sparkdash.catalog.importers import engine_line
 from sparkdash.catalog.importers.engine_line import Engine
 from sparkdash.catalog.importers.report import Imported, Notes, refused
 from sparkdash.catalog.importers.shell import commands
-from sparkdash.catalog.importers.values import aliases, profile_name, secret
+from sparkdash.catalog.importers.values import aliases, profile_name
 from sparkdash.domain.container import LABEL_PROFILE, LABEL_SERVES
+from sparkdash.redaction import is_secret_variable
 
 RUNTIMES = ("podman", "docker")
 DEFAULT_SHM = "8g"
@@ -237,7 +238,7 @@ def variable(value: str, made: dict[str, Any], notes: Notes) -> None:
     if _VARIABLE.fullmatch(name) and (not equals or text in (f"${name}", f"${{{name}}}")):
         made["env_from"].append(name)
         notes.note(f"-e {name}", "taken from the daemon's environment at the start; its value was not looked up")
-    elif _VARIABLE.fullmatch(name) and secret(name):
+    elif _VARIABLE.fullmatch(name) and is_secret_variable(name):
         made["env_from"].append(name)
         notes.dropped(
             f"-e {name}",

@@ -14,7 +14,6 @@ from sparkdash.errors import ProfileError
 _INT = re.compile(r"-?(0|[1-9]\d{0,14})")
 _FLOAT = re.compile(r"-?\d{1,9}\.\d{1,9}")
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*")
-_SECRET = re.compile(r"(?:^|_)(?:TOKEN|API_?KEY|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_|$)", re.IGNORECASE)
 _MAX_DEPTH = 12
 MAX_COMMAND = 600_000
 """Characters; a little above what an input may have, as every literal script passes through unchanged."""
@@ -76,11 +75,6 @@ def profile_name(text: str) -> str:
 def aliases(names: list[str], own: str) -> list[str]:
     """Those that a profile may serve beside its own name, each once."""
     return [name for name in dict.fromkeys(names) if _ALIAS.fullmatch(name) and name not in (own, AUTO)]
-
-
-def secret(name: str) -> bool:
-    """Does a variable or flag of that name hold what must not be in a file?"""
-    return bool(_SECRET.search(name))
 
 
 def model_ref(text: str) -> dict[str, str]:

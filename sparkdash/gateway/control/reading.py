@@ -22,6 +22,7 @@ from sparkdash.gateway.control.bodies import ProfileList
 from sparkdash.gateway.control.seen import Seen
 from sparkdash.gateway.deps import Deps
 from sparkdash.limits import COUNT
+from sparkdash.rules.secret import redacted
 
 _EVENT_ID = re.compile(r"[0-9]{1,18}")
 """Python itself refuses to read a number of more than 4300 digits."""
@@ -52,7 +53,7 @@ def add(api: APIRouter) -> None:
     @api.get("/profiles/{name:path}", summary="One whole profile, by name or alias")
     async def profile(name: str, deps: Seen) -> Profile:
         await deps.refresh()
-        return deps.catalog().find(name)
+        return redacted(deps.catalog().find(name))
 
     @api.get("/plan/{name:path}", summary="What using a profile would do")
     async def plan(name: str, deps: Seen) -> Plan:

@@ -1,0 +1,63 @@
+"""Redaction: keys and tokens found by their form or by their name, and made unreadable. Pure.
+
+Owns: the forms of the keys that engines, hubs and clouds give out, and the words by which a variable or flag says that its
+value is one. A capture of requests has forms of its own, for JSON as it came (`gateway/capture`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+MASK = "***"
+_FORM = re.compile(
+    r"(?<![A-Za-z0-9])(?:hf_|sk-|nvapi-|xai-|gsk_|gh[pousr]_|github_pat_|glpat-)[A-Za-z0-9_-]{16,}"
+    r"|(?<![A-Za-z0-9])(?:AIza[\w-]{16,}|AKIA[0-9A-Z]{16})"
+    r"|(?<=Bearer )\S{8,}|(?<=api_key': ')[^']+|(?<=api-key )\S+"
+)
+"""Tokens of Hugging Face, OpenAI and its like, NVIDIA, xAI, Groq, GitHub, GitLab, Google, Amazon; and what stands where vLLM's
+log, an authorization header or a command line has its key."""
+_VARIABLE = re.compile(r"(?:^|_)(?:TOKEN|API_?KEY|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_|$)", re.IGNORECASE)
+_FLAG = re.compile(r"api[_-]?key|(?:hf|auth|access)[_-]token|password|secret", re.IGNORECASE)
+"""Narrower than that of variables: engines have flags such as `stop-token`."""
+_HARMLESS = re.compile(r"(?i:|none|null|empty|dummy|unused|true|false|auto|\d[\d.]*|[/~{$].*)")
+"""Values under such a name that give nothing away: placeholders of local servers, numbers, paths, references."""
+
+IsSecretName = Callable[[str], bool]
+
+
+def is_secret_variable(name: str) -> bool:
+    """Whether an environment variable of this name holds a secret: `HF_TOKEN`."""
+    return bool(_VARIABLE.search(name))
+
+
+def is_secret_flag(name: str) -> bool:
+    """Whether an engine's argument of this name holds a secret: `api-key`."""
+    return bool(_FLAG.search(name))
+
+
+def never(_name: str) -> bool:
+    """Whether the name tells anything where names tell nothing, as the keys of a request's body: no."""
+    return False
+
+
+def is_secret(text: str, name: str, by_name: IsSecretName) -> bool:
+    """Whether this text holds a secret, by its own form or as the value of `name`."""
+    return bool(_FORM.search(text)) or (by_name(name) and not _HARMLESS.fullmatch(text))
+
+
+def masked(text: str) -> str:
+    """Replace everything that has the form of a secret."""
+    return _FORM.sub(MASK, text)
+
+
+def masked_values(value: Any, by_name: IsSecretName = never, name: str = "") -> Any:
+    """Mask the strings in nested lists and mappings; a key of a mapping is the name of its value."""
+    if isinstance(value, str):
+        return MASK if by_name(name) and is_secret(value, name, by_name) else masked(value)
+    if isinstance(value, dict):
+        return {key: masked_values(item, by_name, str(key)) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(masked_values(item, by_name, name) for item in value)
+    return value

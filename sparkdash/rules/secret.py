@@ -1,0 +1,60 @@
+"""The rule about secrets in a profile's file, which also keeps the profile from being started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sparkdash.catalog.document import KeyPath
+from sparkdash.domain.profile import Profile
+from sparkdash.redaction import is_secret, is_secret_flag, is_secret_variable, masked_values, never
+from sparkdash.rules.rule import Hit, Level, Rule
+
+NAME = "secret-literal"
+_KEYS = {
+    "env": is_secret_variable, "args": is_secret_flag, "command": never,
+    "request": never, "request_set": never, "modes": never,
+}  # fmt: skip
+"""Where texts of a profile reach an engine or a client, and which names say there that a value is a secret."""
+
+
+def secret_at(profile: Profile) -> str | None:
+    """The first place of a secret in the profile, as `env.HF_TOKEN`; None without one, or where its owner silenced the rule."""
+    if NAME in profile.silence:
+        return None
+    return next((".".join(map(str, hit.path)) for hit in _secrets(profile)), None)
+
+
+def redacted(profile: Profile) -> Profile:
+    """The profile as others may see it: every secret in it masked, silenced or not."""
+    masks = {key: masked_values(getattr(profile, key), by_name) for key, by_name in _KEYS.items()}
+    return Profile.model_validate({**dict(profile), **masks})
+
+
+def _secrets(profile: Profile) -> Iterator[Hit]:
+    for key, by_name in _KEYS.items():
+        for path, text in _texts((key,), getattr(profile, key)):
+            name = next((part for part in reversed(path[1:]) if isinstance(part, str)), "")
+            if is_secret(text, name, by_name):
+                yield Hit(path, "looks like a secret", _by_reference(path))
+
+
+def _by_reference(path: KeyPath) -> str:
+    name = path[1] if path[0] == "env" else "NAME"
+    return f"Write `env_from: [{name}]`, set it in the daemon's environment, and revoke this one."
+
+
+def _texts(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _texts((*path, key), item)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _texts((*path, index), item)
+
+
+RULES = (
+    Rule(NAME, Level.ERROR, "a token in a file", "argv, labels and logs are visible to others", _secrets, always=True),
+)

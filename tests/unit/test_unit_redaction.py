@@ -1,0 +1,77 @@
+"""Secrets are found by their form and by their name, and shown to nobody."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.redaction import MASK, is_secret, is_secret_flag, is_secret_variable, masked, masked_values
+from sparkdash.rules.secret import redacted, secret_at
+
+TOKEN = "hf_notarealtokenbutlongenough"
+LITERAL = Profile(
+    name="a",
+    engine=EngineKind.VLLM,
+    env={"HF_TOKEN": TOKEN, "VLLM_API_KEY": "hunter2-and-more", "OMP_NUM_THREADS": "4"},
+    args={"api-key": "letmein", "max-model-len": 4096, "speculative-config": {"hub": f"x {TOKEN}"}},
+    command=("vllm", "serve", "--api-key", TOKEN),
+    request={"stop_token": "<eos>"},
+    silence={"secret-literal": "a test's"},
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("HF_TOKEN", TOKEN), ("VLLM_API_KEY", "hunter2"), ("DB_PASSWORD", "x y"), ("ANY", f"Bearer {TOKEN}")],
+)
+def test_a_variable_holds_a_secret_by_its_name_or_its_value(name: str, value: str) -> None:
+    """Not every token has a form that is known, and not every variable a telling name."""
+    assert is_secret(value, name, is_secret_variable)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OPENAI_API_KEY", "none"), ("OPENAI_API_KEY", "EMPTY"), ("MAX_TOKEN_COUNT", "4096"), ("SSL_KEY", "/etc/key.pem"),
+        ("TOKENIZERS_PARALLELISM", "yes"), ("MODEL_KEY", "{target}"), ("VLLM_MODEL", "sk-small"),
+    ],
+)  # fmt: skip
+def test_placeholders_numbers_and_paths_are_no_secrets(name: str, value: str) -> None:
+    """A profile with one of these starts as before."""
+    assert not is_secret(value, name, is_secret_variable)
+
+
+def test_flags_of_engines_that_speak_of_tokens_are_no_secrets() -> None:
+    """`--stop-token` takes a token of text."""
+    assert not is_secret("<eos>", "stop-token", is_secret_flag)
+    assert is_secret("letmein", "api-key", is_secret_flag)
+
+
+def test_a_text_keeps_everything_but_the_secret() -> None:
+    """A log's line stays readable."""
+    assert masked(f"non-default args: {{'token': '{TOKEN}', 'port': 80}}") == (
+        f"non-default args: {{'token': '{MASK}', 'port': 80}}"
+    )
+
+
+def test_a_profile_is_shown_without_its_secrets_silenced_or_not() -> None:
+    """At any depth; what is no secret, and what kind each value is, stays."""
+    shown = redacted(LITERAL)
+    assert TOKEN not in shown.model_dump_json()
+    assert "hunter2" not in shown.model_dump_json()
+    assert shown.env == {"HF_TOKEN": MASK, "VLLM_API_KEY": MASK, "OMP_NUM_THREADS": "4"}
+    assert shown.args == {"api-key": MASK, "max-model-len": 4096, "speculative-config": {"hub": f"x {MASK}"}}
+    assert shown.command == ("vllm", "serve", "--api-key", MASK)
+    assert shown.request == LITERAL.request
+
+
+def test_the_first_secret_is_named_by_its_place_unless_it_is_silenced() -> None:
+    """What a refusal to start says."""
+    assert secret_at(LITERAL.replace(silence={})) == "env.HF_TOKEN"
+    assert secret_at(LITERAL) is None
+
+
+def test_masking_keeps_what_is_no_text() -> None:
+    """Numbers, truth values and nothing at all."""
+    given = {"a": [1, None, True, {"b": 2.5}]}
+    assert masked_values(given) == given
