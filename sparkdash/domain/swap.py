@@ -72,7 +72,7 @@ class Swap(Frozen):
     """Learned time of the whole swap; None before the first."""
     fraction: float | None = None
     """Share of the whole way, 0..1: of the course of earlier swaps where there are any, else of the memory that the target needs. Moves by
-    evidence; never falls; 1 only once done; None: not known."""
+    evidence; never falls; 1 only once done; None: not known, as while it takes far longer than it ever did."""
     still_since: float | None = None
     """Since when the load shows no progress: no new line in its log, no memory taken. Told after half a minute; None while it moves."""
     eta_s: float | None = None

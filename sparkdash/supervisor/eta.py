@@ -9,7 +9,7 @@ and without a known need no share either.
 
 The share is a place on the course that earlier swaps took, and moves by evidence: a step that is over, the log's own share of the
 present one, and time only within the present step, ahead of the log by no more than one of its own steps. A load that stands
-still stays where it is, however long that lasts.
+still stays where it is. One that takes far longer than any before it is on another course: its share and its time are not known.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ AHEAD = 0.5
 BY_MEMORY = 0.8
 """The most of the way that taken memory tells: what comes after it (compiling, graphs, the warm-up) takes none."""
 LONGER = 1.5
-LONGER_S = 5.0
+LONGER_S = 10.0
 """What takes this many times, and seconds, longer than it ever did is no longer foretold."""
 
 
@@ -42,7 +42,8 @@ class Estimate(NamedTuple):
     """Of a swap under way. Seconds and a share of 0..1; None is not known."""
 
     fraction: float | None = None
-    """Share of the way: of earlier swaps' course where there are any, else of the memory that is needed. Never falls, never 1."""
+    """Share of the way: of earlier swaps' course where there are any, else of the memory that is needed. Never falls, never 1; None
+    also while it takes far longer than ever."""
     eta_s: float | None = None
     """What is left, the median over earlier swaps; a drain's rest is not in it. 0, as are the next two: longer than ever."""
     low_s: float | None = None
@@ -106,9 +107,9 @@ class Course:
             return Estimate(self._ratchet(self._by_memory()))
         fraction = self._ratchet(median(self._place(past, now) for past in self._past))
         left = sorted(self._left(past, now) for past in self._past)
-        if self._is_overdue(now):
-            left = [0.0] * len(left)
         several = len(left) > 1
+        if self._is_overdue(now):
+            return Estimate(None, 0.0, *((0.0, 0.0) if several else (None, None)))
         return Estimate(fraction, median(left), left[0] if several else None, left[-1] if several else None)
 
     def _go_on(self, name: str | None, now: float, share: float | None) -> None:
@@ -177,14 +178,12 @@ class Course:
         return self._share is not None and self._first is not None and self._first < self._share < 1.0
 
     def _is_overdue(self, now: float) -> bool:
-        """Whether the present step, or all of the swap, takes far longer than in any earlier one, and the log gives no pace."""
-        if self._is_paced():
+        """Whether the present step takes far longer than in any earlier swap, or, if none had it, than all that was left there; and
+        the log gives no pace."""
+        if self._step is None or self._is_paced():
             return False
-        here = [past.took(self._step) for past in self._past if self._step in past.place] if self._step else []
-        if here and now - self._since > LONGER * max(here) + LONGER_S:
-            return True
-        whole = max(past.total for past in self._past)
-        return sum(self._with_present(now).values()) > LONGER * whole + LONGER_S
+        known = [past.took(self._step) for past in self._past if self._step in past.place]
+        return now - self._since > LONGER * max(known or [self._left(past, now) for past in self._past]) + LONGER_S
 
     def _by_memory(self) -> float | None:
         return min(BY_MEMORY, self._taken / self._needs) if self._needs and self._taken else None

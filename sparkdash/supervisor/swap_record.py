@@ -102,6 +102,8 @@ class SwapRecord:
     def _moved(self) -> bool:
         """Is it otherwise than whoever counts on from what was told must think?"""
         told, now = self.swap, self._course.estimate(self._clock.monotonic())
+        if (now.fraction is None) is not (told.fraction is None):
+            return True
         if (now.fraction or 0.0) - (told.fraction or 0.0) >= MOVED:
             return True
         if now.eta_s is None or told.eta_s is None or told.eta_at is None:

@@ -122,7 +122,7 @@ def test_the_drain_is_no_step() -> None:
 
 
 def test_a_load_that_stands_still_stays_where_it_is() -> None:
-    """Ten minutes without a word of the log are no way gone: not in a stage that the log tells shares of, and not in one that it does not."""
+    """Time without a word of the log is no way gone: not in a stage that the log tells shares of, and not in one that it does not."""
     silent, told = Course([ONCE]), Course([ONCE])
     for course in (silent, told):
         course.enter(SwapPhase.LOAD, 0)
@@ -131,17 +131,39 @@ def test_a_load_that_stands_still_stays_where_it_is() -> None:
     says(told, "weights", 28, 0.3)
     assert told.estimate(28).fraction == pytest.approx((2 + 1 + 10 + 0.3 * 60) / 105)
     assert told.estimate(628).fraction == pytest.approx((2 + 1 + 10 + 0.45 * 60) / 105), "one step ahead of the log"
-    assert silent.estimate(628).fraction == pytest.approx((2 + 1 + BY_TIME * 10) / 105)
+    assert silent.estimate(19).fraction == pytest.approx((2 + 1 + BY_TIME * 10) / 105)
 
 
 def test_a_load_whose_log_tells_nothing_is_never_said_to_be_almost_done() -> None:
     """All that earlier swaps know is one long wait."""
     course = Course([steps(create=1, start=97, warm=2)])
     course.enter(SwapPhase.LOAD, 0)
-    shares = [course.estimate(at).fraction or 0.0 for at in (48.5, 87.3, 97, 200, 700)]
-    assert shares == pytest.approx([0.495, 0.883, 0.883, 0.883, 0.883])
-    course.enter(SwapPhase.WARM, 701)
-    assert course.estimate(701).fraction == pytest.approx(0.98)
+    shares = [course.estimate(at).fraction for at in (48.5, 87.3, 97, 150)]
+    assert shares == pytest.approx([0.495, 0.883, 0.883, 0.883])
+    assert course.estimate(700) == Estimate(None, 0.0), "nothing like it was ever seen"
+    course.enter(SwapPhase.WARM, 151)
+    assert course.estimate(151).fraction == pytest.approx(0.98)
+
+
+def test_a_long_wait_before_the_load_says_nothing_of_the_load() -> None:
+    """Memory that comes back late is its own step's affair."""
+    course = Course([ONCE])
+    course.enter(SwapPhase.RECLAIM, 0)
+    assert course.estimate(300)[:2] == (None, 0.0)
+    course.enter(SwapPhase.CREATE, 300)
+    course.enter(SwapPhase.LOAD, 301)
+    assert course.estimate(306)[:2] == (pytest.approx((2 + 1 + 5) / 105), 97)
+
+
+def test_a_load_that_hangs_where_earlier_ones_were_through_has_no_share() -> None:
+    """Its last stage but the warm-up is over, as far as was ever seen, and a new one does not end."""
+    course = Course([steps(start=10, weights=90, weights_done=1, warm=2)])
+    course.enter(SwapPhase.LOAD, 0)
+    for at, share in ((10, 0.0), (100, 1.0)):
+        says(course, "weights", at, share)
+    says(course, "compile", 101)
+    assert course.estimate(105).fraction == pytest.approx(101 / 103)
+    assert course.estimate(120)[:2] == (None, 0.0)
 
 
 def test_what_takes_far_longer_than_ever_is_not_foretold() -> None:
@@ -151,10 +173,10 @@ def test_what_takes_far_longer_than_ever_is_not_foretold() -> None:
         each.enter(SwapPhase.LOAD, 0)
     says(course, "weights", 10)
     assert course.estimate(140).eta_s == 32, "longer than ever, by less than half"
-    assert course.estimate(151)[1:] == (0.0, 0.0, 0.0)
-    says(course, "compile", 151)
-    assert (course.estimate(152).eta_s or 0) > 20, "a slow step is over, and the rest goes as it went"
-    assert course.estimate(400)[1:] == (0.0, 0.0, 0.0)
+    assert course.estimate(160) == (None, 0.0, 0.0, 0.0)
+    says(course, "compile", 161)
+    assert (course.estimate(162).eta_s or 0) > 20, "a slow step is over, and the rest goes as it went"
+    assert course.estimate(400) == (None, 0.0, 0.0, 0.0)
     says(slow, "weights", 10, 0.0)
     says(slow, "weights", 610, 0.5)
     assert (slow.estimate(610).eta_s or 0) > 300
