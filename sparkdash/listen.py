@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import resource
 import socket
 import ssl
 import stat
@@ -23,7 +24,7 @@ from typing import IO, Any
 import uvicorn
 
 from sparkdash.errors import DaemonError, HostError
-from sparkdash.wire import Closing, Heads, Turns, Wire
+from sparkdash.wire import Closing, ConnectionLimit, Heads, Turns, Wire
 
 SOCKET_NAME = "daemon.sock"
 BACKLOG = 4096
@@ -37,6 +38,19 @@ OTHERS = stat.S_IROTH | stat.S_IWOTH | stat.S_IWGRP
 LINGER_S = 0.5
 """How long a kept connection may still bring a request after the stop, where the next daemon takes over the sockets. An agent
 or a load generator that keeps connections busy uses each of them sooner, and is told that it closes."""
+
+
+KEPT_FILES = 48
+"""Descriptors for all but clients and what is asked of engines for them: the daemon's own (25), podman's pipes, the database's files."""
+MANY_FILES = 65_536
+"""Taken to be the limit where there is none."""
+
+
+def most_connections() -> int:
+    """How many connections the limit of open files allows: each takes two while its request is answered, the second to the engine."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = MANY_FILES if soft == resource.RLIM_INFINITY else soft
+    return max(1, (files - KEPT_FILES) // 2)
 
 
 @dataclass(frozen=True)
@@ -74,9 +88,11 @@ logging.getLogger("uvicorn.error").addFilter(_says_something)
 class Server(uvicorn.Server):
     """uvicorn without its ten wake-ups a second and without its signal handling: the daemon has its own."""
 
-    def __init__(self, app: Any, tls: Tls | None = None, linger_s: float = 0.0) -> None:
+    def __init__(
+        self, app: Any, tls: Tls | None = None, linger_s: float = 0.0, limit: ConnectionLimit | None = None
+    ) -> None:
         self._closing = Closing(linger_s)
-        connection: Any = partial(Wire, heads=Heads(), turns=Turns(), closing=self._closing)
+        connection: Any = partial(Wire, heads=Heads(), turns=Turns(), closing=self._closing, limit=limit)
         super().__init__(
             uvicorn.Config(
                 app,

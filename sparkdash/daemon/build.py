@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 
 import structlog
 
@@ -17,7 +18,7 @@ from sparkdash import __version__, listen, paths
 from sparkdash.access import audit
 from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
-from sparkdash.daemon import errands, reading
+from sparkdash.daemon import crowding, errands, reading
 from sparkdash.daemon.door import Door
 from sparkdash.daemon.house import House, Parts
 from sparkdash.daemon.profile_files import READ_S, ProfileFiles
@@ -38,6 +39,7 @@ from sparkdash.store.usage import day_of
 from sparkdash.supervisor import Supervisor
 from sparkdash.telemetry import Collector
 from sparkdash.upstream import Upstream
+from sparkdash.wire import ConnectionLimit
 
 LOG = structlog.get_logger("sparkdash")
 
@@ -134,7 +136,9 @@ def _house(
         listeners=lambda: bus.listeners,
     )
     rereading = Rereading(parts.load_settings, bus.publish, settings_file()) if parts.load_settings else None
-    server = listen.Server(gateway.build(deps).ready(), door.tls, linger_s=listen.LINGER_S if door.outlives else 0.0)
+    limit = ConnectionLimit(listen.most_connections(), partial(crowding.tell, bus.publish))
+    linger_s = listen.LINGER_S if door.outlives else 0.0
+    server = listen.Server(gateway.build(deps).ready(), door.tls, linger_s=linger_s, limit=limit)
     house = House(parts, bus, supervisor, collector, server, door.url, files, edited, rereading)
     holder.append(house)
     return house

@@ -18,6 +18,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from sparkdash.limits import HEAD
+from sparkdash.wire.connection_limit import ConnectionLimit
 from sparkdash.wire.deadline import Deadline
 from sparkdash.wire.half_closed import HalfClosed
 from sparkdash.wire.head import Address, Door, Fields, Head, Heads
@@ -48,7 +49,7 @@ class Closing:
 
 class Wire(asyncio.Protocol):
     """One client's connection, as uvicorn's server makes them. `heads` and `turns`: what the server's connections share;
-    `closing`: whether the server ends, and how a connection without a request ends with it.
+    `closing`: whether the server ends, and how a connection without a request ends with it; `limit`: how many of them there may be.
 
     An application that has `serve_line` is handed each request's Line; any other is called by ASGI.
     """
@@ -62,6 +63,7 @@ class Wire(asyncio.Protocol):
         heads: Heads | None = None,
         turns: Turns | None = None,
         closing: Closing | None = None,
+        limit: ConnectionLimit | None = None,
     ) -> None:
         self.loop = _loop or asyncio.get_running_loop()
         app = config.loaded_app
@@ -75,6 +77,9 @@ class Wire(asyncio.Protocol):
         self._heads = Heads() if heads is None else heads
         self._turns = Turns() if turns is None else turns
         self._closing = Closing() if closing is None else closing
+        self._limit = limit
+        self.address: str | None = None
+        """The client's, where that is beyond this box."""
         self._ends = False
         """Whether the next request is the last one."""
         self._head: Head | None = None
@@ -105,6 +110,11 @@ class Wire(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The clock of the first head runs."""
         self.transport = transport  # type: ignore[assignment]  # uvloop's is no asyncio.Transport by its class
+        self.address = _beyond_this_box(transport.get_extra_info("peername"))
+        if self._limit is not None and not self._limit.admit(self, self._server.connections):
+            self._limit.refuse(self.transport)
+            del self._parser
+            return
         self._server.connections.add(self)  # type: ignore[arg-type]  # it is asked to shut down, and nothing else
         scheme = "https" if transport.get_extra_info("sslcontext") else "http"
         self._door = _address(transport.get_extra_info("sockname")), scheme
@@ -122,9 +132,23 @@ class Wire(asyncio.Protocol):
         else:
             (self._behind[-1] if self._behind else self._running).keeps = False
 
+    @property
+    def idle_since(self) -> float | None:
+        """When its last request was over, or it was opened; None while one comes or is answered. In the loop's seconds."""
+        until = self._deadline.at
+        if until is None or self._running is not None or self._head_size or self.transport.is_closing():
+            return None
+        return until - (self._kept_s if self._head_size is None else HEAD_S)
+
+    def evict(self) -> None:
+        """Close it, as there is no request on it."""
+        self.transport.close()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """The request that is being answered hears of it."""
         self._server.connections.discard(self)
+        if self._limit is not None:
+            self._limit.leave(self.address)
         self._deadline.stop()
         if self._half_closed is not None:
             self._half_closed.stop()
@@ -364,6 +388,14 @@ class Wire(asyncio.Protocol):
             body,
         )
         self.transport.write(told)
+
+
+def _beyond_this_box(name: Any) -> str | None:
+    """The host of a socket's name, where it is neither loopback nor a unix socket."""
+    if not isinstance(name, tuple):
+        return None
+    host: str = name[0]
+    return None if host == "::1" or host.startswith(("127.", "::ffff:127.")) else host
 
 
 def _address(name: Any) -> Address:

@@ -18,6 +18,11 @@ class Deadline:
         self._timer: asyncio.TimerHandle | None = None
         self._rings_at = 0.0
 
+    @property
+    def at(self) -> float | None:
+        """When it is, in the loop's seconds; None: there is none."""
+        return self._at
+
     def set(self, seconds: float) -> None:
         """In so many seconds; what was set before no longer counts."""
         self._at = at = self._loop.time() + seconds

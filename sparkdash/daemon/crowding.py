@@ -1,0 +1,42 @@
+"""What the owner is told when more clients come than there may be connections.
+
+Owns: the words and the log line. Must not know how connections are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from sparkdash.domain.event import Level, Notice
+from sparkdash.wire import Crowding
+
+LOG = structlog.get_logger("sparkdash")
+_MEND = "Raise the limit of open files: `LimitNOFILE=` of the service, or `ulimit -n` before `sparkdash serve`."
+
+
+def tell(publish: Callable[[Notice], object], met: Crowding) -> None:
+    """A notice and a line in the log."""
+    LOG.warning(
+        "the limit of connections is met",
+        most=met.most,
+        closed_idle=met.closed,
+        refused=met.refused,
+        client=met.address,
+    )
+    publish(Notice(level=Level.WARNING, code="connections_full", text=text(met)))
+
+
+def text(met: Crowding) -> str:
+    """What was met, what became of whom, what to do. Pure."""
+    closed = f"{met.closed} idle {_connections(met.closed)} closed for new clients" if met.closed else ""
+    refused = f"{met.refused} new {_connections(met.refused)} refused" if met.refused else ""
+    done = " and ".join(filter(None, (closed, refused)))
+    if met.address is not None:
+        return f"{met.address} has half of the {met.most} connections that there may be: {done}."
+    return f"{met.most} connections are open, as many as the limit of open files allows: {done}. {_MEND}"
+
+
+def _connections(number: int) -> str:
+    return "connection was" if number == 1 else "connections were"
