@@ -139,10 +139,7 @@ class Watch:
             watched.proof = asyncio.create_task(speaks_nonsense(self._tools, profile, watched.engine), name="proof")
         why = await asyncio.shield(watched.proof)
         if why is not None:
-            text = f"{profile.name} gave no sound answer any more and was ended: {why}."
-            watched.give_up(
-                EngineError(text, code="bad_answer", hint=f"Its log may tell: `sparkdash logs {profile.name}`.")
-            )
+            watched.give_up(_useless(watched, trouble, why))
         return why is not None
 
     async def _look(self, watched: _Watched) -> None:
@@ -235,3 +232,12 @@ class Watch:
         self._deaths[name] = watched.engine, error
         self._tell(EngineDied(name, error))
         return error
+
+
+def _useless(watched: _Watched, trouble: BadAnswerError, why: str) -> EngineError:
+    name = watched.profile.name
+    text = f"{trouble.message} A short generation failed too: {why}."
+    if watched.engine.container:
+        return EngineError(text, code="bad_answer", hint=f"Its log may tell: `sparkdash logs {name}`.")
+    # a server that is not ours mends itself, or its owner does: that is no reason to park the profile
+    return EngineError(text, code="engine_unreachable", hint=f"Look at what answers at {watched.engine.url}.")

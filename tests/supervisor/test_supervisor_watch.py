@@ -12,7 +12,7 @@ from sparkdash.errors import BadAnswerError, EngineDeadError, UpstreamError
 from sparkdash.supervisor import watch
 
 DEAD = EngineDeadError("a answered 500: EngineCore encountered an issue")
-PAGE = BadAnswerError("a answered 200 with no JSON object: <html>")
+PAGE = BadAnswerError("a answered 200 with no JSON object: <html>.")
 
 
 async def meets(house: Any, trouble: UpstreamError) -> UpstreamError:
@@ -91,11 +91,32 @@ async def test_an_engine_that_answers_nonsense_is_ended_told_and_counted(
         await house.leased("a")
         does.talks_nonsense = True
         error = await meets(house, PAGE)
-        assert (error.code, "a gave no sound answer" in error.message) == ("bad_answer", True)
+        assert error.code == "bad_answer"
+        assert error.message == f"{PAGE.message} A short generation failed too: its answer was empty."
         assert (house.state("a"), house.runtime.here) == (EngineState.FAILED, {})
     assert [notice.code for notice in house.notices()] == ["bad_answer", "bad_answer"]
     with pytest.raises(Exception, match="a is parked after 2 failures"):
         await house.leased("a")
+
+
+async def test_a_server_that_is_not_ours_is_not_parked_for_its_bad_answers(
+    house: Any, make_profile: Any, behaviour: Any, serve_engine: Any
+) -> None:
+    """Nobody here can start it anew: each request that meets a page is told so, and all is well once the server is."""
+    does = behaviour()
+    server = await serve_engine("a", 0, does=does)
+    url = f"http://127.0.0.1:{server.addresses[0][1]}"
+    await house.open(make_profile("a", engine="openai", image=None, url=url, model_id="a", gib=None))
+    for _ in range(3):
+        does.talks_nonsense = False
+        await house.leased("a")
+        does.talks_nonsense = True
+        assert (await meets(house, PAGE)).code == "engine_unreachable"
+        assert house.state("a") is EngineState.FAILED
+    does.talks_nonsense = False
+    await house.leased("a")
+    assert house.state("a") is EngineState.READY
+    await server.cleanup()
 
 
 async def test_an_engine_in_use_is_looked_at_and_one_at_rest_is_not(
