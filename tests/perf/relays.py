@@ -136,14 +136,19 @@ def litellm(program: str, engine_port: int, folder: Path) -> Relay:
 
 def daemon(engine_port: int, folder: Path) -> Relay:
     """`sparkdash serve` with its supervisor, books and telemetry, before a server that it did not start."""
-    port, profiles = free_port(), folder / "profiles"
-    profiles.mkdir()
+    port = free_port()
+    argv = [sys.executable, "-m", "sparkdash", "serve", "--port", str(port), "--runtime", "process"]
+    return Program(argv, port, **environment(folder, engine_port))
+
+
+def environment(folder: Path, engine_port: int) -> dict[str, str]:
+    """Variables of a daemon with folders of its own and one profile, `alpha`: a server that it did not start."""
+    profiles = folder / "config" / "profiles"
+    profiles.mkdir(parents=True)
     (profiles / "alpha.yaml").write_text(
         f"profile: alpha\nabout: the benchmark's engine\nengine: openai\nurl: http://127.0.0.1:{engine_port}\n"
     )
-    homes = {f"SPARKDASH_{name}_DIR": str(folder / name.lower()) for name in ("CONFIG", "STATE", "RUNTIME")}
-    argv = [sys.executable, "-m", "sparkdash", "serve", "--port", str(port), "--profiles", str(profiles)]
-    return Program([*argv, "--runtime", "process"], port, **homes)
+    return {f"SPARKDASH_{name}_DIR": str(folder / name.lower()) for name in ("CONFIG", "STATE", "RUNTIME")}
 
 
 async def serve(pipe: Connection, port: int) -> None:
