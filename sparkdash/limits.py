@@ -23,6 +23,8 @@ PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f]*$"
 """Pattern of such a word: control characters would move a terminal's cursor, or worse."""
 COUNT = 1_000_000_000
 """The largest number in a request to /api: of lines, launches, seconds."""
+AGENT = 256
+"""Characters of a User-Agent that are looked at; the longest seen has 150."""
 SHOWN = 64
 """Characters of a client's word that a message repeats."""
 

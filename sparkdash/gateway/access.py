@@ -205,14 +205,26 @@ def permitted(key: Key | None, name: str, catalog: Catalog, snapshot: Snapshot) 
         return name
     if name == AUTO and snapshot.active is not None:
         name = snapshot.active.profile
-    if name == AUTO or not key.may_use(_names(catalog.find(name))):
+    if name == AUTO or not key.may_use(_names(_found(key, name, catalog))):
         raise AdmissionError(
             f"The key {key.name!r} may not use {name!r}.",
             code="model_not_allowed",
             status=403,
-            hint=f"It may use: {', '.join(key.models)}.",
+            hint=_models_of(key),
         )
     return name
+
+
+def _found(key: Key, name: str, catalog: Catalog) -> Profile:
+    """The profile of that name. Raises AdmissionError: without the hint, which would name profiles that are near."""
+    try:
+        return catalog.find(name)
+    except AdmissionError as error:
+        raise AdmissionError(error.message, code=error.code, status=error.status, hint=_models_of(key)) from None
+
+
+def _models_of(key: Key) -> str:
+    return f"It may use: {', '.join(key.models)}."
 
 
 def whole_box(key: Key, why: str) -> AdmissionError:
@@ -221,7 +233,7 @@ def whole_box(key: Key, why: str) -> AdmissionError:
         f"The key {key.name!r} is for some models only, and {why}.",
         code="whole_box_refused",
         status=403,
-        hint=f"It may use: {', '.join(key.models)}. A key without --models may do this.",
+        hint=f"{_models_of(key)} A key without --models may do this.",
     )
 
 

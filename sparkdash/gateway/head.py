@@ -18,6 +18,7 @@ from sparkdash.gateway.guard import Pairs, by_unix_socket
 from sparkdash.gateway.headers import Said, to_engine
 from sparkdash.gateway.peek import PRIORITY
 from sparkdash.gateway.rights import Right
+from sparkdash.limits import AGENT
 from sparkdash.upstream import lines
 from sparkdash.wire import Line, by_name
 
@@ -81,7 +82,7 @@ class Head:
         self.coding = "" if coding == "identity" else coding
         """How the body is compressed."""
         self.content_type = said.get(b"content-type") or ""
-        self.agent = said.get(b"user-agent") or ""
+        self.agent = (said.get(b"user-agent") or "")[:AGENT]
         self.priority = said.get(_PRIORITY)
         self.token = said.get(_LEASE)
         """Of whoever has the gateway to itself."""

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sparkdash.gateway import passthrough, problems
+from sparkdash.gateway import ollama_wire, passthrough, problems
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.exchange import Exchange, Message, given
 from sparkdash.gateway.head import Scope
@@ -56,8 +56,11 @@ class Costume:
         """Nothing follows an error or the last line."""
 
     async def relay(self, name: str) -> None:
-        """To its end."""
-        body = problems.encode({"model": name, **self._ask.body})
+        """To its end. Raises AdmissionError: the request is nested too deeply to be put in other words."""
+        try:
+            body = problems.encode({"model": name, **self._ask.body})
+        except RecursionError:
+            raise ollama_wire.too_deep() from None
         scope, receive = clothed(self._scope, self._ask.path), given(body, self._receive)
         self._inner = Exchange.by_messages(scope, receive, self._take, self._key)
         self._inner.collected = True

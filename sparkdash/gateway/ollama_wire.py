@@ -68,6 +68,11 @@ def read(body: Mapping[str, Any], *, generate: bool) -> Ask:
     return Ask(model, path, asked, stream, generate, empty, unload=empty and body.get("keep_alive") in (0, "0"))
 
 
+def too_deep() -> AdmissionError:
+    """The refusal of a request that cannot be put in other words."""
+    return AdmissionError("The request's body is nested too deeply.", code="invalid_json")
+
+
 def model_of(body: Mapping[str, Any]) -> str:
     """The model that a request names. Raises AdmissionError: it names none."""
     model = body.get("model") or body.get("name")
@@ -130,7 +135,10 @@ def _call_there(call: Any, made_up: str) -> dict[str, Any]:
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         raise AdmissionError("A tool call in the messages has no function.", code="invalid_json")
     arguments = function.get("arguments") or {}
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    try:
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    except RecursionError:
+        raise too_deep() from None
     return {
         "id": call.get("id") or made_up,
         "type": "function",

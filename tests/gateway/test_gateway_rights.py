@@ -299,6 +299,18 @@ async def test_requests_and_swaps_of_others_cannot_be_ended(callers: Callers, to
     assert (await house.client.post("/api/cancel", json={}, headers=headers)).status_code == 200
 
 
+async def test_a_name_that_is_near_another_models_is_no_way_to_learn_of_it(callers: Callers) -> None:
+    """The hint names what the key may use, where it would name what is near, or all there are."""
+    for word in ("bet", "zzz"):
+        for method, path in (
+            ("GET", "/api/profiles/NAME"),
+            ("GET", "/v1/models/NAME"),
+            ("POST", "/v1/chat/completions"),
+        ):
+            status, told = await callers.ask("some", method, path, word)
+            assert (status, "beta" in told) == (404, False), told
+
+
 @pytest.mark.parametrize("path", ["/api/stop", "/api/release"])
 async def test_all_models_are_more_than_some(callers: Callers, path: str) -> None:
     """`null` means every engine of the box."""

@@ -103,7 +103,7 @@ FORMS: dict[str, Callable[[int], bytes]] = {
 }
 PATHS = ("{x}", "a/", "/", "%2f", "%41", "..", "%c3%28", "v1/")
 QUERIES = ("model={x}", "a=b&", "&", "%41", "model=a/&", "check={x}", "since={9}", "tail={9}", "follow={x}")
-FIELD_VALUES = ("{x}", "a, ", "a; ", "9", "a=b; ", "*")
+FIELD_VALUES = ("{x}", "a, ", "a; ", "9", "a=b; ", "*", "codex-", "Python/")
 
 
 def filled(pattern: str, size: int) -> str:
@@ -131,22 +131,23 @@ class Case:
 
 
 def heads(route: Route, size: int) -> Iterator[Case]:
-    """What stands before a body."""
+    """What stands before a body. What is too large is refused at once, so that just below each limit is looked at too."""
     _, path = route
     plain = re.sub("[A-Z]+", "alpha", path)
-    for pattern in PATHS:
-        large = filled(pattern, size)
-        yield Case(f"path + {pattern}", route, path=f"{plain}/{large}")
-        if re.search("[A-Z]", path):
-            yield Case(f"path {pattern}", route, path=re.sub("[A-Z]+", lambda _, large=large: large, path))
-    for pattern in QUERIES:
-        yield Case(f"query {pattern}", route, path=f"{plain}?{filled(pattern, size)}")
-    for name in HEADERS if LONG else ("X-Anything",):
+    for at in {size, min(size, limits.URL - 200)}:
+        for pattern in PATHS:
+            large = filled(pattern, at)
+            yield Case(f"path + {pattern}", route, path=f"{plain}/{large}")
+            if re.search("[A-Z]", path):
+                yield Case(f"path {pattern}", route, path=re.sub("[A-Z]+", lambda _, large=large: large, path))
+        for pattern in QUERIES:
+            yield Case(f"query {pattern}", route, path=f"{plain}?{filled(pattern, at)}")
+    for at in {size, min(size, limits.HEAD - 4096)}:
         for pattern in FIELD_VALUES:
-            yield Case(f"{name}: {pattern}", route, headers=f"{name}: {filled(pattern, size)}\r\n")
-    for pattern in FIELD_VALUES:
-        each = "".join(f"{name}: {filled(pattern, size // len(HEADERS))}\r\n" for name in HEADERS if name != "Host")
-        yield Case(f"all headers {pattern}", route, headers=each)
+            each = "".join(f"{name}: {filled(pattern, at // len(HEADERS))}\r\n" for name in HEADERS if name != "Host")
+            yield Case(f"all headers {pattern}", route, headers=each)
+            for name in HEADERS if LONG else ("User-Agent", "X-Anything"):
+                yield Case(f"{name}: {pattern}", route, headers=f"{name}: {filled(pattern, at)}\r\n")
     yield Case("many headers", route, headers="a: b\r\n" * (size // 6))
 
 
@@ -298,6 +299,33 @@ def test_many_system_turns_are_folded_in_one_pass() -> None:
 def test_secrets_are_looked_for_in_one_pass(unit: str) -> None:
     """What begins like a token again and again, and is none."""
     assert took(lambda: without_secrets(unit * (300_000 // len(unit)))) < 3
+
+
+@pytest.mark.parametrize("depth", range(880, 1000, 7))
+async def test_what_can_be_read_and_not_be_written_again_is_refused(house: Any, depth: int) -> None:
+    """Python reads JSON a little deeper than it writes it, and where that ends depends on who calls."""
+    deep = "[" * depth + "]" * depth
+    call = f'{{"function": {{"name": "f", "arguments": {{"a": {deep}}}}}}}'
+    for path, members in (
+        ("/api/generate", f'"prompt": {deep}'),
+        ("/api/generate", f'"prompt": "x", "images": [{deep}]'),
+        ("/api/chat", f'"messages": [{{"content": "x"}}], "format": {{"a": {deep}}}'),
+        ("/api/chat", f'"messages": [{{"content": "x", "tool_calls": [{call}]}}]'),
+        ("/v1/responses", f'"max_tokens": 1, "input": {deep}'),
+        ("/v1/messages", f'"system": [{{"text": "x-anthropic-billing-header"}}, {deep}]'),
+    ):
+        content = f'{{"model": "alpha", {members}}}'
+        reply = await house.client.post(path, content=content, headers={"content-type": "application/json"})
+        assert reply.status_code in (200, 400, 502), (path, reply.text)  # 502: the engine's answer is for another route
+
+
+async def test_a_long_user_agent_is_looked_at_in_one_pass(house: Any) -> None:
+    """Clients are known by patterns, some of which begin at every word of it."""
+    began = time.process_time()
+    for word in ("Python/", "codex-"):
+        headers = {"user-agent": word * 8000}
+        assert (await house.client.post("/v1/chat/completions", json={"model": "alpha"}, headers=headers)).is_success
+    assert time.process_time() - began < 0.4
 
 
 def test_base_urls_that_repeat_themselves_are_understood_in_one_pass() -> None:
