@@ -88,6 +88,8 @@ def _facts(profile: Profile) -> Iterator[tuple[str, str]]:
     if profile.engine is EngineKind.REMOTE:
         yield "model there", profile.model_id or profile.name
         yield "key", f"in {profile.key_env}" if profile.key_env else DASH
+    if profile.engine is EngineKind.OPENAI:
+        yield "model there", profile.model_id or "as the server lists it"
     if profile.protocols is not None:
         yield "protocols", ", ".join(profile.protocols)
     if profile.fallbacks:

@@ -129,10 +129,8 @@ class Collector:
     async def _tick(self) -> None:
         engines = self._engines()
         await self._keep({name: engine for name, engine in engines.items() if engine.state in ASKED | COMING})
-        for name, engine in engines.items():
-            if engine.state in ASKED:
-                self._follow(name, engine)
-        followed = {name: each for name, each in self._sources.items() if engines[name].state in ASKED}
+        ready = {name: engine for name, engine in engines.items() if engine.state in ASKED}
+        followed = {name: source for name, engine in ready.items() if (source := self._follow(name, engine))}
         asked = [task for source in followed.values() if (task := source.ask())]
         if self._gpu is None:
             self._gpu = asyncio.create_task(self._reader.gpu(), name="telemetry gpu")
