@@ -141,6 +141,7 @@ def twins(speed: float) -> Catalog:
 
 
 async def _live(folder: Path, port: int, traffic: bool, speed: float) -> None:
+    from sparkdash.daemon.log_limits import limit_logs
     from sparkdash.host.process import Process
     from sparkdash.sim.box import SimBox
     from sparkdash.sim.traffic import Traffic
@@ -168,14 +169,19 @@ async def _live(folder: Path, port: int, traffic: bool, speed: float) -> None:
         for source in sources:
             source.switch(on=on)
 
+    runtime = Process(folder / "processes")
+
+    async def limit(_house: daemon.House) -> None:
+        await limit_logs(runtime.log_files)
+
     parts = daemon.Parts(
         settings=Settings(port=port, runtime="process", stop_grace_s=3, cache_dir=folder / "cache"),
-        runtime=Process(folder / "processes"),
+        runtime=runtime,
         reader=SimBox(folder / "sim"),
         load_catalog=lambda: twins(speed),
         simulated=True,
         host=f"{socket.gethostname()} ×{speed:g}" if speed != 1 else socket.gethostname(),
-        beside=(begin, until_let_go) if os.environ.get(LEASH) else (begin,),
+        beside=(begin, limit, until_let_go) if os.environ.get(LEASH) else (begin, limit),
         leave=leave,
         stop_engines=True,
         traffic=switch,

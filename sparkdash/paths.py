@@ -29,6 +29,11 @@ def state_dir() -> Path:
     return _given("SPARKDASH_STATE_DIR") or _DIRS.user_state_path
 
 
+def daemon_log() -> Path:
+    """Where a daemon that was started in the background writes."""
+    return state_dir() / "daemon.log"
+
+
 def bench_dir() -> Path:
     """The measured runs, a folder each; `SPARKDASH_BENCH_DIR`. A demo has folders of its own, but shows these."""
     return _given("SPARKDASH_BENCH_DIR") or state_dir() / "bench"

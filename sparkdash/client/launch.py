@@ -27,7 +27,7 @@ LOG_LIMIT = 8 * 1024**2
 
 def log_file() -> Path:
     """Where a daemon started in the background writes."""
-    return paths.state_dir() / "daemon.log"
+    return paths.daemon_log()
 
 
 def ensure(*, command: Sequence[str] = COMMAND, deadline_s: float = 30.0) -> subprocess.Popen[bytes] | None:

@@ -9,6 +9,8 @@ import faulthandler
 import gc
 import resource
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import uvloop
 
@@ -16,6 +18,7 @@ from sparkdash import handover, log, notify, paths
 from sparkdash.bench import sweep_file
 from sparkdash.daemon.house import House, Parts
 from sparkdash.daemon.life import serve
+from sparkdash.daemon.log_limits import limit_logs
 from sparkdash.host.box import BoxReader
 from sparkdash.host.guard import Guard
 from sparkdash.host.runtime import Runtime
@@ -46,7 +49,7 @@ def run(load_settings: Callable[[], Settings]) -> None:
         load_settings=load_settings,
         guard=Guard(settings),
         handover=inherited,
-        beside=(lambda house: _attended(house, notifier),),
+        beside=(lambda house: _attended(house, notifier), lambda _: limit_logs(partial(_logs, settings))),
     )
     uvloop.run(serve(parts, ready=lambda _: _freeze()))
 
@@ -71,10 +74,23 @@ def _runtime(settings: Settings) -> Runtime:
     if settings.runtime == "process":
         from sparkdash.host.process import Process
 
-        return Process(paths.state_dir() / "processes")
+        return Process(_processes())
     from sparkdash.host.podman import Podman
 
     return Podman(settings.runtime)
+
+
+def _logs(settings: Settings) -> list[Path]:
+    """Those that no container runtime limits."""
+    if settings.runtime != "process":
+        return [paths.daemon_log()]
+    from sparkdash.host.process import Process
+
+    return [paths.daemon_log(), *Process(_processes()).log_files()]
+
+
+def _processes() -> Path:
+    return paths.state_dir() / "processes"
 
 
 async def _attended(house: House, notifier: notify.Notifier) -> None:

@@ -15,8 +15,8 @@ import platform
 import signal
 import time
 from collections.abc import AsyncIterator, Collection, Mapping
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 from sparkdash.domain.container import (
     LABEL_OWNER,
@@ -31,6 +31,7 @@ from sparkdash.errors import HostError
 from sparkdash.host import leftovers, proc
 from sparkdash.host.command import output
 from sparkdash.host.lines import LineSplitter
+from sparkdash.host.log_limit import first_kept
 from sparkdash.host.process_record import Record, Records, unwritable
 from sparkdash.redaction import MASK, is_secret_variable
 
@@ -156,6 +157,7 @@ class Process:
             last = False
             while not last:
                 last = not (follow and _alive(record))  # asked before reading: nothing written after it can be missed
+                file.seek(first_kept(file.fileno(), file.tell()))
                 while chunk := file.read(_CHUNK):
                     for line in splitter.feed(chunk):
                         yield line
@@ -163,6 +165,10 @@ class Process:
                     await _ended(record, LOG_POLL_S)
         for line in splitter.rest():
             yield line
+
+    def log_files(self) -> list[Path]:
+        """Where engines write, those that have ended included."""
+        return self._records.logs()
 
     async def wait(self, name: str) -> int:
         """The exit code once it has ended (128 + signal when killed); -1 when it is gone or was not our child."""
@@ -284,22 +290,23 @@ def _matches(record: Record, labels: Mapping[str, str]) -> bool:
     return all(key in record.labels and value in ("", record.labels[key]) for key, value in labels.items())
 
 
-def _open_at(log: Path, tail: int | None) -> BinaryIO:
-    """The log, at its start or at the beginning of its last `tail` lines."""
-    file = log.open("rb")
-    if tail is not None:
-        file.seek(_tail_offset(file, tail))
+def _open_at(log: Path, tail: int | None) -> FileIO:
+    """The log, at its start or at the beginning of its last `tail` lines. Unbuffered, as holes in it are passed over."""
+    file = FileIO(log)
+    begin = first_kept(file.fileno())
+    size = file.seek(0, os.SEEK_END)
+    if size > begin and tail != 0:
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+            if begin:  # in the middle of a line
+                begin = text.find(b"\n", begin) + 1 or begin
+            file.seek(begin if tail is None else _tail_offset(text, begin, size, tail))
     return file
 
 
-def _tail_offset(file: BinaryIO, tail: int) -> int:
-    size = file.seek(0, os.SEEK_END)
-    if not size or not tail:
-        return size
-    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        cut = size - 1  # the last byte belongs to the last line, newline or not
-        for _ in range(tail):
-            cut = text.rfind(b"\n", 0, cut)
-            if cut < 0:
-                return 0
-        return cut + 1
+def _tail_offset(text: mmap.mmap, begin: int, size: int, tail: int) -> int:
+    cut = size - 1  # the last byte belongs to the last line, newline or not
+    for _ in range(tail):
+        cut = text.rfind(b"\n", begin, cut)
+        if cut < 0:
+            return begin
+    return cut + 1

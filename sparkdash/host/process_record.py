@@ -83,6 +83,10 @@ class Records:
         except OSError as error:
             raise unwritable(self._folder, error) from None
 
+    def logs(self) -> list[Path]:
+        """Where all of them write."""
+        return list(self._folder.glob("*.log"))
+
     def log(self, name: str) -> Path:
         """Where the process writes."""
         return self._file(name, "log")

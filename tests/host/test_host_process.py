@@ -16,7 +16,7 @@ import uvloop
 
 from sparkdash.domain.container import LABEL_OWNER, ContainerSpec, ContainerState
 from sparkdash.errors import HostError
-from sparkdash.host import proc
+from sparkdash.host import log_limit, proc
 from sparkdash.host.process import Process
 from sparkdash.host.process_record import Record, Records
 
@@ -242,6 +242,48 @@ async def test_the_tail_of_a_log_whose_last_line_is_open(tmp_path: Path) -> None
     assert tails == {0: [], 1: ["end"], 2: ["30000", "end"]}
     whole = [line async for line in runtime.logs("qwen3.5-a", follow=False, tail=99999)]
     assert len(whole) == 30001
+
+
+@pytest.mark.parametrize("holes", [True, False])
+async def test_a_log_keeps_its_limit_while_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holes: bool
+) -> None:
+    """Its beginning goes; its last lines, and whoever follows it, stay. Without holes in files all that was written goes."""
+    monkeypatch.setattr(log_limit, "LIMIT", 512 * 1024)
+    if not holes:
+        monkeypatch.setattr(log_limit, "_PUNCH_KEEPING_SIZE", 0xFFFF)  # the kernel refuses
+    runtime, go, more = Process(tmp_path / "runtime"), tmp_path / "go", tmp_path / "more"
+    for fifo in (go, more):
+        os.mkfifo(fifo)
+    await runtime.start(spec(f"seq 1 200000; read x <{go}; echo after; read x <{more}; echo last"))
+    log, seen = runtime.logs("qwen3.5-a", follow=True), []
+    async with asyncio.timeout(60):
+        async for line in log:
+            seen.append(line)
+            if line == "200000":
+                break
+        (file,) = runtime.log_files()
+        log_limit.limit_log(file)
+        assert file.stat().st_blocks * 512 <= 512 * 1024
+        kept = [line async for line in runtime.logs("qwen3.5-a", follow=False)]
+        assert kept == ([str(n) for n in range(int(kept[0]), 200_001)] if holes else [])
+        assert [line async for line in runtime.logs("qwen3.5-a", follow=False, tail=2)] == kept[-2:]
+        assert [line async for line in runtime.logs("qwen3.5-a", follow=False, tail=10**9)] == kept
+        go.write_text("\n")
+        assert await anext(log) == "after"
+        more.write_text("\n")
+        assert [line async for line in log] == ["last"]
+    assert seen == [str(n) for n in range(1, 200_001)]
+    await runtime.stop("qwen3.5-a", 0)
+
+
+async def test_a_small_log_is_left_alone(tmp_path: Path) -> None:
+    """So is one that is not there."""
+    log = tmp_path / "log"
+    log_limit.limit_log(log)
+    log.write_text("a line\n")
+    log_limit.limit_log(log)
+    assert log.read_text() == "a line\n"
 
 
 async def test_the_command_a_person_would_type(tmp_path: Path) -> None:

@@ -1,0 +1,53 @@
+"""Logs of processes that outlive us, kept within a limit while they are written.
+
+Owns: freeing a file's beginning, and finding what is left. The beginning becomes a hole: it takes no disk, the end stays where the
+process writes and where a reader reads, and no line is lost between the two. Where a file system has no holes the file is emptied.
+Must not know whose logs they are. All functions block.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from sparkdash.units import MIB
+
+LIMIT = 64 * MIB
+"""Bytes on the disk after which a log's beginning goes, as podman's; half of it is kept."""
+_SECTOR = 512
+"""The unit of st_blocks, whatever the file system's."""
+_PUNCH_KEEPING_SIZE = 0x3
+_ALIGN = 64 * 1024
+"""A hole ends at a whole block: of one that is freed in part the kernel makes zeros, which a reader would take for text."""
+
+
+def limit_log(path: Path) -> None:
+    """Free the beginning of a log that has become too large. What cannot be freed stays."""
+    with suppress(OSError):
+        status = path.stat()
+        if status.st_blocks * _SECTOR > LIMIT:
+            end = (status.st_size - LIMIT // 2) // _ALIGN * _ALIGN
+            _free(path, end)
+
+
+def first_kept(descriptor: int, offset: int = 0) -> int:
+    """Where the file has bytes again, from `offset` on; its end where it has none. The descriptor is then anywhere."""
+    size = os.fstat(descriptor).st_size
+    if size < offset:  # it was emptied
+        return 0
+    try:
+        return os.lseek(descriptor, offset, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return size
+        return offset  # a file system that does not tell
+
+
+def _free(path: Path, end: int) -> None:
+    with path.open("rb+") as file:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.fallocate(file.fileno(), _PUNCH_KEEPING_SIZE, ctypes.c_long(0), ctypes.c_long(end)):
+            file.truncate(0)
