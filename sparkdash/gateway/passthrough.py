@@ -202,14 +202,16 @@ class _Relay:
         self._held = right.lost
         self._held.add_done_callback(self._lost)
         deps = self._deps
+        timer = silence.watch(right.profile, deps.settings, self._reply, deps.monotonic, self._stretch.interrupt)
         try:
-            with silence.limited(right.profile, deps.settings, self._reply, deps.monotonic, self._stretch.interrupt):
-                await asking.ask(self._want, right, self._reply, self._stretch.off)
+            await asking.ask(self._want, right, self._reply, self._stretch.off)
         except asyncio.CancelledError:
             if why := self._stretch.why():
                 raise why from None
             raise
         finally:
+            if timer is not None:
+                timer.cancel()
             self._held.remove_done_callback(self._lost)
             self._held = None
 

@@ -159,9 +159,10 @@ class Reply:
             if not self.begun:  # all of it came at once, as nearly every answer does that is no stream
                 self._begin(answer, last)
             await self._exchange.finish(last if splice is None else splice.feed(last) + splice.end())
-        if tap.failed and self._tells_of_death():
+        failed = tap.failed
+        if failed and self._tells_of_death():
             raise EngineDeadError(f"{row.profile} told in its stream that it is dead.")
-        self._done(answer.status)
+        self._done(answer.status, failed=failed)
 
     def _begin(self, answer: Answer, first: bytes) -> None:
         """Send the head, unless the answer's first piece shows that it is none."""
@@ -229,7 +230,7 @@ class Reply:
         self._tap.feed(body, 0.0)
         passed = to_client(answer.headers, stream=False)
         await self._exchange.answer(answer.status, body, passed)
-        self._done(answer.status)
+        self._done(answer.status, failed=self._tap.failed)
 
     def _can_continue(self, answer: Answer) -> bool:
         """Whether this is an answer of the kind that the client was promised while it waited."""
@@ -275,8 +276,9 @@ class Reply:
 
     def left(self) -> None:
         """The client hung up. Most do so at the stream's last event, before the engine has closed: those have all they came for."""
-        if self._tap.complete or self._tap.failed:  # SDKs hang up at an error event, too
-            self._done(HTTPStatus.OK)
+        failed = self._tap.failed
+        if failed or self._tap.complete:  # SDKs hang up at an error event, too
+            self._done(HTTPStatus.OK, failed=failed)
         else:
             self._row.ended(RequestState.GONE, self._tap, error="client_gone")
 
@@ -284,8 +286,8 @@ class Reply:
         """The client took nothing any more, and was cut."""
         self._row.ended(RequestState.GONE, self._tap, error="client_stuck")
 
-    def _done(self, status: int) -> None:
-        failed = status >= 400 or self._tap.failed
+    def _done(self, status: int, *, failed: bool) -> None:
+        failed = failed or status >= 400
         error = (error_code(self._tap.tail()) or self._own_code()) if failed else None
         state = RequestState.FAILED if failed else RequestState.DONE
         self._row.ended(state, self._tap, status, error)

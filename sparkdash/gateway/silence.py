@@ -7,8 +7,7 @@ is asked once the time is up.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Protocol
 
 from sparkdash.domain.profile import Profile
@@ -38,27 +37,23 @@ def limits(profile: Profile, settings: Settings) -> tuple[float | None, float | 
     return first, between
 
 
-@contextmanager
-def limited(
+def watch(
     profile: Profile,
     settings: Settings,
     heard: Heard,
     now: Callable[[], float],
     end: Callable[[UpstreamError], object],
-) -> Iterator[None]:
-    """While the context lasts, have `end` called once the engine has said nothing for too long."""
+) -> Timer | None:
+    """Have `end` called once the engine has said nothing for too long; None where there is no limit."""
     first, between = limits(profile, settings)
     if first is None and between is None:
-        yield
-        return
-    timer = _Timer(profile.name, (first, between), heard, now, end)
-    try:
-        yield
-    finally:
-        timer.cancel()
+        return None
+    return Timer(profile.name, (first, between), heard, now, end)
 
 
-class _Timer:
+class Timer:
+    """One request's. `cancel` it when the request is over."""
+
     def __init__(
         self,
         name: str,
@@ -76,7 +71,7 @@ class _Timer:
         self._handle = self._after(self._first_s if self._first_s is not None else self._between_s)
 
     def cancel(self) -> None:
-        """It is over."""
+        """Nothing is called any more."""
         if self._handle is not None:
             self._handle.cancel()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import groupby
+from pathlib import Path
 
 import pytest
 
@@ -298,3 +299,10 @@ def test_a_process_that_was_killed_is_the_reason_and_not_what_the_others_say_of_
     assert failure.code == "engine_crash"
     assert failure.message.startswith("One of its processes ended without a word: ")
     assert "unexpectedly" in failure.message
+
+
+def test_the_words_of_a_dead_vllm_are_known() -> None:
+    """As a real one said them in a stream; engines that only break off have none."""
+    said = (Path(__file__).parents[1] / "data" / "sse" / "vllm-0.32.0-ray-nodedeath-midstream.txt").read_bytes()
+    kinds = {kind for kind in EngineKind if any(word in said for word in adapter(kind).death_words)}
+    assert kinds == {EngineKind.VLLM, EngineKind.SIM}

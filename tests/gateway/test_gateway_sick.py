@@ -220,6 +220,19 @@ class TestLimited:
         assert len(house.engine.seen) == 1
         assert [error.code for error in house.supervisor.unwell] == ["engine_timeout"]
 
+    async def test_a_fallback_answers_for_an_engine_that_does_not_begin(self, house: Any) -> None:
+        """The same engine would take as long again, another one need not."""
+        alpha = house.catalog.profiles["alpha"]
+        house.catalog.profiles["alpha"] = alpha.model_copy(update={"fallbacks": ("beta/fast",)})
+
+        async def script(seen: Any, wire: Any) -> None:
+            await (mute if json.loads(seen.body)["model"] == "alpha" else says(b'{"choices":[]}'))(seen, wire)
+
+        house.engine.script = script
+        reply = await house.chat()
+        assert (reply.status_code, reply.headers["x-sparkdash-fallback"]) == (200, "alpha; engine_timeout")
+        assert house.supervisor.leases == ["alpha", "beta/fast"]
+
     async def test_a_stream_that_stands_still_is_ended_with_the_reason(self, house: Any) -> None:
         """In the stream's own words, as it has begun."""
         house.engine.script = mute_after_a_word
