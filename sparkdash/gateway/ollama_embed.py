@@ -58,8 +58,10 @@ def read(body: Mapping[str, Any], *, older: bool) -> dict[str, Any]:
     if not each or not all(isinstance(text, str) for text in each):
         key = "prompt" if older else "input"
         raise AdmissionError(f"{key} is a text{'' if older else ', or a list of texts'}.", code="invalid_request")
-    size = {"dimensions": body["dimensions"]} if body.get("dimensions") else {}
-    return {"input": texts, "encoding_format": "float", **size}
+    size = body.get("dimensions")
+    return {"input": texts, "encoding_format": "float"} | (
+        {"dimensions": size} if size and isinstance(size, int) else {}
+    )
 
 
 def _told(status: int, raw: bytes, model: str, took: int, *, older: bool) -> tuple[int, dict[str, Any]]:

@@ -311,6 +311,7 @@ async def test_what_can_be_read_and_not_be_written_again_is_refused(house: Any, 
         ("/api/generate", f'"prompt": "x", "images": [{deep}]'),
         ("/api/chat", f'"messages": [{{"content": "x"}}], "format": {{"a": {deep}}}'),
         ("/api/chat", f'"messages": [{{"content": "x", "tool_calls": [{call}]}}]'),
+        ("/api/embed", f'"input": "x", "dimensions": {deep}'),
         ("/v1/responses", f'"max_tokens": 1, "input": {deep}'),
         ("/v1/messages", f'"system": [{{"text": "x-anthropic-billing-header"}}, {deep}]'),
     ):
