@@ -29,7 +29,7 @@ LONGEST = 4096
 RENAMED = {
     "no-mmap": ("load-mode", "load-mode: none"),
     "mmap": ("load-mode", "load-mode: mmap"),
-    "mlock": ("load-mode", "load-mode: mmap+mlock"),
+    "mlock": ("load-mode", "load-mode: mlock"),  # with mapping off, as sparkdash has always had it
     "direct-io": ("load-mode", "load-mode: dio"),
     "no-direct-io": ("load-mode", "load-mode: none"),
     "draft": ("spec-draft-n-max", "spec-draft-n-max"),

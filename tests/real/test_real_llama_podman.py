@@ -75,7 +75,7 @@ def test_an_old_flag_is_named_with_what_took_its_place(boxed: Any) -> None:
     assert "invalid argument: --mlock" in body["error"]["message"]
     told = [one["text"] for one in boxed.state()["notices"] if one["code"] == "flag_not_listed"]
     assert sorted(text.partition(" does not list ")[2] for text in told) == [
-        "--mlock. Write `load-mode: mmap+mlock` instead, or remove it.",
+        "--mlock. Write `load-mode: mlock` instead, or remove it.",
         "--no-mmap. Write `load-mode: none` instead, or remove it.",
     ]
     checked = boxed.sparkdash("profiles", "check")

@@ -88,7 +88,7 @@ async def test_a_start_names_flags_that_its_program_does_not_list(
     for name in ("a", "b", "a"):
         await house.leased(name)
     assert [notice.text for notice in house.notices() if notice.code == "flag_not_listed"] == [
-        "a: `--help` of llama-server in image does not list --mlock. Write `load-mode: mmap+mlock` instead, or remove it.",
+        "a: `--help` of llama-server in image does not list --mlock. Write `load-mode: mlock` instead, or remove it.",
         "a: `--help` of llama-server in image does not list --fleg-1. Write `flag-1` instead, or remove it.",
     ]
 
