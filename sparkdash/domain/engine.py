@@ -38,7 +38,7 @@ class Failure(Frozen):
     """Why an engine did not come up or died, for people and programs."""
 
     code: str
-    """out_of_memory, port_in_use, unknown_flag, model_not_found, image_missing, no_gpu_device, cdi_stale, wrong_arch, token_refused, engine_crash, no_progress, bad_answer, does_not_fit, runtime_missing, cancelled"""
+    """out_of_memory, port_in_use, unknown_flag, model_not_found, image_missing, no_gpu_device, cdi_stale, wrong_arch, token_refused, engine_crash, no_progress, bad_answer, engine_unhealthy, does_not_fit, runtime_missing, cancelled"""
     message: str
     hint: str | None = None
     phase: str | None = None

@@ -158,9 +158,8 @@ class Watch:
     async def _container(self, watched: _Watched, container: str) -> EngineError:
         profile = watched.profile
         ended, code = await self._until_over(watched, container)
-        if (
-            ended and code is None
-        ):  # the memory guard killed it, and the runtime hangs: whoever waits is told before that ends
+        if ended and code is None:
+            # the memory guard killed it, and the runtime hangs: whoever waits is told before that ends
             error = self._died(watched, crashed(self._tools, profile, container, code, "died"))
             await self._clear_away(profile, container)
             return error
@@ -168,7 +167,7 @@ class Watch:
         try:
             await self._tools.logbook.close(profile.name)
             error = crashed(self._tools, profile, container, code, "died")
-            if not ended and error.code == "engine_crash":  # its log knows of no end
+            if not (ended or (watched.ends_itself and error.code != "engine_crash")):  # its log knows of no end
                 error = self._with_last_words(watched)
             await self._clear_away(profile, container)
         finally:
