@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.profile import EngineKind
+from sparkdash.domain.task import Task
 
 
 class EngineState(StrEnum):
@@ -87,6 +88,10 @@ class Engine(Frozen):
     adopted: bool = False
     simulated: bool = False
     in_flight: int = 0
+    does: frozenset[Task] | None = None
+    """All that it can be asked for; None: that is not known."""
+    asked_at: dict[Task, float] = {}
+    """When a request was last given to it, by what it asked for; told when their number changes."""
 
     @property
     def is_foreign(self) -> bool:

@@ -33,6 +33,7 @@ from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.metric import Metric, Sample
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.swap import Swap
+from sparkdash.domain.task import Candidate, Task, meant_by_auto
 
 RECENT_REQUESTS = 50
 RECENT_SWAPS = 20
@@ -124,9 +125,13 @@ class Snapshot(Frozen):
 
     @property
     def active(self) -> Engine | None:
-        """The engine that `auto` means: the ready one that became ready last."""
+        """The engine that `auto` means to a client that has used none and wants text."""
+        return self.engines.get(self.auto(Task.GENERATE) or "")
+
+    def auto(self, task: Task | None) -> str | None:
+        """The profile that `auto` means for this task to a client that has used none."""
         ready = [e for e in self.engines.values() if e.state in (EngineState.READY, EngineState.DRAINING)]
-        return max(ready, key=lambda e: e.ready_at or 0.0, default=None)
+        return meant_by_auto(task, [Candidate(e.profile, e.does, e.asked_at, e.ready_at or 0.0) for e in ready])
 
     @property
     def swaps_under_way(self) -> tuple[Swap, ...]:

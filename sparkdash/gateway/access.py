@@ -17,6 +17,7 @@ import structlog
 from sparkdash.access.key import Key, matching
 from sparkdash.domain.profile import AUTO, Profile, ProfileSummary
 from sparkdash.domain.state import Snapshot
+from sparkdash.domain.task import Task
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway.headers import Said
 from sparkdash.gateway.rights import Reach, Right
@@ -193,18 +194,20 @@ def _look(keys: Keys) -> tuple[Key, ...]:
         return tuple(keys.last)
 
 
-def permitted(key: Key | None, name: str, catalog: Catalog, snapshot: Snapshot) -> str:
+def permitted(
+    key: Key | None, name: str, catalog: Catalog, snapshot: Snapshot, task: Task | None = Task.GENERATE
+) -> str:
     """What a key may ask the supervisor for when it asks for `name`; a key that may use all gets `name` itself.
 
-    `auto` of one that may not becomes the profile that runs, by name, so that it never gets another one.
+    `auto` of one that may not becomes the profile that runs and was last used for `task`, by name, so that it never gets another one.
 
     Raises:
         AdmissionError: 403 `model_not_allowed`; 404 `model_not_found`.
     """
     if key is None or not key.models:
         return name
-    if name == AUTO and snapshot.active is not None:
-        name = snapshot.active.profile
+    if name == AUTO:
+        name = snapshot.auto(task) or AUTO
     if name == AUTO or not key.may_use(_names(_found(key, name, catalog))):
         raise AdmissionError(
             f"The key {key.name!r} may not use {name!r}.",

@@ -23,6 +23,7 @@ from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.domain.shelf import Shelf
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, SwapCause
+from sparkdash.domain.task import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.errors import SparkdashError
 from sparkdash.gateway.access import Keys
@@ -76,9 +77,16 @@ class Supervisor(Protocol):
     """What the gateway asks of the supervisor."""
 
     def lease(
-        self, name: str, *, request_id: str, on_wait: Callable[[int], object], batch: bool = False
+        self,
+        name: str,
+        *,
+        request_id: str,
+        on_wait: Callable[[int], object],
+        batch: bool = False,
+        task: Task | None = None,
+        client: str | None = None,
     ) -> AbstractAsyncContextManager[Lease]:
-        """Wait for an engine; `batch` lets others go first. `on_wait` is told the place in the queue as soon as there is one, and when it
+        """Wait for an engine; `batch` lets others go first; by `task` and `client` it is told which one `auto` is. `on_wait` is told the place in the queue as soon as there is one, and when it
         changes. An UpstreamError that leaves the context has the engine looked at, so that a second try finds a living one; if the
         engine died, another one with the reason goes on in its place."""
         ...

@@ -17,6 +17,7 @@ from sparkdash.domain.event import Event, Fact
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, SwapCause
+from sparkdash.domain.task import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.gateway.access import may_see, permitted, whole_box
 from sparkdash.gateway.deps import Bus, Catalog, Deps, Lease, Running, Subscription, Supervisor
@@ -135,10 +136,18 @@ class _Supervisor:
         self._key = key
 
     def lease(
-        self, name: str, *, request_id: str, on_wait: Callable[[int], object], batch: bool = False
+        self,
+        name: str,
+        *,
+        request_id: str,
+        on_wait: Callable[[int], object],
+        batch: bool = False,
+        task: Task | None = None,
+        client: str | None = None,
     ) -> AbstractAsyncContextManager[Lease]:
         """Of an own model."""
-        return self._whole.lease(self._own(name), request_id=request_id, on_wait=on_wait, batch=batch)
+        own = permitted(self._key, name, self._catalog(), self._bus.snapshot, task)
+        return self._whole.lease(own, request_id=request_id, on_wait=on_wait, batch=batch, task=task, client=client)
 
     async def sickness(self, profile: Profile, url: str) -> str | None:
         """Of an own model's engine, as a lease gave it."""

@@ -82,7 +82,7 @@ def _understood(deps: Deps, exchange: Exchange, route: Route, place: Place) -> W
     catalog = deps.catalog()
     name, profile = meant(route.profile or asked.model or AUTO, catalog, deps.settings.model_names)
     if key is not None:
-        name = permitted(key, name, catalog, deps.bus.snapshot)
+        name = permitted(key, name, catalog, deps.bus.snapshot, route.task)
         profile = known(name, catalog)
     deps.exclusive.admit(head.token)
     return Want(deps, exchange, route, place, asked, name, profile, batch)
@@ -179,7 +179,12 @@ class _Relay:
             asking.foresee(self._want, name, self._deps.translator)
         try:
             async with self._deps.supervisor.lease(
-                name, request_id=self._row.id, on_wait=self._waits, batch=self._want.batch
+                name,
+                request_id=self._row.id,
+                on_wait=self._waits,
+                batch=self._want.batch,
+                task=self._want.route.task,
+                client=_client(self._exchange),
             ) as right:
                 if self._alive is not None:
                     await self._alive.end()
@@ -239,6 +244,12 @@ class _Relay:
         await self._reply.wait(waiting_text(swap, profile, self._deps.clock()))
 
 
+def _client(exchange: Exchange) -> str | None:
+    """Who asks, by its key and by what it says of itself."""
+    agent, key = exchange.head.agent, exchange.key
+    return f"{key.name} {agent}" if key is not None else agent or None
+
+
 def _why_lost(error: SparkdashError) -> SparkdashError:
     if error.code == "cut":
         return error
@@ -249,5 +260,5 @@ def _shown(want: Want) -> str:
     """What the row calls the profile until a lease says it: the profile that the client's word means, or the word."""
     if want.profile is not None:
         return want.profile.name
-    active = want.deps.bus.snapshot.active if want.name == AUTO else None
-    return active.profile if active is not None else want.name[:SHOWN]
+    runs = want.deps.bus.snapshot.auto(want.route.task) if want.name == AUTO else None
+    return runs or want.name[:SHOWN]

@@ -13,6 +13,7 @@ from enum import StrEnum
 from functools import lru_cache
 from urllib.parse import unquote
 
+from sparkdash.domain.task import Task
 from sparkdash.limits import NAME
 
 
@@ -39,6 +40,8 @@ class Route:
     """The only methods that make sense; None: let the engine decide."""
     generates: bool = False
     """The profile's request defaults apply."""
+    task: Task | None = None
+    """What it asks of a model; None: something that every engine does."""
     profile: str | None = None
     """The profile that the path itself names: whatever the body says goes to its engine, unchanged."""
 
@@ -83,12 +86,23 @@ _OWNERS = (
 )  # fmt: skip
 """How the paths begin with which engines (vLLM 0.33, SGLang 0.5.23, llama.cpp) are put to sleep, emptied, reloaded or ended,
 some of them with a GET; and those that print the command line, keys included. None of them is for clients."""
+_TASKS = {
+    "/v1/embeddings": Task.EMBED,
+    "/v1/rerank": Task.RERANK, "/v2/rerank": Task.RERANK, "/rerank": Task.RERANK, "/v1/score": Task.RERANK, "/score": Task.RERANK,
+    "/v1/audio/transcriptions": Task.TRANSCRIBE, "/v1/audio/translations": Task.TRANSCRIBE, "/v1/audio/speech": Task.SPEAK,
+    "/v1/messages/count_tokens": Task.GENERATE, "/infill": Task.GENERATE, "/completion": Task.GENERATE,
+    "/apply-template": Task.GENERATE,
+}  # fmt: skip
+"""Of the paths that do not plainly generate."""
 _PLAIN = {
     **{
-        path: Route(path, dialect, needs_model=True, methods=_POST, generates=True)
+        path: Route(path, dialect, needs_model=True, methods=_POST, generates=True, task=Task.GENERATE)
         for path, dialect in _GENERATE.items()
     },
-    **{path: Route(path, dialect, needs_model=True, methods=_POST) for path, dialect in _MODEL.items()},
+    **{
+        path: Route(path, dialect, needs_model=True, methods=_POST, task=_TASKS.get(path))
+        for path, dialect in _MODEL.items()
+    },
 }
 _REPEATED = re.compile("^(?:/v1)+/v1/")
 """Of a base URL that ends with what a path begins with."""
@@ -116,7 +130,7 @@ def understand(raw_path: str) -> Route | None:
     if route := _PLAIN.get(raw_path):
         return route
     if methods := _AT_ROOT.get(raw_path):
-        return Route(raw_path, methods=methods)
+        return Route(raw_path, methods=methods, task=_TASKS.get(raw_path))
     return Route(raw_path) if raw_path.startswith("/v1/") and not is_for_owners(path) else None
 
 

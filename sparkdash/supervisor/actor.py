@@ -137,14 +137,14 @@ class Actor:
         """Have it handled; soon, and in its turn."""
         self._put(move)
 
-    def arrive(self, ticket: str, profile: str | None, batch: bool) -> str | None:
+    def arrive(self, move: Arrive) -> str | None:
         """A request is there: the profile that it is granted at once, as nearly all are; None: that is a move like any other."""
         if not self._inbox:
-            granted = self._scheduler.walk_in(ticket, profile, batch, self._tools.clock.monotonic())
+            granted = self._scheduler.walk_in(move, self._tools.clock.monotonic())
             if granted is not None:
                 self._counted()
                 return granted
-        self.post(Arrive(ticket, profile, batch))
+        self.post(move)
         return None
 
     def leave(self, ticket: str) -> None:
@@ -341,8 +341,9 @@ class Actor:
         books, records = self._tools.books, self._scheduler.records
         self._swaps.waiting(records.waiting_for)
         for name in list(books.engines):
-            in_flight = records.in_flight(name)
-            books.busy(name, in_flight)
+            in_flight, resident = records.in_flight(name), records.residents.get(name)
+            books.able(name, self._planner.tasks(name))
+            books.busy(name, in_flight, resident.asked_at if resident else {})
             self._watch.used(name, now=in_flight > 0)
         self._tools.wards.refresh()
         self._parking.keep()

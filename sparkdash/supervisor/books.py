@@ -14,6 +14,7 @@ from sparkdash.domain.engine import Engine, EngineState, Failure, LoadProgress, 
 from sparkdash.domain.event import EngineChanged, Fact, Level, Notice, ParkedChanged, UnadoptedChanged
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.swap import Swap, SwapPhase
+from sparkdash.domain.task import Task
 from sparkdash.errors import EngineError, SparkdashError
 from sparkdash.supervisor import breaker
 from sparkdash.supervisor.clock import Clock
@@ -145,11 +146,18 @@ class Books:
         """An engine of ours was there, and its memory is on its way back."""
         self.debts.left(name, self._clock.monotonic(), held)
 
-    def busy(self, name: str, in_flight: int) -> None:
-        """How many requests use the engine."""
+    def busy(self, name: str, in_flight: int, asked_at: Mapping[Task, float] = MappingProxyType({})) -> None:
+        """How many requests use the engine, and when it was last given one; monotonic seconds."""
         old = self._engines.get(name)
         if old and old.in_flight != in_flight:
-            self._write(old.replace(in_flight=in_flight))
+            ago = self._clock.now() - self._clock.monotonic()
+            self._write(old.replace(in_flight=in_flight, asked_at={task: ago + at for task, at in asked_at.items()}))
+
+    def able(self, name: str, tasks: frozenset[Task] | None) -> None:
+        """What the engine can be asked for, as far as that is known by now."""
+        old = self._engines.get(name)
+        if old and old.does != tasks:
+            self._write(old.replace(does=tasks))
 
     def progress(self, name: str, progress: LoadProgress) -> None:
         """How far the engine that is being loaded has come."""

@@ -14,10 +14,11 @@ from types import TracebackType
 from typing import Protocol
 
 from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.task import Task
 from sparkdash.errors import UpstreamError
 from sparkdash.supervisor import guard_words, refusals
 from sparkdash.supervisor.claim import NO_HEADERS, Claim, Claims, Lease
-from sparkdash.supervisor.moves import Cut, Grant, Refuse, Wait
+from sparkdash.supervisor.moves import Arrive, Cut, Grant, Refuse, Wait
 from sparkdash.supervisor.remotes import Remotes
 from sparkdash.supervisor.tools import Tools
 from sparkdash.supervisor.watch import Watch
@@ -26,7 +27,7 @@ from sparkdash.supervisor.watch import Watch
 class Desk(Protocol):
     """Where requests come and go: the actor."""
 
-    def arrive(self, ticket: str, profile: str | None, batch: bool) -> str | None:
+    def arrive(self, move: Arrive) -> str | None:
         """The profile whose engine it may use here and now; None: it waits for the effects."""
         ...
 
@@ -51,14 +52,20 @@ class Leasing:
         """The daemon ends: who comes is refused."""
 
     def lease(
-        self, profile: Profile | None, request_id: str, on_wait: Callable[[int], object], batch: bool
+        self,
+        profile: Profile | None,
+        request_id: str,
+        on_wait: Callable[[int], object],
+        batch: bool,
+        task: Task | None,
+        client: str | None,
     ) -> AbstractAsyncContextManager[Lease]:
         """See Supervisor.lease; without a profile it is for what runs."""
         if profile is None:
-            return _Stay(self, None, request_id, on_wait, batch)
+            return _Stay(self, None, request_id, on_wait, batch, task, client)
         if profile.engine is EngineKind.REMOTE:
             return self._far(profile, request_id, on_wait)
-        return _Stay(self, profile.name, request_id, on_wait, batch)
+        return _Stay(self, profile.name, request_id, on_wait, batch, task, client)
 
     @asynccontextmanager
     async def _far(self, profile: Profile, request_id: str, on_wait: Callable[[int], object]) -> AsyncIterator[Lease]:
@@ -76,9 +83,9 @@ class Leasing:
             raise refusals.shutting_down()
         self._claims.come(claim)
 
-    def at_once(self, claim: Claim, profile: str | None, batch: bool) -> Lease | None:
+    def at_once(self, claim: Claim, move: Arrive) -> Lease | None:
         """The engine, if it is its turn now. None: its claim waits for it."""
-        name = self._desk.arrive(claim.ticket, profile, batch)
+        name = self._desk.arrive(move)
         return None if name is None else self._granted(name, claim)
 
     def leave(self, claim: Claim) -> None:
@@ -127,7 +134,7 @@ class Leasing:
 class _Stay(Claim):
     """One request's time with an engine of this box, from its arrival on."""
 
-    __slots__ = ("_batch", "_lease", "_leasing", "_profile")
+    __slots__ = ("_arrival", "_lease", "_leasing")
 
     _lease: Lease
 
@@ -138,17 +145,18 @@ class _Stay(Claim):
         request_id: str,
         on_wait: Callable[[int], object],
         batch: bool,
+        task: Task | None,
+        client: str | None,
     ) -> None:
         super().__init__(request_id, on_wait)
         self._leasing = leasing
-        self._profile = profile
-        self._batch = batch
+        self._arrival = Arrive(self.ticket, profile, batch, task, client)
 
     async def __aenter__(self) -> Lease:
         leasing = self._leasing
         leasing.come(self)
         try:
-            lease = leasing.at_once(self, self._profile, self._batch) or await self.waits()
+            lease = leasing.at_once(self, self._arrival) or await self.waits()
         except BaseException:
             leasing.leave(self)
             raise

@@ -5,13 +5,13 @@ Owns: the queue and the leases of the records. Must not know how swaps go, only 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from sparkdash.errors import SparkdashError
 from sparkdash.supervisor import fairness, fit, refusals
 from sparkdash.supervisor.fairness import Pace
-from sparkdash.supervisor.moves import Cut, Effect, Grant, Patience, Refuse, Wait
+from sparkdash.supervisor.moves import Arrive, Cut, Effect, Grant, Patience, Refuse, Wait
 from sparkdash.supervisor.records import USE, Held, Records, Ticket
 from sparkdash.supervisor.rooming import Rooming
 
@@ -72,14 +72,15 @@ class Line:
         if held := self._records.leases.pop(id_, None):
             self._given_back(held)
 
-    def walk_in(self, id_: str, profile: str, batch: bool, now: float) -> bool:
+    def walk_in(self, move: Arrive, profile: str, now: float) -> bool:
         """Grant it here and now, if nobody can be before it and no limit or time is to be looked at."""
         resident = self._records.residents.get(profile)
         if resident is None or not resident.ready or not self._plain(profile):
             return False
         self.now = now
-        self._records.leases[id_] = Held(profile, batch, now)
-        resident.touch(now, batch)
+        self._records.leases[move.id] = Held(profile, move.batch, now)
+        resident.touch(now, move.batch)
+        self._records.note_use(profile, move.task, move.client, now)
         return True
 
     def walk_out(self, id_: str, now: float) -> bool:
@@ -114,6 +115,7 @@ class Line:
                 self._records.leases[ticket.id] = Held(ticket.profile, ticket.batch, self.now)
                 if resident := self._records.residents.get(ticket.profile):
                     resident.touch(self.now, ticket.batch)
+                self._records.note_use(ticket.profile, ticket.task, ticket.client, self.now)
                 effects.append(Grant(ticket.id, ticket.profile))
         return effects
 
@@ -126,13 +128,16 @@ class Line:
                 effects.append(Refuse(ticket.id, error))
         return effects
 
-    def in_vain(self, target: str, error: SparkdashError, instead: str | None) -> list[Effect]:
+    def in_vain(self, target: str, error: SparkdashError, instead: Callable[[Ticket], str | None]) -> list[Effect]:
         """`target` does not come: who asked for it is told, who asked for `auto` takes what runs `instead`."""
         waiting = [t for t in self._records.queue.values() if t.profile == target and t.id != USE]
-        moved = [t for t in waiting if t.follows and instead]
-        for ticket in moved:
-            self._records.queue[ticket.id] = replace(ticket, profile=instead or "")
-        return self.refuse([t for t in waiting if t not in moved], error)
+        lost = []
+        for ticket in waiting:
+            if ticket.follows and (other := instead(ticket)):
+                self._records.queue[ticket.id] = replace(ticket, profile=other)
+            else:
+                lost.append(ticket)
+        return self.refuse(lost, error)
 
     def cut(self, profiles: Iterable[str], error: SparkdashError) -> list[Effect]:
         """Leases on these engines end without their holders' wish."""

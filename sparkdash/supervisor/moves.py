@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sparkdash.domain.base import per_request
 from sparkdash.domain.swap import SwapCause
+from sparkdash.domain.task import Task
 from sparkdash.errors import SparkdashError
 
 
@@ -41,14 +43,18 @@ class Patience:
     max_wait_s: float = float("inf")
 
 
-@dataclass(frozen=True, slots=True)
+@per_request
 class Arrive:
-    """A request wants an engine. `profile` None means `auto`: whatever runs, never a swap."""
+    """A request wants an engine. `profile` None means `auto`: one that runs, never a swap."""
 
     id: str
     profile: str | None
     batch: bool = False
     """It may wait while those are served who are waited for by people and agents."""
+    task: Task | None = None
+    """What it asks for; None: something that any engine does."""
+    client: str | None = None
+    """Who asks; None: nobody can tell."""
 
 
 @dataclass(frozen=True, slots=True)

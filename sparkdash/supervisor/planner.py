@@ -11,7 +11,9 @@ from sparkdash.catalog import Catalog
 from sparkdash.domain.need import Need
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import Plan
+from sparkdash.domain.task import Task
 from sparkdash.engines.allocation import sizes_by_free_memory
+from sparkdash.engines.tasks import tasks_of
 from sparkdash.errors import SparkdashError
 from sparkdash.rules.secret import secret_at
 from sparkdash.supervisor import reclaim
@@ -51,6 +53,11 @@ class Planner:
         """See Scales."""
         found = self._profile(profile)
         return self._tools.needs(found) if found else Need()
+
+    def tasks(self, profile: str) -> frozenset[Task] | None:
+        """See Scales."""
+        found = self._profile(profile)
+        return tasks_of(found, self._tools.needs.target(found)) if found else None
 
     def reload_s(self, profile: str) -> float | None:
         """See Scales."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from sparkdash.domain.base import per_request
 from sparkdash.domain.swap import SwapCause
+from sparkdash.domain.task import Candidate, Task, meant_by_auto
 from sparkdash.supervisor.fit import Choice
 from sparkdash.supervisor.moves import Known
 
+CLIENTS = 1000
+"""Clients are told apart by what they say of themselves, so that their number is theirs to choose."""
 USE = "(use)"
 """Id of the one ticket that stands for a person's wish; no request has it."""
 
@@ -62,6 +66,8 @@ class Ticket:
     """It lets those go first who are waited for by people and agents."""
     since: float = 0.0
     """When it came, monotonic seconds."""
+    task: Task | None = None
+    client: str | None = None
 
 
 @per_request
@@ -87,6 +93,8 @@ class Resident:
     """When a request was last granted or over; None: none was."""
     talked_at: float | None = None
     """The same, of requests that are not batch."""
+    asked_at: dict[Task, float] = field(default_factory=dict)
+    """When a request was last granted, by what it asked for."""
 
     def touch(self, now: float, batch: bool) -> None:
         """A request was granted, or is over."""
@@ -107,6 +115,8 @@ class Records:
     """In the order in which they became ready."""
     stops: set[str] = field(default_factory=set)
     """What a person wants gone."""
+    clients: dict[tuple[str, Task], str] = field(default_factory=dict)
+    """The profile that each client was last given for each task, the longest unused first; at most CLIENTS."""
     swaps: dict[str | None, Change] = field(default_factory=dict)
     """Those under way by their targets, in the order in which they began; None is the one that only stops."""
 
@@ -160,9 +170,23 @@ class Records:
         """A person's wish also misses when the engine that runs was started from an older version of the profile."""
         return not (self.as_written(ticket.profile) if ticket.id == USE else self.runs(ticket.profile))
 
-    def whatever_runs(self) -> str | None:
-        """What `auto` means: what became ready last, else what loads."""
-        running = [name for name in self.residents if self.runs(name)]
-        if running:
-            return running[-1]
-        return next((name for name in self.swaps if name is not None and self.coming(name)), None)
+    def note_use(self, profile: str, task: Task | None, client: str | None, now: float) -> None:
+        """A request for this task was granted its engine."""
+        if task is None or (resident := self.residents.get(profile)) is None:
+            return
+        resident.asked_at[task] = now
+        if client is not None:
+            self.clients.pop((client, task), None)
+            self.clients[client, task] = profile
+            if len(self.clients) > CLIENTS:
+                del self.clients[next(iter(self.clients))]
+
+    def auto(self, task: Task | None, client: str | None, tasks: Callable[[str], frozenset[Task] | None]) -> str | None:
+        """What `auto` means: of those that run the one that was last used for this, by this client if it used any; else what loads."""
+        running = {name: resident for name, resident in self.residents.items() if self.runs(name)}
+        own = self.clients.get((client, task)) if client is not None and task is not None else None
+        there = [Candidate(name, tasks(name), each.asked_at, each.ready_at) for name, each in running.items()]
+        coming = (name for name in self.swaps if name is not None and self.coming(name))
+        return meant_by_auto(task, reversed(there), own) or next(
+            (name for name in coming if Candidate(name, tasks(name), {}, 0.0).suits(task)), None
+        )

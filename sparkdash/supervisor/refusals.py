@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sparkdash.domain.need import Need
 from sparkdash.domain.profile import Profile
+from sparkdash.domain.task import Task
 from sparkdash.errors import AdmissionError, DaemonError, EngineError, SparkdashError
 from sparkdash.supervisor.fit import Box, Choice
 from sparkdash.supervisor.moves import Known
@@ -89,10 +90,11 @@ def too_many(name: str, limit: int, again_s: float | None) -> SparkdashError:
     )
 
 
-def no_engine() -> SparkdashError:
-    """`auto` was asked for and nothing runs."""
+def no_engine(task: Task | None = None) -> SparkdashError:
+    """`auto` was asked for and nothing runs, or nothing that does what was asked for."""
+    what = f"No engine that runs can be asked to {task.value}" if task else "No engine runs"
     return AdmissionError(
-        "No engine runs, and 'auto' never starts one.",
+        f"{what}, and 'auto' never starts one.",
         code="no_engine",
         status=503,
         hint="Name a profile as the model; `sparkdash profiles` lists them.",

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from sparkdash.domain.need import Basis, Need
+from sparkdash.domain.task import Task
 from sparkdash.errors import SparkdashError
 from sparkdash.supervisor import fit, refusals
 from sparkdash.supervisor.records import Change, Records, Stage
@@ -24,6 +25,10 @@ class Scales(Protocol):
 
     def need(self, profile: str) -> Need:
         """What this profile's engine takes: the one that runs, else the one that would come."""
+        ...
+
+    def tasks(self, profile: str) -> frozenset[Task] | None:
+        """All that its engine can be asked for; None is unknown."""
         ...
 
     def reload_s(self, profile: str) -> float | None:
@@ -53,6 +58,10 @@ class Rooming:
         there = [self._occupant(name, now) for name in records.residents if name not in going]
         there += [self._newcomer(name) for name in records.swaps if name is not None and records.coming(name)]
         return fit.choose(self._occupant(comer, now), there, self._forecast(), person=person)
+
+    def auto(self, task: Task | None, client: str | None) -> str | None:
+        """The profile that `auto` means for this request; None: nothing that runs or comes can do it."""
+        return self._records.auto(task, client, self._scales.tasks)
 
     def refusal(self, comer: str, choice: fit.Choice) -> SparkdashError | None:
         """Why it cannot come, in words; None when nothing is known that is against it."""

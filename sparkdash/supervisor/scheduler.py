@@ -80,11 +80,11 @@ class Scheduler:
             *self._line.tell_places(),
         ]
 
-    def walk_in(self, id_: str, profile: str | None, batch: bool, now: float) -> str | None:
+    def walk_in(self, move: Arrive, now: float) -> str | None:
         """What `handle` would do with an Arrive that changes nothing but the table of leases, as nearly all do: the profile that
         is granted. None: `handle` must look."""
-        name = profile or self.records.whatever_runs()
-        if name is None or self._time_has_come(now) or not self._line.walk_in(id_, name, batch, now):
+        name = move.profile or self._rooming.auto(move.task, move.client)
+        if name is None or self._time_has_come(now) or not self._line.walk_in(move, name, now):
             return None
         return name
 
@@ -167,14 +167,26 @@ class Scheduler:
         return []
 
     def _arrive(self, move: Arrive) -> list[Effect]:
-        profile = move.profile or self.records.whatever_runs()
+        profile = move.profile or self._rooming.auto(move.task, move.client)
         if profile is None:
-            return [Refuse(move.id, refusals.no_engine())]
-        ticket = Ticket(move.id, profile, follows=move.profile is None, batch=move.batch, since=self._now)
+            return [Refuse(move.id, refusals.no_engine(move.task if self._anything_runs else None))]
+        ticket = Ticket(
+            move.id,
+            profile,
+            follows=move.profile is None,
+            batch=move.batch,
+            since=self._now,
+            task=move.task,
+            client=move.client,
+        )
         if error := self._barred(profile) or self._line.too_many(ticket):
             return [Refuse(move.id, error)]
         self.records.queue[move.id] = ticket
         return []
+
+    @property
+    def _anything_runs(self) -> bool:
+        return any(map(self.records.runs, self.records.residents))
 
     def _barred(self, profile: str) -> SparkdashError | None:
         """Why its engine will not come, when that is known already."""
@@ -289,7 +301,8 @@ class Scheduler:
 
     def _in_vain(self, target: str, error: SparkdashError) -> list[Effect]:
         others = (name for name in self._offers.fallbacks if name != target and self._may_come(name))
-        return self._line.in_vain(target, error, self.records.whatever_runs() or next(others, None))
+        fallback = next(others, None)
+        return self._line.in_vain(target, error, lambda t: self._rooming.auto(t.task, t.client) or fallback)
 
     def _may_come(self, name: str) -> bool:
         return not (

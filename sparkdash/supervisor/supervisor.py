@@ -17,6 +17,7 @@ from sparkdash.domain.lease import Request
 from sparkdash.domain.need import Need
 from sparkdash.domain.profile import AUTO, EngineKind, Profile
 from sparkdash.domain.swap import Plan, SwapCause
+from sparkdash.domain.task import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import registry
 from sparkdash.engines.adapter import EngineAdapter
@@ -121,12 +122,20 @@ class Supervisor:
         await self._actor.idle.wait()
 
     def lease(
-        self, name: str, *, request_id: str, on_wait: Callable[[int], object], batch: bool = False
+        self,
+        name: str,
+        *,
+        request_id: str,
+        on_wait: Callable[[int], object],
+        batch: bool = False,
+        task: Task | None = None,
+        client: str | None = None,
     ) -> AbstractAsyncContextManager[Lease]:
         """Wait for the engine that serves `name`, and hold it while the context lasts.
 
         `name` is what the client wrote: a profile, an alias, or `auto`; a remote one is granted at once. `on_wait(position)` is called whenever the
-        place in the queue changes. `batch`: it lets requests that somebody waits for go first. An UpstreamError that
+        place in the queue changes. `batch`: it lets requests that somebody waits for go first. `task` and `client`, what is asked for and
+        who asks, decide what `auto` is: the engine that this client, or else anybody, was last given for that task. An UpstreamError that
         leaves the context has the engine looked at before it goes on, so that a second try finds a living one; if it died, another
         one with the reason goes on in its place.
 
@@ -137,7 +146,7 @@ class Supervisor:
             HostError: the box lacks something that it needs.
         """
         profile = None if name == AUTO else self.catalog.find(name)
-        return self._actor.leasing.lease(profile, request_id, on_wait, batch)
+        return self._actor.leasing.lease(profile, request_id, on_wait, batch, task, client)
 
     async def sickness(self, profile: Profile, url: str) -> str | None:
         """Why the profile's engine at this URL looks dead or broken; None when it is well, or slow to tell."""

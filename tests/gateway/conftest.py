@@ -119,6 +119,8 @@ class FakeSupervisor:
         self.lost: asyncio.Future[SparkdashError] | None = None
         """Of the newest lease."""
         self.leases: list[str] = []
+        self.asks: list[dict[str, Any]] = []
+        """What each of them is for, and whose it is."""
         self.batch: list[bool] = []
         self.open = 0
         self.unwell: list[BaseException] = []
@@ -138,9 +140,10 @@ class FakeSupervisor:
 
     @asynccontextmanager
     async def lease(
-        self, name: str, *, request_id: str, on_wait: Callable[[int], None], batch: bool = False
+        self, name: str, *, request_id: str, on_wait: Callable[[int], None], batch: bool = False, **asks: Any
     ) -> AsyncIterator[FakeLease]:
         self.leases.append(name)
+        self.asks.append(asks)
         self.batch.append(batch)
         self.open += 1
         self.arrived.set()

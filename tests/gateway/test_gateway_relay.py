@@ -13,6 +13,7 @@ import pytest
 
 from sparkdash import listen
 from sparkdash.domain.lease import RequestState
+from sparkdash.domain.task import Task
 from sparkdash.settings import Settings
 
 
@@ -218,6 +219,26 @@ async def test_head_has_no_body(house: Any) -> None:
     house.engine.script = script
     reply = await house.client.head("/v1/files/x")
     assert (reply.status_code, reply.headers["content-length"], reply.content) == (200, "5", b"")
+
+
+@pytest.mark.parametrize(
+    ("path", "task"),
+    [
+        ("/v1/chat/completions", Task.GENERATE),
+        ("/v1/messages", Task.GENERATE),
+        ("/chat/completions", Task.GENERATE),
+        ("/v1/embeddings", Task.EMBED),
+        ("/embeddings", Task.EMBED),
+        ("/v2/rerank", Task.RERANK),
+        ("/v1/audio/transcriptions", Task.TRANSCRIBE),
+        ("/tokenize", None),
+    ],
+)
+async def test_an_engine_is_asked_for_with_what_it_is_for_and_by_whom(house: Any, path: str, task: Task | None) -> None:
+    """So that `auto` is one that does this, and the one that this client uses."""
+    said = {"model": "auto", "messages": []} if "chat" in path or "messages" in path else {"model": "auto"}
+    await house.client.post(path, json=said, headers={"user-agent": "aider/1.0"})
+    assert house.supervisor.asks == [{"task": task, "client": "aider/1.0"}]
 
 
 async def test_auto_is_replaced_by_a_name_the_engine_knows(house: Any) -> None:

@@ -10,6 +10,7 @@ import pytest
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase
+from sparkdash.domain.task import Task
 from sparkdash.errors import AdmissionError
 from sparkdash.settings import Policy
 from sparkdash.store import Store
@@ -79,6 +80,21 @@ async def test_an_engine_that_listens_already_does_not_wait_for_anothers_load(
     assert swaps[1][:2] == ("a", SwapOutcome.DONE)
     assert swaps[1][2][-2:] == (SwapPhase.LOAD, SwapPhase.WARM)
     await server.cleanup()
+
+
+async def test_auto_is_the_engine_that_is_in_use(house: Any, make_profile: Any) -> None:
+    """Not the one that became ready last; and the snapshot is told, once requests come or go."""
+    await house.open(make_profile("chat", gib=30), make_profile("embeds", gib=10, args={"runner": "pooling"}))
+    await house.leased("chat")
+    await house.leased("embeds")
+    asking = house.ask("auto", task=Task.GENERATE)
+    lease = await house.clock.drive(asking.granted())
+    assert lease.profile.name == "chat"
+    await house.settled()
+    engines = house.supervisor.engines
+    assert engines["chat"].asked_at.keys() == {Task.GENERATE}
+    assert (engines["chat"].does, engines["embeds"].does) == (None, {Task.EMBED, Task.RERANK})
+    await asking.leave()
 
 
 async def test_the_third_evicts_exactly_the_one_that_was_named(house: Any, make_profile: Any) -> None:

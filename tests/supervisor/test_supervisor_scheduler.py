@@ -8,6 +8,7 @@ import pytest
 
 from sparkdash.domain.need import Basis, Need, Term
 from sparkdash.domain.swap import SwapCause
+from sparkdash.domain.task import Task
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
 from sparkdash.supervisor.breaker import REST_S
 from sparkdash.supervisor.fairness import Patience
@@ -42,6 +43,7 @@ from sparkdash.supervisor.moves import (
     Use,
     Wait,
 )
+from sparkdash.supervisor.records import CLIENTS
 from sparkdash.supervisor.scheduler import Scheduler
 from sparkdash.units import GIB
 
@@ -60,6 +62,7 @@ class Rig:
         self.records = self.scheduler.records
         self.now = 0.0
         self.shortage: SparkdashError | None = None
+        self.able: dict[str, frozenset[Task]] = {}
 
     def handle(self, move: Move) -> list[Effect]:
         return self.scheduler.handle(move, self.now)
@@ -73,6 +76,9 @@ class Rig:
 
     def need(self, profile: str) -> Need:
         return Need()
+
+    def tasks(self, profile: str) -> frozenset[Task] | None:
+        return self.able.get(profile)
 
     def reload_s(self, profile: str) -> float | None:
         return None
@@ -257,7 +263,7 @@ def test_a_wish_for_what_runs_is_fulfilled() -> None:
 
 
 def test_auto_never_swaps() -> None:
-    """Refused when nothing is there; joins what loads; takes what became ready last."""
+    """Refused when nothing is there; joins what loads; takes what became ready last, where none was used."""
     scheduler = new()
     (refused,) = feed(scheduler, arrive("1", None))
     assert isinstance(refused, Refuse)
@@ -267,6 +273,48 @@ def test_auto_never_swaps() -> None:
     assert feed(scheduler, SwapDone("a")) == [Grant("2", "a"), Grant("3", "a")]
     feed(scheduler, arrive("4", "far"), SwapDone("far"))
     assert feed(scheduler, arrive("5", None)) == [Grant("5", "far")]
+
+
+def ask(id_: str, profile: str | None, task: Task = Task.GENERATE, client: str = "agent") -> Arrive:
+    return Arrive(id_, profile, False, task, client)
+
+
+def test_auto_is_the_engine_that_was_last_used_for_the_task() -> None:
+    """By this client, else by anybody; not the one that became ready last, nor one that was used for something else."""
+    rig = small("a", "b", "c")
+    rig.now = 1
+    feed(rig, ask("1", "a"), Leave("1"))
+    rig.now = 2
+    feed(rig, ask("2", "c", Task.EMBED), Leave("2"))
+    assert feed(rig, ask("3", None)) == [Grant("3", "a")]
+    assert feed(rig, ask("4", None, Task.EMBED)) == [Grant("4", "c")]
+    rig.now = 3
+    feed(rig, ask("5", "b", client="other"))
+    assert feed(rig, ask("6", None), ask("7", None, client="third")) == [Grant("6", "a"), Grant("7", "b")]
+    feed(rig, EngineDied("a", ERROR))
+    assert feed(rig, ask("8", None)) == [Grant("8", "b")], "its own is gone"
+
+
+def test_auto_is_no_engine_that_cannot_do_what_is_asked() -> None:
+    """Where nothing that runs or loads can, it is refused with the task."""
+    rig = small("a")
+    rig.able = {"a": frozenset({Task.EMBED}), "b": frozenset({Task.GENERATE})}
+    (refused,) = feed(rig, ask("1", None))
+    assert isinstance(refused, Refuse)
+    assert (refused.error.code, "asked to generate" in refused.error.message) == ("no_engine", True)
+    feed(rig, ask("2", "b"))
+    assert feed(rig, ask("3", None)) == []
+    assert feed(rig, SwapDone("b")) == [Grant("2", "b"), Grant("3", "b")]
+    assert feed(rig, ask("4", None, Task.EMBED)) == [Grant("4", "a")]
+
+
+def test_only_so_many_clients_are_remembered() -> None:
+    """What they call themselves is theirs to choose."""
+    rig = small("a")
+    for number in range(CLIENTS + 5):
+        feed(rig, ask(str(number), "a", client=f"client {number}"), Leave(str(number)))
+    assert len(rig.records.clients) == CLIENTS
+    assert next(iter(rig.records.clients)) == ("client 5", Task.GENERATE)
 
 
 def test_auto_takes_what_runs_when_its_target_failed() -> None:

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sparkdash.domain.need import Basis, Need, Term
 from sparkdash.domain.swap import SwapCause
+from sparkdash.domain.task import Task
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
 from sparkdash.supervisor.fairness import Patience
 from sparkdash.supervisor.fit import Box
@@ -114,6 +115,9 @@ class Machine(RuleBasedStateMachine):
         terms = (Term(name="steady", bytes=size, source="test"),)
         return Need() if size is None else Need(basis=Basis.LEARNED, terms=terms)
 
+    def tasks(self, profile: str) -> frozenset[Task] | None:
+        return frozenset({Task.EMBED}) if profile == "d" else None
+
     def reload_s(self, profile: str) -> float | None:
         return float(SIZES.get(profile, 0)) or None
 
@@ -154,8 +158,8 @@ class Machine(RuleBasedStateMachine):
     def handled(self, move: Move) -> list[Effect]:
         """By the short way where there is one, as the actor does it."""
         match move:
-            case Arrive(id=id_, profile=profile, batch=batch):
-                granted = self.scheduler.walk_in(id_, profile, batch, self.now)
+            case Arrive(id=id_):
+                granted = self.scheduler.walk_in(move, self.now)
                 return self.scheduler.handle(move, self.now) if granted is None else [Grant(id_, granted)]
             case Leave(id=id_) if self.scheduler.walk_out(id_, self.now):
                 return []
@@ -274,7 +278,8 @@ class Machine(RuleBasedStateMachine):
             self.count += 1
             self.waiting[str(self.count)] = profile
             self.since[str(self.count)] = self.now
-            self.send(Arrive(str(self.count), profile, batch))
+            task = Task.EMBED if profile == "d" else Task.GENERATE
+            self.send(Arrive(str(self.count), profile, batch, task, "one" if wait else "other"))
 
     @precondition(lambda self: self.scheduler.due is not None)
     @rule()

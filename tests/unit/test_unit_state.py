@@ -21,6 +21,7 @@ from sparkdash.domain.metric import EngineSample, Metric, Sample
 from sparkdash.domain.profile import EngineKind, ProfileSummary
 from sparkdash.domain.state import RECENT_REQUESTS, DaemonInfo, Snapshot, apply, replay
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
+from sparkdash.domain.task import Task
 
 DAEMON = DaemonInfo(version="0", host="box", pid=1, started_at=0, runtime="podman", url="http://127.0.0.1/v1")
 EMPTY = Snapshot(seq=0, at=0, daemon=DAEMON)
@@ -67,6 +68,19 @@ def test_a_swap_is_current_until_it_ends() -> None:
     assert after(SwapChanged(swap=swap)).swap == swap
     done = after(SwapChanged(swap=swap), SwapChanged(swap=over))
     assert (done.swap, done.swaps) == (None, (over,))
+
+
+def test_what_auto_means_is_what_was_used_last_and_does_what_is_asked() -> None:
+    """Neither what became ready last nor what only embeds; without any use, what became ready last."""
+    used = engine("used", EngineState.READY).replace(ready_at=1.0, asked_at={Task.GENERATE: 10.0})
+    late = engine("late", EngineState.READY).replace(ready_at=5.0, asked_at={Task.EMBED: 20.0})
+    embeds = engine("embeds", EngineState.READY).replace(ready_at=6.0, does=frozenset({Task.EMBED}))
+    world = after(*(EngineChanged(engine=one) for one in (used, late, embeds)))
+    assert world.active == used
+    assert (world.auto(Task.EMBED), world.auto(Task.RERANK), world.auto(None)) == ("late", "late", "late")
+    assert after(EngineChanged(engine=embeds)).active is None
+    fresh = after(*(EngineChanged(engine=one.replace(asked_at={})) for one in (late, used)))
+    assert fresh.auto(Task.GENERATE) == "late"
 
 
 def test_several_swaps_are_under_way_each_until_it_ends() -> None:

@@ -141,9 +141,9 @@ class House:
         await self.close()
         self.runtime.out_of_reach = False
 
-    def ask(self, name: str, seen: list[int] | None = None) -> Asking:
+    def ask(self, name: str, seen: list[int] | None = None, **asks: Any) -> Asking:
         """A request that waits for its lease in the background."""
-        return Asking(self, name, seen if seen is not None else [])
+        return Asking(self, name, seen if seen is not None else [], asks)
 
     async def leased(self, name: str) -> Lease:
         """Get a lease, use the engine, and leave."""
@@ -187,7 +187,8 @@ class House:
 class Asking:
     """One request: asks at once, holds its lease until told to leave."""
 
-    def __init__(self, house: House, name: str, seen: list[int]) -> None:
+    def __init__(self, house: House, name: str, seen: list[int], asks: dict[str, Any]) -> None:
+        self._asks = asks
         self.seen = seen
         """Places in the queue that it was told."""
         self._house = house
@@ -220,7 +221,9 @@ class Asking:
         await self._house.clock.rest()
 
     async def _hold(self, name: str) -> Lease:
-        context = self._house.supervisor.lease(name, request_id=self._house.next_id(), on_wait=self.seen.append)
+        context = self._house.supervisor.lease(
+            name, request_id=self._house.next_id(), on_wait=self.seen.append, **self._asks
+        )
         async with context as lease:
             self._lease.set_result(lease)
             await self._go.wait()

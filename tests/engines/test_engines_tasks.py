@@ -1,0 +1,63 @@
+"""What an engine can be asked for, by its command line and its model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.task import Task
+from sparkdash.domain.weights import WeightFacts
+from sparkdash.engines.allocation import sizes_by_free_memory
+from sparkdash.engines.tasks import tasks_of
+
+E = EngineKind
+
+
+@pytest.mark.parametrize(
+    ("kind", "args", "tasks"),
+    [
+        (E.VLLM, {}, None),
+        (E.VLLM, {"runner": "pooling"}, {Task.EMBED, Task.RERANK}),
+        (E.VLLM, {"convert": "embed"}, {Task.EMBED, Task.RERANK}),
+        (E.VLLM, {"task": "score"}, {Task.EMBED, Task.RERANK}),
+        (E.VLLM, {"runner": "generate"}, None),
+        (E.SGLANG, {"is-embedding": True}, {Task.EMBED, Task.RERANK}),
+        (E.SGLANG, {}, None),
+        (E.LLAMACPP, {}, {Task.GENERATE}),
+        (E.LLAMACPP, {"embeddings": True}, {Task.EMBED}),
+        (E.LLAMACPP, {"reranking": True}, {Task.EMBED, Task.RERANK}),
+        (E.OPENAI, {}, None),
+    ],
+)
+def test_the_command_line_tells_what_it_can_be_asked_for(
+    kind: EngineKind, args: dict[str, Any], tasks: set[Task] | None
+) -> None:
+    """None where only the engine knows."""
+    assert tasks_of(Profile(name="p", engine=kind, args=args), None) == tasks
+
+
+@pytest.mark.parametrize(("kind", "tasks"), [("xlm-roberta", {Task.EMBED, Task.RERANK}), ("qwen3", None)])
+def test_a_model_that_only_reads_writes_nothing(kind: str, tasks: set[Task] | None) -> None:
+    """vLLM finds that out by itself, and so needs no flag."""
+    facts = WeightFacts.model_construct(architecture=kind)
+    assert tasks_of(Profile(name="p", engine=E.VLLM), facts) == tasks
+
+
+@pytest.mark.parametrize(
+    ("kind", "facts", "sizes"),
+    [
+        (E.VLLM, {}, True),
+        (E.VLLM, {"args": {"num-gpu-blocks-override": 512}}, True),
+        (E.VLLM, {"args": {"kv-cache-memory-bytes": "10G"}}, False),
+        (E.VLLM, {"gpu": False}, False),
+        (E.SGLANG, {"args": {"max-total-tokens": 8192}}, True),
+        (E.TRTLLM, {}, True),
+        (E.LLAMACPP, {}, False),
+        (E.SIM, {}, False),
+    ],
+)
+def test_who_sizes_itself_by_what_is_free_while_it_loads(kind: EngineKind, facts: dict[str, Any], sizes: bool) -> None:
+    """Such an engine must not see another take memory meanwhile."""
+    assert sizes_by_free_memory(Profile(name="p", engine=kind, **facts)) is sizes
