@@ -13,7 +13,7 @@ from typing import Any
 from sparkdash import settings
 from sparkdash.catalog import Catalog, Problem
 from sparkdash.cli.local import flags, spec
-from sparkdash.engines.known_flags import strays
+from sparkdash.engines.known_flags import NOT_LISTED, strays
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import AdmissionError, ProfileError
 from sparkdash.rules import RULES, Finding, Level, findings
@@ -105,7 +105,7 @@ def _not_listed(found: Catalog) -> Iterator[Finding]:
             problem = found.places[name].problem(("args", stray.key), message, stray.hint)
             told.setdefault(problem, []).append(name)
     for problem, names in told.items():
-        yield Finding("flag-not-listed", Level.WARNING, problem, tuple(names))
+        yield Finding(NOT_LISTED, Level.WARNING, problem, tuple(names))
 
 
 def _is_known(found: Catalog, name: str) -> bool:

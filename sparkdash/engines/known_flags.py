@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 from sparkdash.domain.profile import EngineKind, Profile
 
+NOT_LISTED = "flag-not-listed"
+"""The finding about such a flag, and its name under a profile's `silence`: a help text may leave out what its program takes."""
 _DEFINITION = re.compile(r" {0,8}(--?[A-Za-z].*)")
 """A line that defines flags begins with one; lines of prose are indented further (24 columns in argparse, 40 in llama.cpp)."""
 _VALUES = re.compile(r"\{[^}]*\}|<[^>]*>|\[[^\]]*\]")
@@ -99,7 +101,9 @@ class Stray(NamedTuple):
 
 
 def strays(profile: Profile, known: KnownFlags) -> tuple[Stray, ...]:
-    """Those of the profile's own arguments that its program does not list."""
+    """Those of the profile's own arguments that its program does not list; none where its owner silenced this."""
+    if NOT_LISTED in profile.silence:
+        return ()
     abbreviated = profile.engine is not EngineKind.LLAMACPP  # the others read their arguments with argparse or click
     given = [key for key, value in profile.args.items() if value is not None and value is not False and len(key) > 1]
     return tuple(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from sparkdash.catalog.catalog import Catalog, Place, Problem, nearest
 from sparkdash.domain.profile import Profile
+from sparkdash.engines.known_flags import NOT_LISTED
 from sparkdash.natural import natural
 from sparkdash.rules.book import RULES
 from sparkdash.rules.rule import Level
@@ -49,7 +50,7 @@ def _judge(profile: Profile, place: Place) -> Iterator[tuple[str, Level, Problem
         for hit in rule.find(profile):
             yield rule.name, rule.level, place.problem(hit.path, hit.message, hit.hint)
     for name, reason in profile.silence.items():
-        if name not in RULES:
+        if name not in RULES and name != NOT_LISTED:
             close = nearest(name, RULES)
             hint = f"Did you mean {close[0]!r}?" if close else "`sparkdash profiles rules` lists them."
             yield SILENCE, Level.ERROR, place.problem((SILENCE, name), "there is no such rule", hint)

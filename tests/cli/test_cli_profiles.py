@@ -258,6 +258,9 @@ def test_check_names_flags_that_a_program_was_seen_not_to_list(sparkdash: Run, s
     ) in done.err
     assert done.code == 0
     assert "--disable-access-log-for-endpoints" not in sparkdash("run", "small", "--dry-run").out
+    silenced = GOOD.replace("max-model-len: 4096}", "max-modal-len: 4096}\nsilence: {flag-not-listed: a hidden one}")
+    (shelf / "small.yaml").write_text(silenced)
+    assert sparkdash("profiles", "check").out == "2 profiles, no problems.\n"
 
 
 def test_the_rules_are_listed_with_their_evidence(sparkdash: Run) -> None:
