@@ -23,6 +23,7 @@ from sparkdash.wire.deadline import Deadline
 from sparkdash.wire.half_closed import HalfClosed
 from sparkdash.wire.head import Address, Door, Fields, Head, Heads
 from sparkdash.wire.line import Line, Serve, by_messages
+from sparkdash.wire.refusal import NO_REQUEST, TOO_LARGE, TOO_LATE
 from sparkdash.wire.turns import Turns
 
 LOG = logging.getLogger("uvicorn.error")
@@ -31,11 +32,6 @@ HEAD_S = 30.0
 PIECE = 16 * 1024
 """Bytes of a head that are read at once, where more have come."""
 _LENGTH = b"content-length"
-_NO_REQUEST = b"Invalid HTTP request received."
-_TOO_LARGE = (
-    b'{"error":{"message":"The request line and headers are larger than %d KiB.","type":"invalid_request_error","param":null,'
-    b'"code":"head_too_large","hint":null,"src":"sparkdash"}}' % (HEAD // 1024)
-)
 
 
 @dataclass
@@ -174,7 +170,7 @@ class Wire(asyncio.Protocol):
     def _take(self, data: bytes) -> None:
         """Counts what belongs to a head, or to the frame of a body."""
         if self._unframed > HEAD or (self._head_size is not None and self._head_size > HEAD):
-            self._refuse(b"431 Request Header Fields Too Large", _TOO_LARGE)
+            self._refuse(TOO_LARGE)
             return
         self._unframed += len(data)
         try:
@@ -363,31 +359,22 @@ class Wire(asyncio.Protocol):
         """An answer that is under way is cut: nothing is written into it."""
         LOG.warning("Invalid HTTP request received.")
         if self._running is None or not self._running.begun:
-            self._say(b"400 Bad Request", b"content-type: text/plain; charset=utf-8\r\n", _NO_REQUEST)
+            self.transport.write(NO_REQUEST)
         self.transport.close()
 
     def _too_late(self) -> None:
         if self._head_size is not None:
-            self._refuse(b"408 Request Timeout")
+            self._refuse(TOO_LATE)
         else:
             self.transport.close()  # it was kept, and nobody asked
 
-    def _refuse(self, status: bytes, body: bytes = b"") -> None:
+    def _refuse(self, refusal: bytes) -> None:
         """Before there is a request that an application could answer; an answer that is under way is not touched."""
         if self.transport.is_closing():
             return
         if self._running is None:
-            self._say(status, b"content-type: application/json\r\n" if body else b"", body)
+            self.transport.write(refusal)
         self.transport.close()
-
-    def _say(self, status: bytes, headers: bytes = b"", body: bytes = b"") -> None:
-        told = b"HTTP/1.1 %b\r\n%bcontent-length: %d\r\nconnection: close\r\n\r\n%b" % (
-            status,
-            headers,
-            len(body),
-            body,
-        )
-        self.transport.write(told)
 
 
 def _beyond_this_box(name: Any) -> str | None:

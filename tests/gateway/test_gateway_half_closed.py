@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -92,5 +93,8 @@ async def test_http_1_1_has_one_host(house: Any, version: bytes, host: bytes, st
     """RFC 9112, section 3.2; HTTP/1.0 knew none."""
     reader, writer = await connected(house)
     writer.write(request(b"/health", version, host=host))
-    assert (await asyncio.wait_for(reader.read(64), 60)).startswith(b"HTTP/1.1 " + status)
+    writer.write_eof()
+    head, _, body = (await asyncio.wait_for(reader.read(), 60)).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 " + status)
+    assert "Host" in json.loads(body)["error"]["message"] if status == b"400" else json.loads(body)["status"] == "ok"
     writer.close()

@@ -72,7 +72,9 @@ async def test_a_head_that_does_not_come_is_given_up(house: Any, monkeypatch: py
     """408 for a request that stops in the middle and for a connection that says nothing."""
     monkeypatch.setattr(connection, "HEAD_S", 0.05)
     async with connected(house, said) as (reader, _):
-        assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 408 ")
+        assert json.loads(body)["error"]["code"] == "request_timeout"
 
 
 class TestSlowBodies:

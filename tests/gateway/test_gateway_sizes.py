@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -368,6 +369,19 @@ async def test_a_large_head_is_refused_in_the_words_of_the_route(house: Any, pat
             told = told[key]
         assert told == code
     assert house.engine.seen == []
+
+
+def test_the_page_tells_the_limits() -> None:
+    """docs/api.md has the figures of `sparkdash.limits`."""
+    page = (Path(__file__).parents[2] / "docs" / "api.md").read_text().partition("## Limits")[2]
+    for figure in (
+        f"{limits.URL} characters",
+        f"{limits.HEADERS}, and {limits.HEAD // 1024} KiB",
+        f"{limits.NAME} char",
+    ):
+        assert figure in page
+    for figure in (f"{limits.CONTROL_BODY_MIB} MiB", f"{limits.WORD} characters"):
+        assert figure in page
 
 
 async def test_a_control_request_has_a_small_body(house: Any) -> None:
