@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import secrets
 import signal
@@ -19,10 +20,12 @@ from pathlib import Path
 
 import ground
 import httpx
+import psutil
 from clients import NOTE, Act, Client, Place
 from judging import Outcome
 
 from sparkdash.client.client import AsyncClient
+from sparkdash.connect.place import MASK
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.state import Snapshot
 
@@ -54,12 +57,16 @@ class Books:
         """A key of that name."""
         return self._sparkdash("keys", "add", name).strip()
 
-    def configure(self, client: Client, home: Path, key: str) -> None:
-        """What `sparkdash connect` writes."""
+    def configure(self, client: Client, home: Path, key: str, model: str | None = None) -> dict[str, str]:
+        """Have `sparkdash connect` write the client's files; return the variables that its process needs."""
         home.mkdir(exist_ok=True)
-        if client.recipe:
-            where = ("--model", self._model, "--url", self._url)
-            self._sparkdash("connect", client.name, *where, "--write", "--yes", HOME=str(home), SPARKDASH_KEY=key)
+        if not client.recipe:
+            return {}
+        env, where = {"HOME": str(home), "SPARKDASH_KEY": key}, ("--model", model or self._model, "--url", self._url)
+        told = json.loads(self._sparkdash("connect", client.name, *where, "--json", **env))
+        if told["files"]:
+            self._sparkdash("connect", client.name, *where, "--write", "--yes", **env)
+        return {name: key if value == MASK else value for name, value in told["env"].items()}
 
     async def now(self) -> Snapshot:
         """What the daemon knows."""
@@ -99,18 +106,32 @@ def _running(metrics: str) -> float:
     return float(line.split()[-1])
 
 
+def prepared(client: Client, place: Place) -> None:
+    """Run what configures a client by its own command line."""
+    if client.before is not None:
+        place.work.mkdir(exist_ok=True)
+        env = _environment(client, place)
+        subprocess.run(client.before(place), cwd=place.work, env=env, capture_output=True, timeout=END_S, check=True)
+
+
+def _environment(client: Client, place: Place) -> dict[str, str]:
+    """Its own programs come first: those from npm want the Node that is installed with them."""
+    return {
+        **{name: value for name, value in os.environ.items() if name in ("LANG", "TMPDIR")},
+        "PATH": f"{place.bin}:{os.environ['PATH']}", "HOME": str(place.home), "SPARKDASH_KEY": place.key,
+        "OPENAI_API_KEY": place.key, "NO_COLOR": "1", "HF_HUB_OFFLINE": "1", "NODE_PATH": str(place.bin.parent),
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True", **client.env, **place.env,
+    }  # fmt: skip
+
+
 @contextlib.contextmanager
 def started(client: Client, act: Act, place: Place, said: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Its process, with all that it starts in a group of its own, of which nothing outlives this."""
-    env = {
-        **{name: value for name, value in os.environ.items() if name in ("PATH", "LANG", "TMPDIR")},
-        "HOME": str(place.home), "SPARKDASH_KEY": place.key, "OPENAI_API_KEY": place.key, "NO_COLOR": "1",
-        "HF_HUB_OFFLINE": "1", "NODE_PATH": str(place.bin.parent),
-    }  # fmt: skip
+    argv, env = client.asks[act](place), _environment(client, place)
     with said.open("wb") as output:
         process = subprocess.Popen(
-            client.asks[act](place), cwd=place.work, env=env, stdin=subprocess.DEVNULL,
-            stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            argv, cwd=place.work, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            start_new_session=True,
         )  # fmt: skip
     try:
         yield process
@@ -118,6 +139,14 @@ def started(client: Client, act: Act, place: Place, said: Path) -> Iterator[subp
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def ended_by_home(root: Path) -> None:
+    """End what clients left behind in sessions of their own (Cline a hub): processes whose home is under `root`."""
+    for process in psutil.process_iter(["environ"]):
+        if ((process.info["environ"] or {}).get("HOME") or "").startswith(f"{root}/"):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ Owns: that table. Must not know daemons, or what counts as an answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -47,6 +47,8 @@ class Place:
     """The same, by HTTP."""
     key: str
     """Its own, by which the gateway knows its requests."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables that `sparkdash connect` tells."""
 
     @property
     def work(self) -> Path:
@@ -69,6 +71,10 @@ class Client:
     """What it is called there, if not by its name."""
     npm: bool = False
     recipe: bool = False
+    before: Argv | None = None
+    """What configures it, run once before it is asked."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables of its process besides those that `sparkdash connect` tells."""
     only_streams: bool = False
     large: bool = False
     """Is it asked only by name? It takes gigabytes."""
@@ -89,7 +95,7 @@ def program(file: str) -> dict[Act, Argv]:
 
     def argv(act: Act) -> Argv:
         how = Act.STREAM if act is Act.CANCEL else act
-        runs = "node" if file.endswith(".js") else "{0.bin}/python"
+        runs = "{0.bin}/node" if file.endswith((".js", ".mjs")) else "{0.bin}/python"
         words = ["{0}", str(PROGRAMS / file), how, "{0.url}/v1", "{0.model}"]
         return lambda at: [runs.format(at), *(word.format(at) for word in words[1:]), prompts[act]]
 
@@ -112,7 +118,7 @@ def command(*words: str, tools: tuple[str, ...] = (), whole: tuple[str, ...] = (
 
     asks = {Act.STREAM: argv(SHORT), Act.CANCEL: argv(LONG), Act.WHOLE: argv(SHORT, *whole)}
     if tools:
-        asks[Act.TOOLS] = argv(called(*tools[:3]), *tools[3:])
+        asks[Act.TOOLS] = lambda at: argv(called(*(word.format(at) for word in tools[:3])), *tools[3:])(at)
     return asks
 
 
@@ -190,4 +196,85 @@ CLIENTS = (
         recipe=True,
         only_streams=True,
     ),
+    Client(
+        "claude-code",
+        command(
+            "{0.bin}/claude", "--settings", "{0.home}/.claude/sparkdash.json", "--allowedTools", "Bash", "-p", "{1}",
+            tools=("Bash", "command", f"cat {NOTE}"),
+        ),
+        package="@anthropic-ai/claude-code",
+        npm=True,
+        recipe=True,
+        only_streams=True,
+    ),
+    Client(
+        "qwen-code",
+        command(
+            "{0.bin}/qwen", "--auth-type", "openai", "--approval-mode", "yolo", "-p", "{1}",
+            tools=("run_shell_command", "command", f"cat {NOTE}"),
+        ),
+        package="@qwen-code/qwen-code",
+        npm=True,
+        recipe=True,
+        only_streams=True,
+    ),
+    Client(
+        "pi",
+        command(
+            "{0.bin}/pi", "--provider", "sparkdash", "--model", "{0.model}", "--no-session", "-p", "{1}",
+            tools=("bash", "command", f"cat {NOTE}"),
+        ),
+        package="@mariozechner/pi-coding-agent",
+        npm=True,
+        recipe=True,
+        env={"PI_OFFLINE": "1"},
+        only_streams=True,
+    ),
+    Client(
+        "continue",
+        command(
+            "{0.bin}/cn", "--config", "{0.home}/.continue/config.yaml", "--auto", "-p", "{1}",
+            tools=("Bash", "command", f"cat {NOTE}"),
+        ),
+        package="@continuedev/cli",
+        npm=True,
+        recipe=True,
+        env={"CONTINUE_TELEMETRY_ENABLED": "0"},
+        only_streams=True,
+    ),
+    Client(
+        "cline",
+        command("{0.bin}/cline", "{1}"),
+        npm=True,
+        before=lambda at: [
+            f"{at.bin}/cline", "auth", "-p", "openai-compatible", "-b", f"{at.url}/v1", "-m", at.model, "-k", at.key,
+        ],
+        only_streams=True,
+    ),
+    Client(
+        "copilot-cli",
+        command(
+            "{0.bin}/copilot", "--allow-all-tools", "-p", "{1}", tools=("view", "path", f"{{0.work}}/{NOTE}"),
+        ),
+        package="@github/copilot",
+        npm=True,
+        recipe=True,
+        only_streams=True,
+    ),
+    Client("llama-index", program("llama_index_python.py"), package="llama-index-llms-openai-like"),
+    Client("ai-sdk", program("ai_sdk.mjs"), package="ai", npm=True),
 )  # fmt: skip
+
+
+def chosen(only: str, *, only_real: bool) -> list[Client]:
+    """The clients that `--only` names, each with the acts that it is asked for; a real engine takes no orders."""
+    names = dict(word.partition(":")[::2] for word in only.split(","))
+    if unknown := names.keys() - {client.name for client in CLIENTS}:
+        raise SystemExit(f"--only: no client is called {', '.join(sorted(unknown))}.")
+    possible = {Act.STREAM, Act.WHOLE} if only_real else set(Act)
+    found = []
+    for client in CLIENTS:
+        if client.name in names:
+            acts = possible & {Act(word) for word in names[client.name].split("+") if word} or possible
+            found.append(replace(client, asks={act: argv for act, argv in client.asks.items() if act in acts}))
+    return found

@@ -18,8 +18,8 @@ What counts as passed: the client ends with status 0 unless it was interrupted, 
 gateway's own books, with an answer that the engine counted. Tools and cancel need the simulated engine, which does as its prompt
 orders. Printed is a Markdown table, and what a client that failed said last.
 
-The first run installs the clients into folders of their own in the user's cache (1.5 GB, a few minutes; those from npm need Node
-20 or newer; guidellm, which is left out unless it is named, 6 GB). The test suite has the two that are installed within seconds.
+The first run installs the clients into folders of their own in the user's cache (3.6 GB, a few minutes; those from npm bring
+the Node that they run with; guidellm, which is left out unless it is named, 6 GB). The test suite has the two that are installed within seconds.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "differential"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "perf"))
 import ground
-from asking import Books, Limits, asked
-from clients import CLIENTS, Act, Client, Place
+from asking import Books, Limits, asked, ended_by_home, prepared
+from clients import CLIENTS, Act, Client, Place, chosen
 from installing import installed
 from judging import Outcome, passed, table
 
@@ -77,30 +77,18 @@ def main() -> int:
             places = {}
             for client in wanted:
                 key, home = books.key(client.name), root / client.name
-                books.configure(client, home, key)
-                places[client.name] = Place(url, model, home, programs[client.name][0], shared, shop, key)
+                env = books.configure(client, home, key)
+                places[client.name] = Place(url, model, home, programs[client.name][0], shared, shop, key, env)
+                prepared(client, places[client.name])
             limits = Limits(args.load_s + PATIENCE_S, args.free_s)
             outcomes = asyncio.run(played(wanted, places, books, limits))
+        ended_by_home(root)
     behind = (
         f"{args.profile.stem} ({args.runtime})" if args.profile else f"the simulated engine, {args.load_s:g} s to load"
     )
     print(f"{datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}, before {behind}\n")
     print(table(wanted, {name: version for name, (_, version) in programs.items()}, outcomes))
     return 0 if passed(wanted, outcomes) else 1
-
-
-def chosen(only: str, *, only_real: bool) -> list[Client]:
-    """The clients that `--only` names, each with the acts that it is asked for; a real engine takes no orders."""
-    names = dict(word.partition(":")[::2] for word in only.split(","))
-    if unknown := names.keys() - {client.name for client in CLIENTS}:
-        raise SystemExit(f"--only: no client is called {', '.join(sorted(unknown))}.")
-    possible = {Act.STREAM, Act.WHOLE} if only_real else set(Act)
-    found = []
-    for client in CLIENTS:
-        if client.name in names:
-            acts = possible & {Act(word) for word in names[client.name].split("+") if word} or possible
-            found.append(replace(client, asks={act: argv for act, argv in client.asks.items() if act in acts}))
-    return found
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -19,3 +19,12 @@ def test_they_wait_for_their_model_call_tools_stream_and_leave() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^\| llm \| \S+ \| - \| \d+ s \| passed \| passed \| \d+\.\d\d s \|$", done.stdout, re.MULTILINE)
     assert re.search(r"^\| langchain \| \S+ \| - \| \d+ s \| - \| passed \| - \|$", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.timeout(300)
+def test_a_prompt_for_a_broken_profile_loads_it_once_and_is_told_why() -> None:
+    """llm stands for the agents that failing.py has: one load in the daemon's own list, the reason in what its user reads."""
+    argv = [sys.executable, Path(__file__).with_name("failing.py"), "--only", "llm", "--dies-s", "0.5"]
+    done = subprocess.run([*map(str, argv)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^\| llm \| \S+ \| 1 \| 1 \|.* did not start\. It ran out of memory", done.stdout, re.MULTILINE)
