@@ -97,8 +97,8 @@ NOTHING_FROM_OUTSIDE = {
 
 def poisoned(value: Any) -> Any:
     """The same with EVIL at the end of every text, keys of mappings included; enums and figures stay."""
-    if isinstance(value, Measuring):
-        return value  # its own type refuses control characters, so that no client takes a snapshot that has them there
+    if isinstance(value, Measuring):  # its own type refuses control characters
+        return value.replace(run=f"{value.run}\u202e", arm=f"{value.arm}\u2066")
     if isinstance(value, BaseModel):
         return value.model_copy(update={name: poisoned(each) for name, each in dict(value).items() if name != "kind"})
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

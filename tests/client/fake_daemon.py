@@ -191,6 +191,8 @@ class FakeDaemon:
             self._loop.call_soon_threadsafe(self._stop.set)
             thread.join(timeout=20)
         if not self._loop.is_closed():
+            for _ in range(5):  # sockets are closed in the turns after the one that was told so
+                self._loop.run_until_complete(asyncio.sleep(0))
             self._loop.close()
 
     async def _live(self, ready: threading.Event, uds: Path | None) -> None:
