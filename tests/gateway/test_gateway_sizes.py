@@ -1,7 +1,7 @@
 """Work and memory for a request grow no faster than the request, whatever in it is large.
 
 Every route of the gateway is asked with every field of it at every size. SPARKDASH_SIZES=long goes to a million in each field alone
-(about ten minutes); otherwise it is a hundred thousand in all fields at once and in the one that names a model.
+(about ten minutes of processor time); otherwise it is a hundred thousand in all fields at once and in the one that names a model.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from sparkdash.units import MIB
 
 LONG = os.environ.get("SPARKDASH_SIZES") == "long"
 SIZES = (10, 100, 1000, 10_000, 100_000, 1_000_000) if LONG else (1000, 100_000)
-FLOOR_S = 0.4
+FLOOR_S = 0.2
 """Processor time that any request may take: a loaded box, a search for garbage."""
-PER_BYTE_S = 4e-6
-"""Beyond it. Twenty times what the slowest needs; what is quadratic takes a thousand times as much at these sizes."""
+PER_BYTE_S = 2e-6
+"""Beyond it. Eight times what the slowest needed (24 ms for 100,000 bytes); what is quadratic takes a thousand times as much."""
 FLOOR_BYTES = 96 * MIB
 BYTES_PER_BYTE = 100
 """A list of empty lists takes seventy."""
