@@ -34,6 +34,8 @@ from sparkdash.gateway.want import Want
 from sparkdash.limits import SHOWN
 
 LOG = structlog.get_logger("sparkdash.gateway")
+AGENT_KEPT = 200
+"""Characters of a `User-Agent` by which a client is known again."""
 
 
 async def relay(deps: Deps, exchange: Exchange, route: Route | None = None) -> None:
@@ -246,7 +248,7 @@ class _Relay:
 
 def _client(exchange: Exchange) -> str | None:
     """Who asks, by its key and by what it says of itself."""
-    agent, key = exchange.head.agent, exchange.key
+    agent, key = exchange.head.agent[:AGENT_KEPT], exchange.key
     return f"{key.name} {agent}" if key is not None else agent or None
 
 

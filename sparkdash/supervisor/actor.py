@@ -174,7 +174,10 @@ class Actor:
         runs = self._scheduler.records.as_written(profile.name)  # an older version of it is started again
         choice = self._scheduler.choice(profile.name, self._tools.clock.monotonic())
         hold = None if runs else self._scheduler.hold(profile.name)
-        plan = self._planner.plan(profile, choice, self._scheduler.records.residents, runs=runs, hold=hold)
+        records = self._scheduler.records
+        there = dict.fromkeys((*records.residents, *filter(records.coming, filter(None, records.swaps))))
+        waits_for = () if runs else self._scheduler.waits_for(profile.name, choice)
+        plan = self._planner.plan(profile, choice, there, runs=runs, hold=hold, waits_for=waits_for)
         return plan, None if runs else self._scheduler.refusal(profile.name, choice)
 
     def replace_catalog(self, catalog: Catalog) -> None:

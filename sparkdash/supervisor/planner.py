@@ -92,9 +92,17 @@ class Planner:
         )
 
     def plan(
-        self, profile: Profile, choice: Choice, residents: Iterable[str], *, runs: bool, hold: SparkdashError | None
+        self,
+        profile: Profile,
+        choice: Choice,
+        residents: Iterable[str],
+        *,
+        runs: bool,
+        hold: SparkdashError | None,
+        waits_for: tuple[str, ...] = (),
     ) -> Plan:
-        """What using this profile would do; `choice` and `hold` are the scheduler's. `runs`: it does already."""
+        """What using this profile would do; `choice`, `hold` and `waits_for` are the scheduler's. `runs`: it does already. Residents
+        are also those that are coming."""
         box, need = self.box(), self._tools.needs(profile)
         beside = tuple(name for name in residents if name != profile.name and (runs or name not in choice.names))
         return Plan(
@@ -108,7 +116,9 @@ class Planner:
             reserve_bytes=box.reserve,
             available_bytes=choice.available,
             fits=True if runs else choice.fits,
-            verdict="It runs already." if runs else verdict(need, choice, box, beside, held=hold is not None),
+            verdict="It runs already."
+            if runs
+            else verdict(need, choice, box, beside, waits_for, held=hold is not None),
             held=held(hold, choice) if hold else None,
             expected_s=0.0 if runs else self._expected_s(profile),
         )
@@ -125,8 +135,23 @@ def held(hold: SparkdashError, choice: Choice) -> str:
     return f"{hold.message} It is looked at again once {' and '.join(choice.names)} left."
 
 
-def verdict(need: Need, choice: Choice, box: Box, beside: tuple[str, ...], *, held: bool = False) -> str:
-    """Does it fit, and what does that rest on? One sentence or two."""
+def verdict(
+    need: Need,
+    choice: Choice,
+    box: Box,
+    beside: tuple[str, ...],
+    waits_for: tuple[str, ...] = (),
+    *,
+    held: bool = False,
+) -> str:
+    """Does it fit, what does that rest on, and whose loads does it wait for? One sentence to three."""
+    words = _fits(need, choice, box, beside, held=held)
+    have = "has" if len(waits_for) == 1 else "have"
+    waits = f" It begins once {' and '.join(waits_for)} {have} loaded."
+    return words + waits if waits_for and choice.fits is not False else words
+
+
+def _fits(need: Need, choice: Choice, box: Box, beside: tuple[str, ...], *, held: bool) -> str:
     room = f"once {' and '.join(choice.names)} left" if choice.leaving else "now"
     if beside:
         room += f", beside {' and '.join(beside)}"

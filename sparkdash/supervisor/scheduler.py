@@ -109,6 +109,12 @@ class Scheduler:
         """Who would leave if `target` were to come next, and whether it fits."""
         return self._rooming.choice(target, now, person=person)
 
+    def waits_for(self, target: str, choice: fit.Choice) -> tuple[str, ...]:
+        """Those whose loads must be over before one of `target` may begin; empty where it may now, or goes on already."""
+        if self.records.coming(target) or self._may_begin(target, choice):
+            return ()
+        return tuple(name for name, swap in self.records.swaps.items() if name is not None and swap.moves_memory)
+
     def refusal(self, target: str, choice: fit.Choice) -> SparkdashError | None:
         """Why it cannot come now, `choice` being who would leave; None when it may be tried."""
         return self._rooming.refusal(target, choice)
@@ -330,7 +336,8 @@ class Scheduler:
         records = self.records
         effects = self._begin_stop()
         waits: list[float] = []
-        blocked = False  # one who could begin waits for others: nobody behind it takes memory before it
+        # a stop, or one who could begin, waits until memory is at rest: nobody behind it takes memory before it
+        blocked = bool(records.stops)
         for id_ in self._line.next():
             ticket = records.queue.get(id_)  # an older one may have been refused with it, or moved it elsewhere
             if ticket is None or records.coming(ticket.profile):

@@ -70,6 +70,21 @@ async def test_an_engine_that_sizes_itself_by_what_is_free_loads_alone(
         await house.clock.drive(house.supervisor.stop(None))
 
 
+async def test_a_plan_says_whose_load_is_waited_for(house: Any, make_profile: Any, fixed: Any, behaviour: Any) -> None:
+    """And nothing of that where the two load at the same time."""
+    house.runtime.zoo.update(long=behaviour(load_s=15))
+    await house.open(fixed("long", 40), fixed("short", 10), make_profile("sizes", gib=20), fixed("big", 100))
+    coming = house.ask("long")
+    await house.loads("long")
+    plans = {name: await house.supervisor.plan(name) for name in ("short", "sizes", "big")}
+    assert plans["short"].verdict == "It fits now, beside long."
+    assert plans["sizes"].verdict == "It fits now, beside long. It begins once long has loaded."
+    assert plans["big"].verdict == "It fits once long left. It begins once long has loaded."
+    assert [plan.beside for plan in plans.values()] == [("long",), ("long",), ()]
+    await house.clock.drive(coming.granted())
+    await coming.leave()
+
+
 async def test_a_load_waits_until_both_peaks_fit_with_a_margin(house: Any, fixed: Any, behaviour: Any) -> None:
     """As it is measured: what the other has not taken yet is kept for it, half as much again where it is only declared."""
     house.runtime.zoo.update(a=behaviour(load_s=10), b=behaviour(load_s=3))

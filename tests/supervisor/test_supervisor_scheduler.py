@@ -515,6 +515,15 @@ def test_nobody_behind_one_who_waits_for_memory_takes_any_before_it() -> None:
     assert feed(rig, arrive("4", "a"), Leave("1")) == [Evict("big", ("a",))]
 
 
+def test_no_load_begins_beside_another_while_a_stop_waits_for_its_end() -> None:
+    """A person's word comes before the queue."""
+    rig = small("a")
+    feed(rig, arrive("1", "b"), Admitted("b"), Stop("a"))
+    assert feed(rig, arrive("2", "c")) == []
+    assert feed(rig, SwapDone("b")) == [Grant("1", "b"), BeginSwap(None, ("a",), SwapCause.USER), Evict(None, ("a",))]
+    assert feed(rig, Evicted("a"), SwapDone(None)) == [BeginSwap("c", (), REQUEST), Evict("c", ())]
+
+
 def test_who_sizes_itself_by_what_is_free_loads_alone() -> None:
     """Neither beside another, nor another beside it."""
     rig = small(b={"loads_alone": True})
