@@ -35,8 +35,9 @@ BACK_OFF_S = 5.0
 LEAP_S = 1.0
 """By so much the box's clock and the monotonic one must part between two looks for the time between them to be unknown: a suspended
 box, a paused virtual machine, a clock that was set."""
-RECOGNISE_S = 60.0
-"""Between two looks for metrics at a server that is not ours and has shown none."""
+RECOGNISE_S = 60.0, 3600.0
+"""Between two looks for metrics at a server that is not ours and has shown none: at first, and at most. Each pause is twice the one
+before, as some servers log every route that they do not have."""
 NOT_FOUND = 404
 NOT_IMPLEMENTED = 501
 """A llama-server's answer for what was switched off (`--no-slots`)."""
@@ -75,6 +76,7 @@ class Source:
         self._is_foreign = not names.recognised
         """May the server be any engine?"""
         self._recognise_at = -math.inf
+        self._pause_s = RECOGNISE_S[0]
         self._upstream = upstream
         self._clock = clock
         self._monotonic = monotonic
@@ -103,6 +105,7 @@ class Source:
     async def begin(self) -> None:
         """Look now, and have all figures count from this look on; what comes later than BEGIN_S is not waited for."""
         self._history, self._last = History(), None
+        self._recognise_at = -math.inf
         if task := self.ask():
             await asyncio.wait({task}, timeout=BEGIN_S)
 
@@ -162,11 +165,13 @@ class Source:
         """Whose figures the server tells, if any; asked again after a while, as it may have been started anew with metrics."""
         if self._monotonic() < self._recognise_at:
             return None
-        self._recognise_at = self._monotonic() + RECOGNISE_S
+        self._recognise_at = self._monotonic() + self._pause_s
+        self._pause_s = min(2 * self._pause_s, RECOGNISE_S[1])
         for path in expositions.PATHS:
             reply = await self._get(path)
             text = reply.body.decode("utf-8", "replace") if reply.status == 200 else ""
             if names := expositions.recognise(path, text):
+                self._pause_s = RECOGNISE_S[0]
                 return names
             if text.lstrip().startswith("["):  # TensorRT-LLM's JSON is gone once read, and may be somebody else's
                 self._recognise_at = math.inf

@@ -87,14 +87,16 @@ async def test_the_figures_of_whatever_engine_it_is_are_read(
 async def test_a_server_without_figures_is_no_fault_and_seldom_asked(
     new_engine: Any, looking: Looking, text: str, status: int
 ) -> None:
-    """Nothing is shown, nothing is complained of, and it is looked again after a minute: it may have been started anew with metrics."""
+    """Nothing is shown, nothing is complained of, and it is looked again more and more seldom: it may have been started anew with metrics."""
     server = await new_engine()
     server.text, server.status = text, status
     async with looking(server) as looks:
         assert [await looks.look() for _ in range(10)] == [None] * 10
         assert server.asked == 1
+        assert [await looks.look(60) for _ in range(24 * 60)] == [None] * 24 * 60
+        assert server.asked < 35, "once an hour, after a few looks in the first"
         server.text, server.status = "vllm:num_requests_running 3\n", 200
-        sample = await looks.look(RECOGNISE_S)
+        sample = await looks.look(RECOGNISE_S[1])
     assert sample.get(Metric.RUNNING) == 3.0
 
 
@@ -103,9 +105,9 @@ async def test_another_engine_at_the_same_address_is_recognised_anew(new_engine:
     server = await new_engine()
     server.text = "vllm:generation_tokens_total 100\nvllm:num_requests_running 1\n"
     async with looking(server) as looks:
-        await looks.look(RECOGNISE_S)
+        await looks.look(RECOGNISE_S[0])
         server.text = "llamacpp:tokens_predicted_total 900\nllamacpp:requests_processing 2\n"
-        gone = await looks.look(RECOGNISE_S)
+        gone = await looks.look(RECOGNISE_S[0])
         found = await looks.look()
     assert "none of the figures" in gone.error
     assert (found.error, found.get(Metric.RUNNING), found.get(Metric.DECODE)) == (None, 2.0, None)
@@ -138,6 +140,6 @@ async def test_the_iterations_of_a_tensorrt_llm_are_not_taken_from_others(
     async with looking(server) as looks:
         sample = None
         for _ in range(4):
-            sample = await looks.look(RECOGNISE_S)
+            sample = await looks.look(RECOGNISE_S[0])
     assert server.asked == reads
     assert (sample and sample.get(Metric.RUNNING)) == (4.0 if told else None)
