@@ -30,5 +30,5 @@ SHOWN = 64
 
 
 def shown(word: str) -> str:
-    """A client's word, as much of it as a message can hold."""
+    """A client's word, as much of it as a message or a row can hold."""
     return word if len(word) <= SHOWN else f"{word[:SHOWN]}…"

@@ -31,7 +31,7 @@ from sparkdash.gateway.reply import Reply
 from sparkdash.gateway.room import Place
 from sparkdash.gateway.route import Dialect, Route, understand
 from sparkdash.gateway.want import Want
-from sparkdash.limits import SHOWN
+from sparkdash.limits import shown
 
 LOG = structlog.get_logger("sparkdash.gateway")
 AGENT_KEPT = 200
@@ -42,7 +42,7 @@ async def relay(deps: Deps, exchange: Exchange, route: Route | None = None) -> N
     """Answer one request of the openai-facing side. `route`: where to, when the path alone does not say it."""
     route = route or understand(exchange.raw_path)
     if route is None:
-        await exchange.refuse(of_status(404, f"There is no {exchange.raw_path[:SHOWN]} here"))
+        await exchange.refuse(of_status(404, f"There is no {shown(exchange.raw_path)} here"))
         return
     if route.methods and exchange.method not in route.methods:
         await _refuse_method(exchange, route, route.methods)
@@ -263,4 +263,4 @@ def _shown(want: Want) -> str:
     if want.profile is not None:
         return want.profile.name
     runs = want.deps.bus.snapshot.auto(want.route.task) if want.name == AUTO else None
-    return runs or want.name[:SHOWN]
+    return runs or shown(want.name)
