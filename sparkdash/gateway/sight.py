@@ -52,14 +52,15 @@ class Sight:
         return cls(key, frozenset(each.name for each in profiles if may_see(key, each)))
 
     def snapshot(self, whole: Snapshot) -> Snapshot:
-        """The part of the world that may be seen."""
+        """The part of the world that may be seen. Named one by one: what is not named here stays hidden."""
         swaps = tuple(seen for swap in whole.swaps_under_way if (seen := self._swap(swap)))
-        return whole.replace(
+        return Snapshot(
+            seq=whole.seq,
+            at=whole.at,
+            daemon=whole.daemon,
             profiles=self._summaries(whole.profiles),
-            problems=(),
             engines=self._by_name(whole.engines),
             parked=self._by_name(whole.parked),
-            unadopted=(),
             swap=swaps[0] if swaps else None,
             swaps_beside=swaps[1:],
             swaps=tuple(seen for swap in whole.swaps if (seen := self._swap(swap))),
@@ -70,7 +71,7 @@ class Sight:
             toggle_a=self._name(whole.toggle_a),
             toggle_b=self._name(whole.toggle_b),
             guard=self._guard(whole.guard) if whole.guard else None,
-            measuring=None,
+            traffic=whole.traffic,
             notices=tuple(notice for notice in whole.notices if notice.profile in self.profiles),
         )
 
