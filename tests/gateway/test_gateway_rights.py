@@ -195,6 +195,7 @@ def facts(ready: Any) -> list[Fact]:
         EngineChanged(engine=ready(OTHER)),
         SwapChanged(swap=swap("1", OTHER)),
         SwapChanged(swap=swap("1", OTHER, ended=2.0)),
+        SwapChanged(swap=swap("3", OTHER)),
         SwapChanged(swap=swap("2", OWN, OTHER)),
         RequestChanged(request("a", OTHER, RequestState.STREAMING)),
         RequestChanged(request("b", OTHER, RequestState.DONE)),
@@ -230,7 +231,7 @@ async def test_what_is_its_own_is_still_there(callers: Callers, tools: Any) -> N
     seen = Snapshot.model_validate_json((await callers.ask("some", "GET", "/api/state"))[1])
     assert (list(seen.engines), list(seen.requests), seen.toggle_b) == ([OWN], ["c"], OWN)
     assert [notice.text for notice in seen.notices] == ["its own"]
-    assert (seen.swap and seen.swap.target, seen.swap and seen.swap.evict) == (OWN, ())
+    assert [(swap.target, swap.evict) for swap in seen.swaps_under_way] == [(OWN, ())]
     status, told = await callers.ask("some", "POST", "/api/use")
     assert (status, "beta" in told) == (202, False)
 
@@ -296,6 +297,9 @@ async def test_requests_and_swaps_of_others_cannot_be_ended(callers: Callers, to
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "whole_box_refused")
     house.bus.publish(SwapChanged(swap=swap("1", OWN, OTHER, ended=2.0)))
     house.bus.publish(SwapChanged(swap=swap("2", OWN)))
+    house.bus.publish(SwapChanged(swap=swap("3", OTHER)))
+    assert (await house.client.post("/api/cancel", json={}, headers=headers)).status_code == 403
+    house.bus.publish(SwapChanged(swap=swap("3", OTHER, ended=3.0)))
     assert (await house.client.post("/api/cancel", json={}, headers=headers)).status_code == 200
 
 
