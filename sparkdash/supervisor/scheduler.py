@@ -1,6 +1,7 @@
-"""The decisions: who is granted, who waits, what is swapped. Pure; DESIGN.md has the table and the reasons.
+"""The scheduler: who is granted, who waits, what is swapped. Pure; DESIGN.md has the table and the reasons.
 
-Owns the books of tickets, leases, residents and the swaps under way. Must not know asyncio, clocks, containers.
+Owns the books of tickets, leases, residents and the swaps under way, and what each move changes of them; what follows after
+every move is in `decisions`. Must not know asyncio, clocks, containers.
 
 Rule 1: one move in, a list of effects out; the books already say what the effects order.
 Rule 2: a swap begins only for a ticket, a person, an offer or an engine that nobody uses. One that gives memory back begins while
@@ -14,26 +15,23 @@ Rule 5: an offer (a fall back, a preload) evicts nobody.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import SparkdashError
-from sparkdash.supervisor import fairness, fit, refusals
+from sparkdash.supervisor import fit, refusals
 from sparkdash.supervisor.breaker import Breaker
+from sparkdash.supervisor.decisions import Decisions
 from sparkdash.supervisor.line import Line
 from sparkdash.supervisor.moves import (
     Admitted,
     Adopted,
     Arrive,
-    BeginSwap,
     Cancel,
-    CancelSwap,
     CatalogRead,
-    Decline,
     DrainOver,
     Effect,
     EngineDied,
-    Evict,
     Evicted,
     Known,
     Leave,
@@ -61,22 +59,21 @@ class Scheduler:
 
     def __init__(self, profiles: Mapping[str, Known], *, queue_limit: int, scales: Scales, patience: Patience) -> None:
         self.records = Records(dict(profiles))
-        self.due: float | None = None
-        """When a Tick is wanted, monotonic seconds: then time itself changes a decision."""
         self._rooming = Rooming(self.records, scales)
         self._line = Line(self.records, self._rooming, patience, queue_limit)
         self._now = 0.0
         self.breaker = Breaker()
         self._offers = Offers()
+        self._decisions = Decisions(self.records, self._rooming, self._line, self._offers, self.breaker)
 
     def handle(self, move: Move, now: float) -> list[Effect]:
         """Take note of the move, which came at `now` (monotonic seconds); what must be done."""
-        self._now = self._line.now = now
+        self._now = self._line.now = self._decisions.now = now
         return [
             *self._take(move),
-            *self._call_off(),
-            *self._serve(),
-            *self._evict(),
+            *self._decisions.call_off(),
+            *self._decisions.serve(),
+            *self._decisions.evict(),
             *self._line.tell_places(),
         ]
 
@@ -91,6 +88,15 @@ class Scheduler:
     def walk_out(self, id_: str, now: float) -> bool:
         """The same for a Leave. False: `handle` must look."""
         return not self._time_has_come(now) and self._line.walk_out(id_, now)
+
+    @property
+    def due(self) -> float | None:
+        """When a Tick is wanted, monotonic seconds: then time itself changes a decision."""
+        return self._decisions.due
+
+    def waits_for(self, target: str, choice: fit.Choice) -> tuple[str, ...]:
+        """Those whose loads must be over before one of `target` may begin; empty where it may now, or goes on already."""
+        return self._decisions.waits_for(target, choice)
 
     def _time_has_come(self, now: float) -> bool:
         return self.due is not None and self.due <= now
@@ -108,12 +114,6 @@ class Scheduler:
     def choice(self, target: str, now: float, *, person: bool = True) -> fit.Choice:
         """Who would leave if `target` were to come next, and whether it fits."""
         return self._rooming.choice(target, now, person=person)
-
-    def waits_for(self, target: str, choice: fit.Choice) -> tuple[str, ...]:
-        """Those whose loads must be over before one of `target` may begin; empty where it may now, or goes on already."""
-        if self.records.coming(target) or self._may_begin(target, choice):
-            return ()
-        return tuple(name for name, swap in self.records.swaps.items() if name is not None and swap.moves_memory)
 
     def refusal(self, target: str, choice: fit.Choice) -> SparkdashError | None:
         """Why it cannot come now, `choice` being who would leave; None when it may be tried."""
@@ -147,7 +147,7 @@ class Scheduler:
                 self._line.govern(patience, limit)
             case Adopted(profile=profile, ready=False):
                 swap = Change(profile, fit.Choice(), SwapCause.ADOPT, move.fingerprint, stage=Stage.LOADING)
-                return [self._add(swap)]
+                return [self._decisions.begin(swap)]
             case Adopted(profile=profile, fingerprint=fingerprint):
                 self._settle_in(profile, fingerprint)
             case EngineDied():
@@ -215,16 +215,7 @@ class Scheduler:
         if not records.managed(wanted) or self._rooming.beside(wanted, choice):
             return []
         others = [name for name in records.swaps if name not in (None, wanted) and not records.waiting_for(name)]
-        return self._give_up([name for name in others if records.swaps[name].moves_memory])
-
-    def _give_up(self, targets: Iterable[str | None]) -> list[Effect]:
-        effects: list[Effect] = []
-        for target in targets:
-            swap = self.records.swaps[target]
-            if swap.stage is not Stage.CANCELLING:
-                swap.stage = Stage.CANCELLING
-                effects.append(CancelSwap(target))
-        return effects
+        return self._decisions.give_up([name for name in others if records.swaps[name].moves_memory])
 
     def _stop(self, profile: str | None) -> list[Effect]:
         records = self.records
@@ -234,14 +225,14 @@ class Scheduler:
         refused = self._line.refuse(waiting, refusals.stopped(profile))
         coming = [name for name in records.swaps if name is not None and profile in (None, name)]
         records.stops.update(coming)  # it may come up before it can be cancelled
-        return [*self._give_up(coming), *refused]
+        return [*self._decisions.give_up(coming), *refused]
 
     def _cancel(self) -> list[Effect]:
         effects: list[Effect] = []
         for target, swap in list(self.records.swaps.items()):
             if swap.stage is not Stage.CANCELLING:
                 waiting = [t for t in self.records.queue.values() if t.profile == target]
-                effects += [*self._give_up([target]), *self._line.refuse(waiting, refusals.cancelled(target))]
+                effects += [*self._decisions.give_up([target]), *self._line.refuse(waiting, refusals.cancelled(target))]
         return effects
 
     def _catalog(self, profiles: Mapping[str, Known]) -> list[Effect]:
@@ -303,148 +294,4 @@ class Scheduler:
         self._offers.failed(swap.target)
         if (wish := self.records.queue.get(USE)) and wish.profile == swap.target:
             del self.records.queue[USE]
-        return self._in_vain(swap.target, error)
-
-    def _in_vain(self, target: str, error: SparkdashError) -> list[Effect]:
-        others = (name for name in self._offers.fallbacks if name != target and self._may_come(name))
-        fallback = next(others, None)
-        return self._line.in_vain(target, error, lambda t: self._rooming.auto(t.task, t.client) or fallback)
-
-    def _may_come(self, name: str) -> bool:
-        return not (
-            refusals.of(name, self.records.profiles.get(name))
-            or self.breaker.refusal(name, self._now)
-            or name in self.records.residents
-            or name in self.records.swaps
-        )
-
-    # What follows from the books, after every move.
-
-    def _call_off(self) -> list[Effect]:
-        """Nothing is stopped yet and nobody wants the target any more: leave everything as it is."""
-        wanted = {ticket.profile for ticket in self.records.queue.values()}
-        offered = (SwapCause.FALLBACK, SwapCause.PRELOAD)
-        return self._give_up(
-            target
-            for target, swap in self.records.swaps.items()
-            if swap.stage is Stage.DRAINING and target not in (None, *wanted) and swap.cause not in offered
-        )
-
-    def _serve(self) -> list[Effect]:
-        """Grant and begin what can be, in the order of the line."""
-        self.due = None
-        records = self.records
-        effects = self._begin_stop()
-        waits: list[float] = []
-        # a stop, or one who could begin, waits until memory is at rest: nobody behind it takes memory before it
-        blocked = bool(records.stops)
-        for id_ in self._line.next():
-            ticket = records.queue.get(id_)  # an older one may have been refused with it, or moved it elsewhere
-            if ticket is None or records.coming(ticket.profile):
-                continue
-            if not records.misses(ticket):
-                effects += self._line.grant([ticket])
-                continue
-            choice, managed = self._line.choice(ticket), records.managed(ticket.profile)
-            if error := self._line.cannot_come(ticket.profile, choice):
-                if records.at_rest or not managed:  # else it may be otherwise once that is over
-                    effects += self._declined(ticket, error)
-            elif (until := self._line.held_until(ticket, choice)) is not None:
-                waits.append(until)
-            elif (managed and blocked) or not self._may_begin(ticket.profile, choice):
-                blocked = blocked or managed
-            else:
-                effects += self._start(ticket.profile, choice, ticket.cause)
-        effects += self._line.grant_hits()  # those that were moved to what runs
-        if not waits and not blocked:
-            effects += self._offer()
-        return [*effects, *self._end_idle(waits)]
-
-    def _may_begin(self, target: str, choice: fit.Choice) -> bool:
-        """May a swap to it begin beside those under way?"""
-        records = self.records
-        if target in records.swaps or target in records.leaving():
-            return False
-        if records.at_rest or not records.managed(target):
-            return True
-        return records.only_loads and self._rooming.beside(target, choice)
-
-    def _begin_stop(self) -> list[Effect]:
-        """What a person wants gone goes, as soon as nothing else moves memory; what is elsewhere goes at once."""
-        records = self.records
-        records.stops &= {*records.residents, *filter(None, records.swaps)}
-        if None in records.swaps:
-            return []
-        leaving = [
-            name
-            for name, resident in records.residents.items()
-            if name in records.stops and (records.at_rest or not resident.managed)
-        ]
-        records.stops.difference_update(leaving)
-        return self._start(None, _told(leaving, "a person stopped it"), SwapCause.USER) if leaving else []
-
-    def _declined(self, ticket: Ticket, error: SparkdashError) -> list[Effect]:
-        if ticket.id != USE:
-            return self._in_vain(ticket.profile, error)
-        del self.records.queue[USE]
-        return [Decline(ticket.profile, error)]
-
-    def _offer(self) -> list[Effect]:
-        effects: list[Effect] = []
-        while (offer := self._offers.next()) is not None:
-            name, cause = offer
-            choice = self._rooming.choice(name, self._now, person=False)
-            error = self._line.cannot_come(name, choice)
-            if self._may_come(name) and not self._may_begin(name, choice):
-                break  # it is looked at again when what is under way is over
-            self._offers.take()
-            if not self._may_come(name):
-                continue
-            if error is None and not choice.leaving:
-                effects += self._start(name, choice, cause)
-            elif cause is SwapCause.PRELOAD:
-                effects.append(Decline(name, error or refusals.not_preloaded(name, choice)))
-        return effects
-
-    def _end_idle(self, waits: Sequence[float]) -> list[Effect]:
-        if not self.records.at_rest or None in self.records.swaps:
-            return []
-        ends = {
-            name: at
-            for name, resident in self.records.residents.items()
-            if (at := fairness.idle_at(name, resident, self.records)) is not None
-        }
-        over = [name for name, at in ends.items() if at <= self._now]
-        if over:
-            return self._start(None, _told(over, "nobody has used it for as long as its `idle_ttl_s`"), SwapCause.IDLE)
-        soonest = min([*waits, *ends.values()], default=float("inf"))
-        self.due = soonest if soonest < float("inf") else None
-        return []
-
-    def _start(self, target: str | None, choice: fit.Choice, cause: SwapCause) -> list[Effect]:
-        records = self.records
-        known = records.profiles.get(target) if target else None
-        if target is not None:
-            moves = records.managed(target)
-            self._offers.begun(target)
-        else:
-            moves = any(records.residents[name].managed for name in choice.names)
-        return [self._add(Change(target, choice, cause, known.fingerprint if known else None, moves))]
-
-    def _add(self, swap: Change) -> BeginSwap:
-        self._rooming.begun(swap)
-        self.records.swaps[swap.target] = swap
-        reasons = {one.profile: one.reason for one in swap.choice.leaving}
-        return BeginSwap(swap.target, swap.evict, swap.cause, reasons)
-
-    def _evict(self) -> list[Effect]:
-        effects: list[Effect] = []
-        for target, swap in self.records.swaps.items():
-            if swap.stage is Stage.DRAINING and not any(map(self.records.in_flight, swap.evict)):
-                swap.stage = Stage.GOING
-                effects.append(Evict(target, swap.evict))
-        return effects
-
-
-def _told(names: Iterable[str], reason: str) -> fit.Choice:
-    return fit.Choice(tuple(fit.Leaving(name, reason) for name in names))
+        return self._decisions.in_vain(swap.target, error)

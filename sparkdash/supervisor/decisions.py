@@ -1,0 +1,196 @@
+"""What follows from the books after every move: who is granted in the order of the line, which swaps begin, which are called off. Pure.
+
+Owns: when a swap may begin beside those under way, and when time itself decides. Must not know what came in: the scheduler
+takes note of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sparkdash.domain.swap import SwapCause
+from sparkdash.errors import SparkdashError
+from sparkdash.supervisor import fairness, fit, refusals
+from sparkdash.supervisor.breaker import Breaker
+from sparkdash.supervisor.line import Line
+from sparkdash.supervisor.moves import BeginSwap, CancelSwap, Decline, Effect, Evict
+from sparkdash.supervisor.offers import Offers
+from sparkdash.supervisor.records import USE, Change, Records, Stage, Ticket
+from sparkdash.supervisor.rooming import Rooming
+
+
+class Decisions:
+    """One for the scheduler's life, on its books."""
+
+    def __init__(self, records: Records, rooming: Rooming, line: Line, offers: Offers, breaker: Breaker) -> None:
+        self.now = 0.0
+        """When the move came that is handled, monotonic seconds."""
+        self.due: float | None = None
+        """When a Tick is wanted, monotonic seconds: then time itself changes a decision."""
+        self._records = records
+        self._rooming = rooming
+        self._line = line
+        self._offers = offers
+        self._breaker = breaker
+
+    def waits_for(self, target: str, choice: fit.Choice) -> tuple[str, ...]:
+        """Those whose loads must be over before one of `target` may begin; empty where it may now, or goes on already."""
+        if self._records.coming(target) or self._may_begin(target, choice):
+            return ()
+        return tuple(name for name, swap in self._records.swaps.items() if name is not None and swap.moves_memory)
+
+    def give_up(self, targets: Iterable[str | None]) -> list[Effect]:
+        """Cancel the swaps to these targets, unless that is done already."""
+        effects: list[Effect] = []
+        for target in targets:
+            swap = self._records.swaps[target]
+            if swap.stage is not Stage.CANCELLING:
+                swap.stage = Stage.CANCELLING
+                effects.append(CancelSwap(target))
+        return effects
+
+    def in_vain(self, target: str, error: SparkdashError) -> list[Effect]:
+        """Refuse who waits for an engine that does not come; who asked for `auto` takes what runs, else a fall back."""
+        others = (name for name in self._offers.fallbacks if name != target and self.may_come(name))
+        fallback = next(others, None)
+        return self._line.in_vain(target, error, lambda t: self._rooming.auto(t.task, t.client) or fallback)
+
+    def may_come(self, name: str) -> bool:
+        """Whether nothing but memory speaks against starting this profile, and it is not there yet."""
+        return not (
+            refusals.of(name, self._records.profiles.get(name))
+            or self._breaker.refusal(name, self.now)
+            or name in self._records.residents
+            or name in self._records.swaps
+        )
+
+    def call_off(self) -> list[Effect]:
+        """Nothing is stopped yet and nobody wants the target any more: leave everything as it is."""
+        wanted = {ticket.profile for ticket in self._records.queue.values()}
+        offered = (SwapCause.FALLBACK, SwapCause.PRELOAD)
+        return self.give_up(
+            target
+            for target, swap in self._records.swaps.items()
+            if swap.stage is Stage.DRAINING and target not in (None, *wanted) and swap.cause not in offered
+        )
+
+    def serve(self) -> list[Effect]:
+        """Grant and begin what can be, in the order of the line."""
+        self.due = None
+        records = self._records
+        effects = self._begin_stop()
+        waits: list[float] = []
+        # a stop, or one who could begin, waits until memory is at rest: nobody behind it takes memory before it
+        blocked = bool(records.stops)
+        for id_ in self._line.next():
+            ticket = records.queue.get(id_)  # an older one may have been refused with it, or moved it elsewhere
+            if ticket is None or records.coming(ticket.profile):
+                continue
+            if not records.misses(ticket):
+                effects += self._line.grant([ticket])
+                continue
+            choice, managed = self._line.choice(ticket), records.managed(ticket.profile)
+            if error := self._line.cannot_come(ticket.profile, choice):
+                if records.at_rest or not managed:  # else it may be otherwise once that is over
+                    effects += self._declined(ticket, error)
+            elif (until := self._line.held_until(ticket, choice)) is not None:
+                waits.append(until)
+            elif (managed and blocked) or not self._may_begin(ticket.profile, choice):
+                blocked = blocked or managed
+            else:
+                effects += self._start(ticket.profile, choice, ticket.cause)
+        effects += self._line.grant_hits()  # those that were moved to what runs
+        if not waits and not blocked:
+            effects += self._offer()
+        return [*effects, *self._end_idle(waits)]
+
+    def _may_begin(self, target: str, choice: fit.Choice) -> bool:
+        """May a swap to it begin beside those under way?"""
+        records = self._records
+        if target in records.swaps or target in records.leaving():
+            return False
+        if records.at_rest or not records.managed(target):
+            return True
+        return records.only_loads and self._rooming.beside(target, choice)
+
+    def _begin_stop(self) -> list[Effect]:
+        """What a person wants gone goes, as soon as nothing else moves memory; what is elsewhere goes at once."""
+        records = self._records
+        records.stops &= {*records.residents, *filter(None, records.swaps)}
+        if None in records.swaps:
+            return []
+        leaving = [
+            name
+            for name, resident in records.residents.items()
+            if name in records.stops and (records.at_rest or not resident.managed)
+        ]
+        records.stops.difference_update(leaving)
+        return self._start(None, _told(leaving, "a person stopped it"), SwapCause.USER) if leaving else []
+
+    def _declined(self, ticket: Ticket, error: SparkdashError) -> list[Effect]:
+        if ticket.id != USE:
+            return self.in_vain(ticket.profile, error)
+        del self._records.queue[USE]
+        return [Decline(ticket.profile, error)]
+
+    def _offer(self) -> list[Effect]:
+        effects: list[Effect] = []
+        while (offer := self._offers.next()) is not None:
+            name, cause = offer
+            choice = self._rooming.choice(name, self.now, person=False)
+            error = self._line.cannot_come(name, choice)
+            if self.may_come(name) and not self._may_begin(name, choice):
+                break  # it is looked at again when what is under way is over
+            self._offers.take()
+            if not self.may_come(name):
+                continue
+            if error is None and not choice.leaving:
+                effects += self._start(name, choice, cause)
+            elif cause is SwapCause.PRELOAD:
+                effects.append(Decline(name, error or refusals.not_preloaded(name, choice)))
+        return effects
+
+    def _end_idle(self, waits: Sequence[float]) -> list[Effect]:
+        if not self._records.at_rest or None in self._records.swaps:
+            return []
+        ends = {
+            name: at
+            for name, resident in self._records.residents.items()
+            if (at := fairness.idle_at(name, resident, self._records)) is not None
+        }
+        over = [name for name, at in ends.items() if at <= self.now]
+        if over:
+            return self._start(None, _told(over, "nobody has used it for as long as its `idle_ttl_s`"), SwapCause.IDLE)
+        soonest = min([*waits, *ends.values()], default=float("inf"))
+        self.due = soonest if soonest < float("inf") else None
+        return []
+
+    def _start(self, target: str | None, choice: fit.Choice, cause: SwapCause) -> list[Effect]:
+        records = self._records
+        known = records.profiles.get(target) if target else None
+        if target is not None:
+            moves = records.managed(target)
+            self._offers.begun(target)
+        else:
+            moves = any(records.residents[name].managed for name in choice.names)
+        return [self.begin(Change(target, choice, cause, known.fingerprint if known else None, moves))]
+
+    def begin(self, swap: Change) -> BeginSwap:
+        """Enter a swap into the books, and order it."""
+        self._rooming.begun(swap)
+        self._records.swaps[swap.target] = swap
+        reasons = {one.profile: one.reason for one in swap.choice.leaving}
+        return BeginSwap(swap.target, swap.evict, swap.cause, reasons)
+
+    def evict(self) -> list[Effect]:
+        """Let those stop whom no lease holds any more."""
+        effects: list[Effect] = []
+        for target, swap in self._records.swaps.items():
+            if swap.stage is Stage.DRAINING and not any(map(self._records.in_flight, swap.evict)):
+                swap.stage = Stage.GOING
+                effects.append(Evict(target, swap.evict))
+        return effects
+
+
+def _told(names: Iterable[str], reason: str) -> fit.Choice:
+    return fit.Choice(tuple(fit.Leaving(name, reason) for name in names))
