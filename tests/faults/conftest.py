@@ -260,11 +260,11 @@ def podman_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("FAKE_PODMAN", str(tmp_path))
 
-    async def call(argv: list[str], *, deadline_s: float | None) -> command.Done:
+    async def call(argv: list[str], *, deadline_s: float | None, **more: Any) -> command.Done:
         verb = next(word for word in argv[1:] if not word.startswith("-"))
         fault = tmp_path / f"fault.{verb}"
         hangs = deadline_s is not None and fault.exists() and fault.read_text() == "hang"
-        return await command.call(argv, deadline_s=HUNG_S if hangs else deadline_s)
+        return await command.call(argv, deadline_s=HUNG_S if hangs else deadline_s, **more)
 
     monkeypatch.setattr(podman, "call", call)
     return tmp_path
