@@ -1,8 +1,8 @@
 """Text from elsewhere, made so that a terminal shows it and does not obey it.
 
-What engines log, clients call themselves, profiles are named, podman and the hub answer: any of it may hold sequences that set a
-title, hide text, move the cursor, or turn the reading direction. Such characters are shown as JSON writes them, so that a JSON
-document stays the same document.
+What engines log, clients call themselves, profiles are named, podman and the hub answer: any of it may hold sequences
+that set a title, hide text, move the cursor, or turn the reading direction. Such characters are shown as JSON writes
+them, so that a JSON document stays the same document.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _BEYOND = 0xFFFF
 
 
 def printable(text: str) -> str:
-    """`text` with every character that steers a terminal as `\\uXXXX`; its lines and tabs stay. The same again changes nothing."""
+    """`text` with every character that steers a terminal as `\\uXXXX`; its lines and tabs stay. The same again changes
+    nothing."""
     return text if text.isascii() and text.isprintable() else _STEERS.sub(_escaped, text)
 
 

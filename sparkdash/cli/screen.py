@@ -1,7 +1,7 @@
 """What every command prints with: text, JSON, tables, colours, and the one line that is drawn over.
 
-Owns: when colours are wanted, how columns line up, how a person is asked, and that nothing printed steers the terminal: no other
-file of the command line writes to it. Must not know what is printed.
+Owns: when colours are wanted, how columns line up, how a person is asked, and that nothing printed steers the
+terminal: no other file of the command line writes to it. Must not know what is printed.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def tell(text: str) -> None:
 
 
 def console(stream: TextIO, columns: int | None = None) -> Console:
-    """What rich draws with on `stream`, `columns` wide or as wide as that is; its words are made printable, wherever they come from."""
+    """What rich draws with on `stream`, `columns` wide or as wide as that is; its words are made printable, wherever
+    they come from."""
     from rich.console import Console, ConsoleOptions
     from rich.segment import Segment
 

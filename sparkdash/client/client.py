@@ -127,7 +127,8 @@ class AsyncClient:
                 del self._http.headers[LEASE_HEADER]
 
     async def stop(self, name: str | None = None, *, wait: bool = True) -> None:
-        """Stop one engine, or all of them. With `wait` it returns when they are gone, which takes as long as a drain may."""
+        """Stop one engine, or all of them. With `wait` it returns when they are gone, which takes as long as a drain
+        may."""
         await self._ask(routes.stop(name, wait=wait))
 
     async def release(self, name: str | None = None) -> None:

@@ -100,8 +100,8 @@ async def until_silent(client: AsyncClient, show: Show) -> None:
 
 
 async def _carried_out(client: AsyncClient, order: Callable[[], Coroutine[None, None, None]], show: Show) -> None:
-    """Wait for an order that is answered once it is carried out. The feed shows where it is, and that the daemon still lives:
-    the answer alone may take minutes."""
+    """Wait for an order that is answered once it is carried out. The feed shows where it is, and that the daemon still
+    lives: the answer alone may take minutes."""
     async with worlds(client) as changes:
         show(await anext(changes))
         answer, watch = asyncio.create_task(order()), asyncio.create_task(_shown(changes, show))

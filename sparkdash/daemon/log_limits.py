@@ -1,4 +1,5 @@
-"""The daemon's watch over logs that nobody else limits: engines that are plain processes, and its own in the background.
+"""The daemon's watch over logs that nobody else limits: engines that are plain processes, and its own in the
+background.
 
 Owns: when they are looked at. Must not know how a log is limited.
 """

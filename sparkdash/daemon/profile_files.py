@@ -1,7 +1,7 @@
 """The owner's files, read in threads: folders of profiles, and config.toml.
 
-Owns: what each folder held when it last answered, and one thread at a time for each of them, so that a folder on a mount that hangs
-holds up neither the loop nor another folder. Must not know when to look, nor who uses the profiles.
+Owns: what each folder held when it last answered, and one thread at a time for each of them, so that a folder on a
+mount that hangs holds up neither the loop nor another folder. Must not know when to look, nor who uses the profiles.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ T = TypeVar("T")
 ANSWER_S = 1.0
 """Longest that whoever asks waits for a folder. A look takes milliseconds, on a busy box tens of them."""
 READ_S = 6.0
-"""The same at the start of the daemon and when the owner orders a reading: hundreds of files on a busy box take seconds."""
+"""The same at the start of the daemon and when the owner orders a reading: hundreds of files on a busy box take
+seconds."""
 SILENT_S = 5.0
 """A folder that has not answered for so long is told."""
 
@@ -52,7 +53,8 @@ class _Question(Generic[T]):
         return self._task is not None and not self._task.done() and time.monotonic() - self._since >= SILENT_S
 
     async def ask(self, work: Callable[[], T], wait_s: float) -> T | None:
-        """The answer; None: it has not come within `wait_s` of the question's beginning, and is told of when it does."""
+        """The answer; None: it has not come within `wait_s` of the question's beginning, and is told of when it
+        does."""
         if self._task is None:
             self._task = asyncio.create_task(in_thread(work))
             self._since, self._is_late = time.monotonic(), False
@@ -101,8 +103,8 @@ class _Place:
 
 
 class ProfileFiles:
-    """`folders` is asked each time, as a folder may appear. `on_late_answer` is called when a folder answers that nobody waits for
-    any more: look again then. Not to be asked by two at a time."""
+    """`folders` is asked each time, as a folder may appear. `on_late_answer` is called when a folder answers that
+    nobody waits for any more: look again then. Not to be asked by two at a time."""
 
     def __init__(
         self,

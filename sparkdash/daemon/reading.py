@@ -19,8 +19,9 @@ from sparkdash.engines import registry
 from sparkdash.host.thread import in_thread
 
 LOOK_S = (2.0, 15.0)
-"""Pauses between looks at the profile files that no edit called for: while somebody listens, and while nobody does, so that an idle
-box sleeps. The kernel does not tell of edits on another box, behind a link, or where it has no inotify."""
+"""Pauses between looks at the profile files that no edit called for: while somebody listens, and while nobody does, so
+that an idle box sleeps. The kernel does not tell of edits on another box, behind a link, or where it has no
+inotify."""
 LOOKS = 10
 """Until a file that is written all the time is left for the next look; who asked meanwhile gets what held before."""
 
@@ -33,8 +34,8 @@ async def reload(house: House) -> None:
 
 
 async def refresh(house: House) -> None:
-    """Read the profiles and the settings again if a file was edited since the last look. A folder that does not answer, or a
-    reading that takes long, is not waited for: what was known holds."""
+    """Read the profiles and the settings again if a file was edited since the last look. A folder that does not
+    answer, or a reading that takes long, is not waited for: what was known holds."""
     try:
         async with asyncio.timeout(ANSWER_S):
             await house.reading.acquire()

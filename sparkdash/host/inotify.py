@@ -35,7 +35,8 @@ class Inotify:
     def watch(self, folder: Path) -> bool:
         """Watch this folder from now on; again is harmless. False: it is not there, or the kernel watches no more.
 
-        Blocks as long as the folder's file system does. Changes that another box makes on a network file system are not told.
+        Blocks as long as the folder's file system does. Changes that another box makes on a network file system are
+        not told.
         """
         added: int = self._libc.inotify_add_watch(self.descriptor, os.fsencode(folder), _CHANGES)
         return added >= 0
@@ -49,7 +50,8 @@ class Inotify:
 
 @contextmanager
 def telling(changed: Callable[[], object]) -> Iterator[Inotify | None]:
-    """`changed` is called on this loop whenever a folder that is watched changed. None where the kernel does not tell."""
+    """`changed` is called on this loop whenever a folder that is watched changed. None where the kernel does not
+    tell."""
     found = _opened()
     if found is None:
         yield None

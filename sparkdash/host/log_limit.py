@@ -1,8 +1,8 @@
 """Logs of processes that outlive us, kept within a limit while they are written.
 
-Owns: freeing a file's beginning, and finding what is left. The beginning becomes a hole: it takes no disk, the end stays where the
-process writes and where a reader reads, and no line is lost between the two. Where a file system has no holes the file is emptied.
-Must not know whose logs they are. All functions block.
+Owns: freeing a file's beginning, and finding what is left. The beginning becomes a hole: it takes no disk, the end
+stays where the process writes and where a reader reads, and no line is lost between the two. Where a file system has
+no holes the file is emptied. Must not know whose logs they are. All functions block.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _SECTOR = 512
 """The unit of st_blocks, whatever the file system's."""
 _PUNCH_KEEPING_SIZE = 0x3
 _ALIGN = 64 * 1024
-"""A hole ends at a whole block: of one that is freed in part the kernel makes zeros, which a reader would take for text."""
+"""A hole ends at a whole block: of one that is freed in part the kernel makes zeros, which a reader would take for
+text."""
 
 
 def limit_log(path: Path) -> None:

@@ -1,4 +1,5 @@
-"""What earlier swaps and loads teach: how long one takes, step by step, and what it takes of the memory. In memory only.
+"""What earlier swaps and loads teach: how long one takes, step by step, and what it takes of the memory. In memory
+only.
 
 Owns: which of them count, and how many. Must not know where they are kept.
 """
@@ -13,7 +14,8 @@ from sparkdash.domain.footprint import Footprint, Weighing
 from sparkdash.domain.swap import Step
 
 LEARNED_FROM = 5
-"""Swaps of one fingerprint that times are learned from: enough to pass over one cold page cache, few enough to follow a new disk."""
+"""Swaps of one fingerprint that times are learned from: enough to pass over one cold page cache, few enough to follow
+a new disk."""
 Steps = tuple[Step, ...]
 
 

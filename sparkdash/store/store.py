@@ -1,10 +1,11 @@
 """SQLite, in one named thread.
 
-Owns: what is in memory of it, and the thread. Must not know what the rows are used for, nor what the thread does (`transactions`).
+Owns: what is in memory of it, and the thread. Must not know what the rows are used for, nor what the thread does
+(`transactions`).
 
 Rule 1: callers never wait: writing is handed to the thread, reading answers from memory.
-Rule 2: a database that cannot be opened or written never stops serving: a Notice once, and on without. It is tried again all the
-time: what was not written meanwhile is kept, and written later.
+Rule 2: a database that cannot be opened or written never stops serving: a Notice once, and on without. It is tried
+again all the time: what was not written meanwhile is kept, and written later.
 """
 
 from __future__ import annotations

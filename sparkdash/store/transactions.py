@@ -39,7 +39,8 @@ class Kept(NamedTuple):
 
 
 def read(path: Path) -> tuple[sqlite3.Connection, Kept]:
-    """Open the database, and read what a daemon begins with. Raises sqlite3.Error, OSError, ValueError: a row that no daemon wrote."""
+    """Open the database, and read what a daemon begins with. Raises sqlite3.Error, OSError, ValueError: a row that no
+    daemon wrote."""
     database = schema.connect(path)
     try:
         return database, Kept(
@@ -57,8 +58,9 @@ def read(path: Path) -> tuple[sqlite3.Connection, Kept]:
 
 
 def write(database: sqlite3.Connection, requests: Sequence[rows.Row], others: Sequence[tuple[str, rows.Row]]) -> None:
-    """Write it as one transaction, and now and then drop what is too old. What was written before a failure is kept, but nothing before one that passes; and a row
-    that SQLite has no form for (an engine that counts 2**63 tokens) is passed over."""
+    """Write it as one transaction, and now and then drop what is too old. What was written before a failure is kept,
+    but nothing before one that passes; and a row that SQLite has no form for (an engine that counts 2**63 tokens) is
+    passed over."""
     before = database.total_changes
     try:
         database.execute("BEGIN")

@@ -45,7 +45,8 @@ class Closing:
 
 class Wire(asyncio.Protocol):
     """One client's connection, as uvicorn's server makes them. `heads` and `turns`: what the server's connections share;
-    `closing`: whether the server ends, and how a connection without a request ends with it; `limit`: how many of them there may be.
+    `closing`: whether the server ends, and how a connection without a request ends with it; `limit`: how many of them
+    there may be.
 
     An application that has `serve_line` is handed each request's Line; any other is called by ASGI.
     """
@@ -130,7 +131,8 @@ class Wire(asyncio.Protocol):
 
     @property
     def idle_since(self) -> float | None:
-        """When its last request was over, or it was opened; None while one comes or is answered. In the loop's seconds."""
+        """When its last request was over, or it was opened; None while one comes or is answered. In the loop's
+        seconds."""
         until = self._deadline.at
         if until is None or self._running is not None or self._head_size or self.transport.is_closing():
             return None

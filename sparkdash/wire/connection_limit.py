@@ -1,8 +1,9 @@
 """How many connections a server has open at once, and which of them goes when there is no room for a new client.
 
-Owns: those decisions, and the figures that are told of them. An idle connection goes first, the longest idle one before others: its
-client opens another when it asks again. Who finds no room is answered, and never dropped in silence.
-Must not know HTTP beyond that one answer. A request costs nothing here: idle connections are looked for when room is wanted.
+Owns: those decisions, and the figures that are told of them. An idle connection goes first, the longest idle one
+before others: its client opens another when it asks again. Who finds no room is answered, and never dropped in
+silence. Must not know HTTP beyond that one answer. A request costs nothing here: idle connections are looked for when
+room is wanted.
 """
 
 from __future__ import annotations
@@ -14,23 +15,26 @@ from collections.abc import Callable, MutableSet
 from typing import Any, NamedTuple, Protocol
 
 ROOM_SHARE = 16
-"""A sixteenth of the limit is made room for at once: to look through 32,000 connections takes milliseconds, and a burst must not
-do so for each of its own."""
+"""A sixteenth of the limit is made room for at once: to look through 32,000 connections takes milliseconds, and a
+burst must not do so for each of its own."""
 CLIENT_SHARE = 2
-"""One address beyond this box may have half of all connections. Those of this box cannot be told apart: all share loopback."""
+"""One address beyond this box may have half of all connections. Those of this box cannot be told apart: all share
+loopback."""
 REFUSAL_S = 2.0
-"""Longest that a refused connection is kept for its request: an answer that comes before the question is lost with a reset."""
+"""Longest that a refused connection is kept for its request: an answer that comes before the question is lost with a
+reset."""
 REFUSALS = 16
 """Refused connections that are kept at once, or a quarter of the limit; further ones are closed as they come."""
 IDLE_S = 0.1
-"""A connection that was opened or used more recently is not taken to be idle: its next request may be in the socket already."""
+"""A connection that was opened or used more recently is not taken to be idle: its next request may be in the socket
+already."""
 TELL_S = 60.0
 """Pause between two tellings."""
 
 _BODY = (
-    b'{"error":{"message":"As many connections are open as sparkdash may have. Try again soon.","type":"server_error","param":null,'
-    b'"code":"too_many_connections","hint":"Raise the limit of open files: LimitNOFILE= of the service, or `ulimit -n`.",'
-    b'"src":"sparkdash"}}'
+    b'{"error":{"message":"As many connections are open as sparkdash may have. Try again soon.",'
+    b'"type":"server_error","param":null,"code":"too_many_connections",'
+    b'"hint":"Raise the limit of open files: LimitNOFILE= of the service, or `ulimit -n`.","src":"sparkdash"}}'
 )
 _ANSWER = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 2\r\nconnection: close\r\n"

@@ -37,7 +37,8 @@ from sparkdash.printable import one_line, printable
 Run = Callable[..., Any]
 
 EVIL = "\x1b]0;title\x07\x1b]8;;http://evil\x1b\\\x1b[2J\x9b31m\x08\x7f\u202e\u2066\r\U000e0041"
-"""A title, a link, an erased screen, C1's colour, a rubbed out letter, reading directions turned, a line begun again, a tag."""
+"""A title, a link, an erased screen, C1's colour, a rubbed out letter, reading directions turned, a line begun again,
+a tag."""
 STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\U000e0000-\U000e007f]")
 SEEN = r"\u001b"
 ERROR = {

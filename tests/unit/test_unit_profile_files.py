@@ -72,7 +72,8 @@ async def until_read(seen: ProfileFiles, name: str) -> None:
 
 
 async def test_a_folder_that_hangs_holds_up_nobody(mount: Mount, tmp_path: Path) -> None:
-    """What it held stays, the other folder's edits are read, one thread waits for it; when it answers its news are read."""
+    """What it held stays, the other folder's edits are read, one thread waits for it; when it answers its news are
+    read."""
     near, late = write(tmp_path / "near", "near"), asyncio.Event()
     seen = files(late.set, mount.folder, near)
     await seen.look()
