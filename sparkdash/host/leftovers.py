@@ -41,13 +41,13 @@ Births = dict[int, str]
 
 def belonging(mark: str, container: str | None = None, root: Path = PROC) -> Births:
     """The living processes of the engine with this mark, or in the container of this id."""
-    return {pid: mine for pid, (mine, found) in _marked(root).items() if found == mark or _in(container, pid, root)}
+    return {pid: mine for pid, (mine, found) in _marked(root).items() if found == mark or is_in(container, pid, root)}
 
 
 def of_containers(ids: Collection[str], root: Path = PROC) -> dict[str, set[int]]:
     """The living processes in the containers of these ids, by id."""
     living = [int(entry.name) for entry in root.iterdir() if entry.name.isdigit()] if ids else []
-    return {id_: {pid for pid in living if _in(id_, pid, root)} for id_ in ids}
+    return {id_: {pid for pid in living if is_in(id_, pid, root)} for id_ in ids}
 
 
 def of_owner(owner: str, root: Path = PROC) -> dict[str, Births]:
@@ -180,8 +180,8 @@ def _mark(pid: int, root: Path) -> str | None:
     return rest.partition(b"\0")[0].decode(errors="replace") if found else None
 
 
-def _in(container: str | None, pid: int, root: Path) -> bool:
-    """Is it in this container's control group? The monitor that podman may keep beside it is not the engine."""
+def is_in(container: str | None, pid: int, root: Path = PROC) -> bool:
+    """Whether a process is in this container's control group. The monitor that podman may keep beside it is not the engine."""
     if container is None or not _ID.fullmatch(container):  # a short one would be found in anybody's
         return False
     try:

@@ -13,12 +13,11 @@ import math
 import os
 from asyncio.subprocess import STDOUT
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from sparkdash.domain.container import (
-    CONTAINER_PREFIX,
     LABEL_OWNER,
     LABEL_PROFILE,
     ContainerInfo,
@@ -29,7 +28,7 @@ from sparkdash.domain.container import (
     mark,
 )
 from sparkdash.errors import HostError
-from sparkdash.host import leftovers, proc
+from sparkdash.host import container_processes, leftovers, podman_commands, podman_logs
 from sparkdash.host import podman_answers as answers
 from sparkdash.host import podman_argv as argv
 from sparkdash.host.command import Done, call, lines, output, running
@@ -44,6 +43,8 @@ SETTLE_S = 30.0
 """How long commands of an earlier daemon are waited for."""
 REMOVE_S = 60.0
 """Limit of `rm`, and what `stop` may take beyond its grace."""
+ENDED_S = 60.0
+"""How long the exit code of a container is waited for whose process has ended."""
 PULL_SILENCE_S = 3600.0
 """Longest silence of a pull. Off a terminal podman is silent while a layer comes: 20 GB at 6 MB/s."""
 
@@ -112,7 +113,7 @@ class Podman:
                 code="image_missing",
                 hint="Name an image in the profile.",
             )
-        return argv.run(self.name, spec)
+        return argv.run(self.name, spec, replace=True)
 
     async def output(self, spec: ContainerSpec, *, deadline_s: float) -> str:
         """See Runtime. A container of its own, which podman ends by itself also when we cannot any more."""
@@ -138,26 +139,25 @@ class Podman:
             HostError: image_missing, no_gpu_device, mount_missing, command_missing, port_in_use, name_taken,
                 disk_full, or runtime_failed with the program's own words. Nothing is left behind.
         """
-        command = self.command(spec)
-        await self._make_room(spec)
+        self.command(spec)
         await asyncio.to_thread(_make_writable_mounts, spec)
         try:
-            return await self._run(command, spec)
+            return await self._run(spec)
         except HostError as error:
-            if error.code != "name_taken":  # half made, or running and unknown when podman fell silent
-                with suppress(HostError):  # the first reason is the one that can be mended
-                    await self._remove(spec.name)
-            raise
+            if error.code != "name_taken":
+                raise
+        await self._make_room(spec)
+        return await self._run(spec)
 
-    async def stop(self, name: str, grace_s: float) -> Leftovers:
+    async def stop(self, name: str, grace_s: float, before_removal: Awaitable[None] | None = None) -> Leftovers:
         """SIGTERM, SIGKILL after the grace, remove, and end what is left of its processes. Gone already is success."""
         info = await self._last_seen(name)
         members = await _members(info)
-        await self._stop(name, math.ceil(grace_s))
+        await self._stop(name, math.ceil(grace_s), before_removal)
         self._known.pop(name, None)
         return await leftovers.end(members, await _members(info))
 
-    async def _stop(self, name: str, grace: int) -> None:
+    async def _stop(self, name: str, grace: int, before_removal: Awaitable[None] | None) -> None:
         try:
             stopped = await self._call(argv.stop(self.name, name, grace), grace + REMOVE_S)
         except HostError as error:
@@ -166,6 +166,8 @@ class Podman:
         else:
             if stopped.code and answers.gone(stopped.err):
                 return
+        if before_removal is not None:
+            await before_removal
         # A stop that failed or hung is known to leave containers "stopping"; removal by force ends those too.
         await self._remove(name)
 
@@ -191,7 +193,7 @@ class Podman:
 
     async def settle(self, owner: str) -> Leftovers:
         """See Runtime. A daemon that was killed leaves its `run` or `stop` behind; a `run` that hangs is ended after a while."""
-        runs, ends = await asyncio.to_thread(_commands, self.name, owner)
+        runs, ends = await asyncio.to_thread(podman_commands.under_way, self.name, owner)
         hung = await leftovers.over(runs | ends, SETTLE_S)
         await leftovers.end({pid: birth for pid, birth in hung.items() if pid in runs})
         found = await asyncio.to_thread(leftovers.of_owner, owner)
@@ -200,22 +202,19 @@ class Podman:
         held = {mark(owner, info.name) for info in here if info.state is not ContainerState.EXITED}
         return await leftovers.end(leftovers.but(found, held))
 
-    async def logs(self, name: str, *, follow: bool, tail: int | None = None) -> AsyncIterator[str]:
+    def logs(self, name: str, *, follow: bool, tail: int | None = None) -> AsyncIterator[str]:
         """Lines of both streams, in the order in which podman's monitor met them. Raises HostError(code="no_such_container")."""
-        if await self.inspect(name) is None:
-            raise HostError(f"There is no container {name}.", code="no_such_container")
-        command = argv.logs(self.name, name, follow=follow, tail=tail)
-        try:
-            async with running(command, stderr=STDOUT) as process:
-                async for line in lines(process):
-                    yield line
-                await process.wait()
-        except OSError as error:
-            raise answers.not_begun(self.name, error) from None
+        return podman_logs.read(self.name, name, follow=follow, tail=tail)
 
     async def wait(self, name: str) -> int:
         """The exit code once it has ended; -1 when it was removed before it could be asked."""
-        done = await self._call(argv.wait(self.name, name), None)
+        known = self._known.get(name)
+        ended = known is not None and await container_processes.has_ended(known)
+        try:
+            done = await self._call(argv.wait(self.name, name, soon=ended), ENDED_S if ended else None)
+        except HostError:
+            self._known.pop(name, None)  # somebody started it again by hand: what is known of it is old
+            raise
         if done.code and answers.gone(done.err):
             return UNKNOWN_EXIT
         code = answers.exit_code(done.out)
@@ -225,6 +224,8 @@ class Podman:
 
     async def pids(self, name: str) -> set[int]:
         """Host process ids of the container; empty when it does not run."""
+        if (known := self._known.get(name)) and (seen := await container_processes.pids_of(known.id)):
+            return seen
         done = await self._call(argv.top(self.name, name), LOOK_S)
         if done.code and not answers.not_running(done.err):
             raise answers.failed(self.name, "top", done.err)
@@ -260,36 +261,34 @@ class Podman:
             raise answers.name_taken(self.name, spec.name)
         await self._remove(spec.name)
 
-    async def _run(self, command: list[str], spec: ContainerSpec) -> ContainerInfo:
-        done = await self._call(command, START_S, _environment(spec))
-        if done.code:
-            raise answers.start_failed(self.name, spec, done.err)
-        info = await self.inspect(spec.name)
+    async def _run(self, spec: ContainerSpec) -> ContainerInfo:
+        made = False
+        try:
+            done = await self._call(argv.run(self.name, spec, replace=False), START_S, _environment(spec))
+            if done.code:
+                raise answers.start_failed(self.name, spec, done.err)
+            made = True
+            return await self._just_started(spec, done.out)
+        except HostError as error:
+            if error.code != "name_taken":  # half made, or running and unknown when podman fell silent
+                with suppress(HostError):  # the first reason is the one that can be mended
+                    await (self._remove(spec.name) if made else self._make_room(spec))
+            raise
+
+    async def _just_started(self, spec: ContainerSpec, printed: str) -> ContainerInfo:
+        id_ = answers.container_id(printed)
+        info = await container_processes.just_started(spec, id_) if id_ else None
+        if info is None:
+            info = await self.inspect(spec.name)
         if info is None:
             raise answers.failed(self.name, "run", "the container was gone at once")
+        self._known[spec.name] = info
         return info
 
     async def _remove(self, name: str) -> None:
         done = await self._call(argv.remove(self.name, name), REMOVE_S)
         if done.code and not answers.gone(done.err):
             raise answers.failed(self.name, "rm", done.err)
-
-
-def _commands(program: str, owner: str) -> tuple[leftovers.Births, leftovers.Births]:
-    """Commands under way that are not this daemon's own: those that start a container of ours, and those that end one which is
-    named as ours are."""
-
-    def of(words: list[str], *verbs: str) -> bool:
-        return Path(words[0]).name == program and len(words) > 1 and words[1] in verbs
-
-    label, ours = f"{LABEL_OWNER}={owner}", proc.family(os.getpid())
-    runs = leftovers.called(lambda words: of(words, "run") and label in words)
-    ends = leftovers.called(lambda words: of(words, "stop", "rm") and words[-1].startswith(CONTAINER_PREFIX))
-    return _but(runs, ours), _but(ends, ours)
-
-
-def _but(processes: leftovers.Births, ours: Collection[int]) -> leftovers.Births:
-    return {pid: birth for pid, birth in processes.items() if pid not in ours}
 
 
 def _environment(spec: ContainerSpec) -> dict[str, str] | None:

@@ -32,6 +32,7 @@ _STATES = {
 }
 """Both programs' words. A paused container still holds its memory and port: it counts as running."""
 
+_ID = re.compile(r"[0-9a-f]{64}")
 _NOISE = re.compile(r"time=\S+ level=|Run 'docker |Trying to pull ")
 """podman's log lines, docker's advice to read its help, and what a pull begins with."""
 _PREFIX = re.compile(r"(docker: )?(Error: |Error response from daemon: )?")
@@ -97,6 +98,12 @@ def unreachable(words: str) -> bool:
 def pids(top: str) -> set[int]:
     """Process ids in the output of `top`, headline left out."""
     return {int(word) for word in top.split() if word.isdigit()}
+
+
+def container_id(printed: str) -> str | None:
+    """The full id that a detached `run` printed last; None when it printed none."""
+    word = (printed.split() or [""])[-1]
+    return word if _ID.fullmatch(word) else None
 
 
 def exit_code(waited: str) -> int | None:

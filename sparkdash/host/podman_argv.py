@@ -32,14 +32,14 @@ def version(program: str) -> list[str]:
     return [program, "version", "--format", "{{." + side + ".Version}}"]
 
 
-def run(program: str, spec: ContainerSpec) -> list[str]:
+def run(program: str, spec: ContainerSpec, *, replace: bool = True) -> list[str]:
     """Create and start `spec`, detached. `spec.image` must be set; argv[0] replaces the image's entrypoint, so the argv is exact.
 
-    podman replaces a container of the same name; docker cannot, remove it first.
+    `replace`: podman removes a container of the same name, whoever made it; docker cannot.
     """
     docker = program == DOCKER
     return [
-        program, "run", "-d", *([] if docker else ["--replace"]), "--name", spec.name,
+        program, "run", "-d", *(["--replace"] if replace and not docker else []), "--name", spec.name,
         "--pull=never",  # pulling is a step of its own, with progress; inside a start it would eat the time limit
         *_log_driver(docker),
         "--network", "host",  # no port forwarding in the token path; engines listen on loopback
@@ -98,9 +98,10 @@ def logs(program: str, name: str, *, follow: bool, tail: int | None) -> list[str
     return [program, *quiet, "logs", *(["--follow"] if follow else []), *lines, name]
 
 
-def wait(program: str, name: str) -> list[str]:
-    """Returns when the container has ended and prints its exit code. podman looks four times a second unless told otherwise; once keeps an idle box idle."""
-    return [program, "wait", *([] if program == DOCKER else ["--interval", "1s"]), name]
+def wait(program: str, name: str, *, soon: bool) -> list[str]:
+    """Returns when the container has ended and prints its exit code. podman looks four times a second unless told otherwise: once keeps
+    an idle box idle, and more often is right for one that is known to end now (`soon`)."""
+    return [program, "wait", *([] if program == DOCKER else ["--interval", "50ms" if soon else "1s"]), name]
 
 
 def top(program: str, name: str) -> list[str]:

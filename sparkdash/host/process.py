@@ -14,7 +14,7 @@ import os
 import platform
 import signal
 import time
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping
 from io import FileIO
 from pathlib import Path
 
@@ -104,7 +104,7 @@ class Process:
             raise
         return self._info(record)
 
-    async def stop(self, name: str, grace_s: float) -> Leftovers:
+    async def stop(self, name: str, grace_s: float, before_removal: Awaitable[None] | None = None) -> Leftovers:
         """SIGTERM to the group, SIGKILL to it after the grace, then to all that is left of the family; then forget it.
 
         Also after a graceful end: workers that lost their leader would keep their memory.
@@ -125,6 +125,8 @@ class Process:
                     )
         left = await leftovers.end(family, leftovers.births(self._family(record)), await _marked(record))
         self._settled(record)
+        if before_removal is not None:
+            await before_removal
         self._records.forget(name)
         return left
 

@@ -6,7 +6,7 @@ short of memory, podman has blocked for minutes.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping
 from typing import Protocol
 
 from sparkdash.domain.container import ContainerInfo, ContainerSpec, Leftovers, PullProgress
@@ -50,9 +50,10 @@ class Runtime(Protocol):
         """Create and start, replacing a container of ours with the same name. Raises HostError with the runtime's own words."""
         ...
 
-    async def stop(self, name: str, grace_s: float) -> Leftovers:
+    async def stop(self, name: str, grace_s: float, before_removal: Awaitable[None] | None = None) -> Leftovers:
         """SIGTERM, then SIGKILL after `grace_s`, then remove. Idempotent: gone already is success.
 
+        `before_removal` is awaited once it has ended and before it is removed, with its log; it may have begun before.
         What outlived it is ended too, and told. Raises HostError when the container itself cannot be ended.
         """
         ...

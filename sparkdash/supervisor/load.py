@@ -32,9 +32,11 @@ from sparkdash.supervisor.tools import Tools
 from sparkdash.units import MIB, duration
 
 POLL_S = 0.5
-FIRST_POLL_S = 0.05
-"""The pause between probes begins here and doubles up to POLL_S: an engine that is up at once is not kept waiting, and one
-that loads for minutes is not asked twenty times a second."""
+FIRST_POLL_S = 0.02
+"""The pause between probes begins here and grows with the time that has passed, up to POLL_S: an engine that is up at once is not
+kept waiting, and one that loads for minutes is not asked fifty times a second."""
+POLL_SHARE = 0.1
+"""Of the time that has passed: an engine is seen to be up at most a tenth later than it is."""
 TELL_S = 0.25
 """Progress within a stage is published at most this often; vLLM writes 50 progress-bar lines a second while it captures graphs."""
 TAIL = 40
@@ -101,15 +103,16 @@ class Loading:
         Raises:
             EngineError: it ended (classified), or made no progress for `no_progress_s`.
         """
-        pause = FIRST_POLL_S
+        began = self._tools.clock.monotonic()
         while not await self._while_it_lives(self._alive()):
             self._tell()
             still = self._tools.clock.monotonic() - self._moved_at
             self._record.still(still)
             if still >= self._tools.settings.no_progress_s:
                 raise self._stuck(still)
+            passed = self._tools.clock.monotonic() - began
+            pause = min(max(FIRST_POLL_S, POLL_SHARE * passed), POLL_S)
             await self._while_it_lives(self._tools.clock.sleep(pause))
-            pause = min(2 * pause, POLL_S)
 
     async def warm(self) -> None:
         """Have it generate a few tokens: an engine may answer every probe and die at the first request.

@@ -20,12 +20,14 @@ from sparkdash.supervisor import fit, stopping
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import GIB, MIB, duration, gib
 
-SAMPLE_S = 0.2
-STEADY_SAMPLES = 5
+SAMPLE_S = 0.1
+STEADY_SAMPLES = 9
+STEADY = 256 * MIB
+"""Available memory that moves less than this over so many samples is steady; an engine gives back gigabytes a second."""
 BACK_SAMPLES = 2
 """Enough of them when all that was held is seen to be back."""
-STEADY = 256 * MIB
-"""Available memory that moves less than this over the samples is steady; an engine gives back gigabytes a second."""
+BACK_STEADY = 128 * MIB
+"""Over those two: 1.25 GiB a second."""
 PATIENCE_S = 10.0
 """How long memory that is missing is waited for when the next engine fits without it."""
 STOP_S = 5.0
@@ -78,13 +80,13 @@ async def wait(tools: Tools, target: Profile) -> int:
     while debts.who:
         seen.append(tools.reader.memory().available)
         missing, now = debts.missing(seen[-1]), clock.monotonic()
-        if missing == 0 and _steady(list(seen)[-BACK_SAMPLES:], BACK_SAMPLES):
+        if missing == 0 and _steady(list(seen)[-BACK_SAMPLES:], BACK_SAMPLES, BACK_STEADY):
             debts.settle()
             break
         waited, late = now - began, now - debts.at >= limit
         fits = missing is None if asked is None else seen[-1] >= asked
         patient = missing is not None and waited < PATIENCE_S
-        if waited >= limit or (_steady(seen, STEADY_SAMPLES) and (late or (fits and not patient))):
+        if waited >= limit or (_steady(seen, STEADY_SAMPLES, STEADY) and (late or (fits and not patient))):
             return missing or 0
         await clock.sleep(SAMPLE_S)
     return 0
@@ -160,5 +162,5 @@ def _gone(tools: Tools, missing: int) -> str:
     return f"{gib(missing)}{f' of {gib(held)}' if held else ''} not returned by {', '.join(debts.who)}"
 
 
-def _steady(seen: Sequence[int], samples: int) -> bool:
-    return len(seen) == samples and max(seen) - min(seen) <= STEADY
+def _steady(seen: Sequence[int], samples: int, within: int) -> bool:
+    return len(seen) == samples and max(seen) - min(seen) <= within

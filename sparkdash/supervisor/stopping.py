@@ -32,7 +32,7 @@ LET_GO_S = 5.0
 
 
 async def weigh(tools: Tools, engine: Engine) -> Held | None:
-    """From now on it is being stopped; what it holds, when anybody can tell."""
+    """Show it as being stopped, and return what it holds, when anybody can tell."""
     tools.books.move(engine.profile, EngineState.STOPPING)
     return None if engine.container is None else await holds(tools, engine.container)
 
@@ -45,12 +45,16 @@ async def end(tools: Tools, engine: Engine, held: Held | None) -> None:
     """
     name = engine.profile
     if engine.container is not None:
-        await tools.logbook.close(name)
+        words = asyncio.ensure_future(
+            tools.logbook.close(name)
+        )  # read while it ends: the grace is not made longer by it
         try:
-            left = await tools.runtime.stop(engine.container, tools.settings.stop_grace_s)
+            left = await tools.runtime.stop(engine.container, tools.settings.stop_grace_s, words)
         except HostError as error:
             tools.books.not_stopped(name, failure_of(error, SwapPhase.STOP))
             raise
+        finally:
+            await words
         tell(tools.books, name, left)
     tools.books.drop(name, held)
 

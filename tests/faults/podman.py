@@ -55,7 +55,11 @@ def run(words: list[str]) -> None:
     flags, (image, *rest) = parsed(words)
     (name,) = flags["--name"]
     folder = os.path.join(CONTAINERS, name)
-    os.makedirs(folder)
+    try:
+        os.makedirs(folder)
+    except FileExistsError:
+        sys.stderr.write(f'Error: creating container storage: the container name "{name}" is already in use by x\n')
+        sys.exit(125)
     env = dict(each.partition("=")[::2] for each in flags.get("-e", []))
     log = os.open(os.path.join(folder, "log"), os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     told, tell = os.pipe()

@@ -96,5 +96,6 @@ def test_the_pasted_text_is_the_argv() -> None:
 
 def test_waiting_looks_once_a_second_where_that_can_be_said() -> None:
     """podman polls while it waits; docker is told by its daemon and knows no interval."""
-    assert argv.wait("podman", "c") == ["podman", "wait", "--interval", "1s", "c"]
-    assert argv.wait("docker", "c") == ["docker", "wait", "c"]
+    assert argv.wait("podman", "c", soon=False) == ["podman", "wait", "--interval", "1s", "c"]
+    assert argv.wait("podman", "c", soon=True) == ["podman", "wait", "--interval", "50ms", "c"]
+    assert argv.wait("docker", "c", soon=False) == ["docker", "wait", "c"]

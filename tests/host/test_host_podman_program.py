@@ -115,12 +115,39 @@ async def test_docker_reads(program: Program) -> None:
     assert await docker.pids("n") == {5, 6}
 
 
-async def test_docker_replaces_by_removing_first(program: Program) -> None:
-    """Docker has no --replace: a container of ours with the name is removed before the run."""
-    calls = program("docker", DOCKER)
-    await Podman("docker").start(SPEC)
+@pytest.mark.parametrize("name", ["podman", "docker"])
+async def test_a_container_of_ours_with_the_name_is_removed_once_it_is_in_the_way(
+    program: Program, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Nearly always there is none, so that nobody looks before; and `--replace` would remove a stranger's."""
+    taken = 'Error response from daemon: Conflict. The container name "/n" is already in use by container "1".'
+    script = f"""
+case "$1" in
+  run) [ -e removed ] || {{ echo '{taken}' >&2; exit 125; }} ;;
+  inspect) echo '{OURS}' ;;
+  rm) touch removed ;;
+esac"""
+    calls = program(name, script)
+    monkeypatch.chdir(calls.parent)
+    assert (await Podman(name).start(SPEC)).id == "1"
     verbs = [line.split()[0] for line in calls.read_text().splitlines()]
-    assert verbs == ["inspect", "rm", "run", "inspect"]
+    assert verbs == ["run", "inspect", "rm", "run", "inspect"]
+    assert "--replace" not in calls.read_text()
+
+
+async def test_a_stranger_is_not_removed_where_a_start_fails(program: Program) -> None:
+    """Whatever the reason: only what carries our labels is."""
+    stranger = OURS.replace('"me"', '"another"')
+    script = f"""
+case "$1" in
+  run) echo "Error: no space left on device" >&2; exit 125 ;;
+  inspect) echo '{stranger}' ;;
+esac"""
+    calls = program("podman", script)
+    with pytest.raises(HostError) as caught:
+        await Podman().start(SPEC)
+    assert caught.value.code == "disk_full"
+    assert [line.split()[0] for line in calls.read_text().splitlines()] == ["run", "inspect"]
 
 
 async def test_docker_stop_of_one_that_is_gone(program: Program) -> None:
@@ -206,17 +233,14 @@ async def test_a_start_that_hangs_leaves_nothing_behind(
     program: Program, monkeypatch: pytest.MonkeyPatch, impatient: Any, hangs: str
 ) -> None:
     """A container may be half made, or run, when podman stops answering: it is removed, and the reason is podman's silence."""
-    started = "[ -e started ]" if hangs == "inspect" else "true"
     script = f"""
 case "$1" in
-  run) touch started; [ {hangs} = run ] && exec sleep 60 ;;
-  inspect) [ {hangs} = inspect ] && {started} && exec sleep 60; echo "Error: no such container" >&2; exit 1 ;;
+  {hangs}) exec sleep 60 ;;
+  inspect) echo '{OURS}' ;;
 esac
 exit 0"""
     calls = program("podman", script)
-    monkeypatch.chdir(calls.parent)
-    begun = calls.parent / "started"
-    impatient(lambda verb: verb == hangs and (hangs == "run" or begun.exists()))
+    impatient(lambda verb: verb == hangs)
     with pytest.raises(HostError) as caught:
         await Podman().start(SPEC)
     assert caught.value.code == "runtime_timeout"
@@ -244,10 +268,9 @@ async def test_a_wait_that_answers_nothing(program: Program) -> None:
         await Podman().wait("n")
 
 
-async def test_a_podman_that_went_away_before_logs_are_read(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_podman_that_went_away_before_logs_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An upgrade replaces the program: a HostError like every other call's."""
-    calls = program("podman", f"echo '{OURS}'; /bin/rm \"$0\"")
-    monkeypatch.setenv("PATH", str(calls.parent / "bin"))
+    monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(HostError) as caught:
         async for _ in Podman().logs("n", follow=True):
             pass

@@ -1,12 +1,13 @@
 """What a swap costs beyond the engine's own start and stop, phase by phase, with real podman.
 
-    .venv/bin/python tests/perf/swap.py [--rounds 7]
+    .venv/bin/python tests/perf/swap.py [--rounds 10] [--slow]
 
-Two profiles of one tiny engine (up in a tenth of a second) take turns under the real supervisor. In the same run, and
-alternating with it, the same is done bare: `podman stop`, `podman rm`, `podman run`, ask every 10 ms until it answers, one
-short generation. The difference is what sparkdash adds: looking ahead, measuring, keeping the log, waiting for memory,
-noticing that the engine is up. Medians; seconds of wall time. While it runs somebody asks the gateway's event loop for
-a turn all the time; the longest wait is printed. Not part of the test suite.
+Two profiles of one tiny engine (up in a tenth of a second; with --slow it loads for a second) take turns under the real
+supervisor. In the same run, and alternating with it, the same is done bare: `podman stop`, `podman rm`, `podman run`, ask every
+10 ms until it answers, one short generation. The difference is what sparkdash adds: looking ahead, measuring, keeping the log,
+waiting for memory, noticing that the engine is up. Seconds of wall time. The overhead is that of each swap over the bare one
+beside it, the engine's own answers to the warm-up taken off on both sides; its median is held against the target. While it runs
+somebody asks the gateway's event loop for a turn all the time; the longest wait is printed. Not part of the test suite.
 """
 
 from __future__ import annotations
@@ -39,20 +40,23 @@ IMAGE = "localhost/sparkdash-perf-hostfs:1"
 ENGINE = HERE.parent / "faults/engine.py"
 PORTS = (27000, 27099)
 BARE = "sparkdash-perf-bare"
+TARGET_S = 0.5
 
 
 def main() -> None:
     """Measure and print."""
-    rounds = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    rounds.add_argument("--rounds", type=int, default=7)
+    given = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    given.add_argument("--rounds", type=int, default=10)
+    given.add_argument("--slow", action="store_true")
+    options = given.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "Containerfile"
         file.write_text("FROM scratch\nCOPY Containerfile /Containerfile\n")
         subprocess.run(["podman", "build", "--quiet", "--tag", IMAGE, folder], check=True, capture_output=True)
-        asyncio.run(measure(rounds.parse_args().rounds, Path(folder)))
+        asyncio.run(measure(options.rounds, "slow" if options.slow else "", Path(folder)))
 
 
-async def measure(rounds: int, folder: Path) -> None:
+async def measure(rounds: int, animal: str, folder: Path) -> None:
     """Swaps and bare ones in turn."""
     swaps: list[Swap] = []
 
@@ -60,7 +64,7 @@ async def measure(rounds: int, folder: Path) -> None:
         if isinstance(fact, SwapChanged) and fact.swap.ended_at is not None:
             swaps.append(fact.swap)
 
-    profiles = [profile("a"), profile("b")]
+    profiles = [profile("a", animal), profile("b", animal)]
     async with Upstream() as upstream:
         supervisor = Supervisor(
             catalog=Catalog(profiles={p.name: p for p in profiles}, problems=()),
@@ -73,13 +77,13 @@ async def measure(rounds: int, folder: Path) -> None:
         whole: list[float] = []
         try:
             await supervisor.adopted()
-            await bare_start(upstream)
+            await bare_start(upstream, animal)
             for number in range(rounds + 1):
                 began = time.monotonic()
                 await supervisor.use("ab"[number % 2], cause=SwapCause.USER)
                 await supervisor.settled()
                 whole.append(time.monotonic() - began)
-                bare.append(await bare_stop() | await bare_start(upstream))
+                bare.append(await bare_stop() | await bare_start(upstream, animal))
         finally:
             await bare_stop()
             await supervisor.stop(None)
@@ -92,7 +96,7 @@ async def measure(rounds: int, folder: Path) -> None:
     show([swap for swap in swaps if swap.evict and swap.target], whole[1:], bare[1:], LONGEST[0])
 
 
-def profile(name: str) -> Profile:
+def profile(name: str, animal: str) -> Profile:
     """What it needs is not told, so that one leaves for the other."""
     base = Path(os.path.realpath(sys.executable)).parents[1]
     places = dict.fromkeys(("/usr", "/lib", "/lib64", "/bin", "/etc", str(base), str(ENGINE.parent)))
@@ -105,6 +109,7 @@ def profile(name: str) -> Profile:
         command=(os.path.realpath(sys.executable), "-SEs", str(ENGINE)),
         models={"target": ModelRef(path=str(ENGINE.parent))},
         mounts=tuple(Mount(source=place, target=place) for place in places),
+        env={"FAKE_ENGINE": animal},
     )
 
 
@@ -121,11 +126,24 @@ async def bare_stop() -> dict[str, float]:
     return {"stop": await podman("stop", "-t", "30", BARE), "rm": await podman("rm", "-f", BARE)}
 
 
-async def bare_start(upstream: Upstream) -> dict[str, float]:
+async def bare_start(upstream: Upstream, animal: str) -> dict[str, float]:
     """Run, until it answers, and one answer."""
-    one, port = profile("bare"), PORTS[1] + 1
+    one, port = profile("bare", animal), PORTS[1] + 1
     mounts = [word for m in one.mounts for word in ("-v", f"{m.source}:{m.target}:ro")]
-    flags = ["run", "-d", "--name", BARE, "--network", "host", *mounts, "--entrypoint", one.command[0], IMAGE]
+    flags = [
+        "run",
+        "-d",
+        "--name",
+        BARE,
+        "--network",
+        "host",
+        "-e",
+        f"FAKE_ENGINE={animal}",
+        *mounts,
+        "--entrypoint",
+        one.command[0],
+        IMAGE,
+    ]
     ran = await podman(*flags, *one.command[1:], "--port", str(port))
     began = time.monotonic()
     while not await answers(upstream, port):  # noqa: ASYNC110 - an engine cannot tell
@@ -164,8 +182,15 @@ def show(swaps: list[Swap], whole: list[float], bare: list[dict[str, float]], lo
     print(f"  {'whole':<12}{ours:7.3f}\n\nbare podman")
     for step in bare[0]:
         print(f"  {step:<12}{statistics.median(each[step] for each in bare):7.3f}")
-    theirs = statistics.median(sum(each.values()) for each in bare)
-    print(f"  {'whole':<12}{theirs:7.3f}\n\noverhead      {ours - theirs:7.3f}   (target < 1.5)")
+    theirs = [sum(each.values()) for each in bare]
+    print(f"  {'whole':<12}{statistics.median(theirs):7.3f}\n")
+    warm = zip(
+        (swap.stage_s.get(SwapPhase.WARM, 0.0) for swap in swaps), (each["generate"] for each in bare), strict=True
+    )
+    added = [mine - other - (w - g) for mine, other, (w, g) in zip(whole, theirs, warm, strict=True)]
+    print(
+        f"overhead      {statistics.median(added):7.3f}   ({min(added):.3f} to {max(added):.3f}; target < {TARGET_S})"
+    )
     print(f"event loop kept waiting at most {longest * 1000:.0f} ms")
 
 

@@ -58,7 +58,8 @@ async def test_a_life(ground: Any) -> None:
     assert begin - 1 <= info.started_at <= time.time() + 1
     assert spec.labels.items() <= info.labels.items()
     assert info.pid in await runtime.pids(spec.name)
-    assert await runtime.inspect(spec.name) == info
+    seen = await runtime.inspect(spec.name)
+    assert (seen.id, seen.name, seen.state, seen.pid) == (info.id, info.name, info.state, info.pid)
     await runtime.stop(spec.name, grace_s=0)
     assert await runtime.inspect(spec.name) is None
     assert await runtime.pids(spec.name) == set()

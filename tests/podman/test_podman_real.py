@@ -14,7 +14,8 @@ import pytest
 from sparkdash.domain.container import LABEL_OWNER, ContainerState
 from sparkdash.domain.profile import Mount
 from sparkdash.errors import HostError
-from sparkdash.host import podman_argv
+from sparkdash.host import podman, podman_argv
+from sparkdash.host.command import Done
 
 pytestmark = pytest.mark.podman
 
@@ -89,7 +90,7 @@ async def test_a_stranger_with_our_name_is_left_alone(podman_ground: Any) -> Non
     with pytest.raises(HostError, match=spec.name) as caught:
         await podman_ground.runtime.start(spec)
     assert caught.value.code == "name_taken"
-    assert await podman_ground.runtime.inspect(spec.name) == first
+    assert (await podman_ground.runtime.inspect(spec.name)).id == first.id
     await podman_ground.runtime.stop(spec.name, grace_s=0)
 
 
@@ -117,15 +118,38 @@ async def test_the_printed_command_works_when_pasted(podman_ground: Any) -> None
     assert [line async for line in podman_ground.runtime.logs(spec.name, follow=False)] == ['it is "quoted"']
 
 
+async def test_the_kernel_is_asked_where_it_knows_as_much(podman_ground: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call starts a container, none tells its processes, and one tells its exit code once the kernel has told its end."""
+    calls: list[str] = []
+
+    async def call(command: list[str], **how: Any) -> Done:
+        calls.append(command[1])
+        return await made(command, **how)
+
+    made = podman.call
+    monkeypatch.setattr(podman, "call", call)
+    runtime, spec = podman_ground.runtime, podman_ground.spec("trap 'exit 3' TERM; sleep 300 & wait")
+    info = await runtime.start(spec)
+    pids = await runtime.pids(spec.name)
+    waiter = asyncio.ensure_future(runtime.wait(spec.name))
+    assert calls == ["run"]
+    told = await asyncio.to_thread(subprocess.check_output, ["podman", "top", spec.name, "hpid"], text=True)
+    assert info.pid in pids
+    assert {int(pid) for pid in told.split()[1:]} <= pids  # `top` may have added a process of its own meanwhile
+    psutil.Process(info.pid).send_signal(15)
+    assert await waiter == 3
+    assert calls == ["run", "wait"]
+
+
 async def test_listeners_that_leave_take_their_podman_along(podman_ground: Any) -> None:
-    """A log that is no longer followed and a cancelled wait leave no podman behind."""
+    """A log that is no longer followed and a cancelled wait leave no podman behind; waiting needs none while the engine runs."""
     spec = podman_ground.spec(f"echo tick; {STAY}")
     await podman_ground.runtime.start(spec)
     log = podman_ground.runtime.logs(spec.name, follow=True)
     assert await anext(log) == "tick"
     waiter = asyncio.ensure_future(podman_ground.runtime.wait(spec.name))
     await podman_ground.runtime.version()
-    assert sorted(words.split()[1] for words in podman_children()) == ["--log-level=error", "wait"]
+    assert [words.split()[1] for words in podman_children()] == ["--log-level=error"]
     await log.aclose()
     waiter.cancel()
     await asyncio.gather(waiter, return_exceptions=True)

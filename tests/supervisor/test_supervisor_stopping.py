@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -186,9 +187,9 @@ async def test_those_who_leave_are_stopped_at_the_same_time(
     """Each waits for its own grace. What one of them keeps is missing all the same: they were weighed before any was stopped."""
     both, stop = asyncio.Barrier(2), house.runtime.stop
 
-    async def together(name: str, grace_s: float) -> Leftovers:
+    async def together(name: str, grace_s: float, before_removal: Awaitable[None] | None = None) -> Leftovers:
         await both.wait()
-        left: Leftovers = await stop(name, grace_s)
+        left: Leftovers = await stop(name, grace_s, before_removal)
         return left
 
     await house.open(make_profile("a", gib=40), make_profile("b", gib=40), make_profile("c", gib=100), reclaim_s=30)

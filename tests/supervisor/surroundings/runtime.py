@@ -75,7 +75,7 @@ class FakeRuntime:
         container.life = asyncio.create_task(self._live(container))
         return self._info(container)
 
-    async def stop(self, name: str, grace_s: float) -> Leftovers:
+    async def stop(self, name: str, grace_s: float, before_removal: Awaitable[None] | None = None) -> Leftovers:
         container = self.here.get(name)
         if container is None or self.out_of_reach:
             return Leftovers()
@@ -86,6 +86,8 @@ class FakeRuntime:
             self.calls.append(("stop", container.profile))
             self.stopped.add(container.profile)
             await self.end(container, 143)
+        if before_removal is not None:
+            await before_removal
         self.here.pop(name, None)
         return container.behaviour.leftovers
 

@@ -1,0 +1,29 @@
+"""Commands of podman or docker that run now and are not this daemon's own: what a daemon that was killed has left behind.
+
+Owns: how they are told from all other processes. Must not know what is done about them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+from sparkdash.domain.container import CONTAINER_PREFIX, LABEL_OWNER
+from sparkdash.host import leftovers, proc
+
+
+def under_way(program: str, owner: str) -> tuple[leftovers.Births, leftovers.Births]:
+    """Those that start a container of ours, and those that end one which is named as ours are."""
+
+    def of(words: list[str], *verbs: str) -> bool:
+        return Path(words[0]).name == program and len(words) > 1 and words[1] in verbs
+
+    label, ours = f"{LABEL_OWNER}={owner}", proc.family(os.getpid())
+    runs = leftovers.called(lambda words: of(words, "run") and label in words)
+    ends = leftovers.called(lambda words: of(words, "stop", "rm") and words[-1].startswith(CONTAINER_PREFIX))
+    return _but(runs, ours), _but(ends, ours)
+
+
+def _but(processes: leftovers.Births, ours: Collection[int]) -> leftovers.Births:
+    return {pid: birth for pid, birth in processes.items() if pid not in ours}

@@ -1,0 +1,42 @@
+"""The log of a container, as podman or docker prints it.
+
+Owns: the one command that reads it, and which of its lines is the program's own complaint. Must not know what the lines mean.
+"""
+
+from __future__ import annotations
+
+from asyncio.subprocess import STDOUT
+from collections.abc import AsyncIterator
+
+from sparkdash.errors import HostError
+from sparkdash.host import podman_answers as answers
+from sparkdash.host import podman_argv as argv
+from sparkdash.host.command import lines, running
+
+
+async def read(program: str, name: str, *, follow: bool, tail: int | None) -> AsyncIterator[str]:
+    """Lines of both streams, in the order in which the program's monitor met them.
+
+    Nobody asks before whether the container is there: a single line of complaint and an exit code tell that it is not.
+
+    Raises:
+        HostError: no_such_container, or runtime_missing.
+    """
+    complaint, count = "", 0
+    try:
+        async with running(argv.logs(program, name, follow=follow, tail=tail), stderr=STDOUT) as process:
+            async for line in lines(process):
+                count += 1
+                if count == 1 and answers.gone(line):
+                    complaint = line  # the program's own, unless more follows or it ends well
+                    continue
+                if count == 2 and complaint:
+                    yield complaint
+                yield line
+            code = await process.wait()
+    except OSError as error:
+        raise answers.not_begun(program, error) from None
+    if complaint and count == 1:
+        if code:
+            raise HostError(f"There is no container {name}.", code="no_such_container")
+        yield complaint
