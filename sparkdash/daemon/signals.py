@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 
 import structlog
 
@@ -18,6 +17,7 @@ from sparkdash.daemon.house import House
 
 LOG = structlog.get_logger("sparkdash")
 ENDING = (signal.SIGINT, signal.SIGTERM)
+STDIN = 0
 
 
 def handle(loop: asyncio.AbstractEventLoop, house: House) -> None:
@@ -39,4 +39,4 @@ def _hung_up(house: House, from_terminal: bool) -> None:
 
 def _on_terminal() -> bool:
     """Whether standard input is a terminal that still exists."""
-    return sys.stdin is not None and os.isatty(sys.stdin.fileno())
+    return os.isatty(STDIN)
