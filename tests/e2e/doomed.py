@@ -13,10 +13,10 @@ from typing import Any
 
 from sparkdash.bus import Bus
 from sparkdash.cli.main import main
-from sparkdash.host import podman
+from sparkdash.host import command
 
 what, profile, when, delay = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
-publish, call = Bus.publish, podman.call
+publish, begin = Bus.publish, command.begin
 
 
 def die() -> None:
@@ -40,14 +40,15 @@ def published(self: Bus, fact: Any) -> Any:
     return result
 
 
-async def called(argv: list[str], **limit: Any) -> Any:
-    """Call podman, and see whether it is time."""
+async def begun(argv: list[str], **more: Any) -> Any:
+    """Begin a program, and see whether it is time: on a busy box it exists long after it was called."""
+    process = await begin(argv, **more)
     if what == "podman" and argv[1] == when and f"sparkdash-{profile}" in argv:
         die_soon()
-    return await call(argv, **limit)
+    return process
 
 
 Bus.publish = published  # type: ignore[method-assign]
-podman.call = called  # type: ignore[assignment]
+command.begin = begun
 sys.argv = ["sparkdash", "serve", "--port", "0"]
 main()
