@@ -21,7 +21,9 @@ PENDING = 256
 QUEUE = 512
 """Facts one listener may be behind."""
 POLLED_S = 15.0
-"""How long whoever asked for the snapshot counts as a listener: a script or a status bar that asks every few seconds watches, too."""
+"""Seconds for which a poll of the snapshot counts as a listener. Scripts and status bars that poll every few seconds
+watch, too.
+"""
 
 
 class Subscription:
@@ -50,7 +52,7 @@ class Subscription:
         self._wake.set()
 
     def leave(self) -> None:
-        """Listen no more. Idempotent."""
+        """Stop listening. Idempotent."""
         self._bus.unsubscribe(self)
 
     def end(self) -> None:
@@ -136,12 +138,12 @@ class Bus:
             listener.end()
 
     def note_poll(self) -> None:
-        """Somebody asked for the snapshot, and is taken for one who does so again."""
+        """Count a poll of the snapshot as a listener for POLLED_S."""
         self._polled_at = self._clock()
 
     @property
     def listeners(self) -> int:
-        """How many follow telemetry, which ticks slower when nobody does; all who poll count as one."""
+        """Number of telemetry listeners; all pollers count as one. Telemetry ticks slower without any."""
         polled = self._polled_at is not None and 0 <= self._clock() - self._polled_at < POLLED_S
         return sum(listener.samples for listener in self._listeners) + polled
 

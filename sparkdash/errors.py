@@ -121,13 +121,13 @@ class UpstreamError(SparkdashError):
 
 
 class EngineDeadError(UpstreamError):
-    """An engine's own word that it is dead, said before its connection or its process ends."""
+    """An engine reported that it is dead, before its connection or its process ends."""
 
     default_code = "engine_died"
 
 
 class BadAnswerError(UpstreamError):
-    """A success of an engine that is no answer: a web page, nothing, or an error."""
+    """An engine answered success with no usable answer: a web page, nothing, or an error."""
 
     default_code = "bad_answer"
 

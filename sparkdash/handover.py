@@ -20,29 +20,29 @@ from sparkdash.errors import HostError
 from sparkdash.notify import Notifier
 
 FIRST = 3
-"""The first descriptor that is handed over (SD_LISTEN_FDS_START)."""
+"""First descriptor that is handed over (SD_LISTEN_FDS_START)."""
 TCP, UNIX = "sparkdash-tcp", "sparkdash-unix"
-"""Names of our sockets in systemd's store."""
+"""Names of sparkdash's sockets in systemd's store."""
 _VARIABLES = ("LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PID")
 
 Named = tuple[str, socket.socket]
-"""A socket and the name that the parent gave it."""
+"""A socket, and the name that the parent gave it."""
 
 
 @dataclass
 class Handover:
-    """The sockets that a parent handed over; none without such a parent."""
+    """Sockets that a parent handed over; none without such a parent."""
 
     inherited: tuple[Named, ...] = ()
     notifier: Notifier = field(default_factory=Notifier)
 
     @property
     def outlives(self) -> bool:
-        """Whether somebody else keeps the sockets open once this daemon has ended."""
+        """Whether systemd keeps the sockets open once this daemon has ended."""
         return bool(self.inherited) or self.notifier.address is not None
 
     def tcp(self, host: str, port: int) -> socket.socket | None:
-        """Take the inherited socket of this address, any port for port 0; None: there is none, bind one.
+        """Take the inherited socket of this address, any port for port 0; None: there is none, so bind one.
 
         Raises:
             HostError: code `socket_mismatch`: a socket unit listens elsewhere.
@@ -52,7 +52,7 @@ class Handover:
         return self._take(tcp, f"{host}:{port}", lambda at: at[0] in hosts and port in (0, at[1]))
 
     def unix(self, path: Path) -> socket.socket | None:
-        """Take the inherited unix socket of this path; None: there is none, bind one. Raises HostError as `tcp`."""
+        """Take the inherited unix socket of this path; None: there is none, so bind one. Raises HostError as `tcp`."""
         unix = [(name, sock) for name, sock in self.inherited if sock.family == socket.AF_UNIX]
         return self._take(unix, str(path), lambda at: at == str(path))
 
@@ -81,7 +81,9 @@ class Handover:
 
 
 def from_environment(notifier: Notifier, environ: MutableMapping[str, str] = os.environ) -> Handover:
-    """Take what systemd handed to this process. Its variables are taken out, so that no child believes them meant for it.
+    """Take the sockets that systemd handed to this process.
+
+    The variables are removed, so that no child takes them for its own.
 
     Raises:
         HostError: code `socket_unusable`: what is named is no socket.
@@ -111,7 +113,7 @@ def _socket(descriptor: int) -> socket.socket:
 
 
 def _hosts(host: str) -> set[str]:
-    """Addresses that a socket for this host may be bound to."""
+    """Addresses to which a socket for this host may be bound."""
     return {str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
 
 

@@ -1,34 +1,35 @@
-"""Limits: how much of anything a client may send before it is looked at.
+"""Limits: sizes of everything that a client may send.
 
-Owns: the numbers, which docs/api.md tells. Those that an owner may change are settings (`body_limit_mib`). Pure.
-Rule: whatever a client chooses the size of is held against one of these first, so that a request costs no more than its size.
+Owns: the numbers, which docs/api.md lists. Those that an owner may change are settings (`body_limit_mib`). Pure. Rule:
+every size that a client chooses is held against a limit first, so that a request costs no more than its size.
 """
 
 from __future__ import annotations
 
 HEAD = 64 * 1024
-"""Bytes of request line and headers, above the piece that ends them; the largest seen of a client is 2 KiB. Beyond it 431. As many may
-stand between two pieces of a body (a chunk's extensions, trailers)."""
+"""Bytes of request line and headers, besides the piece that ends them; the largest seen of a client is 2 KiB. Answer
+beyond: 431. The same limit holds between two pieces of a body (a chunk's extensions, trailers).
+"""
 URL = 8 * 1024
-"""Bytes of path and query, as they come. Beyond it 414."""
+"""Bytes of path and query, before decoding. Answer beyond: 414."""
 HEADERS = 128
-"""Headers of a request; browsers send 20, and proxies before them as many again. Beyond it 431."""
+"""Headers of a request; browsers send 20, and proxies before them as many again. Answer beyond: 431."""
 CONTROL_BODY_MIB = 1
-"""Of a request to /api, which names a profile and little else. Beyond it 413."""
+"""Size of the body of a request to /api, which names a profile and little else. Answer beyond: 413."""
 NAME = 512
-"""Characters of a profile's, model's or run's name. No longer name is known."""
+"""Characters of a profile's, model's or run's name; longer names count as unknown."""
 WORD = 80
-"""Characters of a word that all screens show: who measures, and what it does."""
+"""Characters of a word that all screens show: the owner of a measurement, and its step."""
 PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f]*$"
-"""Pattern of such a word: control characters would move a terminal's cursor, or worse."""
+"""Pattern of a word on screens: a control character would move a terminal's cursor, or worse."""
 COUNT = 1_000_000_000
-"""The largest number in a request to /api: of lines, launches, seconds."""
+"""Largest number in a request to /api: of lines, launches, seconds."""
 AGENT = 256
-"""Characters of a User-Agent that are looked at; the longest seen has 150."""
+"""Characters of a User-Agent that are read; the longest seen has 150."""
 SHOWN = 64
 """Characters of a client's word that a message repeats."""
 
 
 def shown(word: str) -> str:
-    """A client's word, as much of it as a message or a row can hold."""
+    """Cut a client's word to what a message or a row can hold."""
     return word if len(word) <= SHOWN else f"{word[:SHOWN]}…"

@@ -28,26 +28,29 @@ from sparkdash.wire import Closing, ConnectionLimit, Heads, Turns, Wire
 
 SOCKET_NAME = "daemon.sock"
 BACKLOG = 4096
-"""Connections that the kernel keeps while a restart takes its seconds; it allows as many as net.core.somaxconn, mostly 4,096."""
+"""Connections that the kernel queues while a restart takes seconds; capped by net.core.somaxconn, mostly 4,096."""
 
 
 GRACE_S = 3
 """How long a stop waits for answers that are under way."""
 OTHERS = stat.S_IROTH | stat.S_IWOTH | stat.S_IWGRP
-"""What nobody else may do with a TLS key. A group may read it, as Debian's `ssl-cert` does."""
+"""Permissions that nobody else may have on a TLS key. A group may read it, as Debian's `ssl-cert` does."""
 LINGER_S = 0.5
-"""How long a kept connection may still bring a request after the stop, where the next daemon takes over the sockets. An agent
-or a load generator that keeps connections busy uses each of them sooner, and is told that it closes."""
+"""Seconds for which a kept connection may bring one more request after the stop, where the next daemon takes over the
+sockets. A busy agent or load generator uses each connection sooner, and is told that it closes.
+"""
 
 
 KEPT_FILES = 48
-"""Descriptors for all but clients and what is asked of engines for them: the daemon's own (25), podman's pipes, the database's files."""
+"""Descriptors kept for everything but clients and their engine connections: the daemon's own (25), podman's pipes, the
+database's files.
+"""
 MANY_FILES = 65_536
-"""Taken to be the limit where there is none."""
+"""Assumed limit of open files where there is none."""
 
 
 def most_connections() -> int:
-    """How many connections the limit of open files allows: each takes two while its request is answered, the second to the engine."""
+    """Connections that the limit of open files allows; each takes two files while its request is answered."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = MANY_FILES if soft == resource.RLIM_INFINITY else soft
     return max(1, (files - KEPT_FILES) // 2)
@@ -61,7 +64,7 @@ class Tls:
     key: Path
 
     def check(self) -> None:
-        """Raises HostError `tls_unusable` when they cannot be served with, `tls_key_open` when others may read the key."""
+        """Check the TLS files. Raises HostError: `tls_unusable`, or `tls_key_open` when others may read the key."""
         try:
             ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(self.cert, self.key, password="")
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
@@ -119,7 +122,7 @@ class Server(uvicorn.Server):
 
     @property
     def linger_s(self) -> float:
-        """How long kept connections may bring one more request after `stop`."""
+        """Seconds for which kept connections may bring one more request after `stop`."""
         return self._closing.linger_s
 
     async def stopping(self) -> None:

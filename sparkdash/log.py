@@ -31,8 +31,9 @@ class _Stderr:
 
 
 def _shown(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """What engines, clients and podman said must not steer the terminal that the log is read on; nor begin a line of
-    its own."""
+    """Escape text of engines, clients and podman: it must neither steer the log's terminal nor begin a line of its
+    own.
+    """
     return {key: _plain(key, value) for key, value in event.items()}
 
 

@@ -1,6 +1,6 @@
 """Natural order: names with numbers as people order them, model-2 before model-10.
 
-Owns: the key that lists of names are sorted by. Must not know what is named.
+Owns: the sort key of lists of names. Must not know what is named.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Notifier:
     watchdog_s: float | None = None
 
     def tell(self, *words: str, descriptors: Sequence[int] = ()) -> None:
-        """Send words such as "READY=1" and descriptors, in one datagram. systemd's absence is never an error of ours."""
+        """Send words such as "READY=1" and descriptors, in one datagram. Never fails without systemd."""
         if self.address is None:
             return
         # a leading @ is an abstract socket's NUL; never wait: a full queue is systemd's own trouble

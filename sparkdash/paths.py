@@ -30,7 +30,7 @@ def state_dir() -> Path:
 
 
 def daemon_log() -> Path:
-    """Where a daemon that was started in the background writes."""
+    """Log file of a daemon that was started in the background."""
     return state_dir() / "daemon.log"
 
 
@@ -40,7 +40,7 @@ def bench_dir() -> Path:
 
 
 def flags_dir() -> Path:
-    """What engines' programs list in their `--help`, a file each; anyone may delete them."""
+    """Folder of the flags that engines' programs list in their `--help`, a file each; anyone may delete them."""
     return state_dir() / "flags"
 
 

@@ -1,8 +1,8 @@
-"""Text from elsewhere, made so that a terminal shows it and does not obey it.
+"""Printable text: escapes control characters in text from elsewhere, so that a terminal shows instead of obeying them.
 
-What engines log, clients call themselves, profiles are named, podman and the hub answer: any of it may hold sequences
-that set a title, hide text, move the cursor, or turn the reading direction. Such characters are shown as JSON writes
-them, so that a JSON document stays the same document.
+Engine logs, client names, profile names, answers of podman and the hub: any of them may hold sequences that set a
+title, hide text, move the cursor, or turn the reading direction. Such characters are escaped as JSON does, so that a
+JSON document stays the same document.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ _BEYOND = 0xFFFF
 
 
 def printable(text: str) -> str:
-    """`text` with every character that steers a terminal as `\\uXXXX`; its lines and tabs stay. The same again changes
-    nothing."""
+    """Escape every control character of `text` as `\\uXXXX`; line ends and tabs stay. Idempotent."""
     return text if text.isascii() and text.isprintable() else _STEERS.sub(_escaped, text)
 
 
 def one_line(text: str) -> str:
-    """The same, with tabs and line ends shown as well: for what must not begin a line of its own."""
+    """Escape as `printable`, and tabs and line ends too: for text that must stay on its line."""
     return text if text.isascii() and text.isprintable() else _STEERS_OR_BREAKS.sub(_escaped, text)
 
 

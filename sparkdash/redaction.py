@@ -1,7 +1,7 @@
-"""Redaction: keys and tokens found by their form or by their name, and made unreadable. Pure.
+"""Redaction: masks keys and tokens, found by their form or by their name. Pure.
 
-Owns: the forms of the keys that engines, hubs and clouds give out, and the words by which a variable or flag says that its
-value is one. A capture of requests has forms of its own, for JSON as it came (`gateway/capture`).
+Owns: the forms of keys that engines, hubs and clouds issue, and the words in names of variables and flags that mark a
+secret. A capture of requests has forms of its own, for JSON as it came (`gateway/capture`).
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ _FORM = re.compile(
     r"|(?<![A-Za-z0-9])(?:AIza[\w-]{16,}|AKIA[0-9A-Z]{16})"
     r"|(?<=Bearer )\S{8,}|(?<=api_key': ')[^']+|(?<=api-key )\S+"
 )
-"""Tokens of Hugging Face, OpenAI and its like, NVIDIA, xAI, Groq, GitHub, GitLab, Google, Amazon; and what stands where vLLM's
-log, an authorization header or a command line has its key."""
+"""Tokens of Hugging Face, OpenAI and its like, NVIDIA, xAI, Groq, GitHub, GitLab, Google, Amazon; and the value where
+vLLM's log, an authorization header or a command line has its key.
+"""
 _VARIABLE = re.compile(r"(?:^|_)(?:TOKEN|API_?KEY|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_|$)", re.IGNORECASE)
 _FLAG = re.compile(r"api[_-]?key|(?:hf|auth|access)[_-]token|password|secret", re.IGNORECASE)
-"""Narrower than that of variables: engines have flags such as `stop-token`."""
+"""Name of a flag with a secret; narrower than for variables, as engines have flags such as `stop-token`."""
 _HARMLESS = re.compile(r"(?i:|none|null|empty|dummy|unused|true|false|auto|\d[\d.]*|[/~{$].*)")
-"""Values under such a name that give nothing away: placeholders of local servers, numbers, paths, references."""
+"""Values that are no secret under such a name: placeholders of local servers, numbers, paths, references."""
 
 IsSecretName = Callable[[str], bool]
 
@@ -38,22 +39,22 @@ def is_secret_flag(name: str) -> bool:
 
 
 def never(_name: str) -> bool:
-    """Whether the name tells anything where names tell nothing, as the keys of a request's body: no."""
+    """Reject every name: for texts whose names mark no secret, as the keys of a request's body."""
     return False
 
 
 def is_secret(text: str, name: str, by_name: IsSecretName) -> bool:
-    """Whether this text holds a secret, by its own form or as the value of `name`."""
+    """Whether this text is a secret, by its own form or as the value of `name`."""
     return bool(_FORM.search(text)) or (by_name(name) and not _HARMLESS.fullmatch(text))
 
 
 def masked(text: str) -> str:
-    """Replace everything that has the form of a secret."""
+    """Replace every text that has the form of a secret."""
     return _FORM.sub(MASK, text)
 
 
 def masked_values(value: Any, by_name: IsSecretName = never, name: str = "") -> Any:
-    """Mask the strings in nested lists and mappings; a key of a mapping is the name of its value."""
+    """Mask the strings in nested lists and mappings; each key of a mapping is the name of its value."""
     if isinstance(value, str):
         return MASK if by_name(name) and is_secret(value, name, by_name) else masked(value)
     if isinstance(value, dict):

@@ -134,10 +134,11 @@ class Settings(BaseModel):
     """The translator, which carries /v1/messages and /v1/responses to engines that do not speak them, and the counter, which counts
     tokens of what is not loaded, end when nobody has used them for so long."""
     first_byte_s: float | None = Field(default=None, gt=0)
-    """An engine's answer must begin within this time of the request; a profile may say otherwise. Not given: no limit, since a long
-    prompt is read for minutes."""
+    """Longest time from a request to the beginning of an engine's answer; a profile may set its own. Not given: no
+    limit, since a long prompt is read for minutes.
+    """
     between_bytes_s: float | None = Field(default=None, gt=0)
-    """Longest silence within an answer; a profile may say otherwise. Not given: no limit."""
+    """Longest silence within an answer; a profile may set its own. Not given: no limit."""
     slow_client_s: float = Field(default=600.0, ge=0)
     """A client that takes nothing of its answer for this long, while there is more, is cut, since it holds an engine's
     place; 0: never."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 _END = re.compile(rb"\r\n|\n|\r(?!\Z)")
 """A \\r at the very end may be half of \\r\\n: it waits for the next chunk."""
 BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}")
-"""The end of a frame: two line ends, of one kind or of two."""
+"""End of a frame: two line ends, of one kind or of two."""
 _ENDS_FRAME = re.compile(BLANK_LINE.pattern + rb"\Z")
 
 
@@ -23,9 +23,9 @@ def ends_frame(data: bytes) -> bool:
 
 
 def whole_frames(data: bytes) -> int:
-    """The length of the whole frames that `data` begins with; 0 without any.
+    """Length of the whole frames at the beginning of `data`; 0 without any.
 
-    A \\r that follows a \\n is taken for half of a \\r\\n until more comes: no server was seen to mix the two otherwise.
+    A \\r after a \\n counts as half of a \\r\\n until more comes: no server was seen to mix them otherwise.
     """
     lf, cr, crlf = data.rfind(b"\n\n"), data.rfind(b"\r\r"), data.rfind(b"\n\r\n")
     return max(lf + 2 if lf >= 0 else 0, cr + 2 if cr >= 0 else 0, crlf + 3 if crlf >= 0 else 0)

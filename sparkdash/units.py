@@ -22,7 +22,7 @@ def percent(share: float | None, digits: int = 0) -> str:
 
 
 def gib(count: float | None, digits: int = 1) -> str:
-    """Bytes as GiB with its unit; at least one digit below 10 GiB, and two where one would say 0 for something."""
+    """Format bytes as GiB: one digit below 10 GiB, and two where one would show 0 for something."""
     if count is None:
         return DASH
     amount = abs(count) / GIB

@@ -55,7 +55,7 @@ class Key(Frozen):
     created_at: float = 0.0
     """Unix seconds."""
     expires_at: float | None = None
-    """Unix seconds from which on it is refused; None: never."""
+    """Unix seconds from which the key is refused; None: never."""
 
     def has_expired(self, now: float) -> bool:
         """Whether the key is refused at `now`, Unix seconds."""
@@ -67,7 +67,7 @@ class Key(Frozen):
 
 
 def expiry(text: str, now: float) -> float:
-    """When a key ends that is made `now` (Unix seconds) with `90d`, `12h`, `30m`, `2w`, or a day such as `2027-03-01`.
+    """Parse the end of a key's life: `90d`, `12h`, `30m` or `2w` from `now` (Unix seconds), or a day as `2027-03-01`.
 
     A day ends the key at its beginning, in local time.
 

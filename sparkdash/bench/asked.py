@@ -44,7 +44,7 @@ async def asked(run: str | None, *, simulated: bool = False) -> bytes:
 
 
 async def look_for(run: str) -> None:
-    """Whether there is such a run, before a process is started for it.
+    """Check that the run exists, before a process is started for it.
 
     Raises:
         AdmissionError: `run_not_found`.

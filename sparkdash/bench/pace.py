@@ -1,7 +1,7 @@
 """Pace of a run: the share that is measured and the seconds that are left. Pure; the clock is handed in.
 
-Work is counted as `plan.work` counts it. Its sums are floats, so that the parts do not add up to the whole to the last bit:
-what is left has a floor of zero.
+Work is counted as `plan.work` counts it. Rounding keeps the parts from adding up exactly to the whole, so the work that
+is left has a floor of zero.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Pace:
         self._launch_s: list[float] = []
 
     def begin(self, *, whole: float, left: float) -> None:
-        """Set the work of the whole run, and of that the part that is not measured yet."""
+        """Set the work of the whole run, and the part of it that is not measured yet."""
         self._whole, self._left = whole, left
 
     def launched(self, seconds: float) -> None:

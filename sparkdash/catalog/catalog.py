@@ -90,7 +90,7 @@ class Catalog:
         raise AdmissionError(f"No profile or alias is called {name!r}.", code="model_not_found", status=404, hint=hint)
 
     def exactly(self, name: str) -> Profile | None:
-        """The profile that has this very name or alias."""
+        """Find the profile with exactly this name or alias."""
         return self._by_name.get(name)
 
     def names(self) -> tuple[str, ...]:

@@ -34,12 +34,12 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class FolderRead:
-    """What one folder held when it was read."""
+    """Profiles and problems read from one folder."""
 
     files: tuple[_File, ...] = ()
-    """The good ones."""
+    """Profiles that can be used."""
     problems: tuple[Problem, ...] = ()
-    """Of the others."""
+    """Problems of the files that cannot be used."""
 
 
 def load(folders: Sequence[Path]) -> Catalog:
@@ -51,14 +51,14 @@ def load(folders: Sequence[Path]) -> Catalog:
 
 
 def read_folder(folder: Path) -> FolderRead:
-    """One folder's files; blocks as long as its file system does."""
+    """Read the profile files of one folder; blocks as long as its file system does."""
     problems: list[Problem] = []
     files = tuple(_files(folder, problems))
     return FolderRead(files, tuple(problems))
 
 
 def combine(folders: Sequence[FolderRead]) -> Catalog:
-    """The catalog out of folders that are read, the weakest first. Pure."""
+    """Combine folders that were read into a catalog; later folders override earlier ones. Pure."""
     problems: list[Problem] = [problem for folder in folders for problem in folder.problems]
     families: dict[str, _File] = {}
     for folder in folders:

@@ -94,7 +94,9 @@ def _beyond_the_file(found: Catalog) -> Iterator[Finding]:
 
 
 def _not_listed(found: Catalog) -> Iterator[Finding]:
-    """Flags that a profile's program did not list when a daemon asked it; nothing of programs that no daemon has asked yet."""
+    """Find flags that a profile's program does not list in its `--help`; empty for programs that no daemon has asked
+    yet.
+    """
     known = settings.load()
     told: dict[Problem, list[str]] = {}
     for name, profile in found.profiles.items():

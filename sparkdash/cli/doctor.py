@@ -79,7 +79,7 @@ def listed(told: Sequence[dict[str, str]]) -> Iterator[str]:
 
 
 def lines(found: Sequence[Finding], columns: int) -> Iterator[str]:
-    """The findings, printable, and their count at the end, where it stays on the screen."""
+    """Format the findings as printable text, with their count last, where it stays on the screen."""
     first = max(len(one.name) for one in found) + 2
     room = columns - MARK - first
     for one in found:

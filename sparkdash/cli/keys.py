@@ -121,7 +121,7 @@ def _expiry(text: str | None, now: float) -> float | None:
 
 
 def _moment(unix_s: float) -> str:
-    """Local time, to the minute."""
+    """Format Unix seconds as local time, to the minute."""
     from datetime import datetime
 
     return datetime.fromtimestamp(unix_s).astimezone().strftime("%Y-%m-%d %H:%M")

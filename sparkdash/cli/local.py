@@ -131,13 +131,14 @@ def runtime(known: Settings) -> Runtime:
 
 
 def flags(profile: Profile, known: Settings) -> KnownFlags | None:
-    """What the profile's program listed in its `--help` when a daemon asked it; None when none has."""
+    """Flags that the profile's program listed in its `--help` when a daemon asked; None when no daemon has asked."""
     return FlagStore(paths.flags_dir()).of(profile, containerised=known.runtime != "process")
 
 
 def spec(profile: Profile, known: Settings, *, kept_flags: bool = True) -> ContainerSpec:
-    """The container of a profile, as the daemon would make it on its first free port; without `kept_flags` as it would for a program that
-    it does not know.
+    """Build the profile's container as the daemon would on its first free port.
+
+    Without `kept_flags` the program counts as unknown.
 
     Raises:
         ProfileError: its dialect refuses it.

@@ -12,7 +12,7 @@ from sparkdash.domain.swap import Swap, SwapPhase
 
 
 class Progress:
-    """Draws the swap to `goal`, which is the profile that we wait for; until that begins, another that is under way."""
+    """Draws the progress of the swap to the profile `goal`; until it begins, of another swap under way."""
 
     def __init__(self, goal: str) -> None:
         self._goal = goal

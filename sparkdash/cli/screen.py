@@ -1,4 +1,4 @@
-"""What every command prints with: text, JSON, tables, colours, and the one line that is drawn over.
+"""Terminal output for every command: text, JSON, tables, colours and the one line that is redrawn.
 
 Owns: when colours are wanted, how columns line up, how a person is asked, and that nothing printed steers the
 terminal: no other file of the command line writes to it. Must not know what is printed.
@@ -33,18 +33,18 @@ def colours(stream: TextIO) -> bool:
 
 
 def paint(text: str, colour: str | None = None, *, bold: bool = False, dim: bool = False) -> str:
-    """`text`, made printable, for `say_painted`; plain where colours are not wanted on stdout."""
+    """Style `text`, made printable, for `say_painted`; plain where colours are not wanted on stdout."""
     shown = one_line(text)
     return typer.style(shown, fg=colour, bold=bold or None, dim=dim or None) if colours(sys.stdout) else shown
 
 
 def say(text: str, *, nl: bool = True) -> None:
-    """An answer, on stdout."""
+    """Print an answer on stdout."""
     typer.echo(printable(text), nl=nl)
 
 
 def say_painted(text: str) -> None:
-    """The same, of parts that are printable already: what `paint` and `one_line` gave."""
+    """Print text that `paint` and `one_line` have already made printable."""
     typer.echo(text)
 
 
@@ -68,8 +68,7 @@ def tell(text: str) -> None:
 
 
 def console(stream: TextIO, columns: int | None = None) -> Console:
-    """What rich draws with on `stream`, `columns` wide or as wide as that is; its words are made printable, wherever
-    they come from."""
+    """Make a rich console on `stream`, `columns` wide or as wide as the stream. Its output is always made printable."""
     from rich.console import Console, ConsoleOptions
     from rich.segment import Segment
 
@@ -82,7 +81,10 @@ def console(stream: TextIO, columns: int | None = None) -> Console:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str) -> list[str]:
-    """Aligned lines, the head first; `align` has one of < and > per column. A cell stays on its line. Pure."""
+    """Format rows as aligned lines, the head first; `align` has one of < and > per column.
+
+    A cell stays on its line. Pure.
+    """
     rows = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
     return [

@@ -179,7 +179,7 @@ async def _end(client: AsyncClient, name: str | None, *, wait: bool) -> None:
 
 @contextmanager
 def _progress(goal: str, goes_on: str) -> Iterator[Callable[[Snapshot], None]]:
-    """Draws where an order is; who no longer waits for it is told what becomes of it."""
+    """Draw the progress of an order; tell a user who stops waiting what becomes of the order."""
     import asyncio
 
     from sparkdash.cli.progress import Progress

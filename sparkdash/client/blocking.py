@@ -63,7 +63,7 @@ class Client:
         return self._ask(routes.use(name))
 
     def stop(self, name: str | None = None) -> None:
-        """Stop one engine, or all of them; returns when they are gone."""
+        """Stop one engine, or all of them; return when they are gone."""
         self._ask(routes.stop(name))
 
     def release(self, name: str | None = None) -> None:
@@ -71,7 +71,7 @@ class Client:
         self._ask(routes.release(name))
 
     def cancel(self) -> None:
-        """Give every swap under way up; returns when what they had begun is cleaned away."""
+        """Cancel every swap under way; return when what they began is cleaned away."""
         self._ask(routes.cancel())
 
     def cancel_request(self, request_id: str) -> None:

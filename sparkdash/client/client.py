@@ -127,8 +127,7 @@ class AsyncClient:
                 del self._http.headers[LEASE_HEADER]
 
     async def stop(self, name: str | None = None, *, wait: bool = True) -> None:
-        """Stop one engine, or all of them. With `wait` it returns when they are gone, which takes as long as a drain
-        may."""
+        """Stop one engine, or all of them. With `wait`, return when they are gone, which takes as long as a drain."""
         await self._ask(routes.stop(name, wait=wait))
 
     async def release(self, name: str | None = None) -> None:
@@ -136,7 +135,7 @@ class AsyncClient:
         await self._ask(routes.release(name))
 
     async def cancel(self) -> None:
-        """Give every swap under way up; returns when what they had begun is cleaned away."""
+        """Cancel every swap under way; return when what they began is cleaned away."""
         await self._ask(routes.cancel())
 
     async def cancel_request(self, request_id: str) -> None:

@@ -88,20 +88,25 @@ async def until_stopped(client: AsyncClient, name: str | None, show: Show) -> No
 
 
 async def until_cancelled(client: AsyncClient, show: Show) -> None:
-    """Give the swaps under way up, and wait until what they had begun is cleaned away. Raises DaemonError: the daemon went away."""
+    """Cancel the swaps under way, and wait until what they began is cleaned away.
+
+    Raises DaemonError: the daemon went away.
+    """
     await _carried_out(client, client.cancel, show)
 
 
 async def until_silent(client: AsyncClient, show: Show) -> None:
-    """Show the world until the daemon, which was told to end, ends its feed."""
+    """Show the world until a daemon that was told to stop ends its feed."""
     with suppress(DaemonError):
         async with worlds(client) as changes:
             await _shown(changes, show)
 
 
 async def _carried_out(client: AsyncClient, order: Callable[[], Coroutine[None, None, None]], show: Show) -> None:
-    """Wait for an order that is answered once it is carried out. The feed shows where it is, and that the daemon still
-    lives: the answer alone may take minutes."""
+    """Wait for an order that the daemon answers only once it is carried out, which may take minutes.
+
+    Meanwhile the feed shows the progress and that the daemon still lives.
+    """
     async with worlds(client) as changes:
         show(await anext(changes))
         answer, watch = asyncio.create_task(order()), asyncio.create_task(_shown(changes, show))

@@ -22,20 +22,22 @@ from sparkdash.domain.swap import Plan
 
 T = TypeVar("T")
 ANSWER_S = 30.0
-"""The slowest plain call asks podman something; the daemon gives podman less than this."""
+"""Limit of a plain call. The slowest asks podman something; the daemon gives podman less than this."""
 EXAMINATION_S = 60.0
-"""The doctor gives every command and read a limit of its own, the longest 15 s; a large report takes seconds."""
+"""Limit of a doctor's examination or a report. Each of the doctor's commands has its own limit, 15 s at most."""
 JOB_S = None
-"""An order that is answered once it is carried out: a drain and a stop take as long as the owner's settings allow."""
+"""Limit of an order that is answered once carried out: a drain and a stop take as long as the owner's settings
+allow.
+"""
 Cause = Literal["user", "bench"]
 """On whose behalf a profile is brought up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask(Generic[T]):
-    """One request: a GET, or a POST when there is a body, unless `verb` says another.
+    """One request: a GET, or a POST when there is a body, unless `verb` says otherwise.
 
-    `silence_s`: the longest that the daemon may say nothing before it counts as not answering; None: as long as it takes.
+    `silence_s`: longest silence before the daemon counts as not answering; None: no limit.
     """
 
     path: str
@@ -169,13 +171,13 @@ def release(name: str | None) -> Ask[None]:
 
 
 def stop(name: str | None, *, wait: bool = True) -> Ask[None]:
-    """Stop one engine, or all; with `wait` the answer comes when it is gone."""
+    """Request the stop of one engine, or all; with `wait` the answer comes when it is gone."""
     body: dict[str, object] = {"profile": name}
     return Ask("/api/stop", _nothing, body if wait else {**body, "wait": False}, silence_s=JOB_S)
 
 
 def cancel() -> Ask[None]:
-    """Give every swap under way up; the answer comes when what they had begun is cleaned away."""
+    """Request the end of every swap under way; the answer comes when what they began is cleaned away."""
     return Ask("/api/cancel", _nothing, {}, silence_s=JOB_S)
 
 

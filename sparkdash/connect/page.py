@@ -11,7 +11,7 @@ from sparkdash.connect.place import MASK, Place
 from sparkdash.connect.recipe import File, Language, Recipe, Setup
 
 _REMARK = {Language.PYTHON: "#", Language.JAVASCRIPT: "//"}
-"""How a comment begins."""
+"""Comment marker of each language."""
 
 
 def masked(text: str, place: Place) -> str:

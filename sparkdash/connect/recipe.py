@@ -48,7 +48,7 @@ class File:
 
 
 class Language(StrEnum):
-    """What a program is written in."""
+    """Programming language of a snippet."""
 
     PYTHON = "python"
     JAVASCRIPT = "javascript"
@@ -56,7 +56,7 @@ class Language(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """A whole small program that uses a library; what comes before its first question is what others need."""
+    """A small complete program that uses a library; the part before its first question is what other programs need."""
 
     language: Language
     text: str
@@ -70,7 +70,7 @@ class Setup:
     env: Mapping[str, str] = field(default_factory=dict)
     """Variables of the client's process."""
     snippets: tuple[Snippet, ...] = ()
-    """Of a library: the same in each of its languages."""
+    """Programs that use the library, one per language; each does the same."""
     steps: tuple[str, ...] = ()
     """What a person does by hand, in order."""
     run: str | None = None

@@ -1,4 +1,4 @@
-"""What the owner is told when more clients come than there may be connections.
+"""Messages to the owner when the limit of connections is met.
 
 Owns: the words and the log line. Must not know how connections are counted.
 """
@@ -17,7 +17,7 @@ _MEND = "Raise the limit of open files: `LimitNOFILE=` of the service, or `ulimi
 
 
 def tell(publish: Callable[[Notice], object], met: Crowding) -> None:
-    """A notice and a line in the log."""
+    """Publish a notice and write a line to the log."""
     LOG.warning(
         "the limit of connections is met",
         most=met.most,
@@ -29,7 +29,7 @@ def tell(publish: Callable[[Notice], object], met: Crowding) -> None:
 
 
 def text(met: Crowding) -> str:
-    """What was met, what became of whom, what to do. Pure."""
+    """Word the notice: which limit was met, which connections were closed or refused, what to do. Pure."""
     closed = f"{met.closed} idle {_connections(met.closed)} closed for new clients" if met.closed else ""
     refused = f"{met.refused} new {_connections(met.refused)} refused" if met.refused else ""
     done = " and ".join(filter(None, (closed, refused)))

@@ -38,10 +38,10 @@ class Door:
 
 @contextmanager
 def opened(settings: Settings, handover: Handover) -> Iterator[Door]:
-    """Bound or inherited, and locked against a second daemon. Raises SparkdashError when it cannot be.
+    """Bind the sockets, or take inherited ones, and lock out a second daemon. Raises SparkdashError when that fails.
 
-    It listens from now on, while the house is still built (80 ms of CPU): who calls meanwhile is kept by the kernel and
-    answered then, where a door that opened last would refuse them.
+    The sockets listen from here on, while the daemon is still built (80 ms of CPU). The kernel keeps early connections
+    until they can be answered; sockets that open last would refuse them.
     """
     folder, tls = paths.runtime_dir(), _tls(settings)
     keys = _keys(settings)

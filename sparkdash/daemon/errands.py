@@ -35,7 +35,10 @@ async def runs(run: str | None, *, simulated: bool) -> bytes:
 
 
 async def resume(house: House, run: str) -> None:
-    """Have a run go on, in a process of its own; a Notice tells when it cannot. Raises AdmissionError: there is no such run."""
+    """Resume a run in a process of its own; a Notice tells when that fails.
+
+    Raises AdmissionError: there is no such run.
+    """
     from sparkdash.bench.asked import look_for, resumed
 
     await look_for(run)

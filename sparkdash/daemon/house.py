@@ -33,9 +33,9 @@ class Parts:
     runtime: Runtime
     reader: HostReader
     profile_folders: Callable[[], Sequence[Path]] = tuple
-    """Where profiles are, the weakest first; watched for edits."""
+    """Folders of profiles, later ones overriding earlier ones; watched for edits."""
     load_catalog: Callable[[], Catalog] | None = None
-    """Makes the profiles in place of files: the demo's."""
+    """Makes the profiles of the demo, in place of files."""
     load_settings: Callable[[], Settings] | None = None
     """Reads the settings again, whose file is watched for edits too; the demo's come from no file."""
     guard: Guard | None = None
@@ -76,7 +76,7 @@ class House:
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Two readings of the files never overtake each other."""
     silent_folders: frozenset[Path] = frozenset()
-    """Folders of profiles of which was told that they do not answer."""
+    """Folders of profiles that were reported as not answering."""
     restarts: dict[str, int] = field(default_factory=dict)
     errands: set[asyncio.Task[None]] = field(default_factory=set)
     """What somebody asked for and the daemon does not wait for; ended with it."""

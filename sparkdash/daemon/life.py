@@ -25,8 +25,9 @@ LOG = structlog.get_logger("sparkdash")
 RESTART_S = (1.0, 5.0, 30.0)
 """Pauses before telemetry is started again; the last one repeats."""
 ADOPTED_S = 2.0
-"""How long everybody waits at the start for the runtime to tell what an earlier daemon left. After that only requests for an engine
-wait: a runtime that hangs is given 20 seconds a call."""
+"""Seconds for which every request waits at the start while the runtime lists engines of an earlier daemon. After that
+only requests for an engine wait: a runtime that hangs is given 20 seconds a call.
+"""
 FAREWELL_S = listen.GRACE_S - 1.0
 """How long answers that are under way may go on once the daemon is told to end; the rest is for telling their clients."""
 
@@ -63,7 +64,7 @@ async def _live(house: House, sockets: list[socket.socket], ready: Callable[[Hou
 
 
 async def _adopted(house: House, group: asyncio.TaskGroup) -> asyncio.Task[None]:
-    """Wait until engines of an earlier daemon have been looked for, but not for a runtime that hangs."""
+    """Wait until engines of an earlier daemon were looked for, ADOPTED_S at most."""
     adopted = group.create_task(house.supervisor.adopted(), name="adopted")
     await asyncio.wait({adopted}, timeout=ADOPTED_S)
     if not adopted.done():

@@ -1,7 +1,6 @@
-"""The daemon's watch over logs that nobody else limits: engines that are plain processes, and its own in the
-background.
+"""Size limits for logs that nothing else limits: engines that are plain processes, and the background daemon's own.
 
-Owns: when they are looked at. Must not know how a log is limited.
+Owns: when the logs are looked at. Must not know how a log is limited.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from sparkdash.host.log_limit import limit_log
 from sparkdash.host.thread import in_thread
 
 LOOK_S = 30.0
-"""Between two looks: an engine that writes 10 MB a second is then a few hundred MB beyond the limit at most."""
+"""Seconds between two looks: an engine that writes 10 MB a second exceeds the limit by a few hundred MB at most."""
 
 
 async def limit_logs(files: Callable[[], Iterable[Path]]) -> None:
-    """For ever; `files` is asked each time, in a thread."""
+    """Limit the logs until cancelled; `files` is called each time, in a thread."""
 
     def look() -> None:
         for file in files():

@@ -1,7 +1,7 @@
 """The owner's files, read in threads: folders of profiles, and config.toml.
 
-Owns: what each folder held when it last answered, and one thread at a time for each of them, so that a folder on a
-mount that hangs holds up neither the loop nor another folder. Must not know when to look, nor who uses the profiles.
+Owns: the content of each folder at its last answer, and one thread at a time for each folder. A folder on a mount that
+hangs holds up neither the loop nor another folder. Must not know when to look, nor who uses the profiles.
 """
 
 from __future__ import annotations
@@ -21,25 +21,26 @@ from sparkdash.host.thread import in_thread
 
 T = TypeVar("T")
 ANSWER_S = 1.0
-"""Longest that whoever asks waits for a folder. A look takes milliseconds, on a busy box tens of them."""
+"""Longest wait for a look at a folder. A look takes milliseconds, on a busy box tens of them."""
 READ_S = 6.0
-"""The same at the start of the daemon and when the owner orders a reading: hundreds of files on a busy box take
-seconds."""
+"""Longest wait for a folder when the daemon starts and when the owner orders a reading. Hundreds of files on a busy box
+take seconds.
+"""
 SILENT_S = 5.0
-"""A folder that has not answered for so long is told."""
+"""Seconds without an answer after which a folder is reported."""
 
 
 class Look(NamedTuple):
-    """What was seen of the files."""
+    """Result of a look at the files."""
 
     changed: bool
-    """Something was read that is new, or a folder has become silent, or answers again."""
+    """Whether something new was read, or a folder fell silent or answers again."""
     due_s: float | None
-    """Seconds until what has just been edited may be read; None: nothing has."""
+    """Seconds until files that were just edited may be read; None: there are none."""
 
 
 class _Question(Generic[T]):
-    """A blocking question that is asked once at a time: who asks while it is not answered waits for the same answer."""
+    """A blocking question that is asked once at a time; callers that come meanwhile share its answer."""
 
     def __init__(self, on_late_answer: Callable[[], object]) -> None:
         self._on_late_answer = on_late_answer
@@ -49,12 +50,13 @@ class _Question(Generic[T]):
 
     @property
     def silent(self) -> bool:
-        """Whether it has not been answered for SILENT_S."""
+        """Whether the question has been unanswered for SILENT_S."""
         return self._task is not None and not self._task.done() and time.monotonic() - self._since >= SILENT_S
 
     async def ask(self, work: Callable[[], T], wait_s: float) -> T | None:
-        """The answer; None: it has not come within `wait_s` of the question's beginning, and is told of when it
-        does."""
+        """Return the answer; None when it does not come within `wait_s` of the question's beginning, and is reported
+        later.
+        """
         if self._task is None:
             self._task = asyncio.create_task(in_thread(work))
             self._since, self._is_late = time.monotonic(), False
@@ -71,7 +73,7 @@ class _Question(Generic[T]):
 
 
 class _Place:
-    """One folder, or the settings' file."""
+    """One folder of profiles, or the settings file."""
 
     def __init__(
         self, watch: Callable[[], Watch], read: Callable[[], FolderRead], on_late_answer: Callable[[], object]
@@ -84,7 +86,7 @@ class _Place:
         self._watch: Watch | None = None
 
     async def look(self, notify: Callable[[], object], wait_s: float, *, reread: bool) -> Look:
-        """What has changed since the last look; `notify` is called before it, in the thread."""
+        """Look for changes since the last look; `notify` is called first, in the thread."""
         found = await self.question.ask(partial(self._work, notify, reread), wait_s)
         silent = self.question.silent
         turned, self.was_silent = silent is not self.was_silent, silent
@@ -103,8 +105,11 @@ class _Place:
 
 
 class ProfileFiles:
-    """`folders` is asked each time, as a folder may appear. `on_late_answer` is called when a folder answers that
-    nobody waits for any more: look again then. Not to be asked by two at a time."""
+    """The folders of profiles and the settings file, looked at in threads. Callers must not overlap.
+
+    `folders` is called each time, as a folder may appear. `on_late_answer` is called when a folder answers after its
+    look was given up: look again then.
+    """
 
     def __init__(
         self,
@@ -122,7 +127,9 @@ class ProfileFiles:
         self._settings = self._of_settings(settings_file) if settings_file else None
 
     async def look(self, wait_s: float = ANSWER_S, *, reread: bool = False) -> Look:
-        """Look at all of them side by side, and read what was edited and is whole by now; with `reread` all."""
+        """Look at all folders at the same time, and read files that were edited and are complete; with `reread` all
+        files.
+        """
         folders = await self._listing.ask(self._list, wait_s)
         if folders is not None:
             self._folders = folders
@@ -139,7 +146,7 @@ class ProfileFiles:
         )
 
     def catalog(self) -> Catalog:
-        """The profiles, as each folder had them when it last answered."""
+        """Catalog of the profiles, each folder as it last answered."""
         return combine([self._read_of(folder) for folder in self._folders])
 
     @property

@@ -19,9 +19,9 @@ from sparkdash.engines import registry
 from sparkdash.host.thread import in_thread
 
 LOOK_S = (2.0, 15.0)
-"""Pauses between looks at the profile files that no edit called for: while somebody listens, and while nobody does, so
-that an idle box sleeps. The kernel does not tell of edits on another box, behind a link, or where it has no
-inotify."""
+"""Pauses between looks at the profile files without a known edit: with listeners, and without, so that an idle box
+sleeps. The kernel reports no edits on another box or behind a link, and none where it has no inotify.
+"""
 LOOKS = 10
 """Until a file that is written all the time is left for the next look; who asked meanwhile gets what held before."""
 
@@ -34,8 +34,10 @@ async def reload(house: House) -> None:
 
 
 async def refresh(house: House) -> None:
-    """Read the profiles and the settings again if a file was edited since the last look. A folder that does not
-    answer, or a reading that takes long, is not waited for: what was known holds."""
+    """Read the profiles and the settings again if a file was edited since the last look.
+
+    A folder that does not answer is not waited for, nor is a long reading: the last known state holds.
+    """
     try:
         async with asyncio.timeout(ANSWER_S):
             await house.reading.acquire()
@@ -70,7 +72,7 @@ async def _read(house: House) -> None:
 
 
 async def catalog_of(parts: Parts, files: ProfileFiles) -> Catalog:
-    """The profiles of the files as they were last looked at, or those that are made in place of files."""
+    """Catalog of the files at their last look, or of the profiles made in place of files."""
     return await in_thread(parts.load_catalog) if parts.load_catalog else files.catalog()
 
 
@@ -86,7 +88,9 @@ def _tell_silent(house: House) -> None:
 
 
 async def watched(house: House) -> None:
-    """Refresh for ever: when the kernel tells of an edit, and now and then, as it does not tell of all of them."""
+    """Refresh until cancelled: when the kernel reports an edit, and at intervals, as the kernel does not report all
+    edits.
+    """
     _tell_silent(house)
     while True:
         await _until_due(house)

@@ -81,7 +81,7 @@ def _runtime(settings: Settings) -> Runtime:
 
 
 def _logs(settings: Settings) -> list[Path]:
-    """Those that no container runtime limits."""
+    """Log files that no container runtime limits."""
     if settings.runtime != "process":
         return [paths.daemon_log()]
     from sparkdash.host.process import Process

@@ -1,7 +1,7 @@
 """Signals: SIGTERM and SIGINT end the daemon, SIGHUP reads the owner's files again.
 
-Owns: the meaning of each signal. A terminal that goes away sends SIGHUP too: a daemon in its foreground ends with it, as it
-did not ask to be left behind.
+Owns: the meaning of each signal. A terminal that closes sends SIGHUP too: a daemon in its foreground ends with the
+terminal, as it was not asked to stay.
 """
 
 from __future__ import annotations

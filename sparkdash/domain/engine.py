@@ -39,7 +39,9 @@ class Failure(Frozen):
     """Why an engine did not come up or died, for people and programs."""
 
     code: str
-    """out_of_memory, port_in_use, unknown_flag, model_not_found, image_missing, no_gpu_device, cdi_stale, wrong_arch, token_refused, engine_crash, no_progress, bad_answer, engine_unhealthy, does_not_fit, runtime_missing, cancelled"""
+    """out_of_memory, port_in_use, unknown_flag, model_not_found, image_missing, no_gpu_device, cdi_stale, wrong_arch,
+    token_refused, engine_crash, no_progress, bad_answer, engine_unhealthy, does_not_fit, runtime_missing, cancelled
+    """
     message: str
     hint: str | None = None
     phase: str | None = None
@@ -47,7 +49,7 @@ class Failure(Frozen):
     log_tail: tuple[str, ...] = ()
 
     def hint_for(self, profile: str) -> str | None:
-        """The hint with that profile's name where a dialect's words leave a place for it."""
+        """Put the profile's name into the hint where the dialect left a place for it."""
         return self.hint.replace("{profile}", profile) if self.hint else None
 
 
@@ -77,7 +79,7 @@ class Engine(Frozen):
     url: str | None = None
     """Root URL, without /v1."""
     model_id: str | None = None
-    """What a server that is not ours calls the model; None: one that goes by the profile's names."""
+    """Name of the model on an attached server; None: the server uses the profile's names."""
     container: str | None = None
     version: str | None = None
     ready_at: float | None = None
@@ -89,11 +91,11 @@ class Engine(Frozen):
     simulated: bool = False
     in_flight: int = 0
     does: frozenset[Task] | None = None
-    """All that it can be asked for; None: that is not known."""
+    """Tasks that the engine can do; None: not known."""
     asked_at: dict[Task, float] = {}
-    """When a request was last given to it, by what it asked for; told when their number changes."""
+    """When the engine was last given a request, by task; published when the number of requests changes."""
 
     @property
     def is_foreign(self) -> bool:
-        """Whether it runs by itself: sparkdash uses it, and can neither start nor stop it."""
+        """Whether the server runs by itself: sparkdash uses it, and can neither start nor stop it."""
         return self.kind is EngineKind.OPENAI

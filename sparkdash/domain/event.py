@@ -96,7 +96,7 @@ class ParkedChanged(Frozen):
 
 
 class UnadoptedChanged(Frozen):
-    """Engines of an earlier daemon were found whose profiles cannot be read, or are no longer there; these are all, by profile."""
+    """Engines of an earlier daemon whose profiles are missing or cannot be read; the complete list, by profile."""
 
     kind: Literal["unadopted"] = "unadopted"
     profiles: tuple[str, ...]
@@ -122,7 +122,10 @@ class Notice(Frozen):
 
 
 class Withheld(Frozen):
-    """A fact that this reader may not see stands here. It changes nothing, and keeps the numbers whole. Nobody publishes it."""
+    """Placeholder for a fact that this reader may not see.
+
+    Keeps the numbers of facts gapless; changes nothing; never published.
+    """
 
     kind: Literal["withheld"] = "withheld"
 

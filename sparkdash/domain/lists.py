@@ -35,7 +35,7 @@ _VLLM = Lists(
 """Every flag with nargs "+", or one that is appended, in the argument parser of vLLM 0.32.0."""
 
 _SGLANG = Lists(several=frozenset({"cuda-graph-bs", "uvicorn-access-log-exclude-prefixes"}))
-"""As SGLang's own tests and help write them; its parser was not read whole."""
+"""Flags as SGLang's own tests and help write them; its parser was not read whole."""
 
 
 def of(kind: EngineKind) -> Lists:

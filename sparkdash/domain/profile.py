@@ -172,9 +172,13 @@ class Profile(Frozen):
     """False: no device is handed to the container (a CPU engine)."""
     shm_size: str | None = None
     url: str | None = None
-    """Address of an engine of kind `openai`, with or without /v1; of a `remote` its base URL as its provider writes it, mostly with /v1."""
+    """Address of an engine of kind `openai`, with or without /v1. For a `remote`: the base URL as its provider writes
+    it, mostly with /v1.
+    """
     model_id: str | None = None
-    """What a server that is not ours calls the model. Not given: for a `remote` the profile's own name, for an `openai` the one that it lists."""
+    """Name of the model on an attached server or remote service. Not given: for a `remote` the profile's own name, for
+    an `openai` the name that the server lists.
+    """
     key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
     """Name of the variable in the daemon's environment that holds the key of a `remote`. The key itself is never written down."""
     context: int | None = Field(default=None, gt=0)

@@ -49,8 +49,10 @@ def still_text(swap: Swap, now: float) -> str:
 
 
 def estimate_text(swap: Swap, now: float) -> str:
-    """ "about 1m40s left (1m20s to 2m10s)", "longer than usual", or "first load here"; "no progress for 2m10s" takes the place of
-    each. Empty for a mere stop."""
+    """ "about 1m40s left (1m20s to 2m10s)", "longer than usual", or "first load here".
+
+    "no progress for 2m10s" replaces each of these. Empty for a swap that only stops.
+    """
     if swap.target is None:
         return ""
     if swap.still_since is not None:

@@ -99,11 +99,11 @@ class Snapshot(Frozen):
     parked: dict[str, Parked] = {}
     """Profiles that are not started until they are released or edited."""
     unadopted: tuple[str, ...] = ()
-    """Profiles of an earlier daemon's engines that run and serve nobody, since the profiles' files cannot be read."""
+    """Profiles of an earlier daemon's engines that run but serve nobody, since the profile files cannot be read."""
     swap: Swap | None = None
-    """The one under way, the oldest where there are several; or None."""
+    """The swap under way, the oldest where there are several; or None."""
     swaps_beside: tuple[Swap, ...] = ()
-    """Others under way, in the order in which they began."""
+    """Further swaps under way, in the order in which they began."""
     swaps: tuple[Swap, ...] = ()
     """Ended ones, newest first."""
     requests: dict[str, Request] = {}
@@ -125,21 +125,21 @@ class Snapshot(Frozen):
 
     @property
     def active(self) -> Engine | None:
-        """The engine that `auto` means to a client that has used none and wants text."""
+        """The engine that `auto` means for text, to a client that has used none."""
         return self.engines.get(self.auto(Task.GENERATE) or "")
 
     def auto(self, task: Task | None) -> str | None:
-        """The profile that `auto` means for this task to a client that has used none."""
+        """The profile that `auto` means for this task, to a client that has used none."""
         ready = [e for e in self.engines.values() if e.state in (EngineState.READY, EngineState.DRAINING)]
         return meant_by_auto(task, [Candidate(e.profile, e.does, e.asked_at, e.ready_at or 0.0) for e in ready])
 
     @property
     def swaps_under_way(self) -> tuple[Swap, ...]:
-        """All of them, in the order in which they began."""
+        """All swaps under way, in the order in which they began."""
         return (self.swap, *self.swaps_beside) if self.swap else ()
 
     def swap_to(self, profile: str) -> Swap | None:
-        """The swap under way that brings this profile."""
+        """The swap under way whose target is this profile."""
         return next((swap for swap in self.swaps_under_way if swap.target == profile), None)
 
     def profile(self, name: str) -> ProfileSummary | None:

@@ -71,10 +71,13 @@ class Swap(Frozen):
     expected_s: float | None = None
     """Learned time of the whole swap; None before the first."""
     fraction: float | None = None
-    """Share of the whole way, 0..1: of the course of earlier swaps where there are any, else of the memory that the target needs. Moves by
-    evidence; never falls; 1 only once done; None: not known, as while it takes far longer than it ever did."""
+    """Share of the whole swap, 0..1. Never falls; 1 only once done. Measured against earlier swaps where there are any,
+    else against the memory that the target needs. None: not known, as while the swap takes far longer than ever.
+    """
     still_since: float | None = None
-    """Since when the load shows no progress: no new line in its log, no memory taken. Told after half a minute; None while it moves."""
+    """Time since which the load shows no progress: no new line in its log, no memory taken. Set after half a minute;
+    None while it moves.
+    """
     eta_s: float | None = None
     """What was left at `eta_at`, a drain's rest left out: the median over earlier swaps. None before the first."""
     eta_low_s: float | None = None

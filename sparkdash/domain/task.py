@@ -1,6 +1,6 @@
-"""Task: what an engine is asked for, and which engine `auto` means for it. Pure.
+"""Task: the kind of work that a request asks for, and the engine that `auto` means for it. Pure.
 
-Owns: the rule of `auto`, which the supervisor and whoever reads a snapshot share. Must not know routes or command lines.
+Owns: the rule of `auto`, which the supervisor and readers of a snapshot share. Must not know routes or command lines.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Task(StrEnum):
-    """What a request asks a model for."""
+    """Kind of work that a request asks a model for."""
 
     GENERATE = "generate"
     EMBED = "embed"
@@ -21,23 +21,26 @@ class Task(StrEnum):
 
 
 class Candidate(NamedTuple):
-    """An engine that runs, as far as `auto` is concerned. Times are of one clock, whichever."""
+    """A running engine as a candidate for `auto`. All times are of one clock, whichever."""
 
     profile: str
     tasks: frozenset[Task] | None
-    """All that it can be asked for; None: that is not known."""
+    """Tasks that the engine can do; None: not known."""
     used_at: Mapping[Task, float]
-    """When it was last given a request, by task."""
+    """When the engine was last given a request, by task."""
     ready_at: float
 
     def suits(self, task: Task | None) -> bool:
-        """Whether nothing is known against it. Without a task, as for token counts, any engine will do."""
+        """Whether the candidate is not known to lack the task. No task, as for token counts, suits any engine."""
         return task is None or self.tasks is None or task in self.tasks
 
 
 def meant_by_auto(task: Task | None, there: Iterable[Candidate], own: str | None = None) -> str | None:
-    """The profile that `auto` means for this task: `own`, which is the one that this client used last, else the one that was used
-    last for it, else the one that became ready last. None: nothing that runs can do it."""
+    """Choose the profile that `auto` means for this task; None: no running engine can do it.
+
+    The order of choice: `own`, the profile that this client used last; the profile last used for this task; the profile
+    that became ready last.
+    """
 
     def rank(each: Candidate) -> tuple[bool, float, bool, bool, float]:
         times = each.used_at.values() if task is None else [at for used, at in each.used_at.items() if used is task]

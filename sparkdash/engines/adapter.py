@@ -39,7 +39,7 @@ class MetricNames:
     path: str | None
     """Path of the text exposition; None when there is none."""
     recognised: bool = True
-    """False for a server that may be any engine: whose names it uses is found out by looking (`expositions`)."""
+    """False for a server that may be any engine: `expositions` finds out whose names it uses."""
     generated: tuple[str, ...] = ()
     """Counter of generated tokens that moves while a request runs."""
     prefilled: tuple[str, ...] = ()
@@ -74,9 +74,11 @@ class MetricNames:
     accepted_at: tuple[str, ...] = ()
     """Counter of accepted tokens by draft position."""
     drafted_at: tuple[str, ...] = ()
-    """Counter of drafted tokens by draft position; where `drafts` is absent, the drafts are those of the position that was drafted most."""
+    """Counter of drafted tokens by draft position. Without `drafts`, the count of the most drafted position is the
+    number of drafts.
+    """
     position_label: str = "position"
-    """The label of both that holds the position, counted from 0."""
+    """Label of `accepted_at` and `drafted_at` that holds the position, counted from 0."""
     acceptance_gauge: tuple[str, ...] = ()
     acceptance_length_gauge: tuple[str, ...] = ()
     """Gauges that already hold the ratio (SGLang); used when the counters are absent."""
@@ -102,16 +104,18 @@ class Launch:
     """A host folder for this image's compile caches, mounted so that the second start is fast."""
     labels: dict[str, str] = field(default_factory=dict)
     flags: KnownFlags | None = None
-    """What the profile's program lists in its `--help`; None while that is not known."""
+    """Flags that the profile's program lists in its `--help`; None while not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Help:
-    """How a profile's program is asked for its flags."""
+    """The command that lists the flags of a profile's program."""
 
     argv: tuple[str, ...]
     quick: bool
-    """It answers within a moment, so that a start may wait for it; others load their libraries first, which takes half a minute."""
+    """Whether the program answers within a moment, so that a start may wait for it. Others load their libraries for
+    half a minute.
+    """
 
 
 class EngineAdapter(Protocol):
@@ -124,7 +128,9 @@ class EngineAdapter(Protocol):
     """False when sparkdash neither starts nor stops such engines (kind `openai`)."""
 
     death_words: tuple[bytes, ...]
-    """How an error's body or an error event of a stream says that the engine behind the HTTP server is dead; none where it only breaks off."""
+    """Words of an error body or error event that say that the engine behind the HTTP server is dead; empty where it
+    only breaks off.
+    """
 
     speaks_since: Mapping[ApiProtocol, tuple[int, ...] | None]
     """The first version that speaks a protocol; None: no released one is known to. What is not listed is not known, or as old as the engine."""
@@ -134,7 +140,9 @@ class EngineAdapter(Protocol):
         ...
 
     def help(self, profile: Profile) -> Help | None:
-        """How the profile's program lists its flags; None where its command is not known to be that program, which might serve instead."""
+        """Build the command that lists the program's flags; None where the command is not known to be that program, and
+        might serve.
+        """
         ...
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:

@@ -51,11 +51,11 @@ def terms(profile: Profile, facts: Facts, box_bytes: int | None) -> Iterator[Ter
 
 
 def sizes_by_free_memory(profile: Profile) -> bool:
-    """Does its engine measure, while it loads, what is free, so that memory that others take meanwhile counts as its own?
+    """Whether the engine sizes itself by free memory while it loads, and so counts memory that others take as its own.
 
-    vLLM takes the fall of free memory between its start and its profiling off its KV cache, unless --kv-cache-memory-bytes says
-    how large that is (v1/worker/gpu_worker.py, `determine_available_memory`), and aborts when free memory grew. SGLang and
-    TensorRT-LLM size their pools by what the weights leave free.
+    vLLM subtracts the fall of free memory between its start and its profiling from its KV cache, unless
+    --kv-cache-memory-bytes sets the cache's size (v1/worker/gpu_worker.py, `determine_available_memory`). It aborts
+    when free memory grew. SGLang and TensorRT-LLM size their pools by what the weights leave free.
     """
     match profile.engine:
         case EngineKind.VLLM:

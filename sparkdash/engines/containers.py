@@ -37,8 +37,10 @@ def build(
     files: Iterable[str] = (),
     env: Mapping[str, str] = NO_VARIABLES,
 ) -> ContainerSpec:
-    """The container that runs `argv`; `files` are further host paths it must read, and `env` are the dialect's own variables, which the
-    profile's replace.
+    """Build the container that runs `argv`.
+
+    `files` are further host paths that it must read. `env` are the dialect's own variables, which the profile's
+    replace.
 
     Raises:
         ProfileError: the runtime needs an image and the profile has none.
@@ -70,13 +72,15 @@ def program(profile: Profile, default: tuple[str, ...]) -> list[str]:
 
 
 def is_own(words: Sequence[str], default: Sequence[str]) -> bool:
-    """Is this the dialect's own program, wherever it lies? A wrapper may pay no heed to `--help`, and serve."""
+    """Whether `argv` runs the dialect's own program, wherever it lies. A wrapper may ignore `--help`, and serve."""
     name = PurePosixPath(words[0]).name
     return ["python3" if _PYTHON.fullmatch(name) else name, *words[1:]] == list(default)
 
 
 def helping(profile: Profile, argv: Sequence[str], *, containerised: bool) -> ContainerSpec:
-    """Where `argv` lists its flags: the profile's image, mounts and variables, but no GPU, no model and no cache."""
+    """Build the container in which `argv` lists its flags: the profile's image, mounts and variables, without GPU,
+    model and cache.
+    """
     common = ContainerSpec(
         name=f"{container_name(profile.name)}-help",
         image=None,

@@ -1,6 +1,6 @@
-"""Whose figures the metrics of a server are that may be any engine. Pure.
+"""Recognition of the engine behind a server's metrics. Pure.
 
-Owns: where such a server may tell figures, and by which names an engine is known. Must not know HTTP.
+Owns: the paths of metrics, and the names that identify an engine. Must not know HTTP.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from sparkdash.engines.trtllm import TrtLlm
 from sparkdash.engines.vllm_surface import METRICS as VLLM
 
 PATHS = ("/prometheus/metrics", "/metrics", "/v1/metrics")
-"""In this order: the /metrics of a TensorRT-LLM is JSON that is gone once read, and is not taken from whoever else reads it. The
-last is NVIDIA NIM's."""
+"""Paths of metrics, in the order of trying. TensorRT-LLM's /metrics is JSON that each read consumes, so it is left to
+other readers. The last path is NVIDIA NIM's.
+"""
 
 ATLAS = MetricNames(
     path="/metrics",
@@ -37,7 +38,7 @@ _BY_PREFIX = {
 
 
 def recognise(path: str, text: str) -> MetricNames | None:
-    """The names of the engine that wrote this exposition, to be read at `path`; None when no known one did."""
+    """Recognise the engine that wrote this exposition; return its names, to be read at `path`, or None."""
     lines = text.split("\n")
     for prefix, names in _BY_PREFIX.items():
         if any(line.startswith(prefix) for line in lines):

@@ -26,9 +26,9 @@ NOT_FOUND = 127
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One known reason: its code (see Failure.code), how it shows in a log, what happened, what to do.
+    """A known cause of a failure: its code (see Failure.code), its pattern in a log, what happened, what to do.
 
-    A hint says `{profile}` where whoever knows the profile puts its name: `Failure.hint_for`.
+    A hint has `{profile}` in place of the profile's name: `Failure.hint_for`.
     """
 
     code: str
@@ -176,8 +176,11 @@ def _unknown(lines: Sequence[str], exit_code: int | None) -> tuple[str, str, str
 
 
 def _root(lines: Sequence[str]) -> str | None:
-    """The first thing raised is the root; what follows are its echoes. Without any, the last line that says error, unless a
-    process of it died without a word: then whatever else is said follows from that."""
+    """Find the line of the root cause: the first exception raised, since later ones follow from it.
+
+    Without an exception, the last line that says error. None when a process died without a word: errors follow from its
+    death.
+    """
     own_words = [line for line in lines if not _ECHO.search(line)]
     first = next((line for line in own_words if _RAISED.search(line)), None)
     return first or (None if _last(lines, _PROCESS_DIED) else _last(own_words, _FATAL))

@@ -1,8 +1,8 @@
-"""The flags that an engine's program knows, as its own `--help` lists them.
+"""Flags that an engine's program knows, as its own `--help` lists them.
 
-Owns: reading help texts of argparse (vLLM, SGLang), click (TensorRT-LLM) and llama.cpp, and which words of a profile are not
-among the flags found. Must not know how a program is asked. What is not known is never refused: a help text may leave out
-flags that its program still takes.
+Owns: reading help texts of argparse (vLLM, SGLang), click (TensorRT-LLM) and llama.cpp, and finding the words of a
+profile that are not listed. Must not know how a program is asked. No flag is refused for not being listed: a help text
+may leave out flags that its program still takes.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import NamedTuple
 from sparkdash.domain.profile import EngineKind, Profile
 
 NOT_LISTED = "flag-not-listed"
-"""The finding about such a flag, and its name under a profile's `silence`: a help text may leave out what its program takes."""
+"""Code of the finding about a flag that is not listed, and its name under a profile's `silence`."""
 _DEFINITION = re.compile(r" {0,8}(--?[A-Za-z].*)")
-"""A line that defines flags begins with one; lines of prose are indented further (24 columns in argparse, 40 in llama.cpp)."""
+"""Start of a line that defines flags; lines of prose are indented further (24 columns in argparse, 40 in llama.cpp)."""
 _VALUES = re.compile(r"\{[^}]*\}|<[^>]*>|\[[^\]]*\]")
 """Placeholders of values: `{auto,fp8}`, `<0|1>`, `[A ...]`."""
 _FLAG = re.compile(r"(?<![\w.-])--?[A-Za-z][\w.-]*")
 _REMOVED = re.compile(r"\bargument has been removed\b")
-"""llama.cpp goes on listing a flag that it refuses, with these words."""
+"""Words with which llama.cpp still lists a flag that it refuses."""
 FEWEST = 8
-"""A text that defines fewer flags is not an engine's help: an error, or another program's usage."""
+"""Fewest flags of an engine's help; a text with fewer is an error, or another program's usage."""
 LONGEST = 4096
 """Characters of a line that are read; vLLM's longest list of choices takes 300."""
 RENAMED = {
@@ -38,12 +38,14 @@ RENAMED = {
     "draft-max": ("spec-draft-n-max", "spec-draft-n-max"),
     "draft-min": ("spec-draft-n-min", "spec-draft-n-min"),
 }
-"""Flags that llama.cpp has had: what has taken their place by November 2026, and how a profile says it."""
+"""Flags that llama.cpp once had: their replacement as of November 2026, and how a profile writes it."""
 
 
 @dataclass(frozen=True)
 class KnownFlags:
-    """What one program lists, each definition's spellings together, with their hyphens: `("-c", "--ctx-size")`."""
+    """Flags that one program lists, each definition's spellings together, with their hyphens: `("-c",
+    "--ctx-size")`.
+    """
 
     definitions: tuple[tuple[str, ...], ...]
 
@@ -53,25 +55,28 @@ class KnownFlags:
         return frozenset(_hyphens(flag) for names in self.definitions for flag in names)
 
     def has(self, name: str) -> bool:
-        """Is this, without its leading hyphens, exactly the name of a flag?"""
+        """Whether this, without its leading hyphens, is exactly the name of a flag."""
         return f"--{name}" in self.spellings
 
     def takes(self, flag: str, *, abbreviated: bool) -> bool:
-        """Would the program take this word? `abbreviated`: it takes the beginning of a long name for it. Of short ones nothing is said."""
+        """Whether the program would take this word.
+
+        `abbreviated`: it takes the beginning of a long name. Short flags always pass.
+        """
         word = _hyphens(flag).partition(".")[0]  # `--a.b 1` is vLLM's short way to a JSON object
         if word in self.spellings or not word.startswith("--"):
             return True
         return abbreviated and any(known.startswith(word) for known in self.spellings)
 
     def nearest(self, flag: str) -> str | None:
-        """The long name, without hyphens, of the flag that looks most like this one."""
+        """Find the long name, without hyphens, of the most similar flag."""
         by_bare = {_hyphens(one).lstrip("-"): names for names in self.definitions for one in names}
         close = difflib.get_close_matches(_hyphens(flag).lstrip("-"), by_bare, n=1)
         return max(by_bare[close[0]], key=len).lstrip("-") if close else None
 
 
 def parse(text: str) -> KnownFlags | None:
-    """What a help text defines; None when it is no help text of an engine. Never raises."""
+    """Parse the flags of a help text; None when it is not an engine's. Never raises."""
     found: list[tuple[str, ...]] = []
     lines = [line[:LONGEST] for line in text.splitlines()]
     for line, below in zip(lines, [*lines[1:], ""], strict=False):
@@ -90,18 +95,18 @@ class Stray(NamedTuple):
     """A flag of a profile that its program does not list."""
 
     key: str
-    """As the profile writes it."""
+    """The flag as the profile writes it."""
     instead: str | None
-    """What may have been meant, as a profile writes it."""
+    """Likely intended flag, as a profile writes it."""
 
     @property
     def hint(self) -> str:
-        """What to do about it."""
+        """Word what to do about the flag."""
         return f"Write `{self.instead}` instead, or remove it." if self.instead else "Remove it."
 
 
 def strays(profile: Profile, known: KnownFlags) -> tuple[Stray, ...]:
-    """Those of the profile's own arguments that its program does not list; none where its owner silenced this."""
+    """Find the profile's own arguments that its program does not list; empty where its owner silenced the finding."""
     if NOT_LISTED in profile.silence:
         return ()
     abbreviated = profile.engine is not EngineKind.LLAMACPP  # the others read their arguments with argparse or click

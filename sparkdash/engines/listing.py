@@ -1,4 +1,4 @@
-"""What a server lists at /v1/models, and which of it a profile means. Pure.
+"""Models that a server lists at /v1/models, and the one that a profile means. Pure.
 
 Owns: the reading of that answer, and the choice of the name that requests are sent with. Must not know HTTP.
 """
@@ -16,16 +16,15 @@ class Listing(NamedTuple):
     """The models of a server, in its order."""
 
     names: tuple[str, ...] = ()
-    """Every name."""
     models: tuple[str, ...] = ()
-    """One name of each model: without the adapters of another model, and without further names of the same weights."""
+    """One name of each model: no adapters of another model, no further names of the same weights."""
 
 
 NOTHING = Listing()
 
 
 def read(body: bytes) -> Listing:
-    """The models in an answer of /v1/models; none when it is no list. Never raises."""
+    """Read the models in an answer of /v1/models; none when it is no list. Never raises."""
     try:
         answer: Any = json.loads(body)
     except (ValueError, RecursionError):
@@ -40,10 +39,10 @@ def read(body: bytes) -> Listing:
 
 
 def model_of(profile: Profile, listing: Listing) -> str | None:
-    """The name that the profile's model has on its server; None when the server lists several and none is the profile's.
+    """Choose the server's name of the profile's model; None when the server lists several and none is the profile's.
 
-    What the profile says goes first (`model_id`), then a listed name that the profile knows, then the only listed model. A server
-    that lists nothing is sent what the profile knows.
+    The order of choice: the profile's `model_id`; a listed name that the profile knows; the only listed model. For a
+    server that lists nothing, the profile's own name.
     """
     if profile.model_id is not None:
         return profile.model_id
@@ -61,6 +60,8 @@ def _is_named(card: object) -> bool:
 
 
 def _weights(card: Mapping[str, Any]) -> object:
-    """What a card's model is made of: vLLM and SGLang tell it (`root`), and give each further name of one model a card of its own."""
+    """Weights of a listed model. vLLM and SGLang name them as `root`, and list each further name of one model
+    separately.
+    """
     root = card.get("root")
     return root if isinstance(root, str) and root else (card["id"],)

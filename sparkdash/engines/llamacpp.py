@@ -88,7 +88,7 @@ class LlamaCpp:
         return containers.build(profile, launch, words, env=env)
 
     def help(self, profile: Profile) -> Help | None:
-        """See EngineAdapter."""
+        """Build the command that lists llama-server's flags; None for another program."""
         words = containers.program(profile, DEFAULT_PROGRAM)
         return Help((*words, "--help"), quick=True) if containers.is_own(words, DEFAULT_PROGRAM) else None
 
@@ -128,10 +128,10 @@ class LlamaCpp:
 
 
 class _Unmapped(NamedTuple):
-    """How a launch is told to read its files instead of mapping them."""
+    """Arguments and variables by which a launch reads its files instead of mapping them."""
 
     args: dict[str, ArgValue]
-    """The profile's."""
+    """The profile's own arguments, without those that `flags` replace."""
     flags: tuple[tuple[str, ArgValue], ...] = ()
     env: Mapping[str, str] = containers.NO_VARIABLES
 

@@ -14,12 +14,15 @@ from sparkdash.errors import ProfileError
 
 
 def root(url: str) -> str:
-    """The server's root: what stands before /v1, as the base URLs that clients are given end with it."""
+    """Return the server's root: the URL before /v1, with which the base URLs of clients end."""
     return url.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
 class OpenAI:
-    """Knows where to probe; has no container and no log. Its metrics are those of the engine that it turns out to be, if any."""
+    """Adapter of an attached server: knows where to probe; has no container and no log.
+
+    Its metrics are those of the engine that `expositions` recognises.
+    """
 
     kind = EngineKind.OPENAI
     managed = False
@@ -37,11 +40,13 @@ class OpenAI:
         )
 
     def help(self, profile: Profile) -> Help | None:  # noqa: ARG002 - the contract's signature
-        """None: sparkdash does not start it."""
+        """Return None: sparkdash does not start the server."""
         return None
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
-        """The name that the profile says its server uses; else the profile's names, until the server was asked for its own."""
+        """Name that the profile gives the server's model; else the profile's names, until the server was asked for its
+        own.
+        """
         if profile.model_id is not None:
             return (profile.model_id,)
         target = profile.models.get("target")

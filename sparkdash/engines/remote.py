@@ -37,7 +37,7 @@ class Remote:
         )
 
     def help(self, profile: Profile) -> Help | None:  # noqa: ARG002 - the contract's signature
-        """None: sparkdash does not start it."""
+        """Return None: sparkdash does not start the service."""
         return None
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:

@@ -101,7 +101,7 @@ class Sglang:
         return containers.build(profile, launch, words, shm_size=containers.SHM_SIZE)
 
     def help(self, profile: Profile) -> Help | None:
-        """See EngineAdapter."""
+        """Build the command that lists SGLang's flags; None for another program."""
         words = containers.program(profile, DEFAULT_PROGRAM)
         return Help((*words, "--help"), quick=False) if containers.is_own(words, DEFAULT_PROGRAM) else None
 

@@ -34,7 +34,7 @@ class Sim:
         return containers.build(profile, launch, words).replace(devices=())
 
     def help(self, profile: Profile) -> Help | None:  # noqa: ARG002 - the contract's signature
-        """None: it is a part of sparkdash."""
+        """Return None: the simulator is a part of sparkdash."""
         return None
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:

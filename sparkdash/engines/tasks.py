@@ -1,4 +1,4 @@
-"""What an engine can be asked for, as far as its command line and its model's kind say it. Pure."""
+"""Tasks that an engine can do, by its command line and its model's kind. Pure."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ _POOLS = {
     "convert": ("embed", "classify", "reward"),
     "task": ("embed", "embedding", "classify", "score", "reward"),
 }
-"""vLLM's flags by which a model pools what it reads; `--task` until 0.14, the others since."""
+"""vLLM's flags that make a model pool: `--task` until 0.14, the others since."""
 _ENCODERS = ("bert", "roberta", "mpnet", "gte", "t5encoder")
-"""Parts of the `model_type` of models that only read."""
+"""Parts of the `model_type` of models that only encode text."""
 
 
 def tasks_of(profile: Profile, target: WeightFacts | None) -> frozenset[Task] | None:
-    """All that it can be asked for; None: that is not known. `target` is what the model's weights say, once they are read."""
+    """Tasks that the engine can do; None: not known.
+
+    `target` is the model's kind by its weights, once they are read.
+    """
     match profile.engine:
         case EngineKind.LLAMACPP:
             return _llamacpp(profile)
@@ -34,7 +37,7 @@ def tasks_of(profile: Profile, target: WeightFacts | None) -> frozenset[Task] | 
 
 
 def _llamacpp(profile: Profile) -> frozenset[Task]:
-    """It refuses embeddings without the flag, and all else with it."""
+    """Tasks of llama-server: without the flag it refuses embeddings, with the flag everything else."""
     if lookup(profile.args, "reranking", "rerank"):
         return POOLING
     return frozenset({Task.EMBED}) if lookup(profile.args, "embedding", "embeddings") else GENERATING

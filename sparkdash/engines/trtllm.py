@@ -84,7 +84,7 @@ class TrtLlm:
         return containers.build(profile, launch, words, shm_size=containers.SHM_SIZE, files=files)
 
     def help(self, profile: Profile) -> Help | None:
-        """See EngineAdapter."""
+        """Build the command that lists TensorRT-LLM's flags; None for another program."""
         words = containers.program(profile, DEFAULT_PROGRAM)
         own = containers.is_own(words[:1], DEFAULT_PROGRAM) and words[1:] in ([], ["serve"])
         return Help((words[0], "serve", "--help"), quick=False) if own else None

@@ -1,4 +1,4 @@
-"""Numbers out of an engine's version. Pure."""
+"""Numbers of an engine's version. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import re
 
 
 def version_of(text: str | None) -> tuple[int, ...] | None:
-    """The leading numbers of a version; None when it does not begin with two ("b6123", a commit)."""
+    """Parse the leading numbers of a version; None when it does not begin with two ("b6123", a commit)."""
     found = re.match(r"v?(\d+(?:\.\d+)+)", text or "")
     return tuple(map(int, found[1].split("."))) if found else None

@@ -65,7 +65,7 @@ class Vllm:
         return containers.build(profile, launch, words, shm_size=containers.SHM_SIZE)
 
     def help(self, profile: Profile) -> Help | None:
-        """See EngineAdapter."""
+        """Build the command that lists vLLM's flags; None for another program."""
         words = containers.program(profile, DEFAULT_PROGRAM)
         return Help((*words, "--help=all"), quick=False) if containers.is_own(words, DEFAULT_PROGRAM) else None
 

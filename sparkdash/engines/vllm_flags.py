@@ -69,8 +69,11 @@ def check(profile: Profile) -> None:
 
 
 def is_quiet(profile: Profile, known: KnownFlags | None) -> bool:
-    """Can it leave paths out of its access log? Its own `--help` tells; else the version: 0.16 can (vLLM PR #30011) and 0.15.1 cannot, but
-    builds that call themselves 0.16 may be older than either, and of one whose version is not given it is not known."""
+    """Whether this vLLM can leave paths out of its access log.
+
+    Its own `--help` decides; else the version: 0.16 can (vLLM PR #30011) and 0.15.1 cannot. Some builds that call
+    themselves 0.16 are older than that change, and without a version it is not known.
+    """
     if known is not None:
         return known.has("disable-access-log-for-endpoints")
     return (version(profile.engine_version) or (0, 0)) > (0, 16)

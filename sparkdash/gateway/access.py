@@ -113,7 +113,9 @@ class Access:
         return head.known[1]
 
     def admit(self, key: Key, right: Right, *, counts: bool) -> None:
-        """Let that key use such a route now. `counts`: it is work for an engine, to be within the key's limits.
+        """Admit a request of this key to this route now.
+
+        `counts`: it is work for an engine, within the key's limits.
 
         Raises:
             AdmissionError: 401 `key_expired`; 403 `scope_refused`, `whole_box_refused`; 429 with Retry-After: `key_requests_used_up`, `key_tokens_used_up`.
@@ -219,7 +221,7 @@ def permitted(
 
 
 def _found(key: Key, name: str, catalog: Catalog) -> Profile:
-    """The profile of that name. Raises AdmissionError: without the hint, which would name profiles that are near."""
+    """Find the profile by name. Raises AdmissionError without the hint, which would name similar profiles."""
     try:
         return catalog.find(name)
     except AdmissionError as error:
@@ -231,7 +233,7 @@ def _models_of(key: Key) -> str:
 
 
 def whole_box(key: Key, why: str) -> AdmissionError:
-    """The refusal of what concerns more than the models of a key."""
+    """Build the refusal of a request that concerns more than the key's models."""
     return AdmissionError(
         f"The key {key.name!r} is for some models only, and {why}.",
         code="whole_box_refused",

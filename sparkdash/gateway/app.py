@@ -106,7 +106,7 @@ class Gateway:
         return way.answer(deps, exchange)
 
     def _let_in(self, head: Head) -> Way:
-        """Raises AdmissionError: it is too large, or the guard has something against it."""
+        """Check the size of a request and the guard's rules. Raises AdmissionError when either refuses it."""
         guard.check_size(len(head.raw_path) + len(head.query), len(head.given))
         head.granted = guard.check(head.headers, self._doors, path=head.path, unix=head.unix)
         head.way = way = self._way(head)
@@ -254,7 +254,7 @@ async def _bare(routes: Sequence[BaseRoute], request: Request, error: Exception)
 
 
 def _methods(path: str, routes: Iterable[BaseRoute]) -> list[str]:
-    """The methods that a path takes. Starlette itself names those of the first route that fits, be there others."""
+    """List the methods of all routes that fit the path. Starlette itself names those of the first one only."""
     fitting = [one for one in routes if isinstance(one, Route) and one.path_regex.match(path)]
     exact = [one for one in fitting if one.path == path]
     return sorted({method for one in exact or fitting for method in one.methods or ()})

@@ -41,7 +41,9 @@ _IN_QUERY = re.compile(rf"(?i)\b({_NAMES}|key|token)=[^&]*")
 _BEGINS = r"(?: \b | (?<=\\[bfnrt]) | (?<=\\u[0-9a-fA-F]{4}) )"
 """A word's begin in JSON as it came: a line break there is a backslash and an n, and the n no part of the word behind it."""
 _BEGINS_A_RUN = _BEGINS.replace(r"\b", r"(?<![\w-])")
-"""The same, but not behind a dash: a run of letters and dashes is searched once for a token's end, however often one seems to begin."""
+"""The same pattern, but not behind a dash. A run of letters and dashes is searched once for a token's end, however
+often a token seems to begin.
+"""
 _SECRET = re.compile(
     rf"""(?ix)
       (?P<key> "{_NAMES}" \s*:\s* " ) (?:[^"\\]|\\.)*

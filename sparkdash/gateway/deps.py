@@ -86,13 +86,18 @@ class Supervisor(Protocol):
         task: Task | None = None,
         client: str | None = None,
     ) -> AbstractAsyncContextManager[Lease]:
-        """Wait for an engine; `batch` lets others go first; by `task` and `client` it is told which one `auto` is. `on_wait` is told the place in the queue as soon as there is one, and when it
-        changes. An UpstreamError that leaves the context has the engine looked at, so that a second try finds a living one; if the
-        engine died, another one with the reason goes on in its place."""
+        """Wait for an engine; `batch` lets other requests go first; `task` and `client` decide what `auto` means.
+
+        `on_wait` is told the place in the queue as soon as there is one, and at each change. An UpstreamError that
+        leaves the context has the engine examined, so that a second try finds a living one. If the engine died, an
+        EngineError with the reason replaces the UpstreamError.
+        """
         ...
 
     async def sickness(self, profile: Profile, url: str) -> str | None:
-        """Why the profile's engine at this URL looks dead or broken; None when it is well, or slow to tell."""
+        """Probe the profile's engine at this URL; return why it looks dead or broken, or None when it is well or only
+        slow.
+        """
         ...
 
     async def use(self, name: str, *, cause: SwapCause) -> Plan:
@@ -104,7 +109,7 @@ class Supervisor(Protocol):
         ...
 
     async def stop(self, name: str | None, *, wait: bool = True) -> None:
-        """Stop one profile's engine, or all; returns when it is gone, or at once without `wait`."""
+        """Stop one profile's engine, or all; return when it is gone, or at once without `wait`."""
         ...
 
     async def release(self, name: str | None) -> None:
@@ -146,7 +151,7 @@ class Catalog(Protocol):
         ...
 
     def exactly(self, name: str) -> Profile | None:
-        """By name or alias, as it is written."""
+        """Find a profile by its exact name or alias."""
         ...
 
 
@@ -154,24 +159,24 @@ class Subscription(Protocol):
     """One listener's view of the bus."""
 
     def __aiter__(self) -> AsyncGenerator[Event | Snapshot, None]:
-        """Events, and a Snapshot where some were lost, until the bus ends."""
+        """Iterate over events until the bus ends; a Snapshot stands in place of lost events."""
         ...
 
     def leave(self) -> None:
-        """Listen no more. Idempotent."""
+        """Stop listening. Idempotent."""
         ...
 
 
 class Bus(Protocol):
-    """What the gateway asks of the bus."""
+    """Methods of the bus that the gateway uses."""
 
     @property
     def snapshot(self) -> Snapshot:
-        """The world now."""
+        """State of the world now."""
         ...
 
     def note_poll(self) -> None:
-        """Somebody who asks for the state again and again watches too."""
+        """Count a poll of the state as a listener for a while."""
         ...
 
     def publish(self, fact: Fact) -> Event:
@@ -179,23 +184,23 @@ class Bus(Protocol):
         ...
 
     def subscribe(self, since: int | None = None, *, samples: bool = True) -> Subscription:
-        """A listener, after event `since` where that is possible, else from a snapshot; `samples`: of telemetry too."""
+        """Add a listener: after event `since` where possible, else from a snapshot; `samples`: with telemetry."""
         ...
 
 
 class Running(Protocol):
-    """The requests that may be ended."""
+    """Requests under way that can be cancelled."""
 
     def begun(self, request_id: str, off: Off) -> None:
-        """It waits or runs, and `off` ends it."""
+        """Register a request that waits or runs; `off` cancels it."""
         ...
 
     def ended(self, request_id: str) -> None:
-        """It is over."""
+        """Remove a request that has ended."""
         ...
 
     def cancel(self, request_id: str) -> None:
-        """End it. Raises AdmissionError `request_not_found`."""
+        """Cancel a request. Raises AdmissionError `request_not_found`."""
         ...
 
 
@@ -251,7 +256,7 @@ class Deps:
     runs: Callable[[str | None], Awaitable[bytes]] | None = None
     """What was measured, as JSON: all runs, or the report of the one named; None where nobody measures."""
     resume: Callable[[str], Awaitable[None]] | None = None
-    """Begins to measure what that run still lacks; how it ended is told as a Notice."""
+    """Resumes a run that is not fully measured; a Notice tells how it ended."""
     translator: Translator | None = None
     """Carries what an engine does not understand; None: engines get every request as it is."""
     counter: Counter | None = None
@@ -269,7 +274,7 @@ class Deps:
     monotonic: Callable[[], float] = time.monotonic
     new_id: Callable[[], str] = _new_id
     frames: Encoder = field(default_factory=Encoder)
-    """Events as they are sent, made once for all who see the same."""
+    """Encoded events, shared by all listeners with the same view."""
     room: Room = field(init=False)
     """For the bodies of requests."""
 

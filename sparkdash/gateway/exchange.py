@@ -81,7 +81,7 @@ class Exchange:
         self.also: Headers = ()
         """Headers that the answer gets besides, as far as is known yet."""
         self.collected = False
-        """Whether whoever carries the answer on waits for its end."""
+        """Whether another handler collects the answer and sends it in its own format."""
         self.started = False
         """Has the status line gone out?"""
         self.finished = False
@@ -183,7 +183,7 @@ class Exchange:
         return self._line.end(last)
 
     def break_off(self, last: bytes) -> None:
-        """Send `last` and close the connection without the answer's end, so that the client takes it for failed."""
+        """Send `last` and close the connection without the answer's end, so that the client sees a failure."""
         self.finished = True
         self._line.break_off(last)
 
@@ -193,13 +193,13 @@ class Exchange:
         await self.finish(b"" if self.method == "HEAD" else body)
 
     async def refuse_method(self, what: str, allowed: Collection[str], dialect: Dialect = Dialect.OTHER) -> None:
-        """405, with the methods that `what` takes."""
+        """Answer 405 with the methods that `what` takes."""
         methods = ", ".join(sorted(allowed))
         self.also = ((b"allow", methods.encode()),)
         await self.refuse(problems.of_status(405, f"{what} takes {methods}, not {self.method}"), dialect)
 
     async def refuse(self, error: SparkdashError, dialect: Dialect = Dialect.OTHER) -> None:
-        """An error with its status, in the words of the client's protocol."""
+        """Answer with an error and its status, in the format of the client's protocol."""
         body = problems.encode(problems.envelope(error, dialect))
         await self.answer(problems.client_status(error), body, problems.headers(error))
 
@@ -220,9 +220,9 @@ class Flow:
         self._stuck = stuck
         self._timer: asyncio.TimerHandle | None = None
         self.is_full = False
-        """Does the client take nothing just now?"""
+        """Whether the client currently takes no bytes."""
         self.room_at = 0.0
-        """When it took something again for the last time; the loop's clock."""
+        """Last time at which the client took bytes again, by the loop's clock."""
 
     def __enter__(self) -> Callable[[bytes], None]:
         self._line.flow(self._full, self._room)
@@ -265,7 +265,7 @@ def _with(headers: Headers, send: Send) -> Send:
 
 
 def given(body: bytes, receive: Receive) -> Receive:
-    """`receive` for whoever has not read the body yet: this one, and then what the client does."""
+    """Return a `receive` that replays the body once, then passes on what the client sends."""
     ours: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def received() -> Message:

@@ -26,7 +26,7 @@ AGAIN_S = 600.0
 _REMOTE_FAILED = frozenset({"remote_unreachable", "remote_died"})
 """A service elsewhere that did not answer is not asked a second time while another profile can answer."""
 _SLOW = "engine_timeout"
-"""An engine that did not answer in its time would take as long again."""
+"""Code of an engine's time-out: the same engine would take as long again."""
 _CANNOT = frozenset({"cannot_run", "does_not_fit", "pinned"})
 
 

@@ -16,7 +16,7 @@ from sparkdash.gateway.headers import Raw
 from sparkdash.upstream import engine_words
 
 REFUSED = "remote_refused"
-"""Code of an answer that is the service's own refusal, with its own status."""
+"""Code of an error that is the remote service's own refusal, with its own status."""
 AGAIN_MOST_S = 86400.0
 """No service's Retry-After is passed on beyond a day: what is longer is a slip of its own, and may be no number at all."""
 _LEAVES = frozenset({b"content-type", b"accept"})

@@ -27,7 +27,7 @@ Encode = Callable[[Event | Snapshot], bytes]
 
 
 class Encoder:
-    """Events as frames; each is made once, however many listen. Only for listeners who all see the same of each."""
+    """Encodes events as frames, each once for any number of listeners with the same view."""
 
     def __init__(self) -> None:
         self._facts: dict[int, bytes] = {}

@@ -168,8 +168,11 @@ def failure(
 
 
 def _responses_error(error: SparkdashError, sequence: int) -> dict[str, Any]:
-    """The protocol's `error` event. OpenAI documents its facts at the top and sends them in `error`; the SDKs raise for the latter
-    only, and the helper `responses.stream` of openai-python for nothing else."""
+    """Encode the protocol's `error` event, with its facts at the top and in `error`.
+
+    OpenAI documents the first and sends the second. SDKs raise for the second only, and the helper `responses.stream`
+    of openai-python for nothing else.
+    """
     facts = {"code": response_code(error), "message": error.text(), "param": None}
     nested = {"type": in_stream(error, Dialect.RESPONSES)["error"]["type"], **facts, "reason": error.code}
     return {"type": "error", "sequence_number": sequence, **facts, "error": nested}

@@ -77,7 +77,7 @@ def check(headers: Said, doors: Doors, *, path: str, unix: bool) -> Pairs:
 
 
 def check_size(url: int, headers: int) -> None:
-    """Refuse a request whose address has too many characters, or that has too many headers, before anybody looks at them.
+    """Refuse a request with too long an address or too many headers, before anything reads them.
 
     Raises:
         AdmissionError: 414 `url_too_long`; 431 `too_many_headers`.
@@ -160,7 +160,7 @@ def _check_same_origin(origin: str, host: str) -> None:
 
 
 def check_json(content_type: str) -> None:
-    """Refuse what a web page's form can post across sites without asking first: anything but JSON.
+    """Refuse a body that is not JSON: a web page's form can post such a body across sites without a preflight request.
 
     Raises:
         AdmissionError: code `not_json`, status 415.

@@ -41,7 +41,7 @@ class Way(NamedTuple):
 
     answer: Callable[[Deps, Exchange], Awaitable[None]]
     right: Right
-    """Who may go there."""
+    """Right that the route requires."""
     counts: bool
     """It is work for an engine, and within its key's limits."""
     audited: bool

@@ -168,7 +168,9 @@ class Pump:
         await self.sent()
 
     def break_off(self, last: bytes) -> None:
-        """See Line; the server closes the connection when the application returns before its answer's end."""
+        """Send the last piece; the server closes the connection when the application returns before its answer's
+        end.
+        """
         self.write(last)
 
     def cut(self) -> None:

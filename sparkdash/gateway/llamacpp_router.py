@@ -108,7 +108,7 @@ async def _load(deps: Deps, exchange: Exchange) -> None:
 
 
 async def _unload(deps: Deps, exchange: Exchange) -> None:
-    """As `sparkdash stop` does it; answered before it is gone."""
+    """Stop a model's engine as `sparkdash stop` does; answer before it is gone."""
     await _act(deps, exchange, partial(deps.supervisor.stop, wait=False))
 
 

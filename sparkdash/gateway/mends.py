@@ -125,7 +125,7 @@ def _folded(body: Body, _target: Target) -> Changes:
         return {}
     made: list[Any] = []
     blocks: list[Any] | None = None
-    """Of the last turn, once something was added to it."""
+    """Content blocks of the last turn, once something was added to it."""
     for message in messages:
         if not _is_system(message):
             made.append(message)

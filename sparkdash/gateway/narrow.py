@@ -1,8 +1,8 @@
-"""Narrow: the world as a key for some models meets it.
+"""Narrow: the gateway's dependencies as a key for some models may use them.
 
-Owns: that whatever a route asks for is asked in that key's name: an own model is handed on, another one refused, lists and events
-are cut to what may be seen. Whoever answers such a key is handed this and nothing else, so that no route needs a check of its own.
-Must not know which routes there are: `rights` does.
+Owns: every call in the name of such a key. A call for the key's own model passes, one for another model is refused, and
+lists and events are cut to what the key may see. A route for such a key gets these dependencies and no others, so no
+route needs a check of its own. Must not know the routes: `rights` does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sparkdash.gateway.sight import Sight
 
 
 def narrowed(deps: Deps, key: Key) -> Deps:
-    """The same deps for a key that may use all, else the part of them that concerns its models."""
+    """Narrow the dependencies to the key's models; unchanged for a key that may use all."""
     if not key.models:
         return deps
     bus = _Bus(deps.bus, key)
@@ -59,26 +59,26 @@ class _Catalog:
         return self._whole.find(permitted(self._key, name, self._whole, self._bus.snapshot))
 
     def exactly(self, name: str) -> Profile | None:
-        """By name or alias, as it is written; None for those that the key may not use."""
+        """Find a profile by its exact name or alias; None for profiles that the key may not use."""
         found = self._whole.exactly(name)
         return found if found is not None and may_see(self._key, found) else None
 
 
 class _Bus:
-    """Tells what the whole bus does; what is heard of it, and its snapshot, concern the key's models only."""
+    """The bus, with events and snapshots cut to the key's models."""
 
     def __init__(self, whole: Bus, key: Key) -> None:
         self._whole = whole
         self._key = key
         self._seen: tuple[Snapshot, Snapshot] | None = None
-        """The whole snapshot that was last asked for, and what the key sees of it."""
+        """Cache: the last whole snapshot, and the key's view of it."""
         self._sight = Sight.of(key, ())
         self._profiles: object = None
-        """The summaries from which the sight was made."""
+        """Cache key: the profile summaries from which the sight was made."""
 
     @property
     def sight(self) -> Sight:
-        """What the key may see now."""
+        """Sight of the key at this moment."""
         profiles = self._whole.snapshot.profiles
         if profiles is not self._profiles:
             self._profiles, self._sight = profiles, Sight.of(self._key, profiles)
@@ -86,7 +86,7 @@ class _Bus:
 
     @property
     def snapshot(self) -> Snapshot:
-        """Now, as much as the key sees."""
+        """Snapshot as the key may see it."""
         whole = self._whole.snapshot
         if self._seen is None or self._seen[0] is not whole:
             self._seen = whole, self.sight.snapshot(whole)
@@ -94,11 +94,11 @@ class _Bus:
 
     @property
     def whole_snapshot(self) -> Snapshot:
-        """All of it, for decisions that are not told."""
+        """The whole snapshot, for decisions that the key is not told."""
         return self._whole.snapshot
 
     def note_poll(self) -> None:
-        """To the whole bus."""
+        """Count a poll of the state, on the whole bus."""
         self._whole.note_poll()
 
     def publish(self, fact: Fact) -> Event:
@@ -106,7 +106,7 @@ class _Bus:
         return self._whole.publish(fact)
 
     def subscribe(self, since: int | None = None, *, samples: bool = True) -> Subscription:
-        """To the whole bus, and hear what the key may."""
+        """Subscribe to the whole bus; pass on what the key may see."""
         return _Subscription(self._whole.subscribe(since, samples=samples), self)
 
 
@@ -127,7 +127,7 @@ class _Subscription:
 
 
 class _Supervisor:
-    """Does for the key's own models what the whole one does; what concerns every model is refused."""
+    """The supervisor for the key's own models; refuses calls that concern every model."""
 
     def __init__(self, whole: Supervisor, catalog: Callable[[], Catalog], bus: _Bus, key: Key) -> None:
         self._whole = whole
@@ -145,46 +145,46 @@ class _Supervisor:
         task: Task | None = None,
         client: str | None = None,
     ) -> AbstractAsyncContextManager[Lease]:
-        """Of an own model."""
+        """Lease the engine of an own model."""
         own = permitted(self._key, name, self._catalog(), self._bus.snapshot, task)
         return self._whole.lease(own, request_id=request_id, on_wait=on_wait, batch=batch, task=task, client=client)
 
     async def sickness(self, profile: Profile, url: str) -> str | None:
-        """Of an own model's engine, as a lease gave it."""
+        """Probe an own model's engine that a lease gave."""
         return await self._whole.sickness(profile, url)
 
     async def use(self, name: str, *, cause: SwapCause) -> Plan:
-        """An own model; others leave for it as they do for a request. Who, is told only of own ones."""
+        """Use an own model. Other models make room as for a request; only own ones are named in the answer."""
         return self._bus.sight.plan(await self._whole.use(self._own(name), cause=cause))
 
     async def plan(self, name: str) -> Plan:
-        """For an own model."""
+        """Plan a swap to an own model."""
         return self._bus.sight.plan(await self._whole.plan(self._own(name)))
 
     async def stop(self, name: str | None, *, wait: bool = True) -> None:
-        """An own model's engine."""
+        """Stop an own model's engine."""
         await self._whole.stop(self._one(name), wait=wait)
 
     async def release(self, name: str | None) -> None:
-        """An own model."""
+        """Release an own model."""
         await self._whole.release(self._one(name))
 
     async def cancel(self) -> None:
-        """Every swap under way, where all of them concern own models only."""
+        """Cancel every swap under way, if all of them concern own models only."""
         if not all(map(self._bus.sight.covers, self._bus.whole_snapshot.swaps_under_way)):
             self._refuse("what is under way is of other models too")
         await self._whole.cancel()
 
     def target(self, profile: Profile) -> WeightFacts | None:
-        """Of a profile that the narrowed catalog gave."""
+        """Return the target of a profile that the narrowed catalog gave."""
         return self._whole.target(profile)
 
     def logs(self, name: str, *, tail: int | None = None, follow: bool = False) -> AsyncIterator[str]:
-        """Of an own model's engine."""
+        """Read the log of an own model's engine."""
         return self._whole.logs(self._own(name), tail=tail, follow=follow)
 
     def pull(self, name: str) -> AsyncIterator[PullProgress]:
-        """An own model's image."""
+        """Pull an own model's image."""
         return self._whole.pull(self._own(name))
 
     def _own(self, name: str) -> str:
@@ -200,22 +200,22 @@ class _Supervisor:
 
 
 class _Running:
-    """All requests, of which the key may end those that it sees."""
+    """Requests under way, of which the key can cancel those that it sees."""
 
     def __init__(self, whole: Running, bus: _Bus) -> None:
         self._whole = whole
         self._bus = bus
 
     def begun(self, request_id: str, off: Off) -> None:
-        """It waits or runs."""
+        """Register a request that waits or runs."""
         self._whole.begun(request_id, off)
 
     def ended(self, request_id: str) -> None:
-        """It is over."""
+        """Remove a request that has ended."""
         self._whole.ended(request_id)
 
     def cancel(self, request_id: str) -> None:
-        """End a request for an own model. Raises AdmissionError: of others it is not even told that they are there."""
+        """Cancel a request for an own model. Raises AdmissionError: other requests are reported as unknown."""
         if request_id not in self._bus.snapshot.requests:
             raise unknown(request_id)
         self._whole.cancel(request_id)

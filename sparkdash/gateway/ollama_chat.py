@@ -56,7 +56,10 @@ class Costume:
         """Nothing follows an error or the last line."""
 
     async def relay(self, name: str) -> None:
-        """To its end. Raises AdmissionError: the request is nested too deeply to be put in other words."""
+        """Relay the request and its whole answer.
+
+        Raises AdmissionError: the request is nested too deeply to be translated.
+        """
         try:
             body = problems.encode({"model": name, **self._ask.body})
         except RecursionError:

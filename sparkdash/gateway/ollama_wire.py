@@ -69,7 +69,7 @@ def read(body: Mapping[str, Any], *, generate: bool) -> Ask:
 
 
 def too_deep() -> AdmissionError:
-    """The refusal of a request that cannot be put in other words."""
+    """Build the refusal of a request that is nested too deeply to be translated."""
     return AdmissionError("The request's body is nested too deeply.", code="invalid_json")
 
 
@@ -147,20 +147,20 @@ def _call_there(call: Any, made_up: str) -> dict[str, Any]:
 
 
 class _Unanswered:
-    """Tool calls that have no answer yet. Each is looked at twice at most, however many there are."""
+    """Tool calls without an answer so far. Each is looked at twice at most, however many there are."""
 
     def __init__(self) -> None:
         self._all: deque[_Call] = deque()
         self._by_name: defaultdict[str, deque[_Call]] = defaultdict(deque)
 
     def add(self, call_id: Any, name: str) -> None:
-        """One more, the youngest."""
+        """Add the youngest call."""
         call = _Call(call_id)
         self._all.append(call)
         self._by_name[name].append(call)
 
     def take(self, name: object) -> Any:
-        """The id of the oldest one of that name, or of all for None; None when there is none."""
+        """Remove the oldest call of that name, or of any name for None; return its id, or None without one."""
         calls = self._all if name is None else self._by_name.get(name) if isinstance(name, str) else None
         while calls:
             call = calls.popleft()

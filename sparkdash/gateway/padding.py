@@ -1,7 +1,8 @@
-"""Padding: white space before an answer in one piece, for clients that give up on a silent connection while a model loads.
+"""Padding: white space before an answer in one piece, for clients that give up on a silent connection while a model
+loads.
 
-Owns: who gets it, and its bytes. Pure. JSON may begin with white space (RFC 8259, section 2). It is opt-in, as the status line goes out
-before the outcome is known: what fails afterwards fails under status 200.
+Owns: which requests get white space, and its bytes. Pure. JSON may begin with white space (RFC 8259, section 2).
+Padding is opt-in: the status line goes out before the outcome is known, so a later failure has status 200.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ JSON = "application/json"
 HEADERS = Told([(b"content-type", JSON.encode()), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")])
 PIECE = b"\n"
 _JSON_PATHS = frozenset({"/v1/embeddings", "/v1/rerank", "/v1/score", "/rerank", "/v2/rerank", "/score"})
-"""Besides those that generate; an answer about audio may be anything."""
+"""JSON routes besides those that generate; an answer about audio may have any format."""
 
 
 def wanted(head: Head, route: Route, settings: Settings) -> bool:
-    """Whether the client asked for it, by header or by its name in the settings, and the route answers with JSON."""
+    """Whether the client asked for padding, by header or by its name in the settings, and the route answers with
+    JSON.
+    """
     if route.profile is not None or not (route.generates or route.path in _JSON_PATHS):
         return False
     said = head.headers.get(HEADER)

@@ -35,7 +35,7 @@ from sparkdash.limits import shown
 
 LOG = structlog.get_logger("sparkdash.gateway")
 AGENT_KEPT = 200
-"""Characters of a `User-Agent` by which a client is known again."""
+"""Characters of a `User-Agent` that identify a client."""
 
 
 async def relay(deps: Deps, exchange: Exchange, route: Route | None = None) -> None:
@@ -234,7 +234,7 @@ class _Relay:
             await self._reply.wait(f"{other} answers in the place of {asked} ({error.code})")
 
     def _waits(self, position: int) -> None:
-        """Its place in the queue; from the first one on a client that can be is kept alive."""
+        """Note the place in the queue; from the first one on, keep a client alive that can take keep-alives."""
         waits = self._row.waits(position)
         if waits and self._alive is None and self._reply.can_wait_aloud():
             delay = keepalive.KEEP_ALIVE_S if self._exchange.started else self._deps.settings.hold_headers_s
@@ -247,7 +247,7 @@ class _Relay:
 
 
 def _client(exchange: Exchange) -> str | None:
-    """Who asks, by its key and by what it says of itself."""
+    """Identify the client by its key and its User-Agent."""
     agent, key = exchange.head.agent[:AGENT_KEPT], exchange.key
     return f"{key.name} {agent}" if key is not None else agent or None
 

@@ -16,7 +16,7 @@ from sparkdash.gateway import far, overflow
 from sparkdash.gateway.route import Dialect
 
 _PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
-"""Of a service elsewhere: it may answer the next time."""
+"""Statuses of a remote service that may answer the next time."""
 _ANTHROPIC = {
     401: "authentication_error",
     403: "permission_error",
@@ -27,10 +27,10 @@ _ANTHROPIC = {
 
 
 def is_permanent(error: SparkdashError) -> bool:
-    """Whether the client should leave it at that: the same request would fail again, or cost another load.
+    """Whether the client should not repeat the request: it would fail again, or cost another load.
 
-    A load that failed is permanent even though a later request may try it again: an agent that repeats its prompt would have
-    it fail twice.
+    A failed load is permanent, even though a later request may try it again: an agent that repeats its prompt would
+    make it fail twice.
     """
     if error.retry_after is not None:
         return False
@@ -40,10 +40,10 @@ def is_permanent(error: SparkdashError) -> bool:
 
 
 def client_status(error: SparkdashError) -> int:
-    """The status that clients of models are told: 400 in place of a 5xx that they would repeat in vain.
+    """Choose the status for clients of models: 400 in place of a 5xx that they would repeat in vain.
 
-    Claude Code, opencode and qwen-code repeat a 5xx, and wait for as long as Retry-After says, whatever x-should-retry says.
-    No client that was tried repeats a 400. A 501 stays: clients that look for a route know it by that.
+    Claude Code, opencode and qwen-code repeat a 5xx after the time of Retry-After, whatever x-should-retry says. No
+    client that was tried repeats a 400. A 501 stays: clients recognise a missing route by it.
     """
     tempting = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR and error.status != HTTPStatus.NOT_IMPLEMENTED
     return HTTPStatus.BAD_REQUEST.value if tempting and is_permanent(error) else error.status
@@ -67,7 +67,9 @@ def in_stream(error: SparkdashError, dialect: Dialect) -> dict[str, Any]:
 
 
 def headers(error: SparkdashError) -> list[tuple[bytes, bytes]]:
-    """What goes with it: Retry-After when waiting helps, and the SDKs' own word where another client might try again in vain."""
+    """Headers of the refusal: Retry-After when waiting helps, and x-should-retry: false where SDKs would repeat in
+    vain.
+    """
     found = [(b"content-type", b"application/json")]
     if error.retry_after is not None:
         found.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after))))

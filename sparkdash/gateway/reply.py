@@ -59,9 +59,9 @@ class Reply:
         """Once the client was told anything while it waits."""
         self._tap = _NOTHING_YET[want.route.dialect]
         self._lease: Lease | None = None
-        """Of the engine that answers; None while nobody does, and for a service elsewhere."""
+        """Lease of the engine that answers; None before an answer, and for a remote service."""
         self._flow: Flow | None = None
-        """To the client, once an answer comes."""
+        """Flow control to the client, once an answer comes."""
         self._splice: Splice | None = None
         """What must differ in the answer; None: nothing, as for nearly all."""
         self._framed = False
@@ -77,7 +77,7 @@ class Reply:
         return not self._exchange.collected and padding.wanted(self._exchange.head, want.route, self._deps.settings)
 
     async def wait(self, waits_for: str) -> None:
-        """One keep-alive; the first opens the answer. `waits_for` is one line of words."""
+        """Send one keep-alive; the first opens the answer. `waits_for` is one line of text."""
         if not self._want.peeked.stream:
             if not self._exchange.started:
                 self._exchange.start(200, padding.HEADERS)
@@ -118,13 +118,14 @@ class Reply:
         adds_usage: bool = False,
         mirrors: bool = False,
     ) -> Awaitable[None]:
-        """An engine's answer to what was sent at `sent_at`. `lease`: of the engine, unless it is a service elsewhere. `adds_usage`:
-        its stream has counts that nobody asked for; `mirrors`: its thinking is told under both names. `stuck` is called when the
-        client takes nothing any more.
+        """Relay an engine's answer to the request that was sent at `sent_at`.
 
-        Raises:
-            AdmissionError: the engine refused, and the client is to hear it in other words.
-            UpstreamError: it broke off, it is dead, or what it said is no answer; nothing of that has gone out.
+        `lease` is the engine's, None for a remote service. `adds_usage`: the stream has counts that the client did not
+        ask for. `mirrors`: thinking is sent under both of its names. `stuck` is called when the client takes no more
+        bytes.
+
+        Raises: AdmissionError: the engine refused, and the client gets the refusal in other words. UpstreamError: the
+        engine broke off, is dead, or gave no usable answer; the client was sent none of it.
         """
         exchange, self._lease = self._exchange, lease
         if answer.status >= SERVER_ERROR and lease is not None:
@@ -165,7 +166,7 @@ class Reply:
         self._done(answer.status, failed=failed)
 
     def _begin(self, answer: Answer, first: bytes) -> None:
-        """Send the head, unless the answer's first piece shows that it is none."""
+        """Send the head, unless the first piece shows that the answer is none."""
         if self._lease is not None and answer.status == OK and self._route.generates:
             self._look_at(first, self._lease)
         self._settle()
@@ -205,7 +206,7 @@ class Reply:
         return MessageGoesOn() if waiting.thinks else None
 
     async def _broken(self, answer: Answer, lease: Lease) -> None:
-        """An error of the engine's own: told to the client only once the engine is seen to live."""
+        """Handle an error of the engine's own: the client is told only once a probe shows that the engine lives."""
         body, name = await answer.read(), lease.profile.name
         said = f"{name} answered {answer.status}: {engine_words(body)}"
         if soundness.calls_itself_dead(lease.profile.engine, body):
@@ -233,13 +234,13 @@ class Reply:
         self._done(answer.status, failed=self._tap.failed)
 
     def _can_continue(self, answer: Answer) -> bool:
-        """Whether this is an answer of the kind that the client was promised while it waited."""
+        """Whether the answer has the format that was promised to the client while it waited."""
         if self._framed:
             return answer.status < 400 and answer.content_type == EVENT_STREAM
         return padding.can_precede(answer)
 
     async def _refused_late(self, answer: Answer) -> None:
-        """The engine refuses what has waited too long for a status: its own words go into what was begun."""
+        """Put an engine's refusal into an answer that has already begun with status 200."""
         body, lease = await answer.read(ERROR_LIMIT), self._lease
         whole = lease is not None and answer.status == OK and answer.content_type != EVENT_STREAM
         if lease is not None and whole and (fault := soundness.fault_of(body)):
@@ -302,7 +303,7 @@ def _bad(lease: Lease, fault: str) -> BadAnswerError:
 
 
 def _in_own_words(status: int, body: bytes) -> SparkdashError:
-    """An engine's refusal for a client that has its 200 already."""
+    """Reword an engine's refusal for a client that already has status 200."""
     if error := overflow(body):
         return error
     family = AdmissionError if 400 <= status < 500 else SparkdashError

@@ -1,7 +1,8 @@
-"""Rights: which side of the gateway each route is on, and what of it a key for some models gets. Pure.
+"""Rights: the key that each route requires, and what a key for some models gets of it. Pure.
 
-Owns: the one table of it. Rule: a control route that has no line here is closed to keys for some models, and
-`tests/gateway/test_gateway_rights.py` fails for it. docs/access.md shows the same by who asks, and is held against the running gateway.
+Owns: the one table of routes and rights. Rule: a control route without a line here is closed to keys for some models,
+and `tests/gateway/test_gateway_rights.py` fails for it. docs/access.md shows the same table by caller; a test holds
+that page against the running gateway.
 """
 
 from __future__ import annotations
@@ -17,23 +18,23 @@ from sparkdash.gateway.route import is_control
 
 READ = ("GET", "HEAD")
 ALIVE = frozenset({"/health", "/v1/health", "/ping", "/", "/api/hello"})
-"""What clients call to see whether anything is there: 200 while the gateway is up, whatever the engines do."""
+"""Routes by which clients see whether the gateway is up: always 200, whatever the engines do."""
 
 
 class Reach(StrEnum):
-    """What a key for some models gets of a route."""
+    """Part of a control route that a key for some models may use."""
 
     OWN = "own"
-    """Its own models: another one is refused by name, and left out where models are listed (`narrow` sees to that)."""
+    """The key's own models: other models are refused by name, and left out of lists (`narrow` does both)."""
     NOTHING = "nothing"
-    """The route concerns the whole box."""
+    """Nothing: the route concerns the whole box."""
 
 
 class Right(NamedTuple):
     """Who may use a route."""
 
     scope: Scope | None
-    """What a key must be for; None: no key is asked for."""
+    """Scope that the key needs; None: no key is needed."""
     reach: Reach = Reach.OWN
 
 
@@ -66,17 +67,17 @@ CONTROL: dict[tuple[str, str], Reach] = {
     ("POST", "/models/load"): Reach.OWN,
     ("POST", "/models/unload"): Reach.OWN,
 }
-"""The routes of those who manage the box, as the framework spells them."""
+"""What a key for some models gets of each control route, spelled as the framework does."""
 _FIXED = {route: reach for route, reach in CONTROL.items() if "{" not in route[1]}
 _PATTERNS = [(method, compile_path(path)[0], reach) for (method, path), reach in CONTROL.items() if "{" in path]
 INFERENCE = Right(Scope.INFERENCE)
-"""Every other route: those of who uses a model."""
+"""Right of every route that is not for control."""
 ANYBODY = Right(None)
 
 
 @lru_cache(maxsize=256)
 def right(method: str, path: str) -> Right:
-    """Who may use the route of that (decoded) path."""
+    """Look up who may use the route of that (decoded) path."""
     if path in ALIVE:
         return ANYBODY
     return Right(Scope.CONTROL, _reach(method, path)) if is_control(path) else INFERENCE

@@ -41,7 +41,7 @@ class Route:
     generates: bool = False
     """The profile's request defaults apply."""
     task: Task | None = None
-    """What it asks of a model; None: something that every engine does."""
+    """Task that the route asks of a model; None: any engine can do it."""
     profile: str | None = None
     """The profile that the path itself names: whatever the body says goes to its engine, unchanged."""
 
@@ -93,7 +93,7 @@ _TASKS = {
     "/v1/messages/count_tokens": Task.GENERATE, "/infill": Task.GENERATE, "/completion": Task.GENERATE,
     "/apply-template": Task.GENERATE,
 }  # fmt: skip
-"""Of the paths that do not plainly generate."""
+"""Tasks of the paths that do not plainly generate."""
 _PLAIN = {
     **{
         path: Route(path, dialect, needs_model=True, methods=_POST, generates=True, task=Task.GENERATE)
@@ -105,10 +105,10 @@ _PLAIN = {
     },
 }
 _REPEATED = re.compile("^(?:/v1)+/v1/")
-"""Of a base URL that ends with what a path begins with."""
+"""Repeated prefix of a path, from a base URL that ends with the beginning of the path."""
 _UPSTREAM = "/upstream/"
 _LONGEST_NAME = 3 * NAME
-"""Characters of a name in a path, all of them percent-encoded."""
+"""Most characters of a name in a path, if all of them are percent-encoded."""
 _OLLAMA = "version tags ps show chat generate embed embeddings pull push create copy delete"
 OLLAMA = frozenset(f"/api/{word}" for word in _OLLAMA.split())
 """Ollama's paths, for clients that only speak it. The other paths under /api are our own control API."""

@@ -40,7 +40,7 @@ class AllRunning:
 
 
 def unknown(request_id: str) -> AdmissionError:
-    """The refusal to end a request that is over, or that never was."""
+    """Build the refusal to cancel a request that has ended, or never existed."""
     return AdmissionError(
         f"No request {shown(request_id)!r} waits or runs.",
         code="request_not_found",

@@ -1,7 +1,8 @@
-"""Sight: what a key for some models sees of the facts and of the snapshot that they add up to. Pure.
+"""Sight: the part of facts and snapshots that a key for some models may see. Pure.
 
-Owns: which part of each tells of which models. Rule: what names no model, and is not plainly everybody's, is not shown.
-Rule: the numbers of facts stay whole, so that a reader misses none: in the place of one that is not shown stands `Withheld`.
+Owns: which part of each fact concerns which models. Rule: a value that names no model stays hidden, unless it plainly
+concerns everybody. Rule: numbers of facts stay gapless, so that a reader misses none: `Withheld` replaces a hidden
+fact.
 """
 
 from __future__ import annotations
@@ -36,23 +37,23 @@ from sparkdash.gateway.access import may_see
 
 T = TypeVar("T")
 OTHERS_COUNT = "Engines that this key may not see were counted too."
-"""The verdict of a plan that concerns others."""
+"""Verdict of a plan that concerns hidden models."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What one key may see: these profiles, and its own requests."""
+    """Profiles and requests that one key may see."""
 
     key: Key
     profiles: frozenset[str]
 
     @classmethod
     def of(cls, key: Key, profiles: Iterable[ProfileSummary]) -> Sight:
-        """That key's, among these profiles."""
+        """Make the sight of that key, among these profiles."""
         return cls(key, frozenset(each.name for each in profiles if may_see(key, each)))
 
     def snapshot(self, whole: Snapshot) -> Snapshot:
-        """The part of the world that may be seen. Named one by one: what is not named here stays hidden."""
+        """Cut a snapshot to the visible part. Every field is named here; a field without a name stays hidden."""
         swaps = tuple(seen for swap in whole.swaps_under_way if (seen := self._swap(swap)))
         return Snapshot(
             seq=whole.seq,
@@ -76,11 +77,11 @@ class Sight:
         )
 
     def event(self, event: Event) -> Event:
-        """The same event, as much of it as may be seen."""
+        """Cut an event to its visible part."""
         return Event(event.seq, event.at, self._fact(event.fact))
 
     def plan(self, whole: Plan) -> Plan:
-        """A plan for a profile that may be seen, without the names of those that may not."""
+        """Cut a visible profile's plan: names of hidden profiles are left out."""
         hidden = {*whole.evict, *whole.beside} - self.profiles
         if not hidden:
             return whole
@@ -93,11 +94,11 @@ class Sight:
         )
 
     def sees(self, request: Request) -> bool:
-        """Is it for one of these profiles, or this key's own?"""
+        """Whether the request is for a visible profile, or this key's own."""
         return request.profile in self.profiles or request.key == self.key.name
 
     def covers(self, swap: Swap) -> bool:
-        """Are all whom it concerns among these profiles?"""
+        """Whether all profiles concerned are visible."""
         return {*swap.evict, *([swap.target] if swap.target else [])} <= self.profiles
 
     def _fact(self, fact: Fact) -> Fact:
@@ -130,7 +131,7 @@ class Sight:
         return tuple(each for each in profiles if may_see(self.key, each))
 
     def _swap(self, swap: Swap | None) -> Swap | None:
-        """Those that come and go with it must be seen, one of them at least."""
+        """Cut a swap; None unless at least one profile that comes or goes is visible."""
         if swap is None or not ({swap.target, *swap.evict} & self.profiles):
             return None
         if self.covers(swap):

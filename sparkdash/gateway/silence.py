@@ -1,7 +1,7 @@
-"""Silence: the end of a request whose engine says nothing for longer than its profile allows.
+"""Silence: cancels a request whose engine sends nothing for longer than its profile allows.
 
-Owns: one timer for each request that has a limit. Must not know what follows. Rule: nothing runs per chunk; when the last one came
-is asked once the time is up.
+Owns: one timer for each request with a limit. Must not know what follows. Rule: nothing runs per chunk; when the timer
+fires, it asks when the last chunk came.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ from sparkdash.units import duration
 
 
 class Heard(Protocol):
-    """What has come of an engine's answer."""
+    """Progress of an engine's answer."""
 
     @property
     def heard_at(self) -> float | None:
-        """When its last piece came, or was asked for after a pause; None before the first."""
+        """When the answer's last piece came, or was asked for after a pause; None before the first."""
         ...
 
     @property
     def is_held_up(self) -> bool:
-        """Does it wait for a slow client?"""
+        """Whether the answer waits for a slow client."""
         ...
 
 
 def limits(profile: Profile, settings: Settings) -> tuple[float | None, float | None]:
-    """Seconds until an answer's first byte, and between two pieces of it: the profile's own, else the box's; None: no limit."""
+    """Seconds until an answer's first byte, and between two pieces: the profile's own limits, else the box's; None: no
+    limit.
+    """
     own, of_box = (profile.first_byte_s, profile.between_bytes_s), (settings.first_byte_s, settings.between_bytes_s)
     first, between = (mine if mine is not None else its for mine, its in zip(own, of_box, strict=True))
     return first, between
@@ -44,7 +46,7 @@ def watch(
     now: Callable[[], float],
     end: Callable[[UpstreamError], object],
 ) -> Timer | None:
-    """Have `end` called once the engine has said nothing for too long; None where there is no limit."""
+    """Start the timer that calls `end` once the engine was silent for too long; None where there is no limit."""
     first, between = limits(profile, settings)
     if first is None and between is None:
         return None
@@ -52,7 +54,7 @@ def watch(
 
 
 class Timer:
-    """One request's. `cancel` it when the request is over."""
+    """Silence timer of one request. `cancel` it when the request has ended."""
 
     def __init__(
         self,
@@ -71,7 +73,7 @@ class Timer:
         self._handle = self._after(self._first_s if self._first_s is not None else self._between_s)
 
     def cancel(self) -> None:
-        """Nothing is called any more."""
+        """Stop the timer; `end` is no longer called."""
         if self._handle is not None:
             self._handle.cancel()
 

@@ -1,6 +1,6 @@
-"""Tell an engine's answer from its own death, and from what is no answer. Pure.
+"""Soundness: tells an engine's answer from a report of its own death and from garbage. Pure.
 
-Owns: what is looked for in an error's body, in an error event, and where a success begins. Must not know what follows.
+Owns: the patterns in an error's body, in an error event, and at the beginning of a success. Must not know what follows.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from sparkdash.engines import registry
 from sparkdash.upstream import engine_words
 
 SHOWN = 200
-"""Bytes of a bad answer that are shown."""
+"""Bytes of a bad answer that a message shows."""
 _ERROR = re.compile(rb'\s*\{\s*"(?:error": ?(?:\{|"[^"])|(?:object|type)": ?"error")')
-"""How a body begins that is an error as a whole: OpenAI's, older engines' and Anthropic's words."""
+"""Beginning of a body that is an error as a whole: OpenAI's, older engines' and Anthropic's format."""
 _BLAMES_REQUEST = re.compile(rb'"(?:code|status)": ?"?4\d\d\b')
-"""What such a body has in it when the request is at fault, not the engine."""
+"""Pattern of an error that blames the request, not the engine."""
 
 
 def calls_itself_dead(engine: EngineKind, words: bytes) -> bool:
-    """Does this error of the engine's say that the engine behind its HTTP server is dead?"""
+    """Whether this error says that the engine behind its HTTP server is dead."""
     return any(said in words for said in registry.adapter(engine).death_words)
 
 
 def is_error(begins: bytes) -> bool:
-    """Is a whole body that begins so an error?"""
+    """Whether a whole body with this beginning is an error."""
     return _ERROR.match(begins) is not None
 
 
 def fault_of(begins: bytes) -> str | None:
-    """What is wrong with the whole answer of an engine that was asked to generate, said 200 and begins so; None: nothing is seen.
+    """Find the fault of a whole answer with status 200 and this beginning; None without one.
 
-    An error that blames the request is an answer, and its client's business.
+    The engine was asked to generate. An error that blames the request counts as an answer: it concerns the client.
     """
     body = begins.lstrip()
     if not body:

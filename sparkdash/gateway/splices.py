@@ -25,7 +25,7 @@ _OPENS_RESPONSE = re.compile(rb"(?:^|[\r\n])event: ?response\.(?:created|queued|
 _SEQUENCE = re.compile(rb'("sequence_number": ?)(\d+)')
 _MESSAGE_EVENT = re.compile(rb"(?:^|[\r\n])event: ?(\w+)")
 DATA = re.compile(rb"(?:^|[\r\n])data: ?(?=\{)")
-"""What comes before the JSON object of a frame."""
+"""Prefix of a frame, before its JSON object."""
 _DECODER = json.JSONDecoder()
 _INDEX = re.compile(rb'("index": ?)(\d+)')
 _END_OF_THINKING = b'event: content_block_stop\ndata: {"type":"content_block_stop","index":0}\n\n'
@@ -145,7 +145,7 @@ class MessageGoesOn(Frames):
 
 
 def _object(frame: bytes) -> tuple[dict[str, Any], int, int]:
-    """The JSON object of one frame, and where it starts and ends in it; empty when there is none."""
+    """Parse the JSON object of one frame; return it with its start and end, or empty without one."""
     found = DATA.search(frame)
     if found is None:
         return {}, 0, 0

@@ -34,15 +34,14 @@ class Done:
 
 
 async def call(argv: Sequence[str], *, deadline_s: float | None, env: Mapping[str, str] | None = None) -> Done:
-    """Run to the end; `deadline_s` None waits for ever, `env` None is our own environment.
+    """Run a program to its end; `deadline_s` None: no limit, `env` None: our own environment.
 
-    Its output goes through files: the end of a pipe would come only when everything that it left behind has ended
-    too, and `podman run -d` leaves the container's monitor behind. They are in memory: on a full disk `podman ps` writes nothing
-    and says that all went well, as if there were no container.
+    Output goes through files. A pipe would stay open until every process that the program left behind has ended, and
+    `podman run -d` leaves the container's monitor. The files are in memory: on a full disk `podman ps` writes nothing
+    and reports success, as if there were no container.
 
-    Raises:
-        TimeoutError: the deadline passed; the child has been killed.
-        OSError: the program cannot be run (FileNotFoundError: there is none).
+    Raises: TimeoutError: the deadline passed; the child has been killed. OSError: the program cannot be run
+    (FileNotFoundError: there is none).
     """
     with _in_memory() as out, _in_memory() as err:
         async with asyncio.timeout(deadline_s), running(argv, stdout=out, stderr=err, env=env) as process:
@@ -51,7 +50,7 @@ async def call(argv: Sequence[str], *, deadline_s: float | None, env: Mapping[st
 
 
 async def output(argv: Sequence[str], *, deadline_s: float, limit: int, env: Mapping[str, str] | None = None) -> str:
-    """What a program prints to both its streams, `limit` bytes of it at most; whatever it started ends with it.
+    """Run a program for both its output streams, `limit` bytes at most; its children end with it.
 
     Raises:
         TimeoutError, OSError: as `call`.
@@ -86,7 +85,7 @@ async def running(
     stderr: int | IO[bytes] = PIPE,
     env: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Process]:
-    """A child for the length of the block. Killed if it still runs at the end. `env` None: our own environment.
+    """Run a child for the length of the block; kill it at the end if it still runs. `env` None: our own environment.
 
     Raises:
         OSError: as `call`.

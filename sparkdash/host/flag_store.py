@@ -1,6 +1,6 @@
-"""The flags that programs have listed, kept from one daemon to the next.
+"""Flags that programs have listed, kept from one daemon to the next.
 
-Owns: one small JSON file for each image's or box's program, and when what it says still holds: as long as the image has
+Owns: one small JSON file for each program of an image or of the box, and how long it is valid: as long as the image has
 the same id, and the program's file the same size and time. Must not know how a program is asked.
 """
 
@@ -23,7 +23,7 @@ from sparkdash.engines.registry import adapter
 
 
 class Kept(Frozen):
-    """What one program listed. `identity` is `identity()` of it at that time."""
+    """Flags that one program listed. `identity` is its `identity()` at that time."""
 
     image: str | None
     argv: tuple[str, ...]
@@ -32,30 +32,34 @@ class Kept(Frozen):
 
 
 class FlagStore:
-    """The folder of those files. A file that cannot be read or written is as good as none."""
+    """Folder of the kept flags. A file that cannot be read or written counts as missing."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def recall(self, spec: ContainerSpec, program: str | None) -> KnownFlags | None:
-        """What the program of `spec` listed when its identity was `program`; None when it was another, or was never asked."""
+        """Flags that the program of `spec` listed with the identity `program`; None with another identity, or if never
+        asked.
+        """
         kept = self._kept(spec)
         return KnownFlags(kept.definitions) if kept and kept.identity == program else None
 
     def of(self, profile: Profile, *, containerised: bool) -> KnownFlags | None:
-        """As `last`, for the program that lists the flags of this profile; None when it has no such program."""
+        """Flags of the program of this profile, as `last`; None when it has no program that lists flags."""
         asked = adapter(profile.engine).help(profile)
         return self.last(containers.helping(profile, asked.argv, containerised=containerised)) if asked else None
 
     def last(self, spec: ContainerSpec) -> KnownFlags | None:
-        """The same for those who ask no runtime: of an image what it listed last, whatever its name means by now."""
+        """Flags that the program of `spec` listed last, without asking a runtime: the image's name may mean another
+        image by now.
+        """
         kept = self._kept(spec)
         if kept is None or (spec.image is None and kept.identity != identity(spec, None)):
             return None
         return KnownFlags(kept.definitions)
 
     def keep(self, spec: ContainerSpec, program: str, known: KnownFlags) -> None:
-        """Write down what the program of `spec` lists."""
+        """Store the flags that the program of `spec` lists."""
         kept = Kept(image=spec.image, argv=spec.argv, identity=program, definitions=known.definitions)
         file = self._file(spec)
         part = file.with_suffix(".part")
@@ -76,9 +80,12 @@ class FlagStore:
 
 
 def identity(spec: ContainerSpec, image_id: str | None) -> str | None:
-    """What changes whenever the program of `spec` does; None when that cannot be told. Touches the disk.
+    """Compute a value that changes whenever the program of `spec` does; None when it cannot be told.
 
-    It is the image's id, and where the program comes from this box (without an image, or out of a mount) its file.
+    Touches the disk.
+
+    The value is the image's id. For a program of this box (no image, or out of a mount) it comes from the program's
+    file.
     """
     file = _file_of(spec)
     if file is None:
@@ -91,7 +98,7 @@ def identity(spec: ContainerSpec, image_id: str | None) -> str | None:
 
 
 def _file_of(spec: ContainerSpec) -> Path | None:
-    """The program's file on this box; None when it is the image's."""
+    """Find the program's file on this box; None when the program comes from the image."""
     if spec.image is None:
         found = shutil.which(spec.argv[0], path=spec.env.get("PATH"))
         return Path(found or spec.argv[0])

@@ -1,6 +1,6 @@
-"""The kernel's word that something in a folder has changed: inotify.
+"""Inotify: the kernel's report that something in a folder has changed.
 
-Owns: the descriptor, and which changes count. Must not know what is in the folders, nor who looks at them afterwards.
+Owns: the descriptor, and which changes count. Must not know the content of the folders, nor who looks at them then.
 """
 
 from __future__ import annotations
@@ -26,23 +26,25 @@ _EVENTS_BYTES = 65536
 
 
 class Inotify:
-    """Watches folders; its descriptor becomes readable when one of them changed."""
+    """Watch on folders; its descriptor becomes readable when one of them changed."""
 
     def __init__(self, descriptor: int, libc: ctypes.CDLL) -> None:
         self.descriptor = descriptor
         self._libc = libc
 
     def watch(self, folder: Path) -> bool:
-        """Watch this folder from now on; again is harmless. False: it is not there, or the kernel watches no more.
+        """Watch this folder from now on; again is harmless.
 
-        Blocks as long as the folder's file system does. Changes that another box makes on a network file system are
-        not told.
+        False: it is missing, or the kernel watches no more folders.
+
+        Blocks as long as the folder's file system does. Changes that another box makes on a network file system are not
+        reported.
         """
         added: int = self._libc.inotify_add_watch(self.descriptor, os.fsencode(folder), _CHANGES)
         return added >= 0
 
     def drain(self) -> None:
-        """Forget what was told so far."""
+        """Discard the reports so far."""
         with suppress(BlockingIOError):
             while os.read(self.descriptor, _EVENTS_BYTES):
                 pass
@@ -50,8 +52,7 @@ class Inotify:
 
 @contextmanager
 def telling(changed: Callable[[], object]) -> Iterator[Inotify | None]:
-    """`changed` is called on this loop whenever a folder that is watched changed. None where the kernel does not
-    tell."""
+    """Have `changed` called on this loop whenever a watched folder changed. None where the kernel has no inotify."""
     found = _opened()
     if found is None:
         yield None

@@ -1,8 +1,8 @@
-"""Logs of processes that outlive us, kept within a limit while they are written.
+"""Size limit for logs of processes that outlive the daemon, applied while they write.
 
-Owns: freeing a file's beginning, and finding what is left. The beginning becomes a hole: it takes no disk, the end
-stays where the process writes and where a reader reads, and no line is lost between the two. Where a file system has
-no holes the file is emptied. Must not know whose logs they are. All functions block.
+Owns: freeing a file's beginning, and finding what is left. The beginning becomes a hole that takes no disk. The end
+stays where the process writes and a reader reads, so no line is lost between the two. Where a file system has no holes
+the file is emptied. Must not know whose logs they are. All functions block.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from pathlib import Path
 from sparkdash.units import MIB
 
 LIMIT = 64 * MIB
-"""Bytes on the disk after which a log's beginning goes, as podman's; half of it is kept."""
+"""Bytes on disk from which a log's beginning is freed, as podman's limit; half of it is kept."""
 _SECTOR = 512
-"""The unit of st_blocks, whatever the file system's."""
+"""Unit of st_blocks, on every file system."""
 _PUNCH_KEEPING_SIZE = 0x3
 _ALIGN = 64 * 1024
-"""A hole ends at a whole block: of one that is freed in part the kernel makes zeros, which a reader would take for
-text."""
+"""A hole ends at a whole block: the kernel zeroes a partly freed block, and a reader would take zeros for text."""
 
 
 def limit_log(path: Path) -> None:
-    """Free the beginning of a log that has become too large. What cannot be freed stays."""
+    """Free the beginning of a log that is too large; a log that cannot be freed stays as it is."""
     with suppress(OSError):
         status = path.stat()
         if status.st_blocks * _SECTOR > LIMIT:
@@ -35,7 +34,7 @@ def limit_log(path: Path) -> None:
 
 
 def first_kept(descriptor: int, offset: int = 0) -> int:
-    """Where the file has bytes again, from `offset` on; its end where it has none. The descriptor is then anywhere."""
+    """Offset of the first bytes that are kept, from `offset` on; the file's end without any. Moves the descriptor."""
     size = os.fstat(descriptor).st_size
     if size < offset:  # it was emptied
         return 0

@@ -49,7 +49,7 @@ PULL_SILENCE_S = 3600.0
 """Longest silence of a pull. Off a terminal podman is silent while a layer comes: 20 GB at 6 MB/s."""
 
 OUTPUT_BYTES = 2**20
-"""Of what a program prints that is asked for its flags; vLLM's are 155 KB."""
+"""Bytes that are read when a program lists its flags; vLLM's list has 155 KB."""
 
 UNKNOWN_EXIT = -1
 """Exit code of a container that was gone before it could be asked."""
@@ -73,7 +73,7 @@ class Podman:
         return done.out.strip()
 
     async def image_id(self, image: str) -> str | None:
-        """The image's id; None when it is not on this box."""
+        """Look up the image's id; None when it is not on this box."""
         done = await self._call(argv.image_id(self.name, image), LOOK_S)
         if done.code and not answers.no_such_image(done.err):
             raise answers.failed(self.name, "image", done.err)
@@ -116,7 +116,9 @@ class Podman:
         return argv.run(self.name, spec, replace=True)
 
     async def output(self, spec: ContainerSpec, *, deadline_s: float) -> str:
-        """See Runtime. A container of its own, which podman ends by itself also when we cannot any more."""
+        """Run the program of `spec` in a container of its own, which podman removes by itself even if the daemon has
+        died.
+        """
         command = argv.output(self.name, spec, math.ceil(deadline_s))
         try:
             return await output(command, deadline_s=deadline_s, limit=OUTPUT_BYTES, env=_environment(spec))

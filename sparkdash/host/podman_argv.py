@@ -54,7 +54,9 @@ def run(program: str, spec: ContainerSpec, *, replace: bool = True) -> list[str]
 
 
 def output(program: str, spec: ContainerSpec, limit_s: int) -> list[str]:
-    """Run a program of `spec` to its end in front of us: with the image's files, the mounts and variables, and nothing else of the box."""
+    """Command that runs a program of `spec` to its end: the image's files, the mounts and variables, nothing else of
+    the box.
+    """
     docker = program == DOCKER
     return [
         program, "run", "--rm", "--name", spec.name, "--pull=never", "--log-driver", "none", "--network", "none",
@@ -65,7 +67,7 @@ def output(program: str, spec: ContainerSpec, limit_s: int) -> list[str]:
 
 
 def environment(spec: ContainerSpec) -> dict[str, str]:
-    """Variables that `run` and `output` name without a value: the program must be given them in its environment."""
+    """Values of the variables that `run` and `output` name without a value: the environment of the podman command."""
     return {key: value for key, value in spec.env.items() if is_secret_variable(key)}
 
 
@@ -115,7 +117,7 @@ def pull(program: str, image: str) -> list[str]:
 
 
 def image_id(program: str, image: str) -> list[str]:
-    """Prints the id of an image that is here; `image exists` takes as long and tells less."""
+    """Command that prints the id of a local image; `image exists` takes as long and tells less."""
     return [program, "image", "inspect", "--format", "{{.Id}}", image]
 
 

@@ -43,7 +43,7 @@ LOG_POLL_S = 0.15
 """How often a followed log is looked at; faster than an eye."""
 
 OUTPUT_BYTES = 2**20
-"""Of what a program prints that is asked for its flags; vLLM's are 155 KB."""
+"""Bytes that are read when a program lists its flags; vLLM's list has 155 KB."""
 
 _CHUNK = 65536
 
@@ -62,7 +62,7 @@ class Process:
         return platform.release()
 
     async def image_id(self, image: str) -> str | None:  # noqa: ARG002 - the protocol's
-        """Empty: processes need no image."""
+        """Return an empty id: processes need no image."""
         return ""
 
     async def images(self, names: Collection[str]) -> dict[str, int]:  # noqa: ARG002 - the protocol's
@@ -79,7 +79,7 @@ class Process:
         return [*(["env", *variables] if variables else []), *spec.argv]
 
     async def output(self, spec: ContainerSpec, *, deadline_s: float) -> str:
-        """See Runtime. A process is not kept from the GPU and the network."""
+        """Run the program of `spec` to its end. It is not kept from the GPU and the network."""
         try:
             return await output(spec.argv, deadline_s=deadline_s, limit=OUTPUT_BYTES, env={**os.environ, **spec.env})
         except (OSError, ValueError) as error:  # TimeoutError is an OSError
@@ -169,7 +169,7 @@ class Process:
             yield line
 
     def log_files(self) -> list[Path]:
-        """Where engines write, those that have ended included."""
+        """Log files of all engines, those that have ended included."""
         return self._records.logs()
 
     async def wait(self, name: str) -> int:
@@ -293,7 +293,7 @@ def _matches(record: Record, labels: Mapping[str, str]) -> bool:
 
 
 def _open_at(log: Path, tail: int | None) -> FileIO:
-    """The log, at its start or at the beginning of its last `tail` lines. Unbuffered, as holes in it are passed over."""
+    """Open the log at its start or at its last `tail` lines. Unbuffered, since holes in it are skipped."""
     file = FileIO(log)
     begin = first_kept(file.fileno())
     size = file.seek(0, os.SEEK_END)

@@ -84,7 +84,7 @@ class Records:
             raise unwritable(self._folder, error) from None
 
     def logs(self) -> list[Path]:
-        """Where all of them write."""
+        """Log files of all engines."""
         return list(self._folder.glob("*.log"))
 
     def log(self, name: str) -> Path:

@@ -24,7 +24,7 @@ class Runtime(Protocol):
         ...
 
     async def image_id(self, image: str) -> str | None:
-        """The id of an image on this box, whatever its name meant before; None when it is not here. Empty for a process runtime."""
+        """Look up the id of a local image; None when it is not on this box. Empty for a process runtime."""
         ...
 
     async def images(self, names: Collection[str]) -> dict[str, int]:
@@ -40,7 +40,8 @@ class Runtime(Protocol):
         ...
 
     async def output(self, spec: ContainerSpec, *, deadline_s: float) -> str:
-        """What the program of `spec` prints until it ends, both streams: without GPU and network, nothing of it is left behind.
+        """Run the program of `spec` to its end, without GPU and network; return both its output streams and leave
+        nothing behind.
 
         Only the beginning of a long text. Raises HostError when it cannot be run, or does not end in time.
         """

@@ -1,4 +1,4 @@
-"""The rule about secrets in a profile's file, which also keeps the profile from being started."""
+"""Rule about secrets in a profile's file, which also keeps the profile from being started."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ _KEYS = {
     "env": is_secret_variable, "args": is_secret_flag, "command": never,
     "request": never, "request_set": never, "modes": never,
 }  # fmt: skip
-"""Where texts of a profile reach an engine or a client, and which names say there that a value is a secret."""
+"""Places of texts that reach an engine or a client, each with the test that marks a name as secret."""
 
 
 def secret_at(profile: Profile) -> str | None:
-    """The first place of a secret in the profile, as `env.HF_TOKEN`; None without one, or where its owner silenced the rule."""
+    """Find the first secret in the profile, as `env.HF_TOKEN`; None without one, or where its owner silenced the
+    rule.
+    """
     if NAME in profile.silence:
         return None
     return next((".".join(map(str, hit.path)) for hit in _secrets(profile)), None)
 
 
 def redacted(profile: Profile) -> Profile:
-    """The profile as others may see it: every secret in it masked, silenced or not."""
+    """Mask every secret in the profile, for other readers, silenced or not."""
     masks = {key: masked_values(getattr(profile, key), by_name) for key, by_name in _KEYS.items()}
     return Profile.model_validate({**dict(profile), **masks})
 

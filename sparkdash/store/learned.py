@@ -1,7 +1,6 @@
-"""What earlier swaps and loads teach: how long one takes, step by step, and what it takes of the memory. In memory
-only.
+"""Times and memory learned from earlier swaps and loads, held in memory only.
 
-Owns: which of them count, and how many. Must not know where they are kept.
+Owns: which swaps and loads count, and how many. Must not know where they are kept.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ from sparkdash.domain.footprint import Footprint, Weighing
 from sparkdash.domain.swap import Step
 
 LEARNED_FROM = 5
-"""Swaps of one fingerprint that times are learned from: enough to pass over one cold page cache, few enough to follow
-a new disk."""
+"""Swaps of one fingerprint from which times are learned: enough to outvote one cold page cache, few enough to follow a
+new disk.
+"""
 Steps = tuple[Step, ...]
 
 
@@ -26,17 +26,17 @@ class Learned:
         self._took: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
         self._steps: defaultdict[str, deque[Steps]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
         self._loads: defaultdict[str, dict[str, Weighing]] = defaultdict(dict)
-        """By fingerprint, then by id, oldest first."""
+        """Loads by fingerprint, then by id, oldest first."""
 
     def learn_times(self, fingerprint: str, kin: str, took_s: float, steps: Steps) -> None:
-        """One more swap that went well."""
+        """Add a swap that went well."""
         self._took[fingerprint].append(took_s)
         for key in filter(None, (fingerprint, kin)):
             if steps:
                 self._steps[key].append(steps)
 
     def learn_memory(self, fingerprint: str, seen: Weighing) -> None:
-        """One more load, or what is known of one by now; passed over when it does not count."""
+        """Add a load, or what is known of one so far; ignored when it does not count."""
         loads = self._loads[fingerprint]
         if seen.spoilt is None and seen.steady_bytes is not None:
             loads[seen.id] = seen  # a load told again keeps its place
@@ -44,7 +44,7 @@ class Learned:
             del loads[id_]
 
     def learn_newer(self, newer: Learned) -> None:
-        """All that `newer` has, which came after what is here."""
+        """Add everything of `newer`, which came later."""
         for key, times in newer._took.items():
             self._took[key].extend(times)
         for key, steps in newer._steps.items():
@@ -63,5 +63,5 @@ class Learned:
         return tuple(self._steps.get(key, ()))
 
     def footprint(self, fingerprint: str) -> Footprint | None:
-        """What this launch takes of the memory; None before the first load that counts."""
+        """Memory that this launch takes; None before the first load that counts."""
         return footprint.footprint(list(self._loads.get(fingerprint, {}).values()))

@@ -15,13 +15,13 @@ VERSION = 6
 key used. 4: parked profiles. 5: the requests' reasoning tokens. 6: servers that are not ours and are in use."""
 
 REQUESTS_KEPT = 100_000
-"""Older requests are dropped when the database is opened, and while it is written; about 20 MB."""
+"""Requests that are kept; older ones are dropped when the database is opened, and while it is written; about 20 MB."""
 SWAPS_KEPT = 10_000
 """Older swaps, too; about 10 MB, and all that times are learned from is read at each start."""
 LOADS_KEPT = 2_000
 """Older loads are dropped too; a curve has at most 200 points, so about 8 MB."""
 KILLS_KEPT = 1_000
-"""Of what the memory guard did."""
+"""Kills by the memory guard that are kept."""
 
 BUSY_S = 5.0
 """How long another program's lock is waited for."""
@@ -105,7 +105,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def trim(database: sqlite3.Connection) -> None:
-    """Drop what is beyond the limits: milliseconds where little is."""
+    """Delete rows beyond the limits; takes milliseconds where there are few."""
     for statement in _TRIM:
         database.execute(statement)
 

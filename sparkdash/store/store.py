@@ -38,7 +38,7 @@ TOGETHER_S = 0.1
 What else is kept is written at once. A transaction has what there was when it was begun, so that no more than this is ever lost."""
 
 AGAIN_S = 15.0
-"""Pause before what could not be opened or written is tried again."""
+"""Pause before the next try, when the database could not be opened or written."""
 HELD = 10_000
 """Rows that are kept until then; beyond it the oldest are lost."""
 
@@ -52,7 +52,7 @@ class Store:
         self._path = Path()
         self._database: sqlite3.Connection | None = None
         self._begun = False
-        """Is in memory what the database had when this daemon first opened it?"""
+        """Whether the content that the database had at the first opening is in memory."""
         self._requests: list[rows.Row] = []
         self._others: list[tuple[str, rows.Row]] = []
         """What is not handed to the thread yet; each with its statement, where it is no request."""
@@ -61,7 +61,7 @@ class Store:
         self._writing = False
         """Is the thread at it?"""
         self._troubled = False
-        """The last try to open it or to write failed; the next one is due when the timer rings."""
+        """Whether the last try to open or write failed; the next try is due when the timer rings."""
         self._waiting = False
         """Is more to be handed over as soon as it is done?"""
         self._timer: asyncio.TimerHandle | None = None
@@ -71,7 +71,7 @@ class Store:
         self.parked: dict[str, Parked] = {}
         """By profile, as an earlier daemon left them."""
         self.attached: dict[str, str] = {}
-        """Profiles of servers that are not ours and that an earlier daemon used, each with its fingerprint."""
+        """Attached servers that an earlier daemon used: profile and fingerprint."""
 
     @classmethod
     @asynccontextmanager
@@ -137,7 +137,7 @@ class Store:
             self._write(rows.PUT_PARKED, rows.of_parked(profile, parked))
 
     def record_attached(self, profile: str, fingerprint: str | None) -> None:
-        """Keep that a server which is not ours is in use; None: it no longer is."""
+        """Record that an attached server is in use; None: no longer."""
         if fingerprint is None:
             self._write(rows.END_ATTACHED, (profile,))
         else:
@@ -205,7 +205,7 @@ class Store:
             self._timer = None
 
     def _opened(self, work: Future[tuple[sqlite3.Connection, transactions.Kept]]) -> None:
-        """It was tried again."""
+        """Take over the result of another try to open the database."""
         self._writing = False
         try:
             self._begin(*work.result())
@@ -234,12 +234,12 @@ class Store:
                 self._hand_over()
 
     def _put_back(self, taken: Rows) -> None:
-        """Nothing of it was written: it goes before what has come since."""
+        """Put rows of a failed write back, before the rows that came since."""
         self._requests = [*taken[0], *self._requests][-HELD:]
         self._others = [*taken[1], *self._others][-HELD:]
 
     def _put_off(self, what: str, error: BaseException) -> None:
-        """Until the next try, which comes by itself."""
+        """Put writing off until the next try, which the timer begins."""
         self._put_back(self._taken())
         if not self._troubled:
             self._troubled = True

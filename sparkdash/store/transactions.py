@@ -1,4 +1,4 @@
-"""What the store's thread does: read a database once, and write to it, transaction by transaction.
+"""Transactions of the store's thread: read a database once, and write to it.
 
 Must not know threads, nor what is kept in memory. All functions block.
 """
@@ -16,18 +16,18 @@ from sparkdash.domain.engine import Parked
 from sparkdash.store import rows, schema, usage
 
 AT_ONCE = 32
-"""Requests that one statement writes: around each of them the thread gives the interpreter's lock away and must get it again."""
+"""Requests in one statement: for each statement the thread releases the interpreter's lock and must get it back."""
 TRIM_EVERY = 1_000
-"""Rows written between two looks at what is too old; the tables are no longer than that beyond their limits."""
+"""Rows written between two trims; tables exceed their limits by no more than that."""
 
 UNUSABLE = (sqlite3.Error, OSError, ValueError)
-"""What `read` raises."""
+"""Exceptions that `read` raises."""
 Rows = tuple[list[rows.Row], list[tuple[str, rows.Row]]]
-"""Requests, and everything else with its statement."""
+"""Requests, and every other row with its statement."""
 
 
 class Kept(NamedTuple):
-    """What a daemon begins with."""
+    """Content of the database when a daemon starts."""
 
     swaps: list[rows.Took]
     loads: list[rows.Held]
@@ -35,12 +35,14 @@ class Kept(NamedTuple):
     parked: dict[str, Parked]
     attached: dict[str, str]
     exposed: int | None
-    """The mode that the file had, when others could read it."""
+    """Mode that the file had, when others could read it."""
 
 
 def read(path: Path) -> tuple[sqlite3.Connection, Kept]:
-    """Open the database, and read what a daemon begins with. Raises sqlite3.Error, OSError, ValueError: a row that no
-    daemon wrote."""
+    """Open the database, and read what a daemon starts with.
+
+    Raises sqlite3.Error, OSError, ValueError: a row that no daemon wrote.
+    """
     database = schema.connect(path)
     try:
         return database, Kept(
@@ -58,9 +60,11 @@ def read(path: Path) -> tuple[sqlite3.Connection, Kept]:
 
 
 def write(database: sqlite3.Connection, requests: Sequence[rows.Row], others: Sequence[tuple[str, rows.Row]]) -> None:
-    """Write it as one transaction, and now and then drop what is too old. What was written before a failure is kept,
-    but nothing before one that passes; and a row that SQLite has no form for (an engine that counts 2**63 tokens) is
-    passed over."""
+    """Write the rows as one transaction, and delete old rows now and then.
+
+    Rows written before a failure are kept, but none before a failure that passes by itself. A row that SQLite has no
+    form for (an engine that counts 2**63 tokens) is skipped.
+    """
     before = database.total_changes
     try:
         database.execute("BEGIN")

@@ -188,7 +188,9 @@ class Actor:
             self._begin_to_look_again(self._group)
 
     async def end_unadopted(self, name: str | None) -> None:
-        """End the engine that an earlier daemon left of this profile, whose file cannot be read; or all such engines."""
+        """End the engine that an earlier daemon left of this profile, whose file cannot be read; or all such
+        engines.
+        """
         books = self._tools.books
         for profile, container in list(books.unadopted.items()):
             if name in (None, profile) and await remove(self._tools, container, "it was to be stopped"):

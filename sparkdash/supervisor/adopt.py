@@ -64,7 +64,7 @@ class Adoption:
     ready: tuple[Found, ...] = ()
     """Runs and generates; in the order of their starts."""
     loading: tuple[Found, ...] = ()
-    """The rest of their swaps is still to be done."""
+    """Engines whose swaps are still to be completed."""
     unknown: tuple[ContainerInfo, ...] = ()
     """Run, and their profiles may be in files that cannot be read now: what becomes of them is decided when those are read again."""
     problems: tuple[Problem, ...] = ()
@@ -111,7 +111,9 @@ async def look_again(tools: Tools, catalog: Callable[[], Catalog]) -> Adoption:
 
 _NO_PROFILE = "its profile is no longer there"
 _LOADING = "a younger one of its profile loads"
-"""Why a second engine of a profile that has not come up is removed; of the youngest it means that it loads."""
+"""Reason for removing a second engine of a profile that has not come up; for the youngest it means that the engine
+loads.
+"""
 
 
 async def _unfit(tools: Tools, found: Found) -> str | None:
@@ -183,7 +185,10 @@ def _match(catalog: Catalog, container: ContainerInfo) -> Found | str:
 
 
 async def remove(tools: Tools, container: ContainerInfo, why: str) -> bool:
-    """Stop and remove what is not adopted; told when it ran, and when it cannot be done (False)."""
+    """Stop and remove a container that is not adopted; report one that ran.
+
+    False: that failed, which is reported too.
+    """
     name = container.labels.get(LABEL_PROFILE)
     running = container.state is ContainerState.RUNNING
     try:

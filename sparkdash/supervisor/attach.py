@@ -1,6 +1,6 @@
-"""Engines that are not ours: whether the server at a profile's URL is there, and what it calls the model.
+"""Attached servers: whether the server at a profile's URL answers, and its name of the model.
 
-Owns: the questions, and the words of a refusal. Must not know the books.
+Owns: the requests to the server, and the text of a refusal. Must not know the books.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from sparkdash.supervisor.tools import Tools
 
 REFUSED = frozenset({401, 403})
 SHOWN = 8
-"""Names of models that an error lists."""
+"""Names of models that an error lists at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """A server that answers."""
+    """An attached server that answers."""
 
     url: str
-    """Its root, without /v1."""
+    """The server's root, without /v1."""
     model_id: str
-    """What it calls the profile's model."""
+    """The server's name of the profile's model."""
 
 
 async def attach(tools: Tools, profile: Profile) -> Attached:

@@ -1,6 +1,7 @@
-"""Servers that are not ours and are in use, beyond the life of one daemon.
+"""Attached servers that are in use, remembered from one daemon to the next.
 
-Owns: the way between the books and the store, and asking for those that an earlier daemon used. Must not know how one is asked.
+Owns: the exchange between the books and the store, and asking for servers that an earlier daemon used. Must not know
+how a server is asked.
 """
 
 from __future__ import annotations
@@ -20,17 +21,22 @@ USED = frozenset({EngineState.READY, EngineState.DRAINING})
 
 
 class Attachments:
-    """One for the supervisor's life. Without a store, the next daemon uses a server again once a request names it."""
+    """Attached servers in use, over the supervisor's life.
+
+    Without a store, the next daemon attaches a server at its first request.
+    """
 
     def __init__(self, tools: Tools, store: Store | None) -> None:
         self._tools = tools
         self._store = store
         self._kept = dict(store.attached) if store else {}
-        """By profile, the fingerprint, as they are in the store."""
+        """Fingerprints by profile, as the store has them."""
 
     async def take_back(self, profiles: Mapping[str, Profile]) -> list[Profile]:
-        """Put the servers that an earlier daemon used into the books, as far as they answer and their profiles are the same; tell
-        of those that do not answer."""
+        """Put servers that an earlier daemon used into the books again; report those that do not answer.
+
+        A server counts if it answers and its profile is the same.
+        """
         known = [
             profiles[name]
             for name, kept in self._kept.items()
@@ -51,7 +57,7 @@ class Attachments:
         return [profiles[name] for name in servers]
 
     def keep(self) -> None:
-        """Write down what changed; after every move."""
+        """Store the changes; called after every move."""
         engines = self._tools.books.engines.values()
         now = {each.profile: each.fingerprint for each in engines if each.is_foreign and each.state in USED}
         if self._store is None or now == self._kept:

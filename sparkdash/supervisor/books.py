@@ -1,7 +1,7 @@
 """The books that people see: every engine's state, published at each change.
 
-Owns: Engine values and their publication (`swap_record` owns the swaps'). Must not know why anything happens.
-Written by the actor and by the transitions that it runs; read by everyone, as frozen values.
+Owns: Engine values and their publication (`swap_record` owns the swaps'). Must not know why anything happens. The actor
+and its transitions write the books; everyone else reads frozen values.
 """
 
 from __future__ import annotations
@@ -107,21 +107,21 @@ class Books:
         return self._write(engine)
 
     def move(self, name: str, state: EngineState) -> None:
-        """Move the engine of this profile to another state. Without such an engine nothing happens, here and below."""
+        """Move the engine of this profile to another state. No-op without such an engine, here and below."""
         if old := self._engines.get(name):
             self._write(old.replace(state=state, since=self._clock.now()))
 
     def ready(
         self, name: str, *, version: str | None, load_s: float | None = None, model_id: str | None = None
     ) -> None:
-        """Mark the engine ready. `load_s` is the time of its start where all of it was seen."""
+        """Mark the engine ready. `load_s`: time of its start, where all of it was seen."""
         if old := self._engines.get(name):
             now = self._clock.now()
             ready = old.replace(state=EngineState.READY, since=now, ready_at=now, progress=None)
             self._write(ready.replace(version=version, load_s=load_s, model_id=model_id))
 
     def not_stopped(self, name: str, failure: Failure) -> None:
-        """Mark an engine failed that would not stop; its container may still be there."""
+        """Mark an engine failed that could not be stopped; its container may still be there."""
         if old := self._engines.get(name):
             self._write(old.replace(state=EngineState.FAILED, since=self._clock.now(), failure=failure))
 
@@ -147,14 +147,14 @@ class Books:
         self.debts.left(name, self._clock.monotonic(), held)
 
     def busy(self, name: str, in_flight: int, asked_at: Mapping[Task, float] = MappingProxyType({})) -> None:
-        """How many requests use the engine, and when it was last given one; monotonic seconds."""
+        """Set how many requests use the engine, and when it was last given one; monotonic seconds."""
         old = self._engines.get(name)
         if old and old.in_flight != in_flight:
             ago = self._clock.now() - self._clock.monotonic()
             self._write(old.replace(in_flight=in_flight, asked_at={task: ago + at for task, at in asked_at.items()}))
 
     def able(self, name: str, tasks: frozenset[Task] | None) -> None:
-        """What the engine can be asked for, as far as that is known by now."""
+        """Set the tasks that the engine can do, as far as known."""
         old = self._engines.get(name)
         if old and old.does != tasks:
             self._write(old.replace(does=tasks))
@@ -165,7 +165,7 @@ class Books:
             self._write(old.replace(progress=progress))
 
     def loading(self, *, but: str) -> list[Engine]:
-        """Engines of this box that are coming up, beside that one."""
+        """Engines of this box that are coming up, besides that one."""
         return [e for e in self._engines.values() if e.state in LOADS and e.container and e.profile != but]
 
     def notice(self, level: Level, code: str, text: str, profile: str | None = None) -> None:
@@ -173,13 +173,13 @@ class Books:
         self._publish(Notice(level=level, code=code, text=text, profile=profile))
 
     def leave_unadopted(self, containers: Mapping[str, ContainerInfo]) -> None:
-        """These run and cannot be adopted now; published when that changed."""
+        """Set the running engines that cannot be adopted now; published when they changed."""
         before, self.unadopted = self.unadopted, dict(containers)
         if before.keys() != self.unadopted.keys():
             self._publish(UnadoptedChanged(profiles=tuple(self.unadopted)))
 
     def forget_unadopted(self, profile: str) -> None:
-        """It has ended."""
+        """Remove an unadopted engine that has ended."""
         self.leave_unadopted({name: one for name, one in self.unadopted.items() if name != profile})
 
     def recall(self, parked: Mapping[str, Parked]) -> None:
@@ -198,7 +198,7 @@ class Books:
         return {name: now.get(name) for name in before | now if now.get(name) != before.get(name)}
 
     def begin(self, swap: Swap, course: Course) -> SwapRecord:
-        """Publish a swap that begins; the record tells how it goes on. `course` knows earlier ones like it."""
+        """Publish a swap that begins, and return its record. `course`: the course of earlier swaps like it."""
         return SwapRecord(self._publish, self._clock, swap, course)
 
     def _look_whether_gone(self, name: str, held: Held | None = None) -> None:

@@ -25,7 +25,9 @@ from sparkdash.errors import SparkdashError
 from sparkdash.units import duration
 
 REST_S = 120.0
-"""Longer than any client repeats a prompt by itself: aider does so for 64 s after an error inside a stream."""
+"""Seconds for which a failed profile rests; longer than a client repeats a prompt: aider does so for 64 s after a
+stream's error.
+"""
 WITHIN_S = 600.0
 """Two failures within this park; it is also the longest rest."""
 
@@ -174,7 +176,10 @@ def _reason(error: SparkdashError) -> str:
 
 
 def _resting(profile: str, error: SparkdashError, left_s: float) -> SparkdashError:
-    """The failure again; only one that named a time itself (memory that is on its way back) names what is left of it."""
+    """Copy the failure for the next client.
+
+    A failure with a time of its own (memory on its way back) names what is left of it.
+    """
     refusal = copy.copy(error)
     if error.retry_after is not None:
         refusal.retry_after = left_s

@@ -1,7 +1,8 @@
-"""What follows from the books after every move: who is granted in the order of the line, which swaps begin, which are called off. Pure.
+"""Decisions that follow from the books after every move: grants in the order of the line, swaps that begin or are
+called off. Pure.
 
-Owns: when a swap may begin beside those under way, and when time itself decides. Must not know what came in: the scheduler
-takes note of that.
+Owns: when a swap may begin beside those under way, and when time itself decides. Must not know the moves: the scheduler
+records them.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from sparkdash.supervisor.rooming import Rooming
 
 
 class Decisions:
-    """One for the scheduler's life, on its books."""
+    """Makes the decisions for one scheduler, on its books."""
 
     def __init__(self, records: Records, rooming: Rooming, line: Line, offers: Offers, breaker: Breaker) -> None:
         self.now = 0.0
-        """When the move came that is handled, monotonic seconds."""
+        """Time of the move that is handled, monotonic seconds."""
         self.due: float | None = None
-        """When a Tick is wanted, monotonic seconds: then time itself changes a decision."""
+        """Time at which a Tick is wanted, monotonic seconds: then time itself changes a decision."""
         self._records = records
         self._rooming = rooming
         self._line = line
@@ -34,13 +35,13 @@ class Decisions:
         self._breaker = breaker
 
     def waits_for(self, target: str, choice: fit.Choice) -> tuple[str, ...]:
-        """Those whose loads must be over before one of `target` may begin; empty where it may now, or goes on already."""
+        """Profiles whose loads must end before one of `target` may begin; empty where it may now, or is under way."""
         if self._records.coming(target) or self._may_begin(target, choice):
             return ()
         return tuple(name for name, swap in self._records.swaps.items() if name is not None and swap.moves_memory)
 
     def give_up(self, targets: Iterable[str | None]) -> list[Effect]:
-        """Cancel the swaps to these targets, unless that is done already."""
+        """Cancel the swaps to these targets, unless already cancelled."""
         effects: list[Effect] = []
         for target in targets:
             swap = self._records.swaps[target]
@@ -50,13 +51,16 @@ class Decisions:
         return effects
 
     def in_vain(self, target: str, error: SparkdashError) -> list[Effect]:
-        """Refuse who waits for an engine that does not come; who asked for `auto` takes what runs, else a fall back."""
+        """Refuse requests for an engine that does not come.
+
+        A request for `auto` gets a running engine, else a fallback.
+        """
         others = (name for name in self._offers.fallbacks if name != target and self.may_come(name))
         fallback = next(others, None)
         return self._line.in_vain(target, error, lambda t: self._rooming.auto(t.task, t.client) or fallback)
 
     def may_come(self, name: str) -> bool:
-        """Whether nothing but memory speaks against starting this profile, and it is not there yet."""
+        """Whether the profile is not there yet, and nothing but memory prevents its start."""
         return not (
             refusals.of(name, self._records.profiles.get(name))
             or self._breaker.refusal(name, self.now)
@@ -65,7 +69,7 @@ class Decisions:
         )
 
     def call_off(self) -> list[Effect]:
-        """Nothing is stopped yet and nobody wants the target any more: leave everything as it is."""
+        """Call a swap off that nobody wants any more, before it has stopped anything."""
         wanted = {ticket.profile for ticket in self._records.queue.values()}
         offered = (SwapCause.FALLBACK, SwapCause.PRELOAD)
         return self.give_up(
@@ -75,7 +79,7 @@ class Decisions:
         )
 
     def serve(self) -> list[Effect]:
-        """Grant and begin what can be, in the order of the line."""
+        """Grant and begin everything that is possible, in the order of the line."""
         self.due = None
         records = self._records
         effects = self._begin_stop()
@@ -105,7 +109,7 @@ class Decisions:
         return [*effects, *self._end_idle(waits)]
 
     def _may_begin(self, target: str, choice: fit.Choice) -> bool:
-        """May a swap to it begin beside those under way?"""
+        """Whether a swap to the target may begin beside those under way."""
         records = self._records
         if target in records.swaps or target in records.leaving():
             return False
@@ -114,7 +118,7 @@ class Decisions:
         return records.only_loads and self._rooming.beside(target, choice)
 
     def _begin_stop(self) -> list[Effect]:
-        """What a person wants gone goes, as soon as nothing else moves memory; what is elsewhere goes at once."""
+        """Begin the stops that a person ordered: on this box once nothing else moves memory, elsewhere at once."""
         records = self._records
         records.stops &= {*records.residents, *filter(None, records.swaps)}
         if None in records.swaps:
@@ -183,7 +187,7 @@ class Decisions:
         return BeginSwap(swap.target, swap.evict, swap.cause, reasons)
 
     def evict(self) -> list[Effect]:
-        """Let those stop whom no lease holds any more."""
+        """Order the stop of engines on which no lease is left."""
         effects: list[Effect] = []
         for target, swap in self._records.swaps.items():
             if swap.stage is Stage.DRAINING and not any(map(self._records.in_flight, swap.evict)):

@@ -28,24 +28,27 @@ START = "start"
 NEARLY = 0.99
 """The most that is said before an engine is ready."""
 BY_TIME = 0.9
-"""The most of a step that passing time tells; the rest of it is for the log, or the next step, to tell."""
+"""Largest share of a step that passing time can show; the rest waits for the log or the next step."""
 AHEAD = 0.5
-"""By how much of a stage time may be ahead of the log while its steps are not known."""
+"""Most by which time may be ahead of the log within a stage, while the stage's steps are not known."""
 BY_MEMORY = 0.8
-"""The most of the way that taken memory tells: what comes after it (compiling, graphs, the warm-up) takes none."""
+"""Largest share of the way that taken memory can show: later stages (compiling, graphs, the warm-up) take none."""
 LONGER = 1.5
 LONGER_S = 10.0
-"""What takes this many times, and seconds, longer than it ever did is no longer foretold."""
+"""A stage that takes this many times, and seconds, longer than ever before has no estimate any more."""
 
 
 class Estimate(NamedTuple):
     """Of a swap under way. Seconds and a share of 0..1; None is not known."""
 
     fraction: float | None = None
-    """Share of the way: of earlier swaps' course where there are any, else of the memory that is needed. Never falls, never 1; None
-    also while it takes far longer than ever."""
+    """Share of the way: by earlier swaps' course where there are any, else by the memory needed. Never falls, never 1;
+    None also while the swap takes far longer than ever.
+    """
     eta_s: float | None = None
-    """What is left, the median over earlier swaps; a drain's rest is not in it. 0, as are the next two: longer than ever."""
+    """Seconds left, the median over earlier swaps; without the rest of a drain. 0, as the next two: longer than
+    ever.
+    """
     low_s: float | None = None
     """The least and the most that is left by those earlier swaps; None while there is but one."""
     high_s: float | None = None
@@ -71,7 +74,7 @@ class Course:
         """The stage's share when its step began."""
         self._share: float | None = None
         self._stride: float | None = None
-        """The longest way between two shares that the log told of this stage."""
+        """Largest step between two shares that the log showed in this stage."""
         self._reached = 0.0
 
     def enter(self, phase: SwapPhase, now: float) -> None:
@@ -135,14 +138,14 @@ class Course:
         return self._spent if self._step is None else {**self._spent, self._step: now - self._since}
 
     def _last_known(self, past: _Past) -> str | None:
-        """The present step, or else the furthest of those that are over, as far as the earlier swap had it."""
+        """The present step, else the last step that is over, as far as the earlier swap had it."""
         if self._step is not None and self._step in past.place:
             return self._step
         known = [name for name in self._spent if name in past.place]
         return max(known, key=past.place.__getitem__) if known else None
 
     def _place(self, past: _Past, now: float) -> float:
-        """The share of that swap's time at which it was where this one is."""
+        """Share of the earlier swap's time at which it was where this one is."""
         step = self._last_known(past)
         if step is None or not past.total:
             return 0.0
@@ -150,7 +153,7 @@ class Course:
         return 1.0 - (past.after(step) + rest) / past.total
 
     def _done_here(self, took: float, now: float) -> float:
-        """Share of the present step: that of the time which it took then, within what the log tells."""
+        """Share of the present step: by the time that it took earlier, within what the log shows."""
         by_time = min(BY_TIME, (now - self._since) / took) if took else BY_TIME
         if self._share is None or self._first is None or self._first >= 1.0:
             return by_time
@@ -158,7 +161,7 @@ class Course:
         return max(told, min(by_time * whole, told + (self._stride or AHEAD))) / whole
 
     def _left(self, past: _Past, now: float) -> float:
-        """What is left if the rest goes as it went then."""
+        """Seconds left if the rest takes as long as in the earlier swap."""
         step = self._last_known(past)
         if step is None:
             return past.total
@@ -174,12 +177,14 @@ class Course:
         return (1.0 - self._share) * learned + self._share * paced
 
     def _is_paced(self) -> bool:
-        """Does the log tell how quick the present step is?"""
+        """Whether the log shows the pace of the present step."""
         return self._share is not None and self._first is not None and self._first < self._share < 1.0
 
     def _is_overdue(self, now: float) -> bool:
-        """Whether the present step takes far longer than in any earlier swap, or, if none had it, than all that was left there; and
-        the log gives no pace."""
+        """Whether the present step takes far longer than in any earlier swap, and the log shows no pace.
+
+        A step that no earlier swap had is held against all that was left there.
+        """
         if self._step is None or self._is_paced():
             return False
         known = [past.took(self._step) for past in self._past if self._step in past.place]

@@ -1,8 +1,9 @@
-"""What the engines' programs list in their `--help`: asked once for each image or binary, and kept.
+"""Probe for the flags that the engines' programs list in their `--help`: asked once for each image or binary, and kept.
 
-Owns: when a program is asked. One that answers within a moment is asked by the start that needs it; the others load their
-libraries first, which takes half a minute and a gigabyte: they are asked one after another while the box is quiet, and a
-start ends the asking. Must not decide what a flag means. No program is refused for what it lists: not to know is no failure.
+Owns: when a program is asked. A program that answers within a moment is asked by the start that needs its flags. The
+others load their libraries first, which takes half a minute and a gigabyte: they are asked one after another while the
+box is quiet, and a start cancels the asking. Must not decide what a flag means. No start fails because flags are not
+known.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ from sparkdash.units import GIB
 
 LOG = structlog.get_logger("sparkdash.flags")
 QUICK_S = 5.0
-"""How long a start waits for an answer. llama-server needs 10 ms, and a container half a second around it."""
+"""Seconds for which a start waits for an answer. llama-server needs 10 ms, and a container half a second around it."""
 SLOW_S = 180.0
-"""Limit of one that nobody waits for; vLLM's took 8 to 17 s on two cores."""
+"""Limit of a program that nobody waits for; vLLM's took 8 to 17 s on two cores."""
 LOOK_S = 20.0
 QUIET_LOOKS = 3
-"""The box is quiet when nothing was loading and no request was served at so many looks in a row."""
+"""Looks in a row without a load or a request after which the box counts as quiet."""
 SLOW_BYTES = 4 * GIB
-"""Free memory, beyond the reserve, without which no slow program is begun; vLLM's takes 1 GiB."""
+"""Free memory, beyond the reserve, that a slow program needs before it is asked; vLLM's takes 1 GiB."""
 
 
 Program = tuple[str | None, tuple[str, ...], str]
-"""Image, words and identity."""
+"""Image, command and identity of a program."""
 
 
 class FlagProbe:
@@ -65,14 +66,17 @@ class FlagProbe:
         self._wake = asyncio.Event()
         self._slow: asyncio.Task[object] | None = None
         self._late: set[Program] = set()
-        """What did not answer a start in time: no further start waits for it."""
+        """Programs that did not answer a start in time: no further start waits for them."""
         self._silent: set[Program] = set()
-        """What gave no list of flags; the next daemon tries again."""
+        """Programs that gave no list of flags; the next daemon tries again."""
         self._told: set[str] = set()
-        """Fingerprints of launches whose stray flags were told."""
+        """Fingerprints of launches whose stray flags were reported."""
 
     async def known(self, profile: Profile, image_id: str) -> KnownFlags | None:
-        """For a start: what its program lists; None while nobody knows. Waits for a program only if it answers at once."""
+        """Flags of a profile's program, for its start; None while not known.
+
+        Waits only for a program that answers at once.
+        """
         if self._slow is not None:
             self._slow.cancel()
         if self._store is None or (found := self._question(profile)) is None:
@@ -90,13 +94,16 @@ class FlagProbe:
         return known
 
     def look(self) -> None:
-        """Profiles or images may have changed: whoever is not known will be asked."""
+        """Have unknown programs asked, as profiles or images may have changed."""
         self._wake.set()
 
     async def run(
         self, profiles: Callable[[], Iterable[Profile]], *, reserve: Callable[[], int], idle: Callable[[], bool]
     ) -> None:
-        """Ask those that are slow, while the box is quiet, until cancelled. `reserve` is in bytes; `idle`: no swap is under way."""
+        """Ask the slow programs while the box is quiet, until cancelled.
+
+        `reserve` is in bytes; `idle`: no swap is under way.
+        """
         if self._store is None:
             return
         while True:
@@ -116,7 +123,7 @@ class FlagProbe:
         return containers.helping(profile, asked.argv, containerised=self._runtime.containerised), asked.quick
 
     async def _startable(self, profiles: Iterable[Profile]) -> list[Profile]:
-        """Those whose image is on this box, found out in one call."""
+        """Profiles whose image is on this box, found out in one call."""
         asked = [profile for profile in profiles if self._question(profile)]
         if not self._runtime.containerised:
             return asked
@@ -127,7 +134,9 @@ class FlagProbe:
         return [profile for profile in asked if profile.image in here]
 
     async def _unknown(self, profile: Profile) -> tuple[ContainerSpec, str] | None:
-        """Who is to be asked for it; None when that is known, or cannot be."""
+        """Container and identity of the program to ask for the profile's flags; None when they are known, or cannot be
+        asked for.
+        """
         if (found := self._question(profile)) is None or self._store is None:
             return None
         spec, _ = found

@@ -69,7 +69,7 @@ class Scale:
         self._curve: list[tuple[float, int]] = []
         self._every, self._count = 1, 0
         self._beside: set[str] = set()
-        """Others that loaded meanwhile."""
+        """Other engines that loaded at the same time."""
         self.last: Look | None = None
 
     async def before(self) -> None:
@@ -79,7 +79,9 @@ class Scale:
         self._began = self._tools.clock.monotonic()
 
     def note(self, available: int) -> int:
-        """One sample of MemAvailable while it loads; how much of it this load took, 0 once another loads too."""
+        """Add a sample of MemAvailable during the load; return this load's share of it, 0 once another engine loads
+        too.
+        """
         zero = self._zero.available if self._zero else available
         self._beside.update(engine.profile for engine in self._tools.books.loading(but=self.profile.name))
         self._lowest = available if self._lowest is None else min(self._lowest, available)

@@ -94,7 +94,7 @@ class Leasing:
             self._desk.leave(claim.ticket)
 
     async def broke_off(self, lease: Lease, trouble: UpstreamError) -> None:
-        """Look at an engine that gave a request no answer; return if it is not dead.
+        """Examine an engine that gave a request no answer; return if it is not dead.
 
         Raises:
             EngineError: the guard killed it, and no second try would help.

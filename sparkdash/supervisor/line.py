@@ -102,7 +102,7 @@ class Line:
         return known is not None and known.limit is None and known.idle_ttl_s is None
 
     def grant_hits(self) -> list[Effect]:
-        """All whose engine runs."""
+        """Grant every ticket whose engine runs."""
         return self.grant([ticket for ticket in self._records.queue.values() if not self._records.misses(ticket)])
 
     def grant(self, tickets: Iterable[Ticket]) -> list[Effect]:
@@ -158,7 +158,7 @@ class Line:
         return list(told)
 
     def _as_served(self) -> list[Ticket]:
-        """The queue in the order in which it will be served: what is coming first, then profile by profile."""
+        """The queue in the order of serving: the profile that is coming first, then profile by profile."""
         line = fairness.line(self._records.queue.values(), self._patience, self.now)
         ranks: dict[str | None, int] = {target: rank for rank, target in enumerate(self._records.swaps)}
         for ticket in line:

@@ -50,7 +50,7 @@ KILLED_S = 2.0
 somebody waits. One that hangs, as it does just then, is not waited for."""
 
 REMOVED = -1000
-"""In place of an exit code: the container is no longer there."""
+"""Stands for the exit code of a container that is no longer there."""
 
 _NUMBERS = re.compile(r"[\d.:%]+")
 T = TypeVar("T")

@@ -22,11 +22,11 @@ class Known:
     managed: bool = True
     """False: the engine is someone else's; it takes no place and is never evicted."""
     loads_alone: bool = False
-    """It sizes itself by the memory that is free while it loads, so that nobody else may take memory meanwhile."""
+    """Whether the engine sizes itself by free memory while it loads, so that nothing else may take memory meanwhile."""
     cannot_run: str | None = None
     nearest: str | None = None
     secret_at: str | None = None
-    """Where its file has a secret that nobody silenced the rule for: it is not started."""
+    """Place of a secret in the profile's file, whose rule is not silenced: the profile is not started."""
     pinned: bool = False
     """It leaves only for a person."""
     idle_ttl_s: float | None = None
@@ -52,9 +52,9 @@ class Arrive:
     batch: bool = False
     """It may wait while those are served who are waited for by people and agents."""
     task: Task | None = None
-    """What it asks for; None: something that any engine does."""
+    """Task of the request; None: any engine can do it."""
     client: str | None = None
-    """Who asks; None: nobody can tell."""
+    """The client that asks; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """A person gives up the swaps under way."""
+    """A person cancels the swaps under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class DrainOver:
-    """The drain of the swap to `target` took longer than it may."""
+    """The drain of the swap to `target` exceeded its limit."""
 
     target: str | None
 
@@ -158,21 +158,21 @@ class WontStop:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """All who leave for `target` have given back what they held, and there is room: from now on it takes memory."""
+    """The swap to `target` may take memory: all evicted engines have given theirs back, and there is room."""
 
     target: str
 
 
 @dataclass(frozen=True, slots=True)
 class SwapDone:
-    """The swap to `target` reached its end; here and below None is the swap that only stops."""
+    """The swap to `target` succeeded; here and below None is the swap that only stops."""
 
     target: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class SwapFailed:
-    """The swap to `target` failed, for the reason that every waiting request is told."""
+    """The swap to `target` failed, with the reason for every waiting request."""
 
     target: str | None
     error: SparkdashError
@@ -180,7 +180,7 @@ class SwapFailed:
 
 @dataclass(frozen=True, slots=True)
 class SwapCancelled:
-    """The swap to `target` was given up, and what it had begun is cleaned away."""
+    """The swap to `target` was cancelled, and what it began is cleaned away."""
 
     target: str | None
 
@@ -236,7 +236,7 @@ class Decline:
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """No lease holds these any more: the swap to `target` may stop them."""
+    """Stop these engines for the swap to `target`: no lease holds them any more."""
 
     target: str | None
     profiles: tuple[str, ...]
@@ -244,7 +244,7 @@ class Evict:
 
 @dataclass(frozen=True, slots=True)
 class CancelSwap:
-    """Give the swap to `target` up and clean away what it began; answer with SwapCancelled (or SwapDone, if it was too late)."""
+    """Cancel the swap to `target` and clean up; answered by SwapCancelled, or by SwapDone if it was too late."""
 
     target: str | None
 

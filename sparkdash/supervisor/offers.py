@@ -16,7 +16,7 @@ class Offers:
 
     def __init__(self) -> None:
         self._evicted: dict[str, list[str]] = {}
-        """By the targets of swaps that have not succeeded yet."""
+        """Evicted profiles, by the targets of swaps that have not succeeded yet."""
         self.fallbacks: deque[str] = deque()
         self._preloads: deque[str] = deque()
 
@@ -25,17 +25,17 @@ class Offers:
         self._preloads.extend(profiles)
 
     def next(self) -> tuple[str, SwapCause] | None:
-        """The one whose turn it is."""
+        """The offer whose turn it is."""
         if self.fallbacks:
             return self.fallbacks[0], SwapCause.FALLBACK
         return (self._preloads[0], SwapCause.PRELOAD) if self._preloads else None
 
     def take(self) -> None:
-        """It is not offered again."""
+        """Remove the profile from the offers."""
         (self.fallbacks or self._preloads).popleft()
 
     def evicted(self, profile: str, target: str) -> None:
-        """It left for the swap to `target`."""
+        """Note that the profile was evicted for the swap to `target`."""
         self._evicted.setdefault(target, []).append(profile)
 
     def failed(self, target: str) -> None:
@@ -43,7 +43,7 @@ class Offers:
         self.fallbacks.extend(name for name in self._evicted.pop(target, ()) if name != target)
 
     def succeeded(self, target: str) -> None:
-        """Those that left for it left for good."""
+        """Drop the profiles that were evicted for this swap: they are not offered again."""
         self._evicted.pop(target, None)
 
     def begun(self, target: str) -> None:

@@ -55,7 +55,7 @@ class Planner:
         return self._tools.needs(found) if found else Need()
 
     def tasks(self, profile: str) -> frozenset[Task] | None:
-        """See Scales."""
+        """Tasks that the profile's engine can do; None: not known."""
         found = self._profile(profile)
         return tasks_of(found, self._tools.needs.target(found)) if found else None
 
@@ -101,8 +101,10 @@ class Planner:
         hold: SparkdashError | None,
         waits_for: tuple[str, ...] = (),
     ) -> Plan:
-        """What using this profile would do; `choice`, `hold` and `waits_for` are the scheduler's. `runs`: it does already. Residents
-        are also those that are coming."""
+        """Plan what using this profile would do; `choice`, `hold` and `waits_for` are the scheduler's.
+
+        `runs`: the profile runs already. Residents include engines that are coming up.
+        """
         box, need = self.box(), self._tools.needs(profile)
         beside = tuple(name for name in residents if name != profile.name and (runs or name not in choice.names))
         return Plan(
@@ -144,7 +146,9 @@ def verdict(
     *,
     held: bool = False,
 ) -> str:
-    """Does it fit, what does that rest on, and whose loads does it wait for? One sentence to three."""
+    """Word in one to three sentences whether the profile fits, on which figures that rests, and for whose loads it
+    waits.
+    """
     words = _fits(need, choice, box, beside, held=held)
     have = "has" if len(waits_for) == 1 else "have"
     waits = f" It begins once {' and '.join(waits_for)} {have} loaded."

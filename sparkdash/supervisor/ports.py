@@ -26,7 +26,7 @@ class Ports:
         self._next = zlib.crc32(seed.encode()) % self._count if self._count > 0 else 0
 
     def take(self, given: Collection[int | None] = ()) -> int:
-        """The next port that is free on 127.0.0.1, and not `given` to an engine that does not listen yet.
+        """Choose the next port that is free on 127.0.0.1, and not `given` to an engine that does not listen yet.
 
         Raises:
             HostError: `port_in_use`, when something holds every port of the range.

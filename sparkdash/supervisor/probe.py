@@ -16,13 +16,13 @@ from sparkdash.supervisor.tools import Tools
 PROBE_S = 2.0
 """Limit of one probe."""
 PROOF_S = 20.0
-"""Limit of the short generation by which an engine that gave a bad answer shows whether it works."""
+"""Limit of the short generation that shows whether an engine works after a bad answer."""
 UNLISTED = frozenset({404, 405, 501})
-"""Answers of a server that is there and has no list of models; only one that is not ours is probed by that list."""
+"""Statuses of a server that is there without a list of models; only attached servers are probed by that list."""
 
 
 async def unreachable(tools: Tools, profile: Profile, url: str) -> str | None:
-    """Why the engine's liveness probe is not answered as it should be; None when it is."""
+    """Probe the engine's liveness; return why the answer is not as it should be, or None when it is."""
     try:
         return await _wrong_with(tools, profile, url)
     except UpstreamError as error:
@@ -30,8 +30,10 @@ async def unreachable(tools: Tools, profile: Profile, url: str) -> str | None:
 
 
 async def sickness(tools: Tools, profile: Profile, url: str) -> str | None:
-    """Why the engine's liveness probe shows it dead or broken; None when it is well, and when it only takes its time:
-    an engine under load is slow to answer."""
+    """Probe the engine's liveness; return why it looks dead or broken, or None when it is well or only slow.
+
+    An engine under load is slow to answer.
+    """
     try:
         return await _wrong_with(tools, profile, url)
     except UpstreamError as error:
@@ -72,7 +74,7 @@ async def mute(tools: Tools, profile: Profile, url: str, *, limit_s: float) -> s
 
 
 async def speaks_nonsense(tools: Tools, profile: Profile, engine: Engine) -> str | None:
-    """What is wrong with the answer to a short generation; None when it is sound, and when it does not come in time."""
+    """Request a short generation; return the fault of its answer, or None when it is sound or does not come in time."""
     try:
         await _generate(tools, profile, engine.url or "", PROOF_S, engine.model_id)
     except UpstreamError as error:

@@ -33,17 +33,20 @@ PATIENCE_S = 10.0
 STOP_S = 5.0
 """How long it is waited for when no engine comes."""
 MARGINS = {Basis.LEARNED: 0.1, Basis.DECLARED: 0.5}
-"""What the peaks of loads that go on at the same time are reckoned with beyond their figures. Declared needs were seen to be a
-quarter too low, and name no peak."""
+"""Margins beyond the peaks of loads that run at the same time. Declared needs were up to a quarter too low, and name no
+peak.
+"""
 BESIDE_S = 1.0
-"""Between two looks at what the others have taken."""
+"""Seconds between two looks at what the other loads have taken."""
 AGAIN_S = 60.0
 """When a start that was refused for missing memory may be tried again."""
 
 
 async def until_loads_leave_room(tools: Tools, target: Profile) -> None:
-    """Wait while others load, until there is room for what they may still take and for `target`, each at its peak and with a
-    margin, the reserve kept; or until nobody loads any more."""
+    """Wait while others load, until there is room for them and for `target`, or nobody loads any more.
+
+    Each load counts with its peak and a margin; the reserve is kept.
+    """
     while others := tools.books.loading(but=target.name):
         if not tools.books.debts.who and tools.wards.short(target.name) is None:
             still = [await _may_still_take(tools, engine) for engine in others]
@@ -60,7 +63,7 @@ async def _may_still_take(tools: Tools, engine: Engine) -> int | None:
 
 
 def _at_most(tools: Tools, profile: Profile) -> int | None:
-    """What its load takes at the most; None: nobody can tell."""
+    """Most that the load takes; None: not known."""
     need = tools.needs(profile)
     margin, room = MARGINS.get(need.basis), need.room_bytes
     return None if margin is None or room is None else int(room * (1 + margin))

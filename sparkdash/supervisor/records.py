@@ -13,19 +13,19 @@ from sparkdash.supervisor.fit import Choice
 from sparkdash.supervisor.moves import Known
 
 CLIENTS = 1000
-"""Clients are told apart by what they say of themselves, so that their number is theirs to choose."""
+"""Most clients that are remembered. A client chooses its own name, and so how many there are."""
 USE = "(use)"
 """Id of the one ticket that stands for a person's wish; no request has it."""
 
 
 class Stage(Enum):
-    """How far a swap has come, as far as decisions go."""
+    """Stage of a swap, as far as decisions need it."""
 
     DRAINING = auto()
     """Nothing is stopped yet; leases on the evicted engines are waited for."""
     GOING = auto()
     LOADING = auto()
-    """Nobody leaves for it any more, and what left has given back its memory."""
+    """Evicted engines have given back their memory, and none leaves any more."""
     CANCELLING = auto()
     """Given up; the actor cleans up."""
 
@@ -40,12 +40,12 @@ class Change:
     fingerprint: str | None
     """Of the target, as the catalog was when the swap began."""
     moves_memory: bool = True
-    """False: neither who comes nor who leaves is an engine of this box."""
+    """False: neither the target nor the evicted profiles are engines of this box."""
     stage: Stage = Stage.DRAINING
     takes: int = 0
-    """Bytes that the target will hold, as they were known at the beginning."""
+    """Bytes that the target will hold, as known at the beginning."""
     frees: int = 0
-    """The same of those that leave."""
+    """Bytes that the evicted engines hold, as known at the beginning."""
 
     @property
     def evict(self) -> tuple[str, ...]:
@@ -94,7 +94,7 @@ class Resident:
     talked_at: float | None = None
     """The same, of requests that are not batch."""
     asked_at: dict[Task, float] = field(default_factory=dict)
-    """When a request was last granted, by what it asked for."""
+    """When a request was last granted, by task."""
 
     def touch(self, now: float, batch: bool) -> None:
         """A request was granted, or is over."""
@@ -116,9 +116,9 @@ class Records:
     stops: set[str] = field(default_factory=set)
     """What a person wants gone."""
     clients: dict[tuple[str, Task], str] = field(default_factory=dict)
-    """The profile that each client was last given for each task, the longest unused first; at most CLIENTS."""
+    """Profile that each client was last given for each task, the longest unused first; at most CLIENTS."""
     swaps: dict[str | None, Change] = field(default_factory=dict)
-    """Those under way by their targets, in the order in which they began; None is the one that only stops."""
+    """Swaps under way by target, in the order in which they began; None is the swap that only stops."""
 
     def managed(self, profile: str) -> bool:
         """Does its engine take a place? One whose file went away was started by us, too."""
@@ -143,16 +143,16 @@ class Records:
 
     @property
     def at_rest(self) -> bool:
-        """Is no swap under way that takes memory or gives it back?"""
+        """Whether no swap is under way that takes or gives back memory."""
         return not any(swap.moves_memory for swap in self.swaps.values())
 
     @property
     def only_loads(self) -> bool:
-        """Do all swaps under way that move memory only take it?"""
+        """Whether every swap under way that moves memory only takes it."""
         return all(swap.stage is Stage.LOADING for swap in self.swaps.values() if swap.moves_memory)
 
     def coming(self, profile: str) -> Change | None:
-        """The swap that brings this profile, unless it was given up."""
+        """The swap that brings this profile, unless it was cancelled."""
         swap = self.swaps.get(profile)
         return None if swap is None or swap.stage is Stage.CANCELLING else swap
 
@@ -171,7 +171,7 @@ class Records:
         return not (self.as_written(ticket.profile) if ticket.id == USE else self.runs(ticket.profile))
 
     def note_use(self, profile: str, task: Task | None, client: str | None, now: float) -> None:
-        """A request for this task was granted its engine."""
+        """Note that a request for this task was granted the engine."""
         if task is None or (resident := self.residents.get(profile)) is None:
             return
         resident.asked_at[task] = now
@@ -182,7 +182,11 @@ class Records:
                 del self.clients[next(iter(self.clients))]
 
     def auto(self, task: Task | None, client: str | None, tasks: Callable[[str], frozenset[Task] | None]) -> str | None:
-        """What `auto` means: of those that run the one that was last used for this, by this client if it used any; else what loads."""
+        """Choose the profile that `auto` means: of the running ones the last used for this task, by this client if it
+        used any.
+
+        Without a running one, the profile that loads.
+        """
         running = {name: resident for name, resident in self.residents.items() if self.runs(name)}
         own = self.clients.get((client, task)) if client is not None and task is not None else None
         there = [Candidate(name, tasks(name), each.asked_at, each.ready_at) for name, each in running.items()]

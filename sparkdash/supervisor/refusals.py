@@ -91,7 +91,7 @@ def too_many(name: str, limit: int, again_s: float | None) -> SparkdashError:
 
 
 def no_engine(task: Task | None = None) -> SparkdashError:
-    """`auto` was asked for and nothing runs, or nothing that does what was asked for."""
+    """Build the refusal of `auto` when nothing runs, or nothing that can do the task."""
     what = f"No engine that runs can be asked to {task.value}" if task else "No engine runs"
     return AdmissionError(
         f"{what}, and 'auto' never starts one.",

@@ -1,7 +1,7 @@
-"""The world as `fit` wants it: who is there once the swaps under way are done, and what the box has then. Pure.
+"""The box as `fit` sees it: the occupants and the memory once the swaps under way are done. Pure.
 
 Owns: how residents, leases and swaps become occupants, and the forecast of memory behind the swaps. Must not decide
-who leaves: `fit` does.
+which profiles leave: `fit` does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Scales(Protocol):
         ...
 
     def tasks(self, profile: str) -> frozenset[Task] | None:
-        """All that its engine can be asked for; None is unknown."""
+        """Tasks that the profile's engine can do; None: not known."""
         ...
 
     def reload_s(self, profile: str) -> float | None:
@@ -47,7 +47,7 @@ class Rooming:
         self._records = records
         self._scales = scales
         self._before: fit.Box | None = None
-        """The box as it was before the loads under way took any of it."""
+        """Memory of the box before the loads under way took any of it."""
 
     def choice(self, comer: str, now: float, *, person: bool) -> fit.Choice:
         """Who leaves if `comer` were to come next. `person`: someone asked for it by name, outside a request."""
@@ -60,7 +60,7 @@ class Rooming:
         return fit.choose(self._occupant(comer, now), there, self._forecast(), person=person)
 
     def auto(self, task: Task | None, client: str | None) -> str | None:
-        """The profile that `auto` means for this request; None: nothing that runs or comes can do it."""
+        """Choose the profile that `auto` means for this request; None: nothing that runs or comes can do it."""
         return self._records.auto(task, client, self._scales.tasks)
 
     def refusal(self, comer: str, choice: fit.Choice) -> SparkdashError | None:
@@ -76,7 +76,7 @@ class Rooming:
         return self._scales.short(comer)
 
     def beside(self, comer: str, choice: fit.Choice) -> bool:
-        """May its load go on at the same time as those under way? Only if all of them stay, and each need can be reckoned with."""
+        """Whether the profile may load beside the loads under way: all of them stay, and the need of each is known."""
         loads = [swap.target for swap in self._records.swaps.values() if swap.moves_memory and swap.target is not None]
         return choice.fits is True and not choice.leaving and all(map(self._predictable, (comer, *loads)))
 
@@ -86,21 +86,21 @@ class Rooming:
         return sure and known is not None and not known.loads_alone
 
     def begun(self, swap: Change) -> None:
-        """Remember what the box has before this swap moves memory, unless others move it already."""
+        """Remember the box's memory before this swap moves any, unless other swaps move it already."""
         swap.frees = sum(self._held(name) for name in swap.evict)
         swap.takes = self._held(swap.target) if swap.target is not None and swap.moves_memory else 0
         if swap.moves_memory and self._before is None:
             self._before = self._scales.box()
 
     def ended(self, swap: Change, *, came: bool) -> None:
-        """Reckon with what a swap that is over has left behind, for as long as others move memory."""
+        """Account for what a finished swap has left behind, for as long as others move memory."""
         if self._records.at_rest:
             self._before = None
         elif self._before is not None:
             self._before = _with(self._before, swap.frees - (swap.takes if came else 0))
 
     def _forecast(self) -> fit.Box:
-        """The box once what comes has come, and what only goes has given back what it holds."""
+        """Forecast of the box's memory once coming engines are loaded, and stopping ones have given back theirs."""
         swaps = [swap for swap in self._records.swaps.values() if swap.moves_memory]
         loads = [swap for swap in swaps if swap.target is not None and swap.stage is not Stage.CANCELLING]
         if not loads or self._before is None:

@@ -1,4 +1,8 @@
-"""The scheduler: who is granted, who waits, what is swapped. Pure; DESIGN.md has the table and the reasons.
+"""The scheduler: which requests are granted or wait, and which swaps run. Pure; DESIGN.md has the table and the
+reasons.
+
+Owns the books of tickets, leases, residents and the swaps under way, and what each move changes of them. `decisions`
+has what follows after every move. Must not know asyncio, clocks, containers.
 
 Owns the books of tickets, leases, residents and the swaps under way, and what each move changes of them; what follows after
 every move is in `decisions`. Must not know asyncio, clocks, containers.
@@ -91,11 +95,11 @@ class Scheduler:
 
     @property
     def due(self) -> float | None:
-        """When a Tick is wanted, monotonic seconds: then time itself changes a decision."""
+        """Time at which a Tick is wanted, monotonic seconds: then time itself changes a decision."""
         return self._decisions.due
 
     def waits_for(self, target: str, choice: fit.Choice) -> tuple[str, ...]:
-        """Those whose loads must be over before one of `target` may begin; empty where it may now, or goes on already."""
+        """Profiles whose loads must end before one of `target` may begin; empty where it may now, or is under way."""
         return self._decisions.waits_for(target, choice)
 
     def _time_has_come(self, now: float) -> bool:
@@ -108,7 +112,7 @@ class Scheduler:
 
     @property
     def cancelling(self) -> bool:
-        """Is what a swap began that was given up still to be cleaned away?"""
+        """Whether a cancelled swap has still to be cleaned up."""
         return any(swap.stage is Stage.CANCELLING for swap in self.records.swaps.values())
 
     def choice(self, target: str, now: float, *, person: bool = True) -> fit.Choice:
@@ -210,7 +214,9 @@ class Scheduler:
         return self._supersede(move.profile)
 
     def _supersede(self, wanted: str) -> list[Effect]:
-        """Loads that no request waits for give way to what a person wants now, unless it can come beside them."""
+        """Cancel loads that no request waits for in favour of a person's choice, unless both can load at the same
+        time.
+        """
         records, choice = self.records, self._rooming.choice(wanted, self._now, person=True)
         if not records.managed(wanted) or self._rooming.beside(wanted, choice):
             return []

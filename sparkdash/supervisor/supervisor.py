@@ -43,7 +43,7 @@ from sparkdash.upstream import Upstream
 
 
 async def _nothing(_profile: str) -> None:
-    """Nobody looks at engines."""
+    """Do nothing: the default where nobody looks at engines."""
 
 
 class Supervisor:
@@ -149,12 +149,15 @@ class Supervisor:
         return self._actor.leasing.lease(profile, request_id, on_wait, batch, task, client)
 
     async def sickness(self, profile: Profile, url: str) -> str | None:
-        """Why the profile's engine at this URL looks dead or broken; None when it is well, or slow to tell."""
+        """Probe the profile's engine at this URL; return why it looks dead or broken, or None when it is well or only
+        slow.
+        """
         return await sickness(self._tools, profile, url)
 
     async def use(self, name: str, *, cause: SwapCause) -> Plan:
-        """Make a profile resident; returns what that means before it is done. Also clears a remembered failure. Waits until the
-        runtime has told which engines run.
+        """Make a profile resident; return what that means before it is done. Also clears a remembered failure.
+
+        Waits until the runtime has reported which engines run.
 
         Raises:
             AdmissionError: unknown, it cannot run here, or it is known not to fit.
@@ -174,7 +177,9 @@ class Supervisor:
         return (await self._actor.plan(profile))[0]
 
     async def stop(self, name: str | None, *, wait: bool = True) -> None:
-        """Stop one profile's engine, or all; returns when it is gone, or at once without `wait`. Requests that wait for it are refused.
+        """Stop one profile's engine, or all; return when it is gone, or at once without `wait`.
+
+        Requests that wait for it are refused.
 
         Raises:
             AdmissionError: unknown profile.

@@ -1,6 +1,6 @@
-"""One swap under way as people see it: its phases, its progress, what is left of it, published at each change.
+"""A swap under way as people see it: its phases, its progress and the time left, published at each change.
 
-Owns: the Swap value and its publication. Must not know why anything happens, nor of other swaps.
+Owns: the Swap value and its publication. Must not know why anything happens, nor other swaps.
 """
 
 from __future__ import annotations
@@ -15,13 +15,17 @@ from sparkdash.supervisor.eta import Course
 
 MOVED = 0.01
 MOVED_S = 2.0
-"""An estimate is told anew when its fraction rose by MOVED, or its time is off by MOVED_S and by that share of itself."""
+"""An estimate is published when its fraction rose by MOVED, or its time is off by MOVED_S and by that share of
+itself.
+"""
 STILL_S = 30.0
-"""A load that shows no progress for so long is told to stand still: importing, mapping and compiling are silent for less, mostly."""
+"""Seconds without progress after which a load counts as still: importing, mapping and compiling are mostly silent for
+less.
+"""
 
 
 class SwapRecord:
-    """Made when the swap begins, in its first phase; `end` is its last word. `course` knows earlier swaps like it."""
+    """Published state of one swap, from its first phase to `end`. `course`: the course of earlier swaps like it."""
 
     def __init__(self, publish: Callable[[Fact], object], clock: Clock, swap: Swap, course: Course) -> None:
         self._publish = publish
@@ -33,7 +37,7 @@ class SwapRecord:
         self._tell(swap.replace(learned_from=course.learned_from, similar=course.similar))
 
     def phase(self, phase: SwapPhase) -> None:
-        """Go on to this phase."""
+        """Enter the next phase."""
         if self.swap.phase is not phase:
             times = self._times()
             self._phase_began = self._clock.monotonic()
@@ -45,29 +49,29 @@ class SwapRecord:
             )
 
     def progress(self, progress: LoadProgress) -> None:
-        """Note how far the load has come, by its log."""
+        """Set how far the load has come, by its log."""
         self._course.heard(progress, self._clock.monotonic())
         self._tell(self.swap.replace(progress=progress))
 
     def took(self, taken: int) -> None:
-        """Note how many bytes the load holds by now. Published when the estimate moves by it, or by the time that passed."""
+        """Set the bytes that the load holds now. Published when they, or the passed time, move the estimate."""
         self._course.took(taken)
         if self._moved():
             self._tell(self.swap)
 
     def still(self, seconds: float) -> None:
-        """Note for how long the load has shown no progress. Published when that becomes long, and when it is over."""
+        """Set for how long the load has shown no progress. Published when that becomes long, and when it ends."""
         if (seconds >= STILL_S) != (self.swap.still_since is not None):
             since = self._clock.now() - seconds if seconds >= STILL_S else None
             self._tell(self.swap.replace(still_since=since))
 
     def waiting(self, count: int) -> None:
-        """Note how many requests wait for the target."""
+        """Set how many requests wait for the target."""
         if self.swap.waiting != count:
             self._tell(self.swap.replace(waiting=count))
 
     def end(self, outcome: SwapOutcome, failure: Failure | None = None) -> Swap:
-        """Publish how it ended."""
+        """Publish the swap's outcome."""
         ended = self.swap.replace(
             eta_s=None,
             eta_low_s=None,
@@ -100,7 +104,7 @@ class SwapRecord:
         self._publish(SwapChanged(swap=self.swap))
 
     def _moved(self) -> bool:
-        """Is it otherwise than whoever counts on from what was told must think?"""
+        """Whether the estimate differs from what a reader derives from the last one published."""
         told, now = self.swap, self._course.estimate(self._clock.monotonic())
         if (now.fraction is None) is not (told.fraction is None):
             return True

@@ -1,6 +1,6 @@
-"""The swaps under way: the transition of each as a task, and what is written when it ends.
+"""The swaps under way: each transition as a task, and the records written at its end.
 
-Owns: their orders and tasks. Must not decide when a swap begins or is cancelled.
+Owns: the orders and tasks of the swaps. Must not decide when a swap begins or is cancelled.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def kin(profile: Profile) -> str:
 
 @dataclass(slots=True)
 class _UnderWay:
-    """One swap that has not ended."""
+    """One swap under way."""
 
     order: Order
     transition: Transition
@@ -47,7 +47,7 @@ class _UnderWay:
 
 
 class Swaps:
-    """Each ends with one move, handed to `tell`."""
+    """Tasks of the swaps under way; each ends with one move, handed to `tell`."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Swaps:
         self._footprints = footprints
         self._new_id = new_id
         self._under_way: dict[str | None, _UnderWay] = {}
-        """By target; None is the one that only stops."""
+        """Swaps by target; None is the swap that only stops."""
         self._group: asyncio.TaskGroup | None = None
         self.resumes: Found | None = None
         """What an earlier daemon left loading; the next swap goes on with it."""
@@ -112,12 +112,12 @@ class Swaps:
         return found if found and found.profile == target else None
 
     def waiting(self, count: Callable[[str | None], int]) -> None:
-        """Tell how many requests wait for each target."""
+        """Publish how many requests wait for each target."""
         for target, swap in self._under_way.items():
             swap.order.record.waiting(count(target))
 
     def drained(self, target: str | None) -> None:
-        """What is to leave for `target` may be stopped now."""
+        """Let the swap to `target` stop the engines that it evicts."""
         if swap := self._under_way.get(target):
             swap.order.drained.set()
 

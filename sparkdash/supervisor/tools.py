@@ -44,9 +44,9 @@ class Tools:
     needs: Needs
     """What a launch takes; answered at once."""
     before_ready: Callable[[str], Awaitable[object]]
-    """Called with a profile whose engine is about to be let to its clients; it never fails, and takes a second at most."""
+    """Called with a profile just before clients may use its engine. Never fails; takes a second at most."""
     flags: FlagProbe
-    """What the engines' programs list in their `--help`."""
+    """Flags that the engines' programs list in their `--help`."""
 
 
 def furnish(

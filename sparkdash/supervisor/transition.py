@@ -48,7 +48,7 @@ class Order:
     target: Profile | None
     evict: tuple[Engine, ...]
     record: SwapRecord
-    """What people see of it."""
+    """The swap's public record."""
     tell: Callable[[Move], None]
     """Hands a move to the actor."""
     unwatch: Callable[[str], None]
@@ -193,7 +193,7 @@ class Transition:
             raise
 
     def _which_flags(self, target: Profile) -> str:
-        """Of a command line that was refused: what its program does not list, and what to write instead."""
+        """Name the flags of a refused command line that its program does not list, and what to write instead."""
         named = strays(target, self._flags) if self._flags else ()
         return " ".join(f"Its `--help` does not list --{stray.key}. {stray.hint}" for stray in named)
 

@@ -81,7 +81,7 @@ class Wards:
         self._store = store
         self._wards: dict[str, Ward] = {}
         self._unadopted: dict[str, tuple[ContainerInfo, Target]] = {}
-        """By profile, engines that the guard may kill and that nobody else may use."""
+        """Engines by profile that the guard may kill and that serve nobody."""
         self._table: tuple[Victim, ...] = ()
         self._standing = domain.Guard(mode="off")
         self._asking: set[asyncio.Task[None]] = set()

@@ -27,12 +27,13 @@ from sparkdash.supervisor.tools import Tools
 PROBE_EVERY_S = 5.0
 """How often an engine that is not ours is probed."""
 LOOK_EVERY_S = 10.0
-"""How often an engine of ours is looked at while requests are on it."""
+"""Seconds between two looks at an engine of this box while it has requests."""
 MISSES = 3
-"""Looks in a row that must fail before it counts as gone."""
+"""Failed looks in a row after which an engine counts as gone."""
 CONFIRM_S = 5.0
-"""How long the end of an engine that is silent, or calls itself dead, is waited for: between that and a container that has ended
-lie a second or two."""
+"""Seconds to wait for the end of an engine that is silent, or reports itself dead: its container ends a second or two
+later.
+"""
 CLEARED_S = 30.0
 """How long the end of one that is seen to have ended is waited for: its last words, and a slow runtime that clears it away. One that
 hangs is not waited for."""
@@ -40,47 +41,47 @@ hangs is not waited for."""
 
 @dataclass(slots=True)
 class _Watched:
-    """One incarnation."""
+    """One incarnation of an engine under watch."""
 
     profile: Profile
     engine: Engine
     look: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set to have an engine that is not ours probed at once."""
+    """Set to have an attached server probed at once."""
     used: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set while requests are on it."""
+    """Set while the engine has requests."""
     given_up: asyncio.Future[EngineError] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    """Done, with the reason, once it is no longer of use though it has not ended."""
+    """Done, with the reason, once the engine is given up though it has not ended."""
     proof: asyncio.Task[str | None] | None = None
-    """The short generation that shows whether it works; one for all who ask meanwhile."""
+    """Short generation that shows whether the engine works; shared by all who ask meanwhile."""
     task: asyncio.Task[EngineError] = field(init=False)
-    """Done, with the reason, once its death is told."""
+    """Task of the watch; done, with the reason, once the death is reported."""
     looking: asyncio.Task[None] | None = None
-    """Looks at it while it is used; one that is not ours is probed all the time."""
+    """Task that looks at the engine while it is used; an attached server is probed all the time."""
 
     def stop_looking(self) -> None:
-        """It is over, or about to be."""
+        """Stop looking at an engine that has ended, or is about to."""
         if self.looking is not None:
             self.looking.cancel()
 
     ends_itself: bool = False
-    """Is it given up because it is about to end?"""
+    """Whether the engine was given up because it is about to end."""
 
     def give_up(self, error: EngineError, *, ends_itself: bool = False) -> None:
-        """Have it ended, unless it ends itself in a moment; only the first reason counts."""
+        """Give the engine up: it is ended, unless it ends by itself in a moment. Only the first reason counts."""
         if not self.given_up.done():
             self.ends_itself = ends_itself
             self.given_up.set_result(error)
 
 
 class Watch:
-    """Tells `EngineDied` once for each watched engine that ends by itself or has to be given up."""
+    """Watch over running engines; reports `EngineDied` once for each that ends by itself or has to be given up."""
 
     def __init__(self, tools: Tools, tell: Callable[[Move], None]) -> None:
         self._tools = tools
         self._tell = tell
         self._watched: dict[str, _Watched] = {}
         self._deaths: dict[str, tuple[Engine, EngineError]] = {}
-        """The last death of each profile, for requests that come to hear of it late."""
+        """Last death of each profile, for requests that learn of it late."""
         self._ended: set[str] = set()
         """Containers whose end is seen and not told yet: a slow runtime takes its time to clear away."""
 
@@ -101,7 +102,7 @@ class Watch:
             watched.stop_looking()
 
     def used(self, name: str, *, now: bool) -> None:
-        """Note whether requests are on it: it is looked at only then."""
+        """Set whether the engine has requests: it is looked at only then."""
         if watched := self._watched.get(name):
             if now:
                 watched.used.set()
@@ -109,8 +110,10 @@ class Watch:
                 watched.used.clear()
 
     async def confirm(self, profile: Profile, engine: Engine, trouble: UpstreamError) -> EngineError | None:
-        """Find out whether the engine that gave a request `trouble` is dead: return how it died, once that has been told; None,
-        soon, when it is not seen to be."""
+        """Find out whether the engine that gave a request `trouble` is dead.
+
+        Returns how it died, once that is reported; soon None, when it does not look dead.
+        """
         watched = self._watched.get(profile.name)
         if watched is None or watched.engine.ready_at != engine.ready_at:
             return self._how_it_died(engine)
@@ -143,8 +146,10 @@ class Watch:
         return why is not None
 
     async def _look(self, watched: _Watched) -> None:
-        """Give it up when three looks in a row find it broken. One that is slow to answer is not: only work that stands still
-        tells a busy engine from one that hangs."""
+        """Give the engine up when three looks in a row find it broken.
+
+        A slow answer is no fault: only work that stands still tells a hung engine from a busy one.
+        """
         misses = 0
         while misses < MISSES:
             await watched.used.wait()
@@ -175,7 +180,9 @@ class Watch:
         return self._died(watched, error)
 
     async def _until_over(self, watched: _Watched, container: str) -> tuple[bool, int | None]:
-        """Wait until it has ended, or is given up and does not end by itself; has it ended, and with which code?"""
+        """Wait until the engine has ended, or is given up and does not end by itself; return whether it ended, and its
+        exit code.
+        """
         ending = asyncio.ensure_future(until_it_ends(self._tools, container))
         try:
             either: set[asyncio.Future[Any]] = {ending, watched.given_up}

@@ -40,9 +40,9 @@ ASLEEP_S = 15.0
 T = TypeVar("T")
 
 ASKED = frozenset({EngineState.READY, EngineState.DRAINING})
-"""States in which an engine's figures are its clients' doing. What it shows while it warms up is our own."""
+"""States in which clients cause an engine's figures; before, its warm-up does."""
 COMING = frozenset({EngineState.LOADING, EngineState.WARMING})
-"""States in which the look that an engine's figures begin with may have been made."""
+"""States in which an engine's first look may have been made."""
 WITHOUT_PROCESSES = frozenset({EngineState.ABSENT, EngineState.FAILED})
 
 
@@ -102,8 +102,10 @@ class Collector:
             await self._close()
 
     async def begin(self, name: str) -> None:
-        """Have this engine's figures count from now on: it was warmed up, and nobody has asked it anything yet. It never fails, and
-        takes a second at most."""
+        """Begin this engine's figures now, after its warm-up and before its first request.
+
+        Never fails; takes a second at most.
+        """
         engine = self._engines().get(name)
         if engine is None:
             return
@@ -161,14 +163,14 @@ class Collector:
             self._publish(Notice(level=Level.INFO, code="low_power_over", text=text))
 
     async def _keep(self, engines: dict[str, Engine]) -> None:
-        """Let go of the Source of whatever is not among these incarnations."""
+        """Drop the Source of every incarnation that is not among these."""
         for name, source in list(self._sources.items()):
             if name not in engines or identity(engines[name]) != source.identity:
                 del self._sources[name]
                 await source.close()
 
     def _follow(self, name: str, engine: Engine) -> Source | None:
-        """The engine's Source, made now if there is none; None for one that tells nothing."""
+        """Get the engine's Source, made now if there is none; None for an engine without figures."""
         names = self._names(engine.kind)
         tells = names.path or names.slots or not names.recognised
         if name not in self._sources and engine.url and tells:

@@ -24,13 +24,14 @@ RATE_S = 2.0
 WINDOW_S = 60.0
 """Window of shares and quantiles: over less than this, one request is noise."""
 LEAST_S = 0.2
-"""No rate is taken over less: what one request does in an instant is no rate."""
+"""Shortest stretch for a rate: the work of one request in an instant is no rate."""
 BLUR = 0.1
-"""Share of a rate's stretch by which two answers may differ in their delay: when within that delay an engine read its own counters
-is not known."""
+"""Largest share of a rate's stretch by which the delays of its two answers may differ: the engine read its counters at
+an unknown moment within each delay.
+"""
 
 NOTHING = Counters(*(0.0 for _ in Counters._fields))
-"""The counters of an engine that has just begun."""
+"""Counters of an engine that has just begun."""
 
 
 class Derived(NamedTuple):
@@ -49,21 +50,23 @@ class History:
 
     def __init__(self) -> None:
         self._first: Counters | None = None
-        """What the engine had counted when its figures began."""
+        """Counters of the engine when its figures began."""
         self._readings: deque[Reading] = deque()
         self._counted = Counters()
         """The last known value of each counter: an answer may lack some."""
         self._started: float | None = None
         self._timed_from = -math.inf
-        """Of earlier readings it is not known how long before the later ones they were."""
+        """Monotonic seconds of the oldest reading that rates may reach back to: the time between earlier ones and later
+        ones is unknown.
+        """
         self._tally: Tally | None = None
 
     def add(self, reading: Reading, slots: Slots | None = None, *, leapt: bool = False) -> None:
-        """Take one more reading, later than the last; start over when the engine did.
+        """Add a reading, later than the last; start over when the engine did.
 
         `slots` is llama.cpp's own answer of the same moment; when it comes or goes, the counters change their meaning
-        and history starts over as well. `leapt`: the time since the last reading is not known, so no rate reaches
-        over it.
+        and history starts over as well. `leapt`: the time since the last reading is not known, so no rate reaches over
+        it.
         """
         if self._has_restarted(reading):
             self._forget()
@@ -121,15 +124,15 @@ class History:
         return Derived(values, _acceptance_at(oldest, last, window.drafts))
 
     def _window_base(self) -> Reading:
-        """The reading whose age is nearest to the long window; the last one, if it is the only one."""
+        """Find the reading whose age is nearest to the long window, even if it is the only one."""
         last = self._readings[-1]
         earlier = list(self._readings)[:-1]
         return min(earlier, key=lambda reading: abs(last.at - reading.at - WINDOW_S), default=last)
 
     def _rate_base(self) -> Reading | None:
-        """The reading whose age is nearest to the rate window, if the moments of both are known well enough.
+        """Find the reading whose age is nearest to the rate window, if the moments of both are known well enough.
 
-        Where an answer was so late that none is, the oldest one: beside the longest stretch the delay matters least.
+        Otherwise the oldest one: over the longest stretch the delay of an answer matters least.
         """
         last = self._readings[-1]
         timed = [each for each in self._readings if each.at >= self._timed_from and last.at - each.at >= LEAST_S]

@@ -36,7 +36,7 @@ class Counters(NamedTuple):
         )
 
     def known_or(self, before: Self) -> Self:
-        """These, and those of `before` where these are unknown."""
+        """Fill unknown counters with those of `before`."""
         return type(self)(*(a if b is None else b for a, b in zip(before, self, strict=True)))
 
     @property
@@ -62,7 +62,7 @@ class Reading:
     """One look at an engine."""
 
     at: float
-    """Monotonic seconds at which it was asked: an answer may lie in a socket for as long as this process is held up."""
+    """Monotonic seconds of the question: an answer may lie in a socket for as long as this process is held up."""
     counters: Counters
     gauges: Gauges
     accepted_at: dict[int, float]
@@ -131,7 +131,9 @@ def _counters(scrape: Scrape, names: MetricNames, ttft: str) -> Counters:
 
 
 def _drafts(scrape: Scrape, names: MetricNames) -> float | None:
-    """Drafts, each of one or more tokens: every one has a token at the first position, and some have none at later ones."""
+    """Number of drafts of one or more tokens: each has a token at the first position, and some have none at later
+    ones.
+    """
     told = scrape.total(scrape.first(names.drafts))
     by_position = scrape.by(scrape.first(names.drafted_at), names.position_label)
     return max(by_position.values(), default=None) if told is None else told

@@ -28,19 +28,21 @@ LOG = structlog.get_logger("sparkdash.telemetry")
 ANSWER_S = 3.0
 """Limit of one request. Older llama-servers answer only between two batches, and a vLLM that tokenises a long prompt is slow too."""
 BEGIN_S = 1.0
-"""How long requests that wait for an engine are kept waiting for the look that its figures begin with."""
+"""Seconds for which waiting requests are held for the first look at an engine's figures."""
 FAILURES = 3
 """After so many failed looks in a row an engine is asked less often."""
 BACK_OFF_S = 5.0
 LEAP_S = 1.0
-"""By so much the box's clock and the monotonic one must part between two looks for the time between them to be unknown: a suspended
-box, a paused virtual machine, a clock that was set."""
+"""Seconds by which the box's clock and the monotonic one must diverge between two looks to make the time between them
+unknown: a suspended box, a paused virtual machine, a clock that was set.
+"""
 RECOGNISE_S = 60.0, 3600.0
-"""Between two looks for metrics at a server that is not ours and has shown none: at first, and at most. Each pause is twice the one
-before, as some servers log every route that they do not have."""
+"""Pauses between looks for metrics at an attached server that has shown none: the first, and the longest. Each is twice
+the one before, as some servers log every request for a missing route.
+"""
 NOT_FOUND = 404
 NOT_IMPLEMENTED = 501
-"""A llama-server's answer for what was switched off (`--no-slots`)."""
+"""Status of a llama-server for a route that was switched off (`--no-slots`)."""
 
 
 class Scraper(Protocol):
@@ -56,7 +58,7 @@ class Unreadable(Exception):  # noqa: N818 - not a failure of ours: what the eng
 
 
 class Vanished(Unreadable):
-    """What was read there before is there no more."""
+    """Metrics that were read earlier are gone."""
 
 
 class Source:
@@ -74,7 +76,7 @@ class Source:
         self._url = (engine.url or "").rstrip("/")
         self._names = names if names.recognised else None
         self._is_foreign = not names.recognised
-        """May the server be any engine?"""
+        """Whether the server may be any engine."""
         self._recognise_at = -math.inf
         self._pause_s = RECOGNISE_S[0]
         self._upstream = upstream
@@ -82,17 +84,19 @@ class Source:
         self._monotonic = monotonic
         self._history = History()
         self._idle_slots: slots.Slots | None = None
-        """The engine's slots while nothing runs; None until they were seen."""
+        """The engine's slots without work; None until they were seen."""
         self._task: asyncio.Task[None] | None = None
         self._asked_at = monotonic()
         self._failures = 0
         self._skew: float | None = None
-        """Unix less monotonic time at the last reading."""
+        """Unix time minus monotonic time at the last reading."""
         self._last: EngineSample | None = None
         self._error: str | None = None
 
     def ask(self) -> asyncio.Task[None] | None:
-        """Begin a look, unless one is under way or this engine is left alone for a while; the task to wait for, if any."""
+        """Begin a look, unless one is under way or the engine is to be left alone; return the task to wait for, if
+        any.
+        """
         now = self._monotonic()
         if self._task is not None and not self._task.done():
             return self._task
@@ -103,14 +107,16 @@ class Source:
         return self._task
 
     async def begin(self) -> None:
-        """Look now, and have all figures count from this look on; what comes later than BEGIN_S is not waited for."""
+        """Look now, and begin all figures with this look; an answer later than BEGIN_S is not waited for."""
         self._history, self._last = History(), None
         self._recognise_at = -math.inf
         if task := self.ask():
             await asyncio.wait({task}, timeout=BEGIN_S)
 
     def sample(self) -> EngineSample | None:
-        """What is known: the last answer's values with their time, and why there is nothing newer; None for a server that tells nothing."""
+        """Values of the last answer with their time, and why there is nothing newer; None for a server without
+        figures.
+        """
         error = self._error
         if self._names is None and error is None:
             return None
@@ -162,7 +168,9 @@ class Source:
         return before is not None and abs(skew - before) > LEAP_S
 
     async def _recognise(self) -> MetricNames | None:
-        """Whose figures the server tells, if any; asked again after a while, as it may have been started anew with metrics."""
+        """Find out which engine's figures the server has, if any; repeated at intervals, as it may be restarted with
+        metrics.
+        """
         if self._monotonic() < self._recognise_at:
             return None
         self._recognise_at = self._monotonic() + self._pause_s
@@ -190,7 +198,10 @@ class Source:
         return scrape
 
     async def _slots(self, names: MetricNames) -> slots.Slots | None:
-        """None when the engine has no such thing. One that cannot tell now has told nothing: without them the counters mean something else."""
+        """Read llama.cpp's slots; None for an engine without slots.
+
+        Fails when they cannot be read now, as the counters depend on them.
+        """
         if names.slots is None:
             return None
         reply = await self._get(names.slots)

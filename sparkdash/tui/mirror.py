@@ -72,12 +72,12 @@ class View:
 
     @property
     def swap(self) -> Swap | None:
-        """The one under way, the oldest where there are several."""
+        """The swap under way, the oldest where there are several."""
         return self.snapshot.swap if self.snapshot else None
 
     @property
     def swaps(self) -> tuple[Swap, ...]:
-        """All under way, in the order in which they began."""
+        """All swaps under way, in the order in which they began."""
         return self.snapshot.swaps_under_way if self.snapshot else ()
 
     @property

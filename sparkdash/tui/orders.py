@@ -62,7 +62,7 @@ class Orders:
         await self._told(self._stop(name))
 
     async def cancel(self) -> None:
-        """Give up every swap under way."""
+        """Cancel every swap under way."""
         await self._told(self._cancel())
 
     async def cancel_request(self, request_id: str) -> None:

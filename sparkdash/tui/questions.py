@@ -99,14 +99,14 @@ def stop(name: str, snapshot: Snapshot, width: int) -> list[Line]:
 
 
 def stop_using(name: str, url: str | None, width: int) -> list[Line]:
-    """What giving up a server means that sparkdash cannot stop."""
+    """Question before no longer using an attached server, which sparkdash cannot stop."""
     text = f"{name} runs by itself at {url or 'its address'} and goes on running. Requests that it serves may finish."
     again = "A request that names it has it used again."
     return [*wrap(text, width), EMPTY, *wrap(again, width, Ink.DIM)]
 
 
 def give_up(swaps: Sequence[Swap], width: int) -> list[Line]:
-    """What giving swaps up stops, and whom it refuses."""
+    """Question before cancelling swaps: what stops, and which requests are refused."""
     what = ", ".join(f"the start of {swap.target}" if swap.target else "the stop" for swap in swaps)
     waiting = sum(swap.waiting for swap in swaps)
     return [*labelled(STOPS, wrap(what, width - len(STOPS), Ink.STRONG)), *refused(waiting, width)]

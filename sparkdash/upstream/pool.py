@@ -82,7 +82,7 @@ class Pool:
         return None
 
     async def fresh(self, origin: Origin, called: str | None = None) -> Connection:
-        """A new one. `called`: the profile whose engine is there, for the words of an error.
+        """Open a new connection. `called`: name of the engine's profile, for error messages.
 
         Raises:
             UpstreamError: code `engine_unreachable`.

@@ -36,17 +36,18 @@ _LENGTH = b"content-length"
 
 @dataclass
 class Closing:
-    """The end of a server, as its connections see it."""
+    """A server's shutdown, as its connections see it."""
 
     linger_s: float = 0.0
-    """How long a connection without a request stays open for one more; 0: it is closed at once."""
+    """Seconds for which a connection without a request stays open for one more; 0: it is closed at once."""
     began: bool = False
 
 
 class Wire(asyncio.Protocol):
-    """One client's connection, as uvicorn's server makes them. `heads` and `turns`: what the server's connections share;
-    `closing`: whether the server ends, and how a connection without a request ends with it; `limit`: how many of them
-    there may be.
+    """A client's connection, as uvicorn's server makes them.
+
+    `heads` and `turns`: shared by the server's connections. `closing`: the server's shutdown. `limit`: the limit of
+    connections.
 
     An application that has `serve_line` is handed each request's Line; any other is called by ASGI.
     """
@@ -76,7 +77,7 @@ class Wire(asyncio.Protocol):
         self._closing = Closing() if closing is None else closing
         self._limit = limit
         self.address: str | None = None
-        """The client's, where that is beyond this box."""
+        """The client's address, where it is beyond this box."""
         self._ends = False
         """Whether the next request is the last one."""
         self._head: Head | None = None
@@ -84,7 +85,7 @@ class Wire(asyncio.Protocol):
         self._head_size: int | None = 0
         """Of the one that is being read; None while there is none."""
         self._unframed = 0
-        """Bytes of a body's frame since its last piece."""
+        """Bytes of framing since the body's last piece."""
         self._url = b""
         self._fields: Fields = []
         self._length: bytes | None = None
@@ -97,7 +98,7 @@ class Wire(asyncio.Protocol):
         self._behind: deque[Line] = deque()
         self._reads = True
         self._half_closed: HalfClosed | None = None
-        """Once the client has said that it sends no more."""
+        """Set once the client has ended its half of the connection."""
         self.is_full = False
         """Does the client take nothing just now?"""
         self._room: asyncio.Event | None = None
@@ -131,15 +132,14 @@ class Wire(asyncio.Protocol):
 
     @property
     def idle_since(self) -> float | None:
-        """When its last request was over, or it was opened; None while one comes or is answered. In the loop's
-        seconds."""
+        """When the last request ended, or the connection was opened; None during a request. In the loop's seconds."""
         until = self._deadline.at
         if until is None or self._running is not None or self._head_size or self.transport.is_closing():
             return None
         return until - (self._kept_s if self._head_size is None else HEAD_S)
 
     def evict(self) -> None:
-        """Close it, as there is no request on it."""
+        """Close the connection; it has no request."""
         self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -161,7 +161,7 @@ class Wire(asyncio.Protocol):
         del self._parser  # it knows this object, which is to go without the collector
 
     def data_received(self, data: bytes) -> None:
-        """Reads a large piece bit by bit while a head is, so that its limit holds there too."""
+        """Pass the bytes on; split a large piece while a head is read, so that the head's limit holds there too."""
         while len(data) > PIECE and self._asking is None:
             self._take(data[:PIECE])
             if self.transport.is_closing():
@@ -170,7 +170,7 @@ class Wire(asyncio.Protocol):
         self._take(data)
 
     def _take(self, data: bytes) -> None:
-        """Counts what belongs to a head, or to the frame of a body."""
+        """Pass bytes to the parser, and count those of a head or of a body's framing."""
         if self._unframed > HEAD or (self._head_size is not None and self._head_size > HEAD):
             self._refuse(TOO_LARGE)
             return
@@ -189,8 +189,10 @@ class Wire(asyncio.Protocol):
             self._head_size += len(data)
 
     def eof_received(self) -> bool:
-        """The client sends no more. It is answered what it has asked, unless it turns out to have left; one whose answer has begun
-        cannot be asked, and has left. TLS knows no half of a connection."""
+        """Note that the client has ended its half; go on with its answer unless it turns out to have left.
+
+        A client whose answer has begun cannot be asked, and counts as gone. TLS has no half-closed connections.
+        """
         running = self._running
         if running is None or running.begun or self._asking is not None or self._door[1] == "https":
             return False
@@ -230,7 +232,7 @@ class Wire(asyncio.Protocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header; what follows a body in chunks nobody gets."""
+        """Take a header; trailers after a chunked body are dropped."""
         if self._head_size is None:
             return
         name = name.lower()
@@ -380,7 +382,7 @@ class Wire(asyncio.Protocol):
 
 
 def _beyond_this_box(name: Any) -> str | None:
-    """The host of a socket's name, where it is neither loopback nor a unix socket."""
+    """Host of a socket's name, where it is neither loopback nor a unix socket."""
     if not isinstance(name, tuple):
         return None
     host: str = name[0]

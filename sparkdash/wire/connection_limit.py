@@ -1,9 +1,8 @@
-"""How many connections a server has open at once, and which of them goes when there is no room for a new client.
+"""Limit of open connections, and the choice of which one closes when there is no room for a new client.
 
-Owns: those decisions, and the figures that are told of them. An idle connection goes first, the longest idle one
-before others: its client opens another when it asks again. Who finds no room is answered, and never dropped in
-silence. Must not know HTTP beyond that one answer. A request costs nothing here: idle connections are looked for when
-room is wanted.
+Owns: those decisions, and the figures that are reported. The longest idle connection closes first: its client opens
+another with its next request. A client without room gets an answer, and is never dropped in silence. Must not know HTTP
+beyond that one answer. A request costs nothing here: idle connections are looked for when room is needed.
 """
 
 from __future__ import annotations
@@ -15,21 +14,25 @@ from collections.abc import Callable, MutableSet
 from typing import Any, NamedTuple, Protocol
 
 ROOM_SHARE = 16
-"""A sixteenth of the limit is made room for at once: to look through 32,000 connections takes milliseconds, and a
-burst must not do so for each of its own."""
+"""Share of the limit (a sixteenth) that is freed at once: a look through 32,000 connections takes milliseconds, and a
+burst must not cause one for each of its clients.
+"""
 CLIENT_SHARE = 2
-"""One address beyond this box may have half of all connections. Those of this box cannot be told apart: all share
-loopback."""
+"""Share of all connections for one address beyond this box. Clients of this box share loopback, and cannot be told
+apart.
+"""
 REFUSAL_S = 2.0
-"""Longest that a refused connection is kept for its request: an answer that comes before the question is lost with a
-reset."""
+"""Seconds for which a refused connection is kept for its request: a reset would lose an answer sent before the
+request.
+"""
 REFUSALS = 16
-"""Refused connections that are kept at once, or a quarter of the limit; further ones are closed as they come."""
+"""Refused connections kept at once, or a quarter of the limit; further ones are closed as they come."""
 IDLE_S = 0.1
-"""A connection that was opened or used more recently is not taken to be idle: its next request may be in the socket
-already."""
+"""Seconds without use after which a connection counts as idle: earlier, its next request may be in the socket
+already.
+"""
 TELL_S = 60.0
-"""Pause between two tellings."""
+"""Seconds between two reports."""
 
 _BODY = (
     b'{"error":{"message":"As many connections are open as sparkdash may have. Try again soon.",'
@@ -43,37 +46,37 @@ _ANSWER = (
 
 
 class Crowding(NamedTuple):
-    """The limit was met."""
+    """Report that the limit was met."""
 
     most: int
     closed: int
-    """Idle connections that were closed for new clients since it was told last."""
+    """Idle connections that were closed for new clients since the last report."""
     refused: int
-    """New clients that found no room."""
+    """New clients that found no room since the last report."""
     address: str | None
-    """Of the client that met its own limit last; None: the limit of all was met."""
+    """Address of the client that last met its own limit; None: the limit of all was met."""
 
 
 class Connection(Protocol):
-    """What is known of a client's connection here."""
+    """A client's connection, as far as the limit needs it."""
 
     @property
     def idle_since(self) -> float | None:
-        """When its last request was over, or it was opened; None while there is a request."""
+        """When the last request ended, or the connection was opened; None during a request."""
         ...
 
     @property
     def address(self) -> str | None:
-        """The client's, where that is beyond this box."""
+        """The client's address, where it is beyond this box."""
         ...
 
     def evict(self) -> None:
-        """Close it."""
+        """Close the connection."""
         ...
 
 
 class ConnectionLimit:
-    """Shared by the connections of one server. `told` is called when the limit is met, at most once in TELL_S."""
+    """Limit of connections of one server. `told` is called when the limit is met, at most once in TELL_S."""
 
     def __init__(self, most: int, told: Callable[[Crowding], object]) -> None:
         self.most = most
@@ -84,7 +87,7 @@ class ConnectionLimit:
         self._timer: asyncio.TimerHandle | None = None
 
     def admit(self, new: Connection, others: MutableSet[Any]) -> bool:
-        """Take `new` in, where an idle one of the `others` has to leave for it. False: there is no room."""
+        """Admit `new`, closing idle connections of `others` for it where necessary. False: there is no room."""
         address = new.address
         own_limit = address is not None and self._by_address[address] >= max(1, self.most // CLIENT_SHARE)
         if own_limit or len(others) >= self.most:
@@ -100,14 +103,14 @@ class ConnectionLimit:
         return True
 
     def leave(self, address: str | None) -> None:
-        """One that was taken in is gone."""
+        """Note that an admitted connection has closed."""
         if address is not None:
             self._by_address[address] -= 1
             if not self._by_address[address]:
                 del self._by_address[address]
 
     def refuse(self, transport: asyncio.Transport) -> None:
-        """Answer whoever found no room once it has asked, and close."""
+        """Answer a refused client once its request has come, and close."""
         self._kept_refusals += 1
         transport.set_protocol(_Refusal(transport, self._refusal_over))
         if self._kept_refusals > max(REFUSALS, self.most // 4):
@@ -146,7 +149,7 @@ class ConnectionLimit:
 
 
 class _Refusal(asyncio.Protocol):
-    """What a connection that found no room speaks from then on."""
+    """Protocol of a refused connection: waits for the request, answers with the refusal, closes."""
 
     def __init__(self, transport: asyncio.Transport, over: Callable[[], object]) -> None:
         self._transport = transport
@@ -154,12 +157,12 @@ class _Refusal(asyncio.Protocol):
         self._timer = asyncio.get_running_loop().call_later(REFUSAL_S, transport.close)
 
     def data_received(self, _data: bytes) -> None:
-        """It has asked."""
+        """Answer the request with the refusal."""
         if not self._transport.is_closing():
             self._transport.write(_ANSWER)
             self._transport.close()
 
     def connection_lost(self, _exc: Exception | None) -> None:
-        """It is over, whoever ended it."""
+        """Forget the connection."""
         self._timer.cancel()
         self._over()

@@ -20,7 +20,7 @@ class Deadline:
 
     @property
     def at(self) -> float | None:
-        """When it is, in the loop's seconds; None: there is none."""
+        """Time of the deadline in the loop's seconds; None: there is none."""
         return self._at
 
     def set(self, seconds: float) -> None:

@@ -1,8 +1,9 @@
-"""HalfClosed: whether a client that sends no more still waits for its answer.
+"""Half-closed connections: whether a client that sends no more still waits for its answer.
 
-Owns: how that is found out. TCP tells a client that has only ended its own half (`nc -N`) and one that has left in the same way; what
-is written to the second is answered with a reset, and the write after that fails. An interim status (RFC 9110 section 15.2) may be
-written before any answer, and clients pass it by. HTTP/1.0 has none: there the answer must come soon.
+Owns: how that is found out. TCP looks the same for a client that has only ended its own half (`nc -N`) and for one that
+has left. What is written to the second is answered with a reset, and the write after that fails. An interim status (RFC
+9110 section 15.2) may be written before any answer, and clients skip it. HTTP/1.0 has none: there the answer must come
+soon.
 """
 
 from __future__ import annotations
@@ -11,15 +12,18 @@ import asyncio
 from collections.abc import Callable
 
 FIRST_S = 0.02
-"""Until the first question, and doubled from one to the next: on loopback a client that left is known after 60 ms."""
+"""Seconds until the first probe, doubled from one to the next: on loopback a client that left is known after 60 ms."""
 LONGEST_S = 5.0
 OLD_S = 1.0
-"""For how long an HTTP/1.0 client's answer is waited for."""
+"""Seconds for which an HTTP/1.0 client's answer is waited for."""
 INTERIM = b"HTTP/1.1 102 Processing\r\n\r\n"
 
 
 class HalfClosed:
-    """Asks again and again until `stop`. `waits`: whether no byte of the answer is out; None: HTTP/1.0, which cannot be asked."""
+    """Repeated probe of a half-closed connection, until `stop`.
+
+    `waits`: whether no byte of the answer is out; None: HTTP/1.0, which cannot be probed.
+    """
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, waits: Callable[[], bool | None]
@@ -32,7 +36,7 @@ class HalfClosed:
         self._timer = loop.call_later(FIRST_S, self._ask)
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Stop probing."""
         self._timer.cancel()
 
     def _ask(self) -> None:

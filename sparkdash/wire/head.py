@@ -34,8 +34,11 @@ class Head:
     )  # fmt: skip
 
     def __init__(self, words: Words, *, keeps: bool) -> None:
-        """`keeps`: they do not ask that the connection be closed. Raises httptools.HttpParserError or ValueError: the URL is
-        none, or the words of HTTP/1.1 have not their one Host (RFC 9112 section 3.2)."""
+        """Read a request's headers. `keeps`: they do not ask that the connection be closed.
+
+        Raises httptools.HttpParserError or ValueError: the URL is invalid, or a request of HTTP/1.1 has not exactly one
+        Host (RFC 9112 section 3.2).
+        """
         self.words = words
         self.door, self.version, method, url, self.headers = words
         self.named = by_name(self.headers)

@@ -293,7 +293,7 @@ class Line:
         self.finish(last)
 
     def break_off(self, last: bytes) -> None:
-        """See the gateway's."""
+        """Write the last piece, and close the connection without the answer's end."""
         self.write(last)
         self._over = True
         if self._news is not None:

@@ -1,4 +1,4 @@
-"""Refusals: what a client is told before there is a request that an application could answer. Pure."""
+"""Refusals before there is a request that an application could answer. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sparkdash.limits import HEAD
 
 
 def _refusal(status: str, code: str, message: str, hint: str | None = None) -> bytes:
-    """A whole answer, with the body that clients of models read."""
+    """Build a complete answer, with the error body that clients of models read."""
     error = {
         "message": f"{message} {hint}" if hint else message,
         "type": "invalid_request_error",

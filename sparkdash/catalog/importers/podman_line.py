@@ -27,7 +27,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OWN_PLACE = "/sparkdash/"
 """Where sparkdash itself puts caches in a container."""
 _OWN_VARIABLES = ("LLAMA_ARG_LOAD_MODE=none", "LLAMA_ARG_NO_MMAP=1")
-"""What sparkdash itself tells a llama-server that it does not know yet."""
+"""Variables that sparkdash itself sets for a llama-server, so that an import leaves them out."""
 
 _REASONS = {
     "ipc": "the host's shared memory is not given away; shm_size does it",

@@ -1,4 +1,4 @@
-"""GitHub Copilot CLI: variables of its process, with which it needs no login."""
+"""GitHub Copilot CLI: environment variables with which it needs no login."""
 
 from __future__ import annotations
 

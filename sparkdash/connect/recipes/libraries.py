@@ -1,4 +1,4 @@
-"""Libraries for programs: what each is given in the code that uses it."""
+"""Libraries for programs: the values that each is given in the code that uses it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _JS_NOTE = (
 
 
 def _code(language: Language, text: str, place: Place) -> Snippet:
-    """A program with the place's values in it, each as a literal of its language; the key by its variable's name."""
+    """Fill a program in with the place's values, each as a literal of its language; the key by its variable's name."""
     keys = {Language.PYTHON: f'os.environ["{VARIABLE}"]', Language.JAVASCRIPT: f"process.env.{VARIABLE}"}
     values: Mapping[str, str] = {
         "V1": json.dumps(place.v1),

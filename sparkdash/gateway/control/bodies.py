@@ -62,7 +62,7 @@ class StopBody(_Body):
 
     profile: str | None = None
     wait: bool = True
-    """Answer when it is gone; otherwise at once."""
+    """Answer when the engine is gone; otherwise at once."""
 
 
 class ReleaseBody(_Body):

@@ -1,6 +1,6 @@
 """Seen: the gateway's dependencies as the caller of a control route may see them.
 
-Owns: how a route gets them. Rule: no route has any other, so that none can forget whom it answers.
+Owns: how a route gets its dependencies. Rule: a control route has no other source, so none can forget who calls.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _KEY = "sparkdash.deps"
 
 
 def hand(scope: Scope, deps: Deps) -> None:
-    """Put into a request's scope what its caller may see."""
+    """Put the dependencies that the caller may see into the request's scope."""
     scope[_KEY] = deps
 
 

@@ -20,7 +20,7 @@ METER = 40
 
 
 def swap_title(swap: Swap, beside: Sequence[Swap] = ()) -> Line:
-    """What comes and what leaves, and which swaps are under way beside it."""
+    """Title of a swap: which profiles come and leave, and which other swaps are under way."""
     leaves = ", ".join(swap.evict)
     more = say(", and ", Ink.DIM) + say(", ".join(map(goal, beside)), Ink.PLAIN) if beside else EMPTY
     if swap.target is None:
@@ -30,7 +30,7 @@ def swap_title(swap: Swap, beside: Sequence[Swap] = ()) -> Line:
 
 
 def goal(swap: Swap) -> str:
-    """The profile that comes; of a mere stop, what it stops."""
+    """Target of a swap; for a swap that only stops, the profiles that it stops."""
     return swap.target or f"stop {', '.join(swap.evict)}"
 
 
