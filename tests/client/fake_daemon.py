@@ -274,6 +274,7 @@ class FakeDaemon:
     async def _stopped(self, request: web.Request) -> web.Response:
         asked = await request.json()
         self._loop.call_soon(self._publish_all, self.on_stop(asked["profile"]))
+        await asyncio.sleep(0)  # an answer that came before its facts would let the test change the world between them
         return await self._done(request) if asked.get("wait", True) else web.json_response({})
 
     async def _done(self, _request: web.Request) -> web.Response:
