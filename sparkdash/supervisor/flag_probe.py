@@ -24,6 +24,7 @@ from sparkdash.errors import HostError, SparkdashError
 from sparkdash.host.flag_store import FlagStore, identity
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
+from sparkdash.rules.secret import secret_at
 from sparkdash.supervisor.books import Books
 from sparkdash.supervisor.clock import Clock
 from sparkdash.units import GIB
@@ -119,6 +120,8 @@ class FlagProbe:
         adapter = self._adapter(profile.engine)
         asked = adapter.help(profile) if adapter.managed else None
         if asked is None or (self._runtime.containerised and profile.image is None):
+            return None
+        if secret_at(profile):  # it is not started either: a command line shows its variables to others
             return None
         return containers.helping(profile, asked.argv, containerised=self._runtime.containerised), asked.quick
 

@@ -49,15 +49,16 @@ async def until_loads_leave_room(tools: Tools, target: Profile) -> None:
     """
     while others := tools.books.loading(but=target.name):
         if not tools.books.debts.who and tools.wards.short(target.name) is None:
-            still = [await _may_still_take(tools, engine) for engine in others]
+            # before the first of them is weighed: by then another may have been given up, and be in no book
+            peaks = [_at_most(tools, tools.books.started[engine.profile]) for engine in others]
+            still = [await _may_still_take(tools, *each) for each in zip(others, peaks, strict=True)]
             asked = [_at_most(tools, target), reserve(tools), *still]
             if None not in asked and sum(filter(None, asked)) <= tools.reader.memory().available:
                 return
         await tools.clock.sleep(BESIDE_S)
 
 
-async def _may_still_take(tools: Tools, engine: Engine) -> int | None:
-    most = _at_most(tools, tools.books.started[engine.profile])
+async def _may_still_take(tools: Tools, engine: Engine, most: int | None) -> int | None:
     held = await stopping.holds(tools, engine.container) if engine.container else None
     return None if most is None else max(0, most - (held.took if held else 0))
 

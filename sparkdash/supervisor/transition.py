@@ -86,7 +86,8 @@ class Transition:
         await self._drain()
         await self._stop()
         if target is None:
-            await reclaim.after_stop(self._tools)
+            if any(engine.container for engine in self._order.evict):
+                await reclaim.after_stop(self._tools)
         elif managed:
             await self._make_room(target)
             await self._bring_up(target)

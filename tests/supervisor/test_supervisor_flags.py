@@ -139,3 +139,15 @@ async def test_a_box_short_of_memory_asks_no_slow_program(house: Any, make_profi
         house.clock.step()
         await house.clock.rest()
     assert house.runtime.asked == []
+
+
+async def test_no_program_is_asked_with_a_secret_of_a_profile_that_is_not_started(
+    house: Any, make_profile: Any, flags: FlagStore
+) -> None:
+    """Its command line would show to others what the refusal of the start keeps from them."""
+    secret = make_profile("a", env={"PLACE": "hf_" + "x" * 30})
+    await house.open(secret, flags=flags)
+    for _ in range(40):
+        house.clock.step()
+        await house.clock.rest()
+    assert house.runtime.asked == []

@@ -9,7 +9,7 @@ import pytest
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import SwapChanged
-from sparkdash.domain.profile import Profile
+from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase
 from sparkdash.store import Store
 from sparkdash.units import GIB
@@ -192,3 +192,56 @@ async def test_preloads_that_fit_load_together(house: Any, fixed: Any) -> None:
     await both_load(house, "a", "b")
     await house.settled()
     assert [(swap.target, swap.cause) for swap in house.swaps()] == [("a", SwapCause.PRELOAD), ("b", SwapCause.PRELOAD)]
+
+
+async def test_a_load_that_is_stopped_while_another_weighs_it_ends_nothing_else(
+    house: Any, fixed: Any, behaviour: Any
+) -> None:
+    """The third waits for room beside two; the runtime is slow to tell of the first while the second is stopped."""
+    house.runtime.zoo.update(a=behaviour(load_s=60), b=behaviour(never_ready=True))
+    await house.open(fixed("a", 30), fixed("b", 10), fixed("c", 60), no_progress_s=600)
+    waiting, stopped = house.ask("a"), house.ask("b")
+    await both_load(house, "a", "b")
+    asked, answered, pids = asyncio.Event(), asyncio.Event(), house.runtime.pids
+
+    async def slow(container: str) -> set[int]:
+        asked.set()
+        await answered.wait()
+        found: set[int] = await pids(container)
+        return found
+
+    house.runtime.pids = slow
+    third = house.ask("c")
+    await house.clock.drive(asked.wait())
+    await house.clock.drive(house.supervisor.stop("b"))
+    house.runtime.pids = pids
+    answered.set()
+    for asking in (waiting, third):
+        await house.clock.drive(asking.granted())
+        await asking.leave()
+    assert sorted(house.runtime.running()) == ["a", "c"]
+    (error,) = await asyncio.gather(stopped.granted(), return_exceptions=True)
+    assert error.code == "stopped"
+
+
+async def test_a_server_that_is_not_ours_is_stopped_at_once_while_memory_comes_back_for_a_load(
+    house: Any, make_profile: Any, serve_engine: Any, unused_tcp_port: int
+) -> None:
+    """Nothing is awaited or told of the memory of an engine that left for the load."""
+    port = unused_tcp_port
+    far = make_profile("far", gib=None, engine=EngineKind.OPENAI, image=None, models={}, url=f"http://127.0.0.1:{port}")
+    await house.open(make_profile("a"), make_profile("b"), far)
+    server = await serve_engine("far", port)
+    await house.leased("far")
+    await house.leased("a")
+    house.reader.leaks["a"] = 40 * GIB
+    coming = house.ask("b")
+    while "a" not in house.runtime.stopped or house.state("a") is not None:
+        house.clock.step()
+        await house.clock.rest()
+    began = house.clock.time
+    await house.clock.drive(house.supervisor.stop("far"))
+    assert house.clock.time - began < 1
+    assert [notice.code for notice in house.notices() if notice.code == "memory_not_returned"] == []
+    await asyncio.gather(house.clock.drive(coming.granted()), return_exceptions=True)
+    await server.cleanup()
