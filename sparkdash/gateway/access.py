@@ -180,6 +180,16 @@ class Access:
         recent.append(now)
 
 
+def holding(key: Key | None, keys: Keys | None, clock: Callable[[], float]) -> Callable[[], bool]:
+    """Return what tells whether this key, as it was when it was admitted, is still good; always True without a key.
+
+    For answers without an end: a key is otherwise looked at once, when its request comes.
+    """
+    if key is None or keys is None:
+        return lambda: True
+    return lambda: not key.has_expired(clock()) and key in _look(keys)
+
+
 def _known(keys: tuple[Key, ...], headers: Said) -> Caller:
     given = _presented(headers)
     for secret in given:

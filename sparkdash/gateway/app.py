@@ -149,7 +149,7 @@ class Gateway:
             return
         scope, receive, send = exchange.messages()
         scope["path"] = exchange.head.path  # what it was let in for is what is looked up
-        control.hand(scope, deps)
+        control.hand(scope, deps, exchange.key)
         await self.control(scope, given(body, receive), send)
 
     def _audited(self, exchange: Exchange, caller: Caller) -> Exchange:

@@ -56,10 +56,16 @@ def _frame(name: bytes, seq: int, body: bytes) -> bytes:
 
 
 async def serve(
-    bus: Bus, encode: Encode, exchange: Exchange, since: int | None = None, *, samples: bool = True
+    bus: Bus,
+    encode: Encode,
+    exchange: Exchange,
+    since: int | None = None,
+    *,
+    holds: Callable[[], bool],
+    samples: bool = True,
 ) -> None:
-    """Send the feed until the client leaves or the bus ends: after event `since` when the journal still has what followed,
-    else from a snapshot. What `encode` makes nothing of is passed by."""
+    """Send the feed until the client leaves, the bus ends, or an event comes and the client's key no longer `holds`: after
+    event `since` when the journal still has what followed, else from a snapshot. What `encode` makes nothing of is passed by."""
     subscription = bus.subscribe(since, samples=samples)
     try:
         async with asyncio.TaskGroup() as group:
@@ -69,6 +75,8 @@ async def serve(
             heart = group.create_task(_beat(exchange), name="heartbeat")
             async with aclosing(subscription.__aiter__()) as items:
                 async for item in items:
+                    if not holds():
+                        break
                     if frame := encode(item):
                         await exchange.send(frame)
             heart.cancel()

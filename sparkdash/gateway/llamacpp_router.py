@@ -20,6 +20,7 @@ from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway import feed, models, passthrough, problems
 from sparkdash.gateway.abilities import takes_tools
+from sparkdash.gateway.access import holding
 from sparkdash.gateway.deps import Bus, Deps
 from sparkdash.gateway.exchange import ClientGone, Exchange
 from sparkdash.gateway.guard import check_json
@@ -54,7 +55,8 @@ async def _refuse_method(_deps: Deps, exchange: Exchange, *, path: str, methods:
 
 async def _events(deps: Deps, exchange: Exchange) -> None:
     """Every model's status, then each change of one, until the client leaves."""
-    await feed.serve(deps.bus, Told(deps.bus), exchange, samples=False)
+    holds = holding(exchange.key, deps.keys, deps.clock)
+    await feed.serve(deps.bus, Told(deps.bus), exchange, holds=holds, samples=False)
 
 
 class Told:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 from sparkdash.access import keyring
 from sparkdash.access.key import Key, digest
 from sparkdash.access.keyring import Keyring
+from sparkdash.domain.event import Level, Notice
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway import rights
 from sparkdash.gateway.access import Access
@@ -21,6 +23,10 @@ from sparkdash.gateway.narrow import narrowed
 from sparkdash.settings import Settings
 
 SECRET = "sk-sparkdash-test"
+
+
+def bus_fact(text: str) -> Notice:
+    return Notice(level=Level.INFO, code="c", text=text)
 
 
 def key(name: str = "one", secret: str = SECRET, **more: Any) -> Key:
@@ -344,3 +350,46 @@ async def test_the_audit_log_tells_who_changed_what(locked: Locked) -> None:
     assert {line["from"] for line in locked.audit} == {"127.0.0.1"}
     assert lease not in json.dumps(locked.audit)
     assert SECRET not in json.dumps(locked.audit)
+
+
+@pytest.mark.parametrize("path", ["/api/events", "/models/sse"])
+@pytest.mark.parametrize("ends", ["revoked", "expired"])
+async def test_a_feed_ends_with_its_key(locked: Locked, path: str, ends: str) -> None:
+    """At the next event, of which nothing is told; a key that holds goes on."""
+    bus, now = locked.house.bus, [1000.0]
+    locked.house.app.__init__(replace(locked.house.app._deps, clock=lambda: now[0]))
+    locked.add(scopes=["inference", "control"], expires_at=2000.0)
+    headers = {"x-api-key": SECRET}
+    async with locked.house.client.stream("GET", path, headers=headers) as reply:
+        pieces = reply.aiter_raw()
+        while b"alpha" not in await anext(pieces):
+            pass
+        bus.publish(bus_fact("first"))
+        if path == "/api/events":
+            assert b"first" in await anext(pieces)
+        if ends == "revoked":
+            keyring.revoke(locked.path, "one")
+        else:
+            now[0] = 2000.0
+        bus.publish(bus_fact("second"))
+        assert b"second" not in b"".join([piece async for piece in pieces])
+
+
+async def test_a_followed_log_ends_with_its_key(locked: Locked) -> None:
+    """At the next line."""
+    lines: asyncio.Queue[str] = asyncio.Queue()
+
+    async def follow(*_: Any, **__: Any) -> AsyncIterator[str]:
+        while True:
+            yield await lines.get()
+
+    locked.house.supervisor.logs = follow
+    locked.add(scopes=["control"])
+    headers = {"x-api-key": SECRET}
+    async with locked.house.client.stream("GET", "/api/logs/alpha?follow=1", headers=headers) as reply:
+        pieces = reply.aiter_raw()
+        lines.put_nowait("first")
+        assert await anext(pieces) == b"first\n"
+        keyring.revoke(locked.path, "one")
+        lines.put_nowait("second")
+        assert [piece async for piece in pieces] == []

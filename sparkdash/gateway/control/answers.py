@@ -5,7 +5,7 @@ Owns: what becomes of a failure once the status is out. Must not know where the 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from fastapi.responses import Response
@@ -39,20 +39,23 @@ class FeedResponse(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, deps: Deps, since: int | None, status_code: int = 200) -> None:
+    def __init__(self, deps: Deps, holds: Callable[[], bool], since: int | None, status_code: int = 200) -> None:
         super().__init__(status_code=status_code)
-        self._deps, self._since = deps, since
+        self._deps, self._holds, self._since = deps, holds, since
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One listener."""
-        deps = self._deps
-        await feed.serve(deps.bus, deps.frames, Exchange.by_messages(scope, receive, send), self._since)
+        deps, exchange = self._deps, Exchange.by_messages(scope, receive, send)
+        await feed.serve(deps.bus, deps.frames, exchange, self._since, holds=self._holds)
 
 
-async def encoded(lines: AsyncIterator[str]) -> AsyncIterator[bytes]:
-    """Lines. Once the first line is out there is no status left to tell a failure with: it becomes the last line."""
+async def encoded(lines: AsyncIterator[str], holds: Callable[[], bool]) -> AsyncIterator[bytes]:
+    """Lines, until the caller's key no longer `holds`. Once the first line is out there is no status left to tell a failure
+    with: it becomes the last line."""
     try:
         async for line in lines:
+            if not holds():
+                return
             yield line.encode("utf-8", "replace") + b"\n"
     except SparkdashError as error:
         yield f"sparkdash: {error.text()}\n".encode()

@@ -19,7 +19,7 @@ from sparkdash.domain.swap import Plan
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.control.answers import DOCUMENT, STREAM, TEXT, FeedResponse, encoded
 from sparkdash.gateway.control.bodies import ProfileList
-from sparkdash.gateway.control.seen import Seen
+from sparkdash.gateway.control.seen import Holds, Seen
 from sparkdash.gateway.deps import Deps
 from sparkdash.limits import COUNT
 from sparkdash.rules.secret import redacted
@@ -39,11 +39,12 @@ def add(api: APIRouter) -> None:
     @api.get("/events", summary="The feed: a snapshot, then facts", response_class=FeedResponse, responses=STREAM)
     async def events(
         deps: Seen,
+        holds: Holds,
         since: Annotated[int | None, Query(ge=0, description="Go on after this event")] = None,
         last_event_id: Annotated[str | None, Header(description="The same, as browsers say it")] = None,
     ) -> Response:
         heard = int(last_event_id) if last_event_id and _EVENT_ID.fullmatch(last_event_id) else None
-        return FeedResponse(deps, heard if since is None else since)
+        return FeedResponse(deps, holds, heard if since is None else since)
 
     @api.get("/profiles", summary="The catalog")
     async def profiles(deps: Seen) -> ProfileList:
@@ -93,11 +94,12 @@ def add(api: APIRouter) -> None:
     async def logs(
         name: str,
         deps: Seen,
+        holds: Holds,
         tail: Annotated[int | None, Query(ge=0, le=COUNT, description="Only the last so many lines")] = None,
         follow: Annotated[bool, Query(description="Go on while the engine lives")] = False,
     ) -> StreamingResponse:
         lines = deps.supervisor.logs(name, tail=tail, follow=follow)
-        return StreamingResponse(encoded(lines), media_type="text/plain; charset=utf-8")
+        return StreamingResponse(encoded(lines, holds), media_type="text/plain; charset=utf-8")
 
 
 async def _measured(deps: Deps, run: str | None) -> Response:

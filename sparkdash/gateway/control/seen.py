@@ -1,29 +1,39 @@
-"""Seen: the gateway's dependencies as the caller of a control route may see them.
+"""Seen: the gateway's dependencies as the caller of a control route may see them, and whether the caller's key still holds.
 
 Owns: how a route gets its dependencies. Rule: a control route has no other source, so none can forget who calls.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import Depends, Request
 from starlette.types import Scope
 
+from sparkdash.access.key import Key
+from sparkdash.gateway.access import holding
 from sparkdash.gateway.deps import Deps
 
-_KEY = "sparkdash.deps"
+_DEPS, _KEY = "sparkdash.deps", "sparkdash.key"
 
 
-def hand(scope: Scope, deps: Deps) -> None:
-    """Put the dependencies that the caller may see into the request's scope."""
-    scope[_KEY] = deps
+def hand(scope: Scope, deps: Deps, key: Key | None) -> None:
+    """Put the caller's key and the dependencies that the caller may see into the request's scope."""
+    scope[_DEPS], scope[_KEY] = deps, key
 
 
 async def _seen(request: Request) -> Deps:  # a plain function would be run in a thread
-    deps: Deps = request.scope[_KEY]
+    deps: Deps = request.scope[_DEPS]
     return deps
+
+
+async def _holds(request: Request) -> Callable[[], bool]:
+    deps: Deps = request.scope[_DEPS]
+    return holding(request.scope[_KEY], deps.keys, deps.clock)
 
 
 Seen = Annotated[Deps, Depends(_seen)]
 """The parameter of every control route."""
+Holds = Annotated[Callable[[], bool], Depends(_holds)]
+"""The parameter of routes whose answer has no end: whether the caller's key still holds."""
