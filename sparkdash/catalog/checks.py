@@ -11,7 +11,7 @@ from typing import Any
 
 from sparkdash import urls
 from sparkdash.catalog.catalog import Problem, nearest
-from sparkdash.catalog.document import Document, KeyPath
+from sparkdash.catalog.document import Document, KeyPath, walk_strings
 from sparkdash.catalog.schema import EXTENDS, Section, is_variant
 from sparkdash.domain.profile import AUTO, PLACEHOLDER, EngineKind, Profile
 
@@ -118,7 +118,7 @@ def _engine_needs(section: Section, profile: Profile) -> Iterator[Problem]:
         yield from _url(section, profile)
         return
     if profile.model_id is not None:
-        hint = f"Remove it: {kind} is told the profile's name."
+        hint = f"Remove it: sparkdash gives {kind} the profile's name."
         yield section.problem(("model_id",), "is only for engines 'openai' and 'remote'", hint)
     if profile.url is not None:
         yield section.problem(
@@ -182,7 +182,7 @@ def _arguments(section: Section, profile: Profile) -> Iterator[Problem]:
 
 def _unknown_models(section: Section, profile: Profile) -> Iterator[Problem]:
     for key in ("args", "env", "command"):
-        for path, value in _texts((key,), getattr(profile, key)):
+        for path, value in walk_strings((key,), getattr(profile, key)):
             for name in PLACEHOLDER.findall(value):
                 if name not in profile.models:
                     text = f"names the model {{{name}}}, which is not under `models`"
@@ -202,14 +202,3 @@ def _paths(section: Section, profile: Profile) -> Iterator[Problem]:
         for key, path in (("source", mount.source), ("target", mount.target)):
             if not path.startswith("/"):
                 yield section.problem(("mounts", index, key), f"{path!r} is not absolute", "Begin it with /.")
-
-
-def _texts(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, str]]:
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _texts((*path, key), item)
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from _texts((*path, index), item)

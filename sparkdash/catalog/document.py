@@ -5,6 +5,7 @@ Owns: reading it, the places of keys, and syntax problems. Must not know: what t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,18 @@ def parse(path: Path) -> Document | Problem:
         hint = "A profile file begins with `profile: NAME`."
         return Problem(file, 1, "", "it holds no mapping", hint, column=1, code="not-yaml")
     return Document(file, data, mark)
+
+
+def walk_strings(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, str]]:
+    """Walk the strings in nested lists and mappings below `path`, each with its own path."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from walk_strings((*path, key), item)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from walk_strings((*path, index), item)
 
 
 def _syntax(file: str, error: NotYaml) -> Problem:

@@ -63,7 +63,8 @@ def add(
     requests_per_minute: Annotated[int | None, typer.Option(min=1, help="In any 60 seconds.")] = None,
     tokens_per_day: Annotated[int | None, typer.Option(min=1, help="Prompt and completion, per day of UTC.")] = None,
     expires: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="Refuse it from then on: 90d, 12h, 2w, or a day: 2027-03-01.")
+        str | None,
+        typer.Option(metavar="WHEN", help="Refuse the key from then on: 90d, 12h, 2w, or a day: 2027-03-01."),
     ] = None,
     batch: Annotated[bool, typer.Option("--batch", help="Its requests let those of others go first.")] = False,
     as_json: AsJson = False,

@@ -87,7 +87,8 @@ async def _cancel_swap(*, as_json: bool) -> None:
         emit({"cancelled": next(iter(swaps), None), "cancelled_beside": swaps[1:]})
     else:
         for swap in swaps:
-            say(f"Cancelled the swap to {swap.target or 'nothing'}.")
+            what = f"swap to {swap.target}" if swap.target else f"stop of {', '.join(swap.evict)}"
+            say(f"Cancelled the {what}.")
         if not swaps:
             say("No swap is under way.")
 

@@ -91,9 +91,9 @@ def unreachable(address: Address, words: str) -> DaemonError:
 def silent(address: Address) -> DaemonError:
     """It took the call, and no more."""
     return DaemonError(
-        f"The daemon at {address} took the call and did not answer within its time.",
+        f"The daemon at {address} did not answer in time.",
         code="daemon_silent",
-        hint="`sparkdash status` says whether it answers at all; its log says more.",
+        hint="Run `sparkdash status` to see whether it answers at all; its log says more.",
     )
 
 

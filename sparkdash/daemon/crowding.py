@@ -34,7 +34,7 @@ def text(met: Crowding) -> str:
     refused = f"{met.refused} new {_connections(met.refused)} refused" if met.refused else ""
     done = " and ".join(filter(None, (closed, refused)))
     if met.address is not None:
-        return f"{met.address} has half of the {met.most} connections that there may be: {done}."
+        return f"{met.address} uses half of the {met.most} connections, the most for one address: {done}."
     return f"{met.most} connections are open, as many as the limit of open files allows: {done}. {_MEND}"
 
 

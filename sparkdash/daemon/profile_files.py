@@ -159,8 +159,8 @@ class ProfileFiles:
         read = place.contents or FolderRead()
         if not place.was_silent and place.contents is not None:
             return read
-        message = "the folder does not answer; its profiles are those that were read before"
-        problem = Problem(str(folder), None, "", message, "Is it on a mount that hangs?", code="unreadable")
+        message = "the folder does not answer; its profiles stay as they were last read"
+        problem = Problem(str(folder), None, "", message, "Check whether its mount hangs.", code="unreadable")
         return FolderRead(read.files, (*read.problems, problem))
 
     def _notify(self, folder: Path) -> None:

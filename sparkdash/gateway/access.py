@@ -132,7 +132,7 @@ class Access:
                 f"The key {key.name!r} is for {' and '.join(key.scopes)}, not for {right.scope}.",
                 code="scope_refused",
                 status=403,
-                hint=f"`sparkdash keys add NAME --scope {right.scope}` makes one that is.",
+                hint=f"`sparkdash keys add NAME --scope {right.scope}` makes such a key.",
             )
         if key.models and right.reach is Reach.NOTHING:
             raise whole_box(key, "this route concerns the whole box")

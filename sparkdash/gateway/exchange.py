@@ -297,5 +297,5 @@ def _too_large(limit_mib: int) -> AdmissionError:
         f"The request's body is larger than {limit_mib} MiB.",
         code="body_too_large",
         status=413,
-        hint=f"body_limit_mib in config.toml sets the limit; of requests that manage the box it is {CONTROL_BODY_MIB} MiB.",
+        hint=f"`body_limit_mib` in config.toml sets the limit; control requests may have {CONTROL_BODY_MIB} MiB.",
     )

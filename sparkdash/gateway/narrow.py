@@ -172,7 +172,7 @@ class _Supervisor:
     async def cancel(self) -> None:
         """Cancel every swap under way, if all of them concern own models only."""
         if not all(map(self._bus.sight.covers, self._bus.whole_snapshot.swaps_under_way)):
-            self._refuse("what is under way is of other models too")
+            self._refuse("other models are part of the swaps under way")
         await self._whole.cancel()
 
     def target(self, profile: Profile) -> WeightFacts | None:
@@ -192,7 +192,7 @@ class _Supervisor:
 
     def _one(self, name: str | None) -> str:
         if name is None:
-            self._refuse("that is asked of all models")
+            self._refuse("this call concerns all models")
         return self._own(name)
 
     def _refuse(self, why: str) -> NoReturn:

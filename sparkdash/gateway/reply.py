@@ -162,7 +162,7 @@ class Reply:
             await self._exchange.finish(last if splice is None else splice.feed(last) + splice.end())
         failed = tap.failed
         if failed and self._tells_of_death():
-            raise EngineDeadError(f"{row.profile} told in its stream that it is dead.")
+            raise EngineDeadError(f"{row.profile} reported in its stream that it is dead.")
         self._done(answer.status, failed=failed)
 
     def _begin(self, answer: Answer, first: bytes) -> None:
@@ -178,7 +178,7 @@ class Reply:
         name, engine = lease.profile.name, lease.profile.engine
         if self._framed:
             if self._tap.failed and soundness.calls_itself_dead(engine, first):
-                raise EngineDeadError(f"{name} told in its stream that it is dead.", hint=_HINT.format(name))
+                raise EngineDeadError(f"{name} reported in its stream that it is dead.", hint=_HINT.format(name))
         elif fault := soundness.fault_of(first):
             raise _bad(lease, fault)
 

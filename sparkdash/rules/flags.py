@@ -97,7 +97,9 @@ def _mmap(profile: Profile) -> Iterator[Hit]:
     mode = str(lookup(profile.args, "load-mode") or "")
     if lookup(profile.args, "no-mmap") is False or lookup(profile.args, "mmap") is True or mode.startswith("mmap"):
         path = flag(profile, "load-mode", "mmap", "no-mmap") or ()
-        yield Hit(path, "mapped files load ten times slower on a Spark", "Remove it: sparkdash has them read.")
+        yield Hit(
+            path, "mapped files load ten times slower on a Spark", "Remove it: sparkdash makes llama.cpp read them."
+        )
 
 
 def _metrics(profile: Profile) -> Iterator[Hit]:

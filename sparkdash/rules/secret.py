@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from sparkdash.catalog.document import KeyPath
+from sparkdash.catalog.document import KeyPath, walk_strings
 from sparkdash.domain.profile import Profile
 from sparkdash.redaction import is_secret, is_secret_flag, is_secret_variable, masked_values, never
 from sparkdash.rules.rule import Hit, Level, Rule
@@ -35,7 +34,7 @@ def redacted(profile: Profile) -> Profile:
 
 def _secrets(profile: Profile) -> Iterator[Hit]:
     for key, by_name in _KEYS.items():
-        for path, text in _texts((key,), getattr(profile, key)):
+        for path, text in walk_strings((key,), getattr(profile, key)):
             name = next((part for part in reversed(path[1:]) if isinstance(part, str)), "")
             if is_secret(text, name, by_name):
                 yield Hit(path, "looks like a secret", _by_reference(path))
@@ -44,17 +43,6 @@ def _secrets(profile: Profile) -> Iterator[Hit]:
 def _by_reference(path: KeyPath) -> str:
     name = path[1] if path[0] == "env" else "NAME"
     return f"Write `env_from: [{name}]`, set it in the daemon's environment, and revoke this one."
-
-
-def _texts(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, str]]:
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _texts((*path, key), item)
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from _texts((*path, index), item)
 
 
 RULES = (

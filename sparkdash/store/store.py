@@ -245,7 +245,7 @@ class Store:
             self._troubled = True
             own = self._database is None and not schema.passes(error)  # nothing that passes by itself
             mend = " Move the file away to begin anew." if own else ""
-            text = f"{what} ({error}). Swaps, loads and requests are kept in memory and written once it can be.{mend}"
+            text = f"{what} ({error}). Swaps, loads and requests stay in memory until it can be written.{mend}"
             code = "store_unusable" if self._database is None else "store_waits"
             self._publish(Notice(level=Level.WARNING, code=code, text=text))
         self._no_timer()

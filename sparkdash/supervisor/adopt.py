@@ -110,7 +110,7 @@ async def look_again(tools: Tools, catalog: Callable[[], Catalog]) -> Adoption:
 
 
 _NO_PROFILE = "its profile is no longer there"
-_LOADING = "a younger one of its profile loads"
+_LOADING = "a younger engine of its profile loads"
 """Reason for removing a second engine of a profile that has not come up; for the youngest it means that the engine
 loads.
 """

@@ -42,9 +42,9 @@ async def attach(tools: Tools, profile: Profile) -> Attached:
         raise _unreachable(profile, url, error.message.rstrip(".")) from None
     if reply.status in UNLISTED and profile.model_id is None:
         raise EngineError(
-            f"{profile.name} is not known by name at {url}: GET {path} answered {reply.status}, so it lists no models.",
+            f"The server of {profile.name} at {url} lists no models: GET {path} answered {reply.status}.",
             code="model_unclear",
-            hint="Write the name that the server knows as `model_id` in the profile.",
+            hint="Write the server's name of the model as `model_id` in the profile.",
         )
     if reply.status != 200 and reply.status not in UNLISTED:
         raise _unreachable(profile, url, f"{path} answered {reply.status}", refused=reply.status in REFUSED)
@@ -54,7 +54,7 @@ async def attach(tools: Tools, profile: Profile) -> Attached:
         raise EngineError(
             f"The server of {profile.name} at {url} has {len(listed.models)} models: {_some(listed.models)}.",
             code="model_unclear",
-            hint="Write the one that is meant as `model_id` in the profile.",
+            hint="Write one of them as `model_id` in the profile.",
         )
     return Attached(url, name)
 

@@ -71,6 +71,6 @@ class Attachments:
         try:
             return await attach(self._tools, profile)
         except EngineError as error:
-            text = f"{error.message} It was in use, and is used again once a request names it."
+            text = f"{error.message} It was in use; the next request that names it uses it again."
             self._tools.books.notice(Level.WARNING, error.code, text, profile.name)
             return None

@@ -49,7 +49,7 @@ async def _wrong_with(tools: Tools, profile: Profile, url: str) -> str | None:
     if reply.status != 200:
         return f"{probes.alive} answered {reply.status}"
     if probes.alive == probes.models and not reply.body.lstrip().startswith((b"{", b"[")):
-        return f"{probes.alive} answered what is no list of models"
+        return f"{probes.alive} answered without a list of models"
     return None
 
 

@@ -92,7 +92,7 @@ def too_many(name: str, limit: int, again_s: float | None) -> SparkdashError:
 
 def no_engine(task: Task | None = None) -> SparkdashError:
     """Build the refusal of `auto` when nothing runs, or nothing that can do the task."""
-    what = f"No engine that runs can be asked to {task.value}" if task else "No engine runs"
+    what = f"No running engine can {task.value}" if task else "No engine runs"
     return AdmissionError(
         f"{what}, and 'auto' never starts one.",
         code="no_engine",

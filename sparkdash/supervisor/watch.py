@@ -158,7 +158,7 @@ class Watch:
                 why = await sickness(self._tools, watched.profile, watched.engine.url or "")
                 misses = misses + 1 if why else 0
         name = watched.profile.name
-        watched.give_up(EngineError(f"{name} ran and was broken, and was ended: {why}.", code="engine_unhealthy"))
+        watched.give_up(EngineError(f"{name} stopped working and was ended: {why}.", code="engine_unhealthy"))
 
     async def _container(self, watched: _Watched, container: str) -> EngineError:
         profile = watched.profile

@@ -210,7 +210,7 @@ class Orders:
         told = partial(questions.stop_using, engine.profile, engine.url)
         if await self._clerk.ask(f"stop using {engine.profile}?", told, yes="stop using it", again="S"):
             await self._clerk.link.stop(engine.profile)
-            self._clerk.say(f"{engine.profile} is no longer used, and goes on running.")
+            self._clerk.say(f"{engine.profile} is no longer used; its server goes on running.")
 
     async def _cancel(self) -> None:
         swaps = self._clerk.view.swaps

@@ -101,7 +101,7 @@ def stop(name: str, snapshot: Snapshot, width: int) -> list[Line]:
 def stop_using(name: str, url: str | None, width: int) -> list[Line]:
     """Question before no longer using an attached server, which sparkdash cannot stop."""
     text = f"{name} runs by itself at {url or 'its address'} and goes on running. Requests that it serves may finish."
-    again = "A request that names it has it used again."
+    again = "A request that names it uses it again."
     return [*wrap(text, width), EMPTY, *wrap(again, width, Ink.DIM)]
 
 

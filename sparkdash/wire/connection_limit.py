@@ -35,7 +35,7 @@ TELL_S = 60.0
 """Seconds between two reports."""
 
 _BODY = (
-    b'{"error":{"message":"As many connections are open as sparkdash may have. Try again soon.",'
+    b'{"error":{"message":"All connections of sparkdash are taken. Try again soon.",'
     b'"type":"server_error","param":null,"code":"too_many_connections",'
     b'"hint":"Raise the limit of open files: LimitNOFILE= of the service, or `ulimit -n`.","src":"sparkdash"}}'
 )

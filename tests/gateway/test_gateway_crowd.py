@@ -206,7 +206,7 @@ def test_the_limit_follows_from_that_of_open_files(files: int, most: int, monkey
         (Crowding(8, 1, 2, None), "1 idle connection was closed for new clients and 2 new connections were refused."),
         (
             Crowding(8, 0, 1, "10.0.0.7"),
-            "10.0.0.7 has half of the 8 connections that there may be: 1 new connection was refused.",
+            "10.0.0.7 uses half of the 8 connections, the most for one address: 1 new connection was refused.",
         ),
     ],
 )

@@ -99,7 +99,7 @@ async def test_several_models_are_named_and_one_is_asked_for(house: Any, new_for
     error = await refusal(house, "far")
     assert error.code == "model_unclear"
     assert error.message == f"The server of far at {server.url} has 2 models: Qwen/Qwen3-30B, zai/GLM-4.5-Air."
-    assert error.hint == "Write the one that is meant as `model_id` in the profile."
+    assert error.hint == "Write one of them as `model_id` in the profile."
 
 
 async def test_a_server_without_a_list_wants_model_id(house: Any, new_foreign: Any, far: Any) -> None:
@@ -191,5 +191,5 @@ async def test_a_server_that_is_not_used_does_not_come_back(
         told = [notice.text for notice in house.notices()]
         assert len(told) == (why == "gone")
         if why == "gone":
-            assert "is used again once a request names it" in told[0]
+            assert "the next request that names it uses it again" in told[0]
         await house.close()
