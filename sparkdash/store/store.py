@@ -207,15 +207,25 @@ class Store:
     def _opened(self, work: Future[tuple[sqlite3.Connection, transactions.Kept]]) -> None:
         """Take over the result of another try to open the database."""
         self._writing = False
+        unknown = not self._begun
         try:
             self._begin(*work.result())
         except transactions.UNUSABLE as error:
             self._put_off(f"The database {self._path} cannot be used", error)
             return
+        if unknown:
+            self._forget_standing()
         if self._requests or self._others:
             self._hand_over()
         else:
             self._well_again()
+
+    def _forget_standing(self) -> None:
+        """Delete what an earlier daemon had parked or attached: this one began without it, and has gone its own way since.
+        What it has recorded itself is written afterwards."""
+        ended = ((rows.END_PARKED, self.parked), (rows.END_ATTACHED, self.attached))
+        self._others[:0] = [(statement, (name,)) for statement, names in ended for name in names]
+        self.parked, self.attached = {}, {}
 
     def _written(self, taken: Rows, work: Future[None]) -> None:
         self._writing = False

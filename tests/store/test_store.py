@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from sparkdash.domain.engine import Failure
+from sparkdash.domain.engine import Failure, Parked
 from sparkdash.domain.event import Fact, Notice
 from sparkdash.domain.footprint import Measure, Weighing
 from sparkdash.domain.guard import GuardKill
@@ -513,6 +513,29 @@ async def test_a_database_that_can_be_opened_later_is_told_and_has_everything(
     assert told.empty()
     assert [id_ for (id_,) in rows(path, "SELECT id FROM swaps ORDER BY rowid")] == [*"01234789"]
     assert rows(path, "SELECT id FROM requests") == [("r",)]
+
+
+async def test_what_was_parked_or_attached_before_a_late_opening_is_not_recalled_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon that could not read it has tried the profile and left the server; its own word is the last one."""
+    path, told = tmp_path / "s.db", asyncio.Queue[Fact]()
+    monkeypatch.setattr(store_module, "AGAIN_S", 0.01)
+    parked = Parked(since=1.0, failures=2, failure=Failure(code="c", message="m"), fingerprint="f")
+    async with Store.opened(path, [].append) as store:
+        for name in "ab":
+            store.record_parked(name, parked)
+            store.record_attached(name, "f")
+    path.rename(tmp_path / "kept")
+    path.write_bytes(b"this is not a database, whatever its name says" * 100)
+    async with Store.opened(path, told.put_nowait) as store, asyncio.timeout(60):
+        store.record_parked("b", parked)
+        store.record_attached("b", "g")
+        (tmp_path / "kept").rename(path)
+        assert [getattr(await told.get(), "code", "") for _ in range(2)] == ["store_unusable", "store_written"]
+        assert (store.parked, store.attached) == ({}, {})
+    async with Store.opened(path, told.put_nowait) as store:
+        assert (store.parked, store.attached) == ({"b": parked}, {"b": "g"})
 
 
 async def test_a_database_that_broke_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
