@@ -1,10 +1,11 @@
 """Listening sockets that outlive the daemon: inherited from systemd, and left with systemd for the next daemon.
 
-Owns: LISTEN_FDS and its kin (sd_listen_fds(3)), read once and taken out of the environment, and the names under which
-systemd keeps our sockets between two daemons (FDSTORE in sd_pid_notify_with_fds(3)). Must not know what is served on them.
+Owns: LISTEN_FDS and related variables (sd_listen_fds(3)), read once and removed from the environment; and the names
+under which systemd stores our sockets between two daemons (FDSTORE in sd_pid_notify_with_fds(3)). Must not know what is
+served on them.
 
-A socket unit owns its sockets: they must be those that the settings name. Sockets from systemd's store are our own, left by
-the daemon before this one: they are dropped when the settings name others by now.
+A socket unit owns its sockets, so the settings must name the same addresses. Sockets from systemd's store are our own,
+left by the previous daemon: they are closed when the settings name other addresses by now.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Key = tuple[tuple[str | tuple[int, str], ...], str]
 
 
 def natural(name: str) -> Key:
-    """Key for `sorted`: digits count as one number, case decides last. Numbers may be of any length: none is converted."""
+    """Sort key for names: digits count as one number, case decides last. Numbers may be of any length."""
     parts = _DIGITS.split(name.casefold())  # text and digits in turn, beginning with text, so that like meets like
     return tuple(_number(part) if odd % 2 else part for odd, part in enumerate(parts)), name
 

@@ -111,8 +111,9 @@ class Settings(BaseModel):
     """Tell a waiting chat or messages stream how far the load is, as reasoning text. Off: several agents send it back in
     their next turn (where it is taken out again), and some count its tokens. A single request asks for it with the header `x-sparkdash-progress: reasoning`."""
     padded_clients: tuple[str, ...] = ()
-    """User-Agents, `*` allowed, whose waiting requests for an answer in one piece get white space while the model loads. What fails
-    then fails under status 200. A single request asks for it with the header `x-sparkdash-keep-alive: whitespace`."""
+    """User-Agents, `*` allowed, whose waiting requests without `stream` get white space while the model loads. A later
+    failure then has status 200. A single request asks for it with the header `x-sparkdash-keep-alive: whitespace`.
+    """
     model_names: dict[str, str] = {
         "claude-*haiku*": "auto",
         "gpt-*-mini": "auto",

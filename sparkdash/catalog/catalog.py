@@ -68,8 +68,10 @@ class Catalog:
     """Where the keys of each profile stand, by its name."""
 
     def find(self, name: str) -> Profile:
-        """The profile of that name: exact, then as an alias, then by what follows a slash, the longest first, then in whatever case; and
-        all of these again without its mode, or without the tag that clients of Ollama put behind every name.
+        """Find the profile that a client's name means.
+
+        The order of the search: the exact name, an alias, what follows a slash (the longest first), each in another
+        case. Then all of these without the name's mode, or without the tag that clients of Ollama append.
 
         Costs no more than a few passes over the name, however many slashes it has.
 

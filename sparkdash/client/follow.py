@@ -1,6 +1,6 @@
-"""Following a change of residents to its end: how `use`, `stop` and the bench wait.
+"""Waiting for the end of a change of residents: how `use`, `stop` and the bench wait.
 
-Owns: when a change is over and how it ended, judged by the daemon's own times and answers. Must not know how it is drawn.
+Owns: when a change is over and how it ended, by the daemon's own times and answers. Must not know how it is drawn.
 """
 
 from __future__ import annotations

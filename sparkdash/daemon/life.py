@@ -68,7 +68,10 @@ async def _adopted(house: House, group: asyncio.TaskGroup) -> asyncio.Task[None]
     adopted = group.create_task(house.supervisor.adopted(), name="adopted")
     await asyncio.wait({adopted}, timeout=ADOPTED_S)
     if not adopted.done():
-        text = f"{house.parts.runtime.name} has not answered yet which engines run. Requests for an engine wait for its answer."
+        text = (
+            f"{house.parts.runtime.name} has not answered yet which engines run. "
+            "Requests for an engine wait for its answer."
+        )
         LOG.warning(text)
         house.bus.publish(Notice(level=Level.WARNING, code="runtime_slow", text=text))
     return adopted

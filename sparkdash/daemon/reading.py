@@ -80,7 +80,10 @@ def _tell_silent(house: House) -> None:
     before, now = house.silent_folders, house.files.silent
     house.silent_folders = now
     for folder in sorted(now - before):
-        text = f"The profile folder {folder} does not answer. Its profiles stay as they were last read. Check whether its mount hangs."
+        text = (
+            f"The profile folder {folder} does not answer. Its profiles stay as they were last read. "
+            "Check whether its mount hangs."
+        )
         house.bus.publish(Notice(level=Level.WARNING, code="folder_silent", text=text))
     for folder in sorted(before - now):
         text = f"The profile folder {folder} answers again."

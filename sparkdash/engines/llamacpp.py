@@ -19,8 +19,9 @@ DEFAULT_PROGRAM = ("llama-server",)
 
 # /metrics is off unless asked for.
 DEFAULT_FLAGS: tuple[tuple[str, ArgValue], ...] = (("metrics", True),)
-# Mapped files load ten times slower on a Spark (22 s against 224 s). Builds of autumn 2026 have --load-mode, older ones --no-mmap, and
-# each ends at the other's flag; of a build that is not known both are told by variables, as it pays no heed to what it does not know.
+# Mapped files load ten times slower on a Spark (224 s against 22 s). Builds of autumn 2026 have --load-mode, older ones
+# --no-mmap, and each refuses the other's flag. A build whose flags are unknown gets both as variables: it ignores the
+# one that it does not know.
 UNMAPPED_ENV = {"LLAMA_ARG_LOAD_MODE": "none", "LLAMA_ARG_NO_MMAP": "1"}
 
 # In single-model mode the log tells no percentage.

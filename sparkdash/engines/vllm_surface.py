@@ -17,7 +17,8 @@ from sparkdash.engines.loading import phrase
 
 PROBES = Probes(alive="/health", version="/version")
 
-# EngineDeadError of V1; AsyncEngineDeadError and MQEngineDeadError of V0. Its API server says them for up to two seconds, then it exits.
+# EngineDeadError of V1; AsyncEngineDeadError and MQEngineDeadError of V0. The API server answers with them for up to
+# two seconds, then it exits.
 DEATH_WORDS: tuple[bytes, ...] = (
     b"EngineCore encountered an issue",
     b"EngineDeadError",

@@ -118,7 +118,8 @@ class Access:
         `counts`: it is work for an engine, within the key's limits.
 
         Raises:
-            AdmissionError: 401 `key_expired`; 403 `scope_refused`, `whole_box_refused`; 429 with Retry-After: `key_requests_used_up`, `key_tokens_used_up`.
+            AdmissionError: 401 `key_expired`; 403 `scope_refused`, `whole_box_refused`; 429 with Retry-After:
+                `key_requests_used_up`, `key_tokens_used_up`.
         """
         if key.has_expired(self._clock()):
             raise AdmissionError(
@@ -181,7 +182,7 @@ class Access:
 
 
 def holding(key: Key | None, keys: Keys | None, clock: Callable[[], float]) -> Callable[[], bool]:
-    """Return what tells whether this key, as it was when it was admitted, is still good; always True without a key.
+    """Return a check whether this key, as it was when it was admitted, is still good; always True without a key.
 
     For answers without an end: a key is otherwise looked at once, when its request comes.
     """
@@ -209,7 +210,9 @@ def _look(keys: Keys) -> tuple[Key, ...]:
 def permitted(
     key: Key | None, name: str, catalog: Catalog, snapshot: Snapshot, task: Task | None = Task.GENERATE
 ) -> str:
-    """What a key may ask the supervisor for when it asks for `name`; a key that may use all gets `name` itself.
+    """Choose what a key may ask the supervisor for when it asks for `name`; a key that may use all gets `name` itself.
+
+    For a key for some models, `auto` becomes the name of the running one among them that was last used for `task`.
 
     `auto` of one that may not becomes the profile that runs and was last used for `task`, by name, so that it never gets another one.
 

@@ -76,8 +76,10 @@ def _manner(profile: Profile) -> _Manner:
 def prepare(
     body: bytes, asked: Peeked, route: Route, profile: Profile, names: Sequence[str] = (), version: str | None = None
 ) -> Prepared:
-    """The body for the engine of this profile. `names`: models that it accepts; empty: whatever the client wrote. `version`: as
-    the engine itself tells it; the profile's word stands in.
+    """Prepare a request's body for the engine of this profile.
+
+    `names`: models that the engine accepts; empty: whatever the client wrote. `version`: as the engine itself reports
+    it; without one the profile's.
 
     Raises:
         AdmissionError: code `invalid_json`: the body must be taken apart, and is nested too deeply, or has too long a number.

@@ -64,8 +64,11 @@ async def serve(
     holds: Callable[[], bool],
     samples: bool = True,
 ) -> None:
-    """Send the feed until the client leaves, the bus ends, or an event comes and the client's key no longer `holds`: after
-    event `since` when the journal still has what followed, else from a snapshot. What `encode` makes nothing of is passed by."""
+    """Send the feed until the client leaves, the bus ends, or an event comes after the client's key no longer `holds`.
+
+    The feed begins after event `since` if the journal still has what followed, else with a snapshot. Events that
+    `encode` returns nothing for are skipped.
+    """
     subscription = bus.subscribe(since, samples=samples)
     try:
         async with asyncio.TaskGroup() as group:

@@ -1,7 +1,7 @@
 """Ollama: its API for clients that only speak it (VS Code's and JetBrains' Ollama, Home Assistant, Codex --oss).
 
-Owns: /api/version, tags, ps, show, chat, generate, embed, pull. A chat is a chat of ours in other words: it goes through `passthrough`, which sees an
-ordinary request and sends an ordinary answer; ollama_wire has the words. Must not know leases, but to bring a model up.
+Owns: /api/version, tags, ps, show, chat, generate, embed, pull. A chat goes through `passthrough` as an ordinary
+request; ollama_wire translates both ways. Must not know leases, except to bring a model up.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Problems: a SparkdashError as each kind of client understands it.
+"""Problems: a SparkdashError in the format of each kind of client.
 
-Owns: the envelopes, their words and statuses. Pure. Rule: clients show only `message`, so the hint is in it too; programs
-find it apart, with our own code, and `src` tells ours from an engine's.
+Owns: the envelopes, their text and statuses. Pure. Rule: clients show only `message`, so the hint is in it too.
+Programs find the hint apart, with our own code, and `src` tells sparkdash's errors from an engine's.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Which processes are a container's, and when its first one ends, asked of the kernel instead of the runtime.
+"""Processes of a container, and the end of its first one, asked of the kernel instead of the runtime.
 
-Owns: the answers that spare a call of podman, which costs 0.03 to 0.1 s, and more on a busy box. Must not know how a container is
-started or stopped.
+Owns: answers that save a call of podman, which costs 0.03 to 0.1 s, and more on a busy box. Must not know how a
+container is started or stopped.
 
-Rule: only a container whose control group names it is told of (rootful and rootless podman and docker with groups of their own). Of
-any other nothing is known here, and the runtime is asked.
+Rule: only a container that its control group names is known here (rootful and rootless podman, and docker with groups
+of their own). For any other container the runtime is asked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOOK_S = 1.0
 
 
 async def pids_of(container_id: str) -> set[int]:
-    """Pids of the living processes in the container of that full id; empty when none is seen, or not soon."""
+    """Pids of the living processes in the container with that full id; empty when none is seen within LOOK_S."""
     with suppress(TimeoutError):
         async with asyncio.timeout(LOOK_S):
             return await in_thread(lambda: leftovers.of_containers([container_id])[container_id])
@@ -30,7 +30,7 @@ async def pids_of(container_id: str) -> set[int]:
 
 
 async def just_started(spec: ContainerSpec, container_id: str) -> ContainerInfo | None:
-    """What the runtime would tell of the container that it has just started; None when its first process is not seen."""
+    """Describe a container that has just started, as the runtime would; None when its first process is not seen."""
     members = await pids_of(container_id)
     first = [pid for pid in members if (found := proc.stat(pid)) is not None and found.parent not in members]
     if len(first) != 1:

@@ -181,7 +181,7 @@ def _mark(pid: int, root: Path) -> str | None:
 
 
 def is_in(container: str | None, pid: int, root: Path = PROC) -> bool:
-    """Whether a process is in this container's control group. The monitor that podman may keep beside it is not the engine."""
+    """Whether a process is in this container's control group; podman's own monitor beside it does not count."""
     if container is None or not _ID.fullmatch(container):  # a short one would be found in anybody's
         return False
     try:

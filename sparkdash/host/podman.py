@@ -44,7 +44,7 @@ SETTLE_S = 30.0
 REMOVE_S = 60.0
 """Limit of `rm`, and what `stop` may take beyond its grace."""
 ENDED_S = 60.0
-"""How long the exit code of a container is waited for whose process has ended."""
+"""Seconds to wait for the exit code of a container whose process has ended."""
 PULL_SILENCE_S = 3600.0
 """Longest silence of a pull. Off a terminal podman is silent while a layer comes: 20 GB at 6 MB/s."""
 

@@ -101,7 +101,7 @@ def pids(top: str) -> set[int]:
 
 
 def container_id(printed: str) -> str | None:
-    """The full id that a detached `run` printed last; None when it printed none."""
+    """Parse the full id that a detached `run` printed last; None when it printed none."""
     word = (printed.split() or [""])[-1]
     return word if _ID.fullmatch(word) else None
 

@@ -101,8 +101,11 @@ def logs(program: str, name: str, *, follow: bool, tail: int | None) -> list[str
 
 
 def wait(program: str, name: str, *, soon: bool) -> list[str]:
-    """Returns when the container has ended and prints its exit code. podman looks four times a second unless told otherwise: once keeps
-    an idle box idle, and more often is right for one that is known to end now (`soon`)."""
+    """Command that prints a container's exit code once it has ended.
+
+    podman looks four times a second unless told otherwise. Once keeps an idle box idle; more often is right for a
+    container that is known to end now (`soon`).
+    """
     return [program, "wait", *([] if program == DOCKER else ["--interval", "50ms" if soon else "1s"]), name]
 
 

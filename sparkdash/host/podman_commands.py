@@ -1,6 +1,6 @@
-"""Commands of podman or docker that run now and are not this daemon's own: what a daemon that was killed has left behind.
+"""Commands of podman or docker that a killed daemon has left running.
 
-Owns: how they are told from all other processes. Must not know what is done about them.
+Owns: how such commands are told from all other processes. Must not know what is done about them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sparkdash.host import leftovers, proc
 
 
 def under_way(program: str, owner: str) -> tuple[leftovers.Births, leftovers.Births]:
-    """Those that start a container of ours, and those that end one which is named as ours are."""
+    """Find commands that start a container of ours, or end one with a name of ours."""
 
     def of(words: list[str], *verbs: str) -> bool:
         return Path(words[0]).name == program and len(words) > 1 and words[1] in verbs

@@ -1,6 +1,7 @@
-"""The log of a container, as podman or docker prints it.
+"""Log of a container, as podman or docker prints it.
 
-Owns: the one command that reads it, and which of its lines is the program's own complaint. Must not know what the lines mean.
+Owns: the one command that reads it, and which of its lines is the program's own complaint. Must not know the meaning of
+lines.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from sparkdash.host.command import lines, running
 
 
 async def read(program: str, name: str, *, follow: bool, tail: int | None) -> AsyncIterator[str]:
-    """Lines of both streams, in the order in which the program's monitor met them.
+    """Read lines of both streams, in the order in which the program's monitor met them.
 
-    Nobody asks before whether the container is there: a single line of complaint and an exit code tell that it is not.
+    Nobody checks first whether the container is there: one line of complaint and an exit code show that it is not.
 
     Raises:
         HostError: no_such_container, or runtime_missing.

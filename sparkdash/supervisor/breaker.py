@@ -1,17 +1,17 @@
-"""Which profiles are not tried for now, or not until a person says so, and why. Pure.
+"""Profiles that are not tried for now, or not until a person says so, and why. Pure.
 
 Owns: the memory of failures and what follows from it. Must not know how a failure came about.
 
-Each try of a start evicts whoever runs and takes minutes; clients re-post within seconds; restart loops have leaked
-driver memory until boxes died. So:
-* After a failure a profile rests for two minutes: it is refused at once, with the reason. Without a Retry-After: agents obey
-  that, and one prompt would cost a second load.
+Each start evicts other engines and takes minutes; clients re-post within seconds; restart loops have leaked driver
+memory until boxes died. Therefore:
+* After a failure a profile rests for two minutes: it is refused at once, with the reason. There is no Retry-After:
+  agents obey that, and one prompt would cost a second load.
 * It is parked by its second failure within ten minutes, deaths included; by a second start that fails for the same
   reason, however much later; and at once where no try can help (an unknown flag, another machine's image).
-* What is the box's fault and passes (memory, a runtime that hangs, a full disk) parks nobody: the rest doubles instead,
-  unless the failure says itself when to come back.
-* Parked is left by `release`, by an edit that changes the launch, by a pulled image. A person's wish (`use`) is one try
-  more: it counts if it fails, so that the profile is parked again at once.
+* A failure of the box that passes (memory, a runtime that hangs, a full disk) parks nobody: the rest doubles instead,
+  unless the failure itself says when to come back.
+* `release`, an edit that changes the launch, and a pulled image end the parking. A person's `use` is one more try: if
+  it fails, the profile is parked again at once.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""How far a swap has come, and how long it should still take. Pure.
+"""Progress of a swap, and the time that it should still take. Pure.
 
 Owns: the swap's steps, and what earlier swaps' steps say of the rest. Must not know clocks, logs or stores: times come
 in as monotonic seconds.
 
 A step is a phase, or within the load a stage of the engine's own log. The drain is no step: how long it takes depends
-on who is served, and not on what is loaded. Nothing is invented: without an earlier swap there is no estimate of time,
-and without a known need no share either.
+on the requests that run, not on what is loaded. Nothing is invented: without an earlier swap there is no estimate of
+time, and without a known need no share either.
 
-The share is a place on the course that earlier swaps took, and moves by evidence: a step that is over, the log's own share of the
-present one, and time only within the present step, ahead of the log by no more than one of its own steps. A load that stands
-still stays where it is. One that takes far longer than any before it is on another course: its share and its time are not known.
+The share is a place on the course of earlier swaps. It moves with finished steps, with the log's own share of the
+present step, and with time only within the present step, at most one of its own steps ahead of the log. A load without
+progress stays where it is. A load that takes far longer than ever is on another course: its share and its time are
+unknown.
 """
 
 from __future__ import annotations

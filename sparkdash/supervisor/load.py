@@ -33,10 +33,11 @@ from sparkdash.units import MIB, duration
 
 POLL_S = 0.5
 FIRST_POLL_S = 0.02
-"""The pause between probes begins here and grows with the time that has passed, up to POLL_S: an engine that is up at once is not
-kept waiting, and one that loads for minutes is not asked fifty times a second."""
+"""First pause between probes; pauses grow with the time that has passed, up to POLL_S. An engine that is up at once
+does not wait, and one that loads for minutes is not asked fifty times a second.
+"""
 POLL_SHARE = 0.1
-"""Of the time that has passed: an engine is seen to be up at most a tenth later than it is."""
+"""Pause as a share of the time that has passed: an engine is seen to be up at most a tenth later than it is."""
 TELL_S = 0.25
 """Progress within a stage is published at most this often; vLLM writes 50 progress-bar lines a second while it captures graphs."""
 TAIL = 40

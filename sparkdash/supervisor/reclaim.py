@@ -23,11 +23,13 @@ from sparkdash.units import GIB, MIB, duration, gib
 SAMPLE_S = 0.1
 STEADY_SAMPLES = 9
 STEADY = 256 * MIB
-"""Available memory that moves less than this over so many samples is steady; an engine gives back gigabytes a second."""
+"""Bytes of movement over those samples below which available memory is steady; an engine gives back gigabytes a
+second.
+"""
 BACK_SAMPLES = 2
 """Enough of them when all that was held is seen to be back."""
 BACK_STEADY = 128 * MIB
-"""Over those two: 1.25 GiB a second."""
+"""Bytes of movement over those two samples: 1.25 GiB a second."""
 PATIENCE_S = 10.0
 """How long memory that is missing is waited for when the next engine fits without it."""
 STOP_S = 5.0

@@ -25,7 +25,8 @@ def of(name: str, known: Known | None) -> SparkdashError | None:
         return AdmissionError(
             f"{name} is not started: its file has a secret at {known.secret_at}, which the engine would show to others.",
             code="secret_in_profile",
-            hint="Name the variable in `env_from` and set it in the daemon's environment. `sparkdash profiles check` has the line.",
+            hint="Name the variable in `env_from` and set it in the daemon's environment. "
+            "`sparkdash profiles check` shows the line.",
         )
     return None
 

@@ -1,20 +1,17 @@
-"""The scheduler: which requests are granted or wait, and which swaps run. Pure; DESIGN.md has the table and the
-reasons.
+"""The scheduler: grants requests and orders swaps. Pure; DESIGN.md has the table and the reasons.
 
 Owns the books of tickets, leases, residents and the swaps under way, and what each move changes of them. `decisions`
 has what follows after every move. Must not know asyncio, clocks, containers.
 
-Owns the books of tickets, leases, residents and the swaps under way, and what each move changes of them; what follows after
-every move is in `decisions`. Must not know asyncio, clocks, containers.
-
-Rule 1: one move in, a list of effects out; the books already say what the effects order.
-Rule 2: a swap begins only for a ticket, a person, an offer or an engine that nobody uses. One that gives memory back begins while
-        no other moves memory; one that only takes some, also beside others of which that is true; one that does neither, at once.
-Rule 3: what a lease holds is not evicted. A swap drains first; `Evict` is ordered when the last lease has left.
-Rule 4: tickets are looked at in line (`fairness`). One whose engine runs is granted. The next one whose engine does not run
-        chooses the next swap, and nobody behind it may take the engine that this swap evicts. Those who wait when a swap
-        is done go together.
-Rule 5: an offer (a fall back, a preload) evicts nobody.
+* Rule 1: one move in, a list of effects out; the books already say what the effects order.
+* Rule 2: a swap begins only for a ticket, a person, an offer or an idle engine. One that gives memory back begins while
+  no other swap moves memory. One that only takes memory may also begin beside others that only take. One that does
+  neither begins at once.
+* Rule 3: what a lease holds is not evicted. A swap drains first; `Evict` is ordered when the last lease has left.
+* Rule 4: tickets are looked at in line (`fairness`). One whose engine runs is granted. The next one whose engine does
+  not run chooses the next swap, and nobody behind it may take an engine that this swap evicts. All who wait when a swap
+  is done are granted together.
+* Rule 5: an offer (a fallback, a preload) evicts nobody.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ LET_GO_S = 5.0
 
 
 async def weigh(tools: Tools, engine: Engine) -> Held | None:
-    """Show it as being stopped, and return what it holds, when anybody can tell."""
+    """Publish the engine as stopping; return the memory that it holds, where that can be told."""
     tools.books.move(engine.profile, EngineState.STOPPING)
     return None if engine.container is None else await holds(tools, engine.container)
 

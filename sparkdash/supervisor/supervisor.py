@@ -133,15 +133,16 @@ class Supervisor:
     ) -> AbstractAsyncContextManager[Lease]:
         """Wait for the engine that serves `name`, and hold it while the context lasts.
 
-        `name` is what the client wrote: a profile, an alias, or `auto`; a remote one is granted at once. `on_wait(position)` is called whenever the
-        place in the queue changes. `batch`: it lets requests that somebody waits for go first. `task` and `client`, what is asked for and
-        who asks, decide what `auto` is: the engine that this client, or else anybody, was last given for that task. An UpstreamError that
-        leaves the context has the engine looked at before it goes on, so that a second try finds a living one; if it died, another
-        one with the reason goes on in its place.
+        `name` is what the client wrote: a profile, an alias, or `auto`; a remote one is granted at once.
+        `on_wait(position)` is called whenever the place in the queue changes. `batch`: requests that somebody waits for
+        go first. `task` and `client` decide what `auto` is: the engine that this client, or else anybody, was last
+        given for that task.
+
+        An UpstreamError that leaves the context has the engine examined first, so that a second try finds a living one.
+        If the engine died, an error with the reason replaces the UpstreamError.
 
         Raises:
-            AdmissionError: unknown, cannot run, queue full, too many at once, stopped or cancelled meanwhile, or it
-                does not fit.
+            AdmissionError: unknown, cannot run, queue full, too many at once, stopped or cancelled meanwhile, or it does not fit.
             EngineError: it did not come up.
             HostError: the box lacks something that it needs.
         """

@@ -1,10 +1,11 @@
-"""Watching engines that run, so that a death is known before the next request meets it.
+"""Watch over running engines, so that a death is known before the next request meets it.
 
-Owns: one task for each resident engine, which waits for its end, and one that looks at it while it is used. Must not decide what
+Owns: two tasks for each resident engine: one waits for its end, one looks at it while it is used. Must not decide what
 a death means.
 
-An engine is dead when its container has ended; and also when it says so itself, when three looks in a row find it broken, or when
-it answers a request and the proof after it with nonsense. Then it is ended, unless it ends by itself in a moment.
+An engine is dead when its container has ended. It is also dead when it says so itself, when three looks in a row find
+it broken, or when it answers a request and the proof after it with nonsense: then it is ended, unless it ends by itself
+in a moment.
 """
 
 from __future__ import annotations

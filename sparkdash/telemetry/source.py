@@ -155,7 +155,8 @@ class Source:
         at, unix = self._monotonic(), self._clock()
         scrape = await self._scrape(names)
         reading = read(at, scrape, names)
-        # After the counters, never before them: Tally relies on it. Builds of up to summer 2026 log the question, so an idle one is spared it.
+        # Slots after the counters, never before them: Tally relies on it. Builds before summer 2026 log each question
+        # for slots, so an idle engine is not asked.
         live = self._idle_slots if self._idle_slots and reading.gauges.running == 0 else await self._slots(names)
         self._idle_slots = live and live.idle()
         reading = replace(reading, took=self._monotonic() - at)

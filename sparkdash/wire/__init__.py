@@ -1,8 +1,9 @@
 """Wire: a client's HTTP connection, over llhttp as uvicorn's is, with limits for heads and a way past ASGI's messages.
 
-`connection` parses and says in which order requests are answered, `head` is what a request says before its body and `told` what its
-answer does, `line` is one request's end of it, `deadline` the connection's one clock, `turns` how many requests begin at a time, `connection_limit` how many connections there are. To
-uvicorn's server it is what its own protocol would be; to an application it is ASGI, or, if it has `serve_line`, the Line itself.
+`connection` parses and orders the answers. `head` is what a request says before its body, `told` an answer's head,
+`line` one request's end of the connection. `deadline` is the connection's one clock, `turns` limits how many requests
+begin at a time, and `connection_limit` the connections. uvicorn's server takes it for a protocol of its own. An
+application gets ASGI, or the Line itself if it has `serve_line`.
 """
 
 from sparkdash.wire.connection import Closing, Wire

@@ -50,8 +50,10 @@ class FeedResponse(Response):
 
 
 async def encoded(lines: AsyncIterator[str], holds: Callable[[], bool]) -> AsyncIterator[bytes]:
-    """Lines, until the caller's key no longer `holds`. Once the first line is out there is no status left to tell a failure
-    with: it becomes the last line."""
+    """Encode lines until the caller's key no longer `holds`.
+
+    A failure after the first line becomes the last line, as the status has gone out.
+    """
     try:
         async for line in lines:
             if not holds():
