@@ -301,7 +301,7 @@ def test_auto_is_no_engine_that_cannot_do_what_is_asked() -> None:
     rig.able = {"a": frozenset({Task.EMBED}), "b": frozenset({Task.GENERATE})}
     (refused,) = feed(rig, ask("1", None))
     assert isinstance(refused, Refuse)
-    assert (refused.error.code, "asked to generate" in refused.error.message) == ("no_engine", True)
+    assert (refused.error.code, "can generate" in refused.error.message) == ("no_engine", True)
     feed(rig, ask("2", "b"))
     assert feed(rig, ask("3", None)) == []
     assert feed(rig, SwapDone("b")) == [Grant("2", "b"), Grant("3", "b")]
