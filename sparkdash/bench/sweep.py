@@ -6,6 +6,7 @@ Rule: only the parameter differs between the arms; the first value is the baseli
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from sparkdash.bench.run import Arm
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.profile import ArgValue, Profile
 from sparkdash.errors import AdmissionError
+from sparkdash.redaction import MASK
 
 MOST = 16
 """Values in a sweep: each is a launch, twice in standard mode."""
@@ -56,8 +58,18 @@ class Sweep(Frozen):
         )
 
     def document(self, profile: Profile) -> dict[str, Any]:
-        """A profile file: the profile, and a variant per value."""
+        """A profile file: the profile, and a variant per value.
+
+        Raises:
+            AdmissionError: `sweep_invalid`: a secret of the profile is masked, and its engines would be started with the mask.
+        """
         base = profile.model_dump(mode="json", exclude_defaults=True, exclude=set(_KEEPS))
+        if MASK in json.dumps([base.get(key) for key in ("env", "args", "command")]):
+            raise AdmissionError(
+                f"{profile.name} has a secret in its file, which the daemon tells nobody, so a sweep cannot copy it.",
+                code="sweep_invalid",
+                hint="Name the variable in the profile's `env_from`, and set it in the daemon's environment.",
+            )
         variants = {_word(value): {"args": _over(profile.args, self.name, value)} for value in self.values}
         about = f"{profile.name} with {self.name} at {', '.join(self.values)}"
         return {"profile": self.family(profile), **base, "about": about, "variants": variants}

@@ -136,6 +136,10 @@ class Wire(asyncio.Protocol):
         until = self._deadline.at
         if until is None or self._running is not None or self._head_size or self.transport.is_closing():
             return None
+        if (
+            self.transport.get_write_buffer_size()
+        ):  # the client has not taken its answer: closing would free no descriptor
+            return None
         return until - (self._kept_s if self._head_size is None else HEAD_S)
 
     def evict(self) -> None:

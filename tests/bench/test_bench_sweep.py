@@ -10,6 +10,7 @@ from sparkdash.bench import sweep
 from sparkdash.catalog import load, yaml_writer
 from sparkdash.domain.profile import EngineKind, ModelRef, Profile
 from sparkdash.errors import AdmissionError
+from sparkdash.rules.secret import redacted
 
 PROFILE = Profile(
     name="coder/eagle3",
@@ -58,3 +59,13 @@ def test_what_is_no_sweep(text: str) -> None:
     """It says how one is written."""
     with pytest.raises(AdmissionError, match="no sweep"):
         sweep.parse(text)
+
+
+def test_a_profile_whose_secret_is_masked_is_not_swept() -> None:
+    """Its engines would be measured with the mask in the secret's place."""
+    shown = redacted(
+        PROFILE.replace(env={"SERVICE_API_KEY": "correct-horse"}, silence={"secret-literal": "a test key"})
+    )
+    with pytest.raises(AdmissionError, match="has a secret in its file") as caught:
+        sweep.parse("max-num-seqs=4,16").document(shown)
+    assert caught.value.code == "sweep_invalid"

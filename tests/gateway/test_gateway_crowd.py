@@ -17,6 +17,8 @@ from sparkdash.wire import ConnectionLimit, Crowding, connection_limit
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 HERE = "127.0.0.1"
+BIG = bytes(32 * 2**20)
+"""More than the kernel takes of an answer that its client does not read."""
 
 
 class Crowd:
@@ -57,8 +59,10 @@ async def crowd(most: int) -> AsyncIterator[Crowd]:
     async def app(scope: Any, _receive: Any, send: Any) -> None:
         if scope["path"] == "/slow":
             await made.answer.wait()
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-        await send({"type": "http.response.body", "body": b"ok"})
+        body = BIG if scope["path"] == "/big" else b"ok"
+        length = str(len(body)).encode()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
+        await send({"type": "http.response.body", "body": body})
 
     server = listen.Server(app, limit=ConnectionLimit(most, made.told.append))
     serving = asyncio.create_task(server.serve(sockets=[sock]))
@@ -106,6 +110,17 @@ async def test_who_finds_no_room_is_told_so_and_who_is_served_is_left_alone() ->
         assert [await answered(client) for client in busy] == [b"HTTP/1.1 200 OK"] * 2
         assert await answered(await box.asks()) == b"HTTP/1.1 200 OK"
     assert [(met.closed, met.refused) for met in box.told] == [(0, 1)]
+
+
+async def test_one_whose_answer_is_not_taken_yet_is_not_idle() -> None:
+    """Closing it would free nothing: its descriptor is held until the client has read all, or has gone."""
+    async with crowd(1) as box:
+        slow = await box.asks(path="/big")
+        await slow[0].readuntil(b"\r\n\r\n")
+        late = await box.asks()
+        assert (await late[0].readuntil(b"\r\n")).startswith(b"HTTP/1.1 503 ")
+        assert await slow[0].readexactly(len(BIG)) == BIG
+        assert await answered(await box.asks()) == b"HTTP/1.1 200 OK"
 
 
 async def test_one_that_was_just_opened_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
