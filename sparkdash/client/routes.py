@@ -35,7 +35,7 @@ Cause = Literal["user", "bench"]
 
 @dataclass(frozen=True, slots=True)
 class Ask(Generic[T]):
-    """One request: a GET, or a POST when there is a body, unless `verb` says otherwise.
+    """Request to the daemon: a GET, or a POST when there is a body, unless `verb` says otherwise.
 
     `silence_s`: longest silence before the daemon counts as not answering; None: no limit.
     """

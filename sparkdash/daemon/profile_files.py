@@ -73,7 +73,7 @@ class _Question(Generic[T]):
 
 
 class _Place:
-    """One folder of profiles, or the settings file."""
+    """A folder of profiles, or the settings file."""
 
     def __init__(
         self, watch: Callable[[], Watch], read: Callable[[], FolderRead], on_late_answer: Callable[[], object]

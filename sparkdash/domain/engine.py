@@ -93,7 +93,7 @@ class Engine(Frozen):
     does: frozenset[Task] | None = None
     """Tasks that the engine can do; None: not known."""
     asked_at: dict[Task, float] = {}
-    """When the engine was last given a request, by task; published when the number of requests changes."""
+    """Time of the last request to the engine, by task; published when the number of requests changes."""
 
     @property
     def is_foreign(self) -> bool:

@@ -27,7 +27,7 @@ class Candidate(NamedTuple):
     tasks: frozenset[Task] | None
     """Tasks that the engine can do; None: not known."""
     used_at: Mapping[Task, float]
-    """When the engine was last given a request, by task."""
+    """Time of the last request to the engine, by task."""
     ready_at: float
 
     def suits(self, task: Task | None) -> bool:

@@ -17,7 +17,7 @@ class Listing(NamedTuple):
 
     names: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
-    """One name of each model: no adapters of another model, no further names of the same weights."""
+    """Names of distinct models: no adapters of another model, no further names of the same weights."""
 
 
 NOTHING = Listing()

@@ -156,7 +156,7 @@ class Catalog(Protocol):
 
 
 class Subscription(Protocol):
-    """One listener's view of the bus."""
+    """A listener's view of the bus."""
 
     def __aiter__(self) -> AsyncGenerator[Event | Snapshot, None]:
         """Iterate over events until the bus ends; a Snapshot stands in place of lost events."""

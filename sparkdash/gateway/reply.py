@@ -99,7 +99,7 @@ class Reply:
 
     @property
     def heard_at(self) -> float | None:
-        """When the last piece of the answer came, or was asked for after a pause; None before the first."""
+        """Time at which the last piece of the answer came, or was asked for after a pause; None before the first."""
         at, flow = self._tap.heard_at, self._flow
         return at if at is None or flow is None else max(at, flow.room_at)
 

@@ -31,7 +31,7 @@ class Reach(StrEnum):
 
 
 class Right(NamedTuple):
-    """Who may use a route."""
+    """Right to use a route."""
 
     scope: Scope | None
     """Scope that the key needs; None: no key is needed."""
@@ -67,7 +67,7 @@ CONTROL: dict[tuple[str, str], Reach] = {
     ("POST", "/models/load"): Reach.OWN,
     ("POST", "/models/unload"): Reach.OWN,
 }
-"""What a key for some models gets of each control route, spelled as the framework does."""
+"""Reach of a key for some models on each control route, spelled as the framework does."""
 _FIXED = {route: reach for route, reach in CONTROL.items() if "{" not in route[1]}
 _PATTERNS = [(method, compile_path(path)[0], reach) for (method, path), reach in CONTROL.items() if "{" in path]
 INFERENCE = Right(Scope.INFERENCE)

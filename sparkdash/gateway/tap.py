@@ -147,7 +147,7 @@ class Tap:
 
     @property
     def heard_at(self) -> float | None:
-        """When the last chunk came; None before the first."""
+        """Time at which the last chunk came; None before the first."""
         return self._times[-1] if self._times else None
 
     def _drop(self) -> None:

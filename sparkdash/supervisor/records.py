@@ -32,7 +32,7 @@ class Stage(Enum):
 
 @dataclass(slots=True)
 class Change:
-    """One swap under way."""
+    """A swap under way, as the scheduler records it."""
 
     target: str | None
     choice: Choice
@@ -94,7 +94,7 @@ class Resident:
     talked_at: float | None = None
     """The same, of requests that are not batch."""
     asked_at: dict[Task, float] = field(default_factory=dict)
-    """When a request was last granted, by task."""
+    """Time of the last granted request, by task."""
 
     def touch(self, now: float, batch: bool) -> None:
         """A request was granted, or is over."""

@@ -39,7 +39,7 @@ def kin(profile: Profile) -> str:
 
 @dataclass(slots=True)
 class _UnderWay:
-    """One swap under way."""
+    """A swap under way, with its task."""
 
     order: Order
     transition: Transition

@@ -42,7 +42,7 @@ hangs is not waited for."""
 
 @dataclass(slots=True)
 class _Watched:
-    """One incarnation of an engine under watch."""
+    """An incarnation of an engine under watch."""
 
     profile: Profile
     engine: Engine

@@ -59,7 +59,7 @@ class Gauges(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One look at an engine."""
+    """Counters and gauges of one look at an engine."""
 
     at: float
     """Monotonic seconds of the question: an answer may lie in a socket for as long as this process is held up."""

@@ -132,7 +132,7 @@ class Wire(asyncio.Protocol):
 
     @property
     def idle_since(self) -> float | None:
-        """When the last request ended, or the connection was opened; None during a request. In the loop's seconds."""
+        """Time at which the last request ended, or the connection was opened, in the loop's seconds; None during one."""
         until = self._deadline.at
         if until is None or self._running is not None or self._head_size or self.transport.is_closing():
             return None

@@ -62,7 +62,7 @@ class Connection(Protocol):
 
     @property
     def idle_since(self) -> float | None:
-        """When the last request ended, or the connection was opened; None during a request."""
+        """Time at which the last request ended, or the connection was opened; None during a request."""
         ...
 
     @property
