@@ -7,6 +7,7 @@ Every route of the gateway is asked with every field of it at every size. SPARKD
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import re
@@ -216,6 +217,15 @@ async def excess(house: Any, case: Case) -> str | None:
     if grown > FLOOR_BYTES + size * BYTES_PER_BYTE:
         return f"{case.what}, {size} bytes: {grown / MIB:.0f} MiB"
     return None
+
+
+@pytest.fixture(autouse=True, scope="module")
+def only_own_garbage() -> Iterator[None]:
+    """Objects of earlier tests are left out of collections: a whole collection of them takes 0.2 s of processor time."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture
