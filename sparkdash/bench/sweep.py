@@ -61,7 +61,8 @@ class Sweep(Frozen):
         """A profile file: the profile, and a variant per value.
 
         Raises:
-            AdmissionError: `sweep_invalid`: a secret of the profile is masked, and its engines would be started with the mask.
+            AdmissionError: `sweep_invalid`: a secret of the profile is masked, and its engines would be started with
+                the mask.
         """
         base = profile.model_dump(mode="json", exclude_defaults=True, exclude=set(_KEEPS))
         if MASK in json.dumps([base.get(key) for key in ("env", "args", "command")]):

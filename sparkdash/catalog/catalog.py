@@ -76,8 +76,8 @@ class Catalog:
         Costs no more than a few passes over the name, however many slashes it has.
 
         Raises:
-            AdmissionError: `model_not_found` (404); the hint offers the nearest names, or the profile's modes; also for a name longer
-                than any may be.
+            AdmissionError: `model_not_found` (404); the hint offers the nearest names, or the profile's modes. Also for
+                a name that is too long.
         """
         if len(name) > NAME:
             text = f"No profile or alias is called {shown(name)!r}: a name has at most {NAME} characters."

@@ -212,9 +212,8 @@ def permitted(
 ) -> str:
     """Choose what a key may ask the supervisor for when it asks for `name`; a key that may use all gets `name` itself.
 
-    For a key for some models, `auto` becomes the name of the running one among them that was last used for `task`.
-
-    `auto` of one that may not becomes the profile that runs and was last used for `task`, by name, so that it never gets another one.
+    For a key for some models, `auto` becomes the name of the running one among them that was last used for `task`,
+    so that the key never gets another model.
 
     Raises:
         AdmissionError: 403 `model_not_allowed`; 404 `model_not_found`.

@@ -7,8 +7,9 @@ are looked for once, at the end, in the tail. What is kept is little, so that a 
 Rule 2: a chunk is neither a frame nor a token. Frames may be split anywhere; one chunk may hold many tokens.
 Rule 3: without the engine's own counts there is no rate.
 
-Searching bytes is sound: inside a JSON string every quote and every line end is escaped, so neither `"key":"` nor `event: name` with
-a line end behind it can occur in a text. Patterns begin with a plain word: one with a line end there took five times as long.
+Searching bytes is sound: inside a JSON string every quote and every line end is escaped. So neither `"key":"` nor
+`event: name` with a line end behind it can occur in a text. Patterns begin with a plain word: a line end there took
+five times as long.
 """
 
 from __future__ import annotations

@@ -221,8 +221,10 @@ class Store:
             self._well_again()
 
     def _forget_standing(self) -> None:
-        """Delete what an earlier daemon had parked or attached: this one began without it, and has gone its own way since.
-        What it has recorded itself is written afterwards."""
+        """Delete what an earlier daemon had parked or attached, since this daemon began without it.
+
+        Its own records are written afterwards.
+        """
         ended = ((rows.END_PARKED, self.parked), (rows.END_ATTACHED, self.attached))
         self._others[:0] = [(statement, (name,)) for statement, names in ended for name in names]
         self.parked, self.attached = {}, {}

@@ -142,7 +142,8 @@ class Supervisor:
         If the engine died, an error with the reason replaces the UpstreamError.
 
         Raises:
-            AdmissionError: unknown, cannot run, queue full, too many at once, stopped or cancelled meanwhile, or it does not fit.
+            AdmissionError: unknown, cannot run, queue full, too many at once, stopped or cancelled meanwhile, or it
+                does not fit.
             EngineError: it did not come up.
             HostError: the box lacks something that it needs.
         """

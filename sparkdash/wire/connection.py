@@ -132,7 +132,7 @@ class Wire(asyncio.Protocol):
 
     @property
     def idle_since(self) -> float | None:
-        """Time at which the last request ended, or the connection was opened, in the loop's seconds; None during one."""
+        """Time at which the last request ended, or of the opening, in the loop's seconds; None during one."""
         until = self._deadline.at
         if until is None or self._running is not None or self._head_size or self.transport.is_closing():
             return None

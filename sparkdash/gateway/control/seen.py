@@ -1,4 +1,4 @@
-"""Seen: the gateway's dependencies as the caller of a control route may see them, and whether the caller's key still holds.
+"""Seen: the gateway's dependencies as the caller of a control route may see them, and whether its key still holds.
 
 Owns: how a route gets its dependencies. Rule: a control route has no other source, so none can forget who calls.
 """
