@@ -132,13 +132,14 @@ class Wire(asyncio.Protocol):
 
     @property
     def idle_since(self) -> float | None:
-        """Time at which the last request ended, or of the opening, in the loop's seconds; None during one."""
+        """Time at which the last request ended, or the connection was opened; None while it is in use.
+
+        In the loop's seconds. A connection is in use during a request, and until the client has taken its answer.
+        """
         until = self._deadline.at
         if until is None or self._running is not None or self._head_size or self.transport.is_closing():
             return None
-        if (
-            self.transport.get_write_buffer_size()
-        ):  # the client has not taken its answer: closing would free no descriptor
+        if self.transport.get_write_buffer_size():  # closing would free no descriptor until the client takes its answer
             return None
         return until - (self._kept_s if self._head_size is None else HEAD_S)
 

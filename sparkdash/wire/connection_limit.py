@@ -62,7 +62,7 @@ class Connection(Protocol):
 
     @property
     def idle_since(self) -> float | None:
-        """Time at which the last request ended, or the connection was opened; None during a request."""
+        """Time at which the last request ended, or the connection was opened; None while it is in use."""
         ...
 
     @property
