@@ -126,7 +126,7 @@ class Decisions:
         leaving = [
             name
             for name, resident in records.residents.items()
-            if name in records.stops and (records.at_rest or not resident.managed)
+            if name in records.stops and name not in records.swaps and (records.at_rest or not resident.managed)
         ]
         records.stops.difference_update(leaving)
         return self._start(None, _told(leaving, "a person stopped it"), SwapCause.USER) if leaving else []

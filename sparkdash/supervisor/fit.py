@@ -20,6 +20,7 @@ from sparkdash.domain.need import Basis, Need
 from sparkdash.units import duration, gib
 
 NOT_KNOWN = Need()
+RESTARTED = "it is started again from its newer file"
 MINUTE = 60.0
 """Engines whose last use lies within the same minute count as equally old."""
 
@@ -96,7 +97,8 @@ def choose(comer: Occupant, occupants: Iterable[Occupant], box: Box, *, person: 
     It is among those who leave when it is there already: then this is a restart.
     """
     if not comer.managed:
-        return Choice(fits=True)
+        again = [Leaving(o.profile, RESTARTED) for o in occupants if o.profile == comer.profile]
+        return Choice(tuple(again), fits=True)
     there = [o for o in occupants if o.managed]
     ask = _Ask(comer, there, box)
     must = [o for o in there if ask.must_leave(o)]
@@ -181,7 +183,7 @@ class _Ask:
 
     def _why_it_must(self, one: Occupant) -> str | None:
         if one.profile == self._comer.profile:
-            return "it is started again from its newer file"
+            return RESTARTED
         if one.stuck:
             return "it would not stop before, and is in the way"
         if not self._box.side_by_side:

@@ -11,6 +11,7 @@ import pytest
 from surroundings.foreign import Foreign
 
 from sparkdash.domain.engine import EngineState
+from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import EngineError
 from sparkdash.store import Store
 
@@ -193,3 +194,22 @@ async def test_a_server_that_is_not_used_does_not_come_back(
         if why == "gone":
             assert "the next request that names it uses it again" in told[0]
         await house.close()
+
+
+@pytest.mark.parametrize("order", ["cancel", "go on"])
+async def test_a_newer_file_that_leads_nowhere_leaves_no_engine_behind(
+    house: Any, new_foreign: Any, far: Any, make_catalog: Any, unused_tcp_port: int, order: str
+) -> None:
+    """The server of the older file has left for it; the next request is told why, and with a better file it is served."""
+    server = await new_foreign([QWEN])
+    supervisor = await house.open(far(server.url))
+    await house.leased("far")
+    supervisor.replace_catalog(make_catalog(far(f"http://127.0.0.1:{unused_tcp_port}")))
+    await house.settled()
+    await supervisor.use("far", cause=SwapCause.USER)
+    if order == "cancel":
+        await house.clock.drive(supervisor.cancel())
+    await house.settled()
+    assert (await refusal(house, "far")).code == "engine_unreachable"
+    supervisor.replace_catalog(make_catalog(far(server.url)))
+    assert (await house.leased("far")).url == server.url

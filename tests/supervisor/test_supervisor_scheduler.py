@@ -647,3 +647,14 @@ def new_short() -> Rig:
     rig = new()
     rig.shortage = SHORT
     return rig
+
+
+def test_a_server_that_is_not_ours_leaves_before_its_newer_file_is_used_and_a_stop_waits_for_that() -> None:
+    """One change at a time has it, and none ends with a resident that nobody serves."""
+    scheduler = new()
+    feed(scheduler, Adopted("far", "f-old"))
+    use = Use("far", SwapCause.USER)
+    assert feed(scheduler, use) == [BeginSwap("far", ("far",), SwapCause.USER), Evict("far", ("far",))]
+    assert feed(scheduler, Stop("far")) == [CancelSwap("far")]
+    assert feed(scheduler, Evicted("far"), SwapCancelled("far")) == []
+    assert (scheduler.records.residents, scheduler.records.stops, scheduler.stopping) == ({}, set(), False)
