@@ -113,9 +113,15 @@ class Decisions:
         records = self._records
         if target in records.swaps or target in records.leaving():
             return False
-        if records.at_rest or not records.managed(target):
+        if records.at_rest or not self._moves_memory(target, choice):
             return True
         return records.only_loads and self._rooming.beside(target, choice)
+
+    def _moves_memory(self, target: str | None, choice: fit.Choice) -> bool:
+        """Whether an engine of this box comes or leaves. One that runs is ours, whatever its file says by now."""
+        leaving = (self._records.residents.get(name) for name in choice.names)
+        comes = target is not None and self._records.managed(target)
+        return comes or any(resident is not None and resident.managed for resident in leaving)
 
     def _begin_stop(self) -> list[Effect]:
         """Begin the stops that a person ordered: on this box once nothing else moves memory, elsewhere at once."""
@@ -172,11 +178,9 @@ class Decisions:
     def _start(self, target: str | None, choice: fit.Choice, cause: SwapCause) -> list[Effect]:
         records = self._records
         known = records.profiles.get(target) if target else None
+        moves = self._moves_memory(target, choice)
         if target is not None:
-            moves = records.managed(target)
             self._offers.begun(target)
-        else:
-            moves = any(records.residents[name].managed for name in choice.names)
         return [self.begin(Change(target, choice, cause, known.fingerprint if known else None, moves))]
 
     def begin(self, swap: Change) -> BeginSwap:

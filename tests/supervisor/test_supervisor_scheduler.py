@@ -658,3 +658,12 @@ def test_a_server_that_is_not_ours_leaves_before_its_newer_file_is_used_and_a_st
     assert feed(scheduler, Stop("far")) == [CancelSwap("far")]
     assert feed(scheduler, Evicted("far"), SwapCancelled("far")) == []
     assert (scheduler.records.residents, scheduler.records.stops, scheduler.stopping) == ({}, set(), False)
+
+
+def test_an_engine_of_ours_that_leaves_for_a_server_that_is_not_ours_gives_memory_back() -> None:
+    """Its file names such a server by now: no load begins before that swap is over."""
+    scheduler = with_a()
+    scheduler.handle(CatalogRead({"a": Known("f-new", managed=False), "b": Known("f-b")}))
+    assert feed(scheduler, Use("a", SwapCause.USER)) == [BeginSwap("a", ("a",), SwapCause.USER), Evict("a", ("a",))]
+    assert feed(scheduler, arrive("1", "b"), Evicted("a")) == []
+    assert feed(scheduler, SwapDone("a"))[0] == BeginSwap("b", (), REQUEST)
