@@ -78,6 +78,8 @@ class Actor:
         self._tools = tools
         self._profiles = dict(catalog.profiles)
         """What the scheduler knows; `catalog` may be a move ahead."""
+        self._read: deque[Catalog] = deque()
+        """Catalogs whose moves are in the inbox."""
         self._inbox: deque[tuple[Move | Adoption, Waiter | None]] = deque()
         self._news = asyncio.Event()
         """Set while there is a move in the inbox, or figures to tell."""
@@ -183,6 +185,7 @@ class Actor:
     def replace_catalog(self, catalog: Catalog) -> None:
         """The profiles, or the owner's policies for them, were read again."""
         self.catalog = catalog
+        self._read.append(catalog)
         self.post(CatalogRead(self._planner.known(catalog)))
         if self._unknown and not self._looking and self._group and not self.leasing.over:
             self._begin_to_look_again(self._group)
@@ -306,7 +309,7 @@ class Actor:
                 known = self._profiles
                 self._profiles = {
                     name: known[name] if known.get(name) == read else read
-                    for name, read in self.catalog.profiles.items()
+                    for name, read in self._read.popleft().profiles.items()
                 }  # the same objects, so that a lease tells at a glance that nothing was edited
 
     def _swap_over(self, move: SwapDone | SwapFailed | SwapCancelled) -> None:

@@ -213,3 +213,21 @@ async def test_a_newer_file_that_leads_nowhere_leaves_no_engine_behind(
     assert (await refusal(house, "far")).code == "engine_unreachable"
     supervisor.replace_catalog(make_catalog(far(server.url)))
     assert (await house.leased("far")).url == server.url
+
+
+async def test_a_profile_that_is_edited_and_taken_away_at_once_ends_nothing(
+    house: Any, new_foreign: Any, make_profile: Any, make_catalog: Any
+) -> None:
+    """Who waits for it could begin by the first edit, and by the second it is gone; the load that it waited for goes on."""
+    server = await new_foreign([QWEN])
+    first, second = make_profile("a"), make_profile("b")
+    supervisor = await house.open(first, second)
+    coming, waits = house.ask("a"), house.ask("b")
+    await house.loads("a")
+    edited = make_profile("b", engine="openai", image=None, gib=None, models={}, url=server.url)
+    supervisor.replace_catalog(make_catalog(first, edited))
+    supervisor.replace_catalog(make_catalog(first))
+    await house.clock.drive(coming.granted())
+    (error,) = await asyncio.gather(house.clock.drive(waits.granted()), return_exceptions=True)
+    assert error.code == "model_not_found"
+    await coming.leave()
