@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import zlib
 from dataclasses import dataclass, field
 
@@ -89,5 +90,11 @@ async def serve(model: str, port: int, *, empty: bool = False, does: Behaviour |
         app.router.add_get(path, ok)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", port, reuse_address=True).start()
+    sock = socket.create_server(("127.0.0.1", port))
+    try:
+        await web.SockSite(runner, sock).start()
+    except BaseException:  # its container is stopped while it begins to listen: asyncio then forgets the socket
+        sock.close()
+        await runner.cleanup()
+        raise
     return runner
