@@ -176,7 +176,7 @@ def test_the_audit_log_keeps_its_size(tmp_path: Path) -> None:
 
 
 def test_nobody_else_may_touch_the_lock(tmp_path: Path) -> None:
-    """One who may lock the file keeps its owner from revoking a key; also one that an older version left open."""
+    """Whoever may lock the file keeps the owner from revoking a key. A lock of an older version is closed, too."""
     path = tmp_path / "keys.json"
     path.with_suffix(".lock").touch(mode=0o644)
     keyring.add(path, Key(name="a", sha256=digest("x")))
@@ -196,6 +196,6 @@ def test_a_key_ends_at_the_beginning_of_a_day() -> None:
 
 @pytest.mark.parametrize("text", ["", "soon", "0d", "-3d", "3y", "99999999999d", "2020-01-01", "2027-13-01"])
 def test_no_key_is_made_with_an_end_that_is_none_or_has_passed(text: str) -> None:
-    """It would be a key that never works, or one that its owner believes to end."""
+    """Such a key would never work, or never end although its owner believes so."""
     with pytest.raises(ValueError, match=r"."):
         expiry(text, 1.7e9)

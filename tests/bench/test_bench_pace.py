@@ -1,4 +1,4 @@
-"""What is left of a run, told while it is measured."""
+"""Remaining time and share of a run while it is measured."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_as_json_and_wrong_words(sparkdash: Run) -> None:
 
 
 def test_a_key_may_expire(sparkdash: Run) -> None:
-    """Its end is told when it is made and in the list; one that is nonsense makes no key."""
+    """`keys add` and `keys list` tell the end; a nonsensical end makes no key."""
     made = sparkdash("keys", "add", "guest", "--expires", "7d")
     assert "until 20" in made.err
     assert "until 20" in sparkdash("keys", "list").out
