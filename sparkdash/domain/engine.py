@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from sparkdash.domain.base import Frozen
+from sparkdash.domain.liveness import Liveness
 from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.task import Task
 
@@ -94,6 +95,8 @@ class Engine(Frozen):
     """Tasks that the engine can do; None: not known."""
     asked_at: dict[Task, float] = {}
     """Time of the last request to the engine, by task; published when the number of requests changes."""
+    liveness: Liveness | None = None
+    """Whether it makes progress on its work; None without work, or before the first look."""
 
     @property
     def is_foreign(self) -> bool:
