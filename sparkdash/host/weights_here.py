@@ -12,15 +12,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from sparkdash.catalog.weights import locate
 from sparkdash.domain.profile import ModelRef
 from sparkdash.errors import ProfileError
+from sparkdash.units import MIB
 
 WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".onnx", ".h5", ".msgpack")
 """Suffixes of files that hold weights."""
+SMALL = 16 * MIB
+"""Files below it are no matter for the page cache."""
 
 _INDEX = "model.safetensors.index.json"
 _SHARD = re.compile(r"(?P<before>.*)-\d{5}-of-(?P<count>\d{5})(?P<after>\.\w+)")
@@ -61,6 +65,16 @@ def files(ref: ModelRef, hf_home: Path) -> frozenset[Path]:
         return frozenset(file.resolve() for file in here if is_weights(file.name))
     except (OSError, ProfileError):
         return frozenset()
+
+
+def blobs(hf_home: Path) -> frozenset[Path]:
+    """Every whole file of SMALL bytes or more in the cache, whichever repository it is of; empty where nothing can be looked at."""
+    found = set()
+    for file in (hf_home / "hub").glob("models--*/blobs/*"):
+        with suppress(OSError):
+            if file.stat().st_size >= SMALL and file.suffix != ".incomplete":
+                found.add(file.resolve())
+    return frozenset(found)
 
 
 def summed(found: Iterable[Presence]) -> Presence | None:

@@ -80,6 +80,7 @@ class Supervisor:
             clock=clock or SystemClock(),
             adapter=adapter,
             before_ready=before_ready,
+            profiles=self._profiles,
         )
         self._on_needs = on_needs
         self._footprints = Footprints(self._tools, store, on_needs)

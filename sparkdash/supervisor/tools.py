@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from sparkdash.domain.event import Fact
-from sparkdash.domain.profile import EngineKind
+from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.errors import SparkdashError
 from sparkdash.host.flag_store import FlagStore
@@ -47,6 +47,8 @@ class Tools:
     """Called with a profile just before clients may use its engine. Never fails; takes a second at most."""
     flags: FlagProbe
     """Flags that the engines' programs list in their `--help`."""
+    profiles: Callable[[], Iterable[Profile]]
+    """The profiles, as they were read last."""
 
 
 def furnish(
@@ -63,6 +65,7 @@ def furnish(
     clock: Clock,
     adapter: Callable[[EngineKind], EngineAdapter],
     before_ready: Callable[[str], Awaitable[object]],
+    profiles: Callable[[], Iterable[Profile]],
 ) -> Tools:
     """All of them, out of what the room is handed."""
     books = Books(publish, clock)
@@ -92,6 +95,7 @@ def furnish(
         adapter=adapter,
         needs=needs,
         before_ready=before_ready,
+        profiles=profiles,
         flags=FlagProbe(flags, runtime=runtime, reader=reader, books=books, clock=clock, adapter=adapter),
     )
 

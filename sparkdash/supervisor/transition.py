@@ -27,7 +27,7 @@ from sparkdash.engines import openai
 from sparkdash.engines.adapter import Launch
 from sparkdash.engines.known_flags import KnownFlags, strays
 from sparkdash.errors import EngineError, HostError
-from sparkdash.supervisor import reclaim, stopping
+from sparkdash.supervisor import cache_room, reclaim, stopping
 from sparkdash.supervisor.adopt import Found
 from sparkdash.supervisor.attach import attach
 from sparkdash.supervisor.debts import Held
@@ -139,7 +139,7 @@ class Transition:
             self._enter(SwapPhase.STOP)
             await finish(self._end_all())
         if left and self._tools.settings.drop_page_cache:
-            await stopping.let_go(self._tools, left, comes=self._order.target)
+            await cache_room.let_go(self._tools, left, comes=self._order.target)
 
     async def _end_all(self) -> None:
         """All at once: each stop waits for its engine, and most of that is grace. One that will not stop keeps no other from it."""

@@ -5,7 +5,12 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from sparkdash.domain.profile import ModelRef
 from sparkdash.host import pagecache, weights_here
@@ -70,3 +75,45 @@ def test_the_files_of_a_model_are_its_weights_links_followed(tmp_path: Path) -> 
     assert weights_here.files(ModelRef(path=str(tmp_path)), tmp_path) >= parts
     assert tmp_path / "tokenizer.json" not in weights_here.files(ModelRef(path=str(tmp_path)), tmp_path)
     assert weights_here.files(ModelRef(path=str(tmp_path / "none.gguf")), tmp_path) == frozenset()
+
+
+@pytest.fixture
+def on_disk() -> Iterator[Path]:
+    """A folder on a file system that can let go of pages; none in memory can."""
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def cached_file(path: Path, size: int = 4 * MIB) -> Path:
+    """A clean file whose every page is in memory."""
+    path.write_bytes(os.urandom(size))
+    with path.open("rb+") as opened:
+        os.fsync(opened.fileno())
+    path.read_bytes()
+    return path
+
+
+def counted(file: Path) -> int | None:
+    with file.open("rb") as opened:
+        return pagecache.cached_bytes(opened.fileno())
+
+
+def test_files_are_forgotten_until_enough_is_let_go(on_disk: Path) -> None:
+    """What comes after stays cached; what is not cached costs nothing and counts for nothing. mincore agrees with the count."""
+    first, second, third = (cached_file(on_disk / name) for name in ("a", "b", "c"))
+    if counted(first) is None:
+        pytest.skip("this kernel does not count cached pages")
+    if pagecache.forget(first) and counted(first):
+        pytest.skip("this file system keeps its pages")
+    assert pagecache.forget_up_to([first, on_disk / "gone", second, third], 3 * MIB, limit_s=5) == 4 * MIB
+    assert [resident(file) * mmap.PAGESIZE for file in (first, second, third)] == [0, 0, 4 * MIB]
+    assert counted(third) == 4 * MIB
+
+
+def test_what_cannot_be_counted_is_not_made_up(on_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user's file can be forgotten, and not counted. Without time nothing is advised."""
+    file = cached_file(on_disk / "a")
+    monkeypatch.setattr(pagecache, "cached_bytes", lambda _descriptor: None)
+    assert pagecache.forget_up_to([file], MIB, limit_s=5) is None
+    assert pagecache.forget_up_to([file], MIB, limit_s=0) == 0

@@ -1,7 +1,8 @@
-"""`drop_page_cache`: after a stop the kernel is told which weights are not needed, once the owner wants that."""
+"""Cached weights are let go of: after a stop where the owner wants that, and before a load that would meet a full cache."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ import pytest
 
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import ModelRef
-from sparkdash.host import pagecache
+from sparkdash.host import pagecache, weights_here
 from sparkdash.host.pagecache import LetGo
-from sparkdash.supervisor import stopping
+from sparkdash.supervisor import cache_room
 from sparkdash.units import GIB
 
 
@@ -74,7 +75,7 @@ async def test_it_never_fails_a_swap(
     house: Any, make_profile: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A disk that hangs, or fails, costs a word."""
-    monkeypatch.setattr(stopping, "LET_GO_S", 0.0)
+    monkeypatch.setattr(cache_room, "LET_GO_S", 0.0)
     await house.open(
         make_profile("a", **models(tmp_path, target="a.gguf")),
         make_profile("b", **models(tmp_path, target="b.gguf")),
@@ -86,8 +87,56 @@ async def test_it_never_fails_a_swap(
     def broken(_files: list[Path], _limit_s: float) -> LetGo:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(stopping, "LET_GO_S", 30.0)
+    monkeypatch.setattr(cache_room, "LET_GO_S", 30.0)
     monkeypatch.setattr(pagecache, "let_go", broken)
     await house.leased("a")
     assert house.runtime.running() == ["a"]
     assert [notice.code for notice in house.notices()] == ["page_cache_slow", "page_cache_kept"]
+
+
+async def test_room_is_made_of_weights_that_nobody_uses(
+    house: Any, make_profile: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What no profile knows goes first; what runs or is named stays. It is told, and so is how much."""
+    blobs = tmp_path / "hub/models--org--m/blobs"
+    blobs.mkdir(parents=True)
+    for name in ("a" * 64, f"{'b' * 64}.incomplete"):
+        (blobs / name).write_bytes(b"")
+        os.truncate(blobs / name, weights_here.SMALL)
+    await house.open(
+        make_profile("runs", **models(tmp_path, target="runs.gguf")),
+        make_profile("other", **models(tmp_path, target="other.gguf", drafter="runs.gguf")),
+        make_profile("comes", **models(tmp_path, target="comes.gguf")),
+        hf_home=tmp_path,
+    )
+    await house.leased("runs")
+    asked: list[tuple[list[str], int]] = []
+
+    def forget(files: list[Path], wanted: int, _limit_s: float) -> int:
+        asked.append(([file.name for file in files], wanted))
+        return 3 * GIB
+
+    monkeypatch.setattr(pagecache, "forget_up_to", forget)
+    tools = house.supervisor._tools
+    keep = await cache_room.files(tools, house.supervisor.catalog.find("comes"))
+    assert await cache_room.evict(tools, 2 * GIB, keep=keep) == 3 * GIB
+    assert asked == [(["a" * 64, "other.gguf"], 2 * GIB)]
+    assert [notice.text for notice in house.notices()] == ["Let 3.0 GiB of cached weights go before the load."]
+
+
+@pytest.mark.parametrize("failing", [OSError(5, "Input/output error"), None])
+async def test_room_that_cannot_be_made_costs_nothing(
+    house: Any, make_profile: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failing: OSError | None
+) -> None:
+    """A disk that fails; and a count that the kernel refuses, where the box's own figure is taken."""
+
+    def forget(_files: list[Path], _wanted: int, _limit_s: float) -> int | None:
+        if failing:
+            raise failing
+        house.reader.page_cache = 20 * GIB
+
+    monkeypatch.setattr(pagecache, "forget_up_to", forget)
+    await house.open(make_profile("a", **models(tmp_path, target="a.gguf")), hf_home=tmp_path)
+    house.reader.page_cache = 30 * GIB
+    gone = await cache_room.evict(house.supervisor._tools, 2 * GIB)
+    assert gone == (0 if failing else 10 * GIB)
