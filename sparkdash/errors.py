@@ -92,16 +92,20 @@ class EngineError(SparkdashError):
         phase: str | None = None,
         container_exit: int | None = None,
         log_tail: tuple[str, ...] = (),
+        evidence: str | None = None,
         **rest: Any,
     ) -> None:
         super().__init__(message, **rest)
         self.phase = phase
         self.container_exit = container_exit
         self.log_tail = log_tail
+        self.evidence = evidence
+        """Folder on the box with what was kept of an engine that hung."""
 
     def details(self) -> dict[str, Any]:
-        """Where the start ended and the engine's last words."""
-        return {"phase": self.phase, "exit_code": self.container_exit, "log_tail": list(self.log_tail)}
+        """Where the start ended, the engine's last words, and the folder of evidence if there is one."""
+        kept = {"evidence": self.evidence} if self.evidence else {}
+        return {"phase": self.phase, "exit_code": self.container_exit, "log_tail": list(self.log_tail), **kept}
 
 
 class HostError(SparkdashError):

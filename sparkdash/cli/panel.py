@@ -28,7 +28,12 @@ def _extra(error: SparkdashError) -> list[tuple[str, tuple[str, ...]]]:
     problems: tuple[str, ...] = getattr(error, "problems", ())
     if len(problems) == 1 and problems[0] in error.message:
         problems = ()  # it is the message
-    found = [("problems", problems), ("last log lines", tuple(getattr(error, "log_tail", ())))]
+    evidence: str | None = getattr(error, "evidence", None)
+    found = [
+        ("problems", problems),
+        ("last log lines", tuple(getattr(error, "log_tail", ()))),
+        ("evidence kept in", (evidence,) if evidence else ()),
+    ]
     return [(title, lines) for title, lines in found if lines]
 
 

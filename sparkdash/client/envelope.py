@@ -64,6 +64,7 @@ def _build(status: int, message: str, envelope: dict[str, Any]) -> SparkdashErro
             phase=envelope.get("phase"),
             container_exit=envelope.get("exit_code"),
             log_tail=tuple(envelope.get("log_tail") or ()),
+            evidence=envelope.get("evidence"),
             **common,
         )
     if "problems" in envelope:

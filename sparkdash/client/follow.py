@@ -160,6 +160,7 @@ def failed(name: str, failure: Failure | None) -> EngineError:
         phase=failure.phase,
         container_exit=failure.exit_code,
         log_tail=failure.log_tail,
+        evidence=failure.evidence,
     )
 
 

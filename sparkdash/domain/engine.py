@@ -48,6 +48,8 @@ class Failure(Frozen):
     phase: str | None = None
     exit_code: int | None = None
     log_tail: tuple[str, ...] = ()
+    evidence: str | None = None
+    """Folder on the box with what was kept of an engine that hung."""
 
     def hint_for(self, profile: str) -> str | None:
         """Put the profile's name into the hint where the dialect left a place for it."""

@@ -39,6 +39,7 @@ def failure_of(error: SparkdashError, phase: SwapPhase | None = None) -> Failure
             phase=error.phase or ours,
             exit_code=error.container_exit,
             log_tail=error.log_tail,
+            evidence=error.evidence,
         )
     return Failure(code=error.code, message=error.message, hint=error.hint, phase=ours)
 
@@ -52,6 +53,7 @@ def error_of(failure: Failure) -> EngineError:
         phase=failure.phase,
         container_exit=failure.exit_code,
         log_tail=failure.log_tail,
+        evidence=failure.evidence,
     )
 
 

@@ -13,6 +13,7 @@ from sparkdash.catalog import Catalog
 from sparkdash.domain.container import PullProgress, Stranger
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Fact, Level
+from sparkdash.domain.evidence import TakeEvidence, no_evidence
 from sparkdash.domain.lease import Request
 from sparkdash.domain.need import Need
 from sparkdash.domain.profile import AUTO, EngineKind, Profile
@@ -66,6 +67,7 @@ class Supervisor:
         on_needs: Callable[[], object] = lambda: None,
         adapter: Callable[[EngineKind], EngineAdapter] = registry.adapter,
         before_ready: Callable[[str], Awaitable[object]] = _nothing,
+        take_evidence: TakeEvidence = no_evidence,
     ) -> None:
         self._tools = furnish(
             runtime=runtime,
@@ -81,6 +83,7 @@ class Supervisor:
             adapter=adapter,
             before_ready=before_ready,
             profiles=self._profiles,
+            take_evidence=take_evidence,
         )
         self._on_needs = on_needs
         self._footprints = Footprints(self._tools, store, on_needs)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from sparkdash.domain.event import Fact
+from sparkdash.domain.evidence import TakeEvidence
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.errors import SparkdashError
@@ -49,6 +50,8 @@ class Tools:
     """Flags that the engines' programs list in their `--help`."""
     profiles: Callable[[], Iterable[Profile]]
     """The profiles, as they were read last."""
+    take_evidence: TakeEvidence
+    """Keeps what can be seen of an engine that hangs, before it is ended."""
 
 
 def furnish(
@@ -66,6 +69,7 @@ def furnish(
     adapter: Callable[[EngineKind], EngineAdapter],
     before_ready: Callable[[str], Awaitable[object]],
     profiles: Callable[[], Iterable[Profile]],
+    take_evidence: TakeEvidence,
 ) -> Tools:
     """All of them, out of what the room is handed."""
     books = Books(publish, clock)
@@ -97,6 +101,7 @@ def furnish(
         before_ready=before_ready,
         profiles=profiles,
         flags=FlagProbe(flags, runtime=runtime, reader=reader, books=books, clock=clock, adapter=adapter),
+        take_evidence=take_evidence,
     )
 
 

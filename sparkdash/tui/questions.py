@@ -22,13 +22,14 @@ STOPS = "stops  "
 
 
 def told(error: SparkdashError, width: int) -> list[Line]:
-    """Message, hint, every problem and the last log lines of an error."""
+    """Message, hint, every problem, the folder of evidence and the last log lines of an error."""
     lines = wrap(error.message, width, Ink.BAD)
     if error.hint:
         lines += wrap(f"→ {error.hint}", width, Ink.STRONG)
     if isinstance(error, ProfileError):
         lines += [line for problem in error.problems for line in wrap(problem, width)]
     if isinstance(error, EngineError):
+        lines += wrap(f"evidence: {error.evidence}", width) if error.evidence else []
         lines += [say(f"  {line}", Ink.DIM) for line in error.log_tail]
     return lines
 

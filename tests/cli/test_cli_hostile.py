@@ -43,7 +43,7 @@ STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e
 SEEN = r"\u001b"
 ERROR = {
     "message": f"It failed: {EVIL}", "code": "evil", "hint": f"Do {EVIL}", "phase": "load", "exit_code": 1,
-    "log_tail": [f"last words {EVIL}"],
+    "log_tail": [f"last words {EVIL}"], "evidence": f"/tmp/{EVIL}",
 }  # fmt: skip
 
 FROM_THE_DAEMON: dict[str, tuple[str, ...]] = {
@@ -115,7 +115,7 @@ def poisoned(value: Any) -> Any:
 
 def evil_world(world: Snapshot) -> dict[str, Any]:
     """Something of everything that a snapshot holds."""
-    failure = Failure(code="died", message="It died.", hint="Look.", log_tail=("last words",))
+    failure = Failure(code="died", message="It died.", hint="Look.", log_tail=("last words",), evidence="/x")
     request = Request(
         id="1", client="curl", profile="new", route="chat", state=RequestState.STREAMING, started_at=BIRTH, error="e"
     )

@@ -114,10 +114,13 @@ Error: new did not come up: CUDA out of memory.
 last log lines:
   loading weights
   torch.OutOfMemoryError: CUDA out of memory
+evidence kept in:
+  /state/incidents/1
 Hint: Lower gpu-memory-utilization.
 """)
     error = sparkdash("use", "new", "--json").json()["error"]
     assert (error["code"], error["phase"], error["exit_code"]) == ("out_of_memory", "load", 1)
+    assert error["evidence"] == "/state/incidents/1"
 
 
 def test_a_swap_that_failed_before_is_not_ours(sparkdash: Run, daemon: FakeDaemon) -> None:

@@ -123,6 +123,7 @@ class FakeDaemon:
         failure = Failure(
             code="out_of_memory", message="CUDA out of memory.", hint="Lower gpu-memory-utilization.", phase="load",
             exit_code=1, log_tail=("loading weights", "torch.OutOfMemoryError: CUDA out of memory"),
+            evidence="/state/incidents/1",
         )  # fmt: skip
         began = swap(name)
         ended = {"ended_at": self._now, "outcome": SwapOutcome.FAILED, "failure": failure}

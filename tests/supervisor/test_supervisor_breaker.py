@@ -14,6 +14,7 @@ from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError
 from sparkdash.store import Store
 from sparkdash.supervisor import breaker as breaking
+from sparkdash.supervisor.books import error_of, failure_of
 from sparkdash.supervisor.breaker import Breaker
 
 OOM = EngineError("a did not start. It ran out of memory.", code="out_of_memory", hint="Take less.", log_tail=("CUDA",))
@@ -24,6 +25,12 @@ HANGS = HostError("`podman run` gave no answer for 180 s.", code="runtime_timeou
 
 def refusal(breaker: Breaker, now: float) -> SparkdashError | None:
     return breaker.refusal("a", now)
+
+
+def test_a_failure_that_is_told_again_names_the_evidence() -> None:
+    """What was parked by an earlier daemon still says where the hang was kept."""
+    error = EngineError("a hung.", code="engine_stuck", log_tail=("x",), evidence="/state/incidents/1")
+    assert vars(error_of(failure_of(error))) == vars(error)
 
 
 def test_a_first_failure_rests_for_two_minutes() -> None:

@@ -113,6 +113,7 @@ FAILURE = Failure(
     phase="load",
     exit_code=1,
     log_tail=("INFO loading shards 63%", "ERROR torch.OutOfMemoryError: CUDA out of memory.", "ERROR engine core died"),
+    evidence="/state/incidents/1",
 )
 
 

@@ -144,7 +144,9 @@ async def test_a_failed_engine_shows_message_hint_and_last_words(stage: Any, box
     failed = box.engine(box.coder, EngineState.FAILED, failure=box.failure, ready_at=None, load_s=None)
     async with stage(box.snapshot(engines={box.coder: failed}, requests={})) as on:
         assert "qwen3-coder-30b-nvfp4 ✗ failed" in on.lines[0]
-        for words in ("out_of_memory (exit 1)", "→ Lower gpu-memory-utilization", "ERROR engine core died"):
+        for words in (
+            "out_of_memory (exit 1)", "→ Lower gpu-memory-utilization", "ERROR engine core died", "/state/incidents/1",
+        ):  # fmt: skip
             assert words in on.text
 
 

@@ -252,9 +252,13 @@ async def test_a_server_that_is_not_ours_is_left_and_not_stopped(stage: Any, box
 async def test_a_refusal_of_the_daemon_is_shown_whole(stage: Any, box: Any) -> None:
     """Message, hint and last log lines, in a dialog; the app goes on."""
     async with stage(box.snapshot()) as on:
-        on.link.refuses = EngineError("The image is not there.", hint="Pull it.", log_tail=("no such image",))
+        on.link.refuses = EngineError(
+            "The image is not there.", hint="Pull it.", log_tail=("no such image",), evidence="/state/incidents/1"
+        )
         await on.press("2", "j", "enter", "enter")
-        for words in ("that did not work", "The image is not there.", "→ Pull it.", "no such image"):
+        for words in (
+            "that did not work", "The image is not there.", "→ Pull it.", "no such image", "evidence: /state/incidents/1",
+        ):  # fmt: skip
             assert words in on.text
         await on.press("escape", "1")
         assert "unified memory" in on.text

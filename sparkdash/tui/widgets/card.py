@@ -50,12 +50,14 @@ def face(view: View, width: int, tall: int) -> Face:
 
 
 def failure_rows(failure: Failure, width: int, log_lines: int = 3) -> list[Line]:
-    """Message, hint and the last log lines."""
+    """Message, hint, the folder of evidence and the last log lines."""
     where = f"in {failure.phase}, " if failure.phase else ""
     status = f" (exit {failure.exit_code})" if failure.exit_code is not None else ""
     rows = wrap(f"✗ {where}{failure.code}{status}: {failure.message}", width, Ink.BAD, limit=3)
     if failure.hint:
         rows += wrap(f"→ {failure.hint}", width, Ink.STRONG, limit=3)
+    if failure.evidence:
+        rows += wrap(f"evidence: {failure.evidence}", width, limit=2)
     return rows + [clip(say(f"  {line}", Ink.DIM), width) for line in failure.log_tail[-log_lines:]]
 
 
