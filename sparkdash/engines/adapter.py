@@ -68,6 +68,18 @@ class MetricNames:
     """Info series with labels kv_cache_size_tokens, or num_gpu_blocks and block_size."""
     running: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
+    deferred: tuple[str, ...] = ()
+    """Gauge of those waiting requests that wait for a grammar, remote KV or the like, and not for room."""
+    deferred_label: tuple[str, str] | None = None
+    awake: tuple[str, ...] = ()
+    """Gauge that is 0 while the engine sleeps."""
+    awake_label: tuple[str, str] | None = None
+    moving: tuple[str, ...] = ()
+    """Counters and gauges of which any change shows that the engine works, besides the token counters and preemptions
+    above. All that are present are taken. None of them may move in an engine that does no work.
+    """
+    is_live: bool = True
+    """Whether these figures move while a request runs, and not only when one ends."""
     drafts: tuple[str, ...] = ()
     draft_tokens: tuple[str, ...] = ()
     accepted: tuple[str, ...] = ()
@@ -89,6 +101,8 @@ class MetricNames:
     """A change of this gauge means that the engine restarted."""
     slots: str | None = None
     """Path of llama.cpp's /slots, whose token counts move while a request runs; its counters move only at the end of one."""
+    moving_without_slots: tuple[str, ...] = ()
+    """As `moving`, where /slots is switched off."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,17 @@ class Sglang:
         kv_capacity=("sglang:max_total_num_tokens",),
         running=("sglang:num_running_reqs",),
         waiting=("sglang:num_queue_reqs",),
+        deferred=("sglang:num_grammar_queue_reqs",),
+        # The tokens in use stand in for the live counter before 0.5.8, and for `token_usage`, which leaves Mamba out.
+        moving=(
+            "sglang:generation_tokens_total",
+            "sglang:prompt_tokens_total",
+            "sglang:num_used_tokens",
+            "sglang:mamba_usage",
+            "sglang:cuda_graph_passes_total",
+            "sglang:forward_execution_seconds_total",
+            "sglang:spec_verify_calls_total",
+        ),
         acceptance_gauge=("sglang:spec_accept_rate",),
         acceptance_length_gauge=("sglang:spec_accept_length",),
         ttft=("sglang:time_to_first_token_seconds",),

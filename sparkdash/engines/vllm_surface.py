@@ -38,6 +38,13 @@ METRICS = MetricNames(
     kv_info=("vllm:cache_config_info",),
     running=("vllm:num_requests_running",),
     waiting=("vllm:num_requests_waiting",),
+    deferred=("vllm:num_requests_waiting_by_reason",),
+    deferred_label=("reason", "deferred"),
+    awake=("vllm:engine_sleep_state",),
+    awake_label=("sleep_state", "awake"),
+    # Not the prefix cache's queries: before 0.28 a request that is never scheduled counts again at each attempt
+    # (vllm #43736). Not request_success_total: it counts aborts too, and every other end is a step.
+    moving=("vllm:iteration_tokens_total_count",),
     drafts=("vllm:spec_decode_num_drafts_total",),
     draft_tokens=("vllm:spec_decode_num_draft_tokens_total",),
     accepted=("vllm:spec_decode_num_accepted_tokens_total",),

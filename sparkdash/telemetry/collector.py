@@ -16,6 +16,7 @@ import structlog
 from sparkdash.domain.container import Stranger
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Fact, Level, Notice, SampleTaken
+from sparkdash.domain.figures import EngineFigures
 from sparkdash.domain.metric import Memory, Sample
 from sparkdash.domain.profile import EngineKind
 from sparkdash.engines.adapter import MetricNames
@@ -115,6 +116,11 @@ class Collector:
             await known.close()
         if source := self._follow(name, engine):
             await source.begin()
+
+    def figures(self, name: str) -> EngineFigures | None:
+        """Raw figures that the profile's engine told last; None where there is none, or it tells nothing."""
+        engine, source = self._engines().get(name), self._sources.get(name)
+        return source.figures() if source and engine and identity(engine) == source.identity else None
 
     async def _rest(self, began: float) -> None:
         """Until the next tick is due; looks up in between, so that a new listener need not wait for a slow one."""

@@ -98,6 +98,11 @@ class History:
             return True
         return reading.counters.since(self._counted).fell
 
+    @property
+    def last(self) -> Reading | None:
+        """The last reading, with the live figures of slots where there are any."""
+        return self._readings[-1] if self._readings else None
+
     def derive(self) -> Derived:
         """The figures as of the last reading; everything None without one."""
         if not self._readings:

@@ -53,6 +53,8 @@ class Gauges(NamedTuple):
     kv_used: float | None = None
     kv_capacity: float | None = None
     decode: float | None = None
+    deferred: float | None = None
+    awake: float | None = None
     acceptance: float | None = None
     acceptance_length: float | None = None
 
@@ -70,14 +72,20 @@ class Reading:
     ttft: dict[float, float]
     """Requests with a time to first token of at most so many seconds; the last bound is infinite."""
     started: float | None = None
+    moving: tuple[float | None, ...] = ()
+    """Figures of which any change is movement, besides the counters; in the order of the adapter's names."""
+    moving_without_slots: tuple[float | None, ...] = ()
+    """As `moving`; empty where the slots tell it better."""
     took: float = 0.0
     """Seconds until the answer was there."""
 
     def with_slots(self, slots: Slots, tally: Tally) -> Reading:
         """The same with llama.cpp's live figures in place of those that move at a request's end. Moves `tally` on."""
         tally.add(slots, self.counters.generated, self.counters.prefilled)
+        is_blind = any(slot.prefilled is None for slot in slots.busy.values())
         return replace(
             self,
+            moving_without_slots=self.moving_without_slots if is_blind else (),
             counters=self.counters._replace(generated=tally.decoded, prefilled=tally.prefilled),
             gauges=self.gauges._replace(kv_used=slots.kv_used, kv_capacity=slots.capacity),
         )
@@ -89,7 +97,8 @@ def wanted(names: MetricNames) -> frozenset[str]:
         names.generated, names.prefilled, names.prompted, names.decode_gauge, names.prefix_hits, names.prefix_queries,
         names.prefix_misses, names.kv_used, names.kv_capacity, names.kv_info, names.running, names.waiting,
         names.drafts, names.draft_tokens, names.accepted, names.accepted_at, names.drafted_at, names.acceptance_gauge,
-        names.acceptance_length_gauge, names.preemptions, names.started,
+        names.acceptance_length_gauge, names.preemptions, names.started, names.deferred, names.awake, names.moving,
+        names.moving_without_slots,
         tuple(f"{base}_{part}" for base in names.ttft for part in ("bucket", "sum", "count")),
     )  # fmt: skip
     return frozenset(name for candidates in lists for name in candidates)
@@ -106,6 +115,8 @@ def read(at: float, scrape: Scrape, names: MetricNames) -> Reading:
         accepted_at={int(key): value for key, value in by_position.items() if key.isdecimal()},
         ttft=_buckets(scrape.by(ttft, "le")),
         started=scrape.mean(scrape.first(names.started)),
+        moving=tuple(scrape.total(name) for name in names.moving),
+        moving_without_slots=tuple(scrape.total(name) for name in names.moving_without_slots),
     )
 
 
@@ -151,6 +162,8 @@ def _gauges(scrape: Scrape, names: MetricNames) -> Gauges:
         kv_used=scrape.mean(scrape.first(names.kv_used)),
         kv_capacity=_told_capacity(scrape, names) if capacity is None else capacity,
         decode=scrape.total(scrape.first(names.decode_gauge)),
+        deferred=scrape.total(scrape.first(names.deferred), *(_one(names.deferred_label) or ())),
+        awake=scrape.total(scrape.first(names.awake), *(_one(names.awake_label) or ())),
         acceptance=scrape.mean(scrape.first(names.acceptance_gauge)),
         acceptance_length=scrape.mean(scrape.first(names.acceptance_length_gauge)),
     )

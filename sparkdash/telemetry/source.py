@@ -15,12 +15,14 @@ from typing import Protocol
 import structlog
 
 from sparkdash.domain.engine import Engine
+from sparkdash.domain.figures import EngineFigures
 from sparkdash.domain.metric import EngineSample
 from sparkdash.engines import expositions
 from sparkdash.engines.adapter import MetricNames
 from sparkdash.errors import UpstreamError
 from sparkdash.telemetry import exposition, slots
 from sparkdash.telemetry.derive import History
+from sparkdash.telemetry.figures import figures_of
 from sparkdash.telemetry.reading import read, wanted
 from sparkdash.upstream import Reply
 
@@ -92,6 +94,7 @@ class Source:
         """Unix time minus monotonic time at the last reading."""
         self._last: EngineSample | None = None
         self._error: str | None = None
+        self._figures = EngineFigures()
 
     def ask(self) -> asyncio.Task[None] | None:
         """Begin a look, unless one is under way or the engine is to be left alone; return the task to wait for, if
@@ -108,7 +111,7 @@ class Source:
 
     async def begin(self) -> None:
         """Look now, and begin all figures with this look; an answer later than BEGIN_S is not waited for."""
-        self._history, self._last = History(), None
+        self._history, self._last, self._figures = History(), None, EngineFigures()
         self._recognise_at = -math.inf
         if task := self.ask():
             await asyncio.wait({task}, timeout=BEGIN_S)
@@ -125,6 +128,15 @@ class Source:
         known = self._last or EngineSample(at=self._clock())
         return known.replace(error=error)
 
+    def figures(self) -> EngineFigures | None:
+        """Raw figures of the last answer, and since when there has been none; None for a server without figures."""
+        if self._names is None:
+            return None
+        told = self._figures
+        if told.unanswered_since is None and self._task is not None and not self._task.done():
+            return replace(told, unanswered_since=self._asked_at)
+        return told
+
     async def close(self) -> None:
         """End the look that is under way."""
         if self._task is not None:
@@ -132,10 +144,16 @@ class Source:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _look(self) -> None:
+        asked_at = self._asked_at
         try:
             await self._read()
-        except (UpstreamError, Unreadable) as error:
+        except UpstreamError as error:
             self._failed(str(error))
+            if self._figures.unanswered_since is None:
+                self._figures = replace(self._figures, unanswered_since=asked_at)
+        except Unreadable as error:
+            self._failed(str(error))
+            self._figures = replace(self._figures, unanswered_since=None)
             if self._is_foreign and isinstance(error, Vanished):
                 self._names, self._history = None, History()
         except Exception as error:
@@ -163,6 +181,8 @@ class Source:
         self._history.add(reading, live, leapt=self._has_leapt(unix - at))
         derived = self._history.derive()
         self._last = EngineSample(at=unix, values=derived.values, acceptance_at=derived.acceptance_at)
+        if told := self._history.last:
+            self._figures = figures_of(told, names, self._figures)
 
     def _has_leapt(self, skew: float) -> bool:
         before, self._skew = self._skew, skew

@@ -12,7 +12,7 @@ from sparkdash.engines import expositions
 from sparkdash.engines.registry import adapter
 
 NAMES = Path(__file__).parents[1] / "data" / "metric-names"
-NO_NAMES = ("path", "slots", "recognised")
+NO_NAMES = ("path", "slots", "recognised", "is_live")
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,8 @@ NO_NAMES = ("path", "slots", "recognised")
     [
         ("vllm", "vllm-0.32.0", set()),
         ("sim", "vllm-0.32.0", set()),
-        ("vllm", "vllm-0.16.0", set()),
+        # Waiting requests are split by reason since 0.20.
+        ("vllm", "vllm-0.16.0", {"deferred"}),
         ("sglang", "sglang-0.5.23", set()),
         # The ratio was removed in May 2025.
         ("llamacpp", "llamacpp-0c1e57098", {"kv_used"}),

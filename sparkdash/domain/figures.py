@@ -1,0 +1,32 @@
+"""EngineFigures: what an engine last told of its work, as raw figures.
+
+Owns: the value in which liveness is judged. Must not know names of metrics, rates, or what the figures mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFigures:
+    """Figures of one incarnation of an engine. None: the engine does not tell. Times are monotonic seconds."""
+
+    answered_at: float | None = None
+    """When the question was asked whose answer these figures are; None before the first answer."""
+    unanswered_since: float | None = None
+    """When the first question was asked that has no answer yet, or got none; None once one was answered."""
+    running: float | None = None
+    waiting: float | None = None
+    deferred: float | None = None
+    """Of those waiting: how many wait for a grammar, remote KV or the like, and not for room."""
+    kv_used: float | None = None
+    """KV cache in use / KV cache, not rounded: the only figure of vLLM that moves during a prefill."""
+    asleep: bool | None = None
+    """Whether the engine was put to sleep, its weights unloaded."""
+    progress: tuple[float | None, ...] = ()
+    """Counters of tokens, steps and requests: any change is movement."""
+    prompt_progress: float | None = None
+    """Counter of prompt tokens; with llama-server and SGLang it moves during a prefill, with vLLM at its end."""
+    is_live: bool = True
+    """Whether the figures move while a request runs. TensorRT-LLM's and Atlas' do so only when one ends."""

@@ -1,0 +1,226 @@
+"""Raw figures of engines: what moves while an engine works, and since when an engine does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.engine import Engine
+from sparkdash.domain.figures import EngineFigures
+from sparkdash.domain.profile import EngineKind
+from sparkdash.engines.expositions import ATLAS
+from sparkdash.engines.registry import adapter
+from sparkdash.settings import Settings
+from sparkdash.telemetry import Collector, slots, source
+from sparkdash.telemetry.derive import History
+from sparkdash.telemetry.figures import figures_of
+from sparkdash.telemetry.reading import Reading
+from sparkdash.upstream import Upstream
+
+NOTHING = EngineFigures()
+
+
+def figured(kind: EngineKind, reading: Reading, before: EngineFigures = NOTHING) -> EngineFigures:
+    return figures_of(reading, adapter(kind).metrics, before)
+
+
+def test_a_vllm_at_work_tells_all_figures(recorded: Callable[[str], Any], reading: Callable[..., Reading]) -> None:
+    """Requests, raw KV use, sleep state, and counters with the one of steps."""
+    text = recorded("real-vllm-0.32.0-smallkv-midload.txt")
+    told = figured(EngineKind.VLLM, reading(EngineKind.VLLM, text, 7.0))
+    assert (told.answered_at, told.running, told.waiting, told.deferred) == (7.0, 8.0, 0.0, 0.0)
+    assert told.kv_used == 0.9069767441860466
+    assert told.asleep is False
+    assert told.is_live
+    steps = next(line for line in text.splitlines() if line.startswith("vllm:iteration_tokens_total_count"))
+    assert float(steps.split()[-1]) in told.progress
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "after"),
+    [
+        (EngineKind.VLLM, "real-vllm-0.32.0-base-before.txt", "real-vllm-0.32.0-base-after.txt"),
+        (EngineKind.VLLM, "vllm-0.11.2.txt", "vllm-0.11.2-t1.txt"),
+        (EngineKind.SGLANG, "sglang-0.5.4.post3.txt", "sglang-0.5.4.post3-t1.txt"),
+        (EngineKind.SGLANG, "sglang-0.5.23.txt", "sglang-0.5.23-t1.txt"),
+        (EngineKind.LLAMACPP, "llamacpp-0c1e57098.txt", "llamacpp-0c1e57098-t1.txt"),
+    ],
+)
+def test_progress_differs_between_two_looks_at_an_engine_that_worked(
+    kind: EngineKind, before: str, after: str, recorded: Callable[[str], Any], reading: Callable[..., Reading]
+) -> None:
+    """Each recorded pair of an engine at work shows movement; the same scrape twice shows none."""
+    first, again, later = (figured(kind, reading(kind, recorded(name))) for name in (before, before, after))
+    assert first.progress == again.progress
+    assert first.progress != later.progress
+
+
+def test_a_sleeping_vllm_says_so(reading: Callable[..., Reading]) -> None:
+    """The gauge of the state `awake` is 0 while it sleeps; an engine without the gauge tells nothing."""
+    asleep = 'vllm:engine_sleep_state{sleep_state="awake"} 0\nvllm:engine_sleep_state{sleep_state="discard_all"} 1\n'
+    assert figured(EngineKind.VLLM, reading(EngineKind.VLLM, asleep)).asleep is True
+    assert figured(EngineKind.VLLM, reading(EngineKind.VLLM, "vllm:num_requests_running 0")).asleep is None
+
+
+def test_deferred_requests_are_told_apart(reading: Callable[..., Reading]) -> None:
+    """A grammar that is compiled counts as deferred; a full engine's queue does not."""
+    text = (
+        'vllm:num_requests_waiting 3\nvllm:num_requests_waiting_by_reason{reason="deferred"} 1\n'
+        'vllm:num_requests_waiting_by_reason{reason="capacity"} 2\n'
+    )
+    told = figured(EngineKind.VLLM, reading(EngineKind.VLLM, text))
+    assert (told.waiting, told.deferred) == (3, 1)
+    sglang = figured(EngineKind.SGLANG, reading(EngineKind.SGLANG, "sglang:num_grammar_queue_reqs 2"))
+    assert sglang.deferred == 2
+
+
+def test_a_counter_that_an_answer_lacks_has_not_moved(reading: Callable[..., Reading]) -> None:
+    """A scrape that lacks a line is no movement."""
+    whole = "vllm:generation_tokens_total 5\nvllm:prompt_tokens_total 7\nvllm:iteration_tokens_total_count 3\n"
+    before = figured(EngineKind.VLLM, reading(EngineKind.VLLM, whole))
+    lacking = figured(EngineKind.VLLM, reading(EngineKind.VLLM, "vllm:generation_tokens_total 5\n"), before)
+    assert lacking.progress == before.progress
+
+
+def test_aborts_are_no_progress_of_vllm(reading: Callable[..., Reading]) -> None:
+    """Clients that give up on a hung engine leave; its figures must not look alive for it."""
+    text = 'vllm:generation_tokens_total 5\nvllm:request_success_total{finished_reason="abort"} '
+    before, after = (figured(EngineKind.VLLM, reading(EngineKind.VLLM, text + count)) for count in "12")
+    assert before.progress == after.progress
+
+
+def test_figures_that_move_only_at_the_end_of_a_request_say_so(reading: Callable[..., Reading]) -> None:
+    """A long answer of TensorRT-LLM or Atlas moves nothing meanwhile, and its gauges are of the last request."""
+    assert not figured(EngineKind.TRTLLM, reading(EngineKind.TRTLLM, "trtllm_generation_tokens_total 5")).is_live
+    text = "atlas_requests_total 1\natlas_requests_active 1"
+    assert not figures_of(reading(EngineKind.OPENAI, text, names=ATLAS), ATLAS, NOTHING).is_live
+
+
+def _told(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row | {"n_ctx": 4096, "next_token": [{"n_decoded": row["n_decoded"] or 0}]} for row in rows]
+
+
+def test_llama_servers_prefill_moves_by_its_slots(
+    recorded: Callable[[str], Any], reading: Callable[..., Reading]
+) -> None:
+    """In a recorded prefill of 220 s every step but two moves the prompt's progress, a token, or the KV use."""
+    history, told = History(), []
+    for look in recorded("real-llama.cpp-0c1e57098-prefill-timeline.json")["timeline"]:
+        text = "\n".join(f"{name} {value}" for name, value in look["metrics"].items())
+        history.add(reading(EngineKind.LLAMACPP, text, look["t"]), slots.parse(json.dumps(_told(look["slots"]))))
+        assert history.last is not None
+        told.append(figured(EngineKind.LLAMACPP, history.last, told[-1] if told else NOTHING))
+    moved = [
+        (before.progress, before.prompt_progress, before.kv_used) != (now.progress, now.prompt_progress, now.kv_used)
+        for before, now in pairwise(told)
+        if now.running
+    ]
+    assert len(moved) > 10
+    assert moved.count(False) <= 2
+
+
+def _looping(decodes: int, decoded: int) -> tuple[str, bytes]:
+    slot = (
+        f'[{{"n_ctx": 4096, "is_processing": true, "id_task": 1, "n_prompt_tokens": 9, '
+        f'"n_prompt_tokens_processed": 9, "next_token": [{{"n_decoded": {decoded}}}]}}]'
+    )
+    return f"llamacpp:n_decode_total {decodes}\nllamacpp:requests_processing 1\n", slot.encode()
+
+
+def test_a_llama_server_that_replays_a_rejected_draft_makes_no_progress(reading: Callable[..., Reading]) -> None:
+    """Its decodes go on and no token comes: what counts are the slots. Without slots the decodes are all there is."""
+    history, without, told, blind = History(), History(), [], []
+    for decodes in (1, 100):
+        text, body = _looping(decodes, decoded=4)
+        history.add(reading(EngineKind.LLAMACPP, text, float(decodes)), slots.parse(body))
+        without.add(reading(EngineKind.LLAMACPP, text, float(decodes)))
+        assert history.last
+        assert without.last
+        told.append(figured(EngineKind.LLAMACPP, history.last).progress)
+        blind.append(figured(EngineKind.LLAMACPP, without.last).progress)
+    assert told[0] == told[1]
+    assert blind[0] != blind[1]
+
+
+@pytest.fixture
+async def collector(time: Any, box: Any) -> Any:
+    """A collector whose engines are `engines`, and which looks only when it is told to."""
+    engines: dict[str, Engine] = {}
+    async with Upstream() as upstream:
+
+        async def nothing(*_: object) -> Any:
+            return {}
+
+        made = Collector(
+            upstream=upstream,
+            engines=lambda: engines,
+            reader=box,
+            pids=nothing,
+            strangers=nothing,
+            publish=lambda _: None,
+            settings=Settings,
+            clock=time.unix,
+            monotonic=time.monotonic,
+            sleep=time.sleep,
+        )
+        yield made, engines
+        await made._close()
+
+
+async def test_a_collector_tells_the_figures_of_the_engine_that_is_there_now(
+    collector: Any, new_engine: Any, engine: Any, time: Any
+) -> None:
+    """Nothing before the first look; another incarnation on the same address begins without figures."""
+    made, engines = collector
+    server = await new_engine()
+    server.text = "vllm:num_requests_running 2\nvllm:generation_tokens_total 7"
+    engines["coder"] = engine(server.url)
+    assert made.figures("coder") is None
+    assert made.figures("nobody") is None
+    await made.begin("coder")
+    told = made.figures("coder")
+    assert (told.running, told.answered_at, told.unanswered_since) == (2, time.now, None)
+    assert 7 in told.progress
+    engines["coder"] = engine(server.url, container="another")
+    assert made.figures("coder") is None
+
+
+async def test_an_engine_that_does_not_answer_is_unanswered_since_the_first_question(
+    collector: Any, new_engine: Any, engine: Any, time: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time of the first unanswered question stays until one is answered; the figures are the last ones."""
+    monkeypatch.setattr(source, "ANSWER_S", 0.05)
+    made, engines = collector
+    server = await new_engine()
+    server.text = "vllm:num_requests_running 2"
+    engines["coder"] = engine(server.url)
+    await made.begin("coder")
+    asked = made._sources["coder"]
+    server.free.clear()
+    time.now += 10
+    first = asked.ask()
+    assert made.figures("coder").unanswered_since == time.now
+    await asyncio.wait({first})
+    time.now += 10
+    await asyncio.wait({asked.ask()})
+    told = made.figures("coder")
+    assert (told.unanswered_since, told.answered_at, told.running) == (time.now - 10, time.now - 20, 2)
+    server.free.set()
+    await asyncio.wait({asked.ask()})
+    told = made.figures("coder")
+    assert (told.unanswered_since, told.answered_at) == (None, time.now)
+
+
+async def test_an_answer_without_figures_is_an_answer(collector: Any, new_engine: Any, engine: Any) -> None:
+    """A vLLM without statistics answers; it is not silent, and has no figures."""
+    made, engines = collector
+    server = await new_engine()
+    server.text = "python_info 1"
+    engines["coder"] = engine(server.url)
+    await made.begin("coder")
+    assert made.figures("coder") == EngineFigures()
