@@ -11,7 +11,9 @@ returns answers 200 on `/health`, `/v1/models` and `/metrics` for ever.
 * Requests that arrive or leave are no progress: clients retry on a stuck engine too. Time without progress is added up
   over all work since the last progress, so that clients which give up early cannot hide a stuck engine.
 * Low power, idle processes, or processes that were stopped are *votes*: they shorten the wait for the verdict. Compilers,
-  or a busy CPU under an idle GPU, are *excuses*: they lengthen it. Neither alone is a verdict.
+  or a busy CPU under an idle GPU, are *excuses*: they lengthen it. Neither alone is a verdict. Each interval without
+  progress uses up its share of the limit that its own signals set: an engine that compiled for ten minutes is not stuck in
+  the moment in which its compiler ends.
 * An interval in which sparkdash itself was held up, or the box slept, does not count.
 
 The thresholds are those of reports about vLLM, SGLang and llama.cpp on GB10 and other boxes; none was measured on a
@@ -125,7 +127,7 @@ class Verdict:
     still_s: float
     """Seconds of work without progress."""
     limit_s: float
-    """Seconds of work without progress after which the engine is, or would be, stuck."""
+    """Seconds of work without progress after which an engine with these signals is stuck."""
     moved_at: float
     """Time of the last progress, or of the first work since the judge began."""
     is_suspect: bool = False
@@ -150,28 +152,41 @@ class Judge:
         """Last look in which the engine told its figures."""
         self._moved_at: float | None = None
         self._still_s = 0.0
+        self._used = 0.0
+        """Share of its time that is used up, each interval measured by the limit of its own signals."""
         self._generates = False
         """Whether the last progress was tokens or bytes, not a prompt."""
 
     def forget(self) -> None:
         """Begin anew: what was done about the engine has changed what its signals mean."""
         self._last = self._known = self._moved_at = None
-        self._still_s = 0.0
+        self._still_s = self._used = 0.0
 
     def see(self, look: Look) -> Verdict | None:
         """Judge this look, which is later than those before; None for an engine without work."""
         last, self._last = self._last, look
+        cores, limit, excuse = self._weigh(look, last)
         if self._moved(look, last):
-            self._moved_at, self._still_s = look.at, 0.0
+            self._moved_at, self._still_s, self._used = look.at, 0.0, 0.0
         elif last is not None and last.has_work and look.has_work:
-            self._still_s += self._counted(look, last)
+            counted = self._counted(look, last)
+            self._still_s, self._used = self._still_s + counted, self._used + counted / limit
         if look.answers:
             self._known = look
         if not look.has_work:
             return None
         if self._moved_at is None or not (self._still_s or (last is not None and last.has_work)):
             self._moved_at = look.at
-        return self._verdict(look, last, self._moved_at)
+        state = self._state(look, excuse)
+        why = _words(look, cores, self._still_s, excuse) if self._still_s else ""
+        suspect = self._still_s >= self._limits.suspect_s and state in (LivenessState.SILENT, LivenessState.STUCK)
+        return Verdict(state, why, self._still_s, limit, self._moved_at, suspect)
+
+    def _weigh(self, look: Look, last: Look | None) -> tuple[float | None, float, str]:
+        """Cores in use, seconds that an engine like this may be without progress, and what excuses it."""
+        cores = _rate(look.cpu_s, last.cpu_s if last else None, look.at - last.at if last else 0.0)
+        reads = last is not None and (_difference(look.read_bytes, last.read_bytes) or 0.0) >= READS
+        return cores, *self._limit(look, cores, reads=reads)
 
     def _counted(self, look: Look, last: Look) -> float:
         interval = look.at - last.at
@@ -179,7 +194,7 @@ class Judge:
 
     def _moved(self, look: Look, last: Look | None) -> bool:
         """Whether anything shows progress since the look before."""
-        if look.relayed_at is not None and last is not None and look.relayed_at > last.at:
+        if look.relayed_at is not None and last is not None and look.relayed_at != last.relayed_at:
             self._generates = True
             return True
         known = self._known
@@ -193,20 +208,10 @@ class Judge:
             return True
         return not (look.progress or look.kv_used is not None) and _grew(look.running, known.running)
 
-    def _verdict(self, look: Look, last: Look | None, moved_at: float) -> Verdict:
-        cores = _rate(look.cpu_s, last.cpu_s if last else None, look.at - last.at if last else 0.0)
-        reads = last is not None and (_difference(look.read_bytes, last.read_bytes) or 0.0) >= READS
-        limit, excuse = self._limit(look, cores, reads=reads)
-        state = self._state(look, limit, excuse=excuse)
-        why = _words(look, cores, self._still_s, excuse) if state not in _MOVES or self._still_s else ""
-        suspect = self._still_s >= self._limits.suspect_s and state in (LivenessState.SILENT, LivenessState.STUCK)
-        return Verdict(state, why, self._still_s, limit, moved_at, suspect)
-
-    def _state(self, look: Look, limit: float, *, excuse: str) -> LivenessState:
-        still, limits = self._still_s, self._limits
-        if still >= limit and not look.asleep:
+    def _state(self, look: Look, excuse: str) -> LivenessState:
+        if self._used > 1.0 - 1e-9 and not look.asleep:
             return LivenessState.STUCK
-        if still < limits.slow_s:
+        if self._still_s < self._limits.slow_s:
             generates = self._generates or not look.has_work
             return LivenessState.BUSY if generates else LivenessState.PREFILL
         if excuse:
@@ -231,12 +236,9 @@ class Judge:
             return age * limits.voted_s, ""
         if _waits_only(look) or _idle(look, cores):
             return age * limits.voted_s, ""
-        if look.answers is None and look.power_w is None and cores is None:
+        if look.answers is None:
             return age * limits.blind_s, ""
         return age * limits.plain_s, ""
-
-
-_MOVES = frozenset({LivenessState.BUSY, LivenessState.PREFILL})
 
 
 def _changed(now: tuple[float | None, ...], before: tuple[float | None, ...]) -> bool:
@@ -287,7 +289,8 @@ def _idle(look: Look, cores: float | None) -> bool:
     """Whether GPU and processes look as if nothing were computed. On a GPU a hung kernel shows a full load at low power."""
     if look.power_w is not None and look.low_w is not None:
         return look.power_w < look.low_w
-    return cores is not None and cores < IDLE_CPU and (look.utilization is None or look.utilization < BUSY_GPU)
+    asleep = cores is not None and cores < IDLE_CPU
+    return asleep and look.utilization is not None and look.utilization < BUSY_GPU
 
 
 def _words(look: Look, cores: float | None, still_s: float, excuse: str) -> str:

@@ -1,0 +1,347 @@
+"""The judge of liveness: stuck engines are named in time, and healthy ones never."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pytest
+
+from sparkdash.domain.liveness import LivenessState
+from sparkdash.supervisor.liveness import Health, Judge, Look, Thresholds, Verdict
+
+HISTORIES = int(os.environ.get("SPARKDASH_LIVENESS_HISTORIES", "1000"))
+LIMITS = Thresholds()
+EVERY_S = 5.0
+OLD = -1e6
+"""A start so long ago that no threshold is doubled."""
+
+
+def looks(*changes: dict[str, object], every: float = EVERY_S, **first: object) -> Iterator[Look]:
+    look = Look(at=0.0, held=1, answers=True, running=1.0, waiting=0.0, kv_used=0.2, progress=(10.0, 4.0), low_w=30.0)
+    look = replace(look, **first)
+    yield look
+    for change in changes:
+        look = replace(look, at=look.at + every, **change)
+        yield look
+
+
+def still(look: Look, seconds: float) -> list[Look]:
+    return list(looks(*[{}] * int(seconds / EVERY_S), **{k: getattr(look, k) for k in look.__slots__}))
+
+
+def last(judge: Judge, every: Iterator[Look] | list[Look]) -> Verdict:
+    verdict = None
+    for look in every:
+        verdict = judge.see(look)
+    assert verdict is not None
+    return verdict
+
+
+def first_stuck(judge: Judge, history: list[Look]) -> Verdict | None:
+    verdicts = (judge.see(look) for look in history)
+    return next((v for v in verdicts if v is not None and v.state is LivenessState.STUCK), None)
+
+
+HUNG = Look(
+    at=0.0, held=2, answers=True, health=Health.WELL, running=2.0, waiting=0.0, kv_used=0.4, progress=(900.0, 30.0),
+    cpu_s=500.0, processes=3, stopped=0, power_w=14.0, low_w=30.0, utilization=0.96,
+)  # fmt: skip
+
+
+def test_a_hung_kernel_at_low_power_is_stuck_after_two_minutes() -> None:
+    found = first_stuck(Judge(OLD), still(HUNG, 600))
+    assert found is not None
+    assert (found.limit_s, found.still_s) == (LIMITS.voted_s, 120.0)
+    assert "2 running" in found.why
+    assert "GPU 14 W at 96 %" in found.why
+
+
+def test_without_a_figure_for_power_the_same_takes_five_minutes() -> None:
+    found = first_stuck(Judge(OLD), still(replace(HUNG, power_w=None), 600))
+    assert found is not None
+    assert found.still_s == LIMITS.plain_s
+
+
+def test_an_engine_whose_processes_were_stopped_is_stuck_after_one_minute() -> None:
+    frozen = replace(HUNG, answers=False, health=Health.SILENT, stopped=3, power_w=None, utilization=None)
+    found = first_stuck(Judge(OLD), still(frozen, 600))
+    assert found is not None
+    assert found.still_s == LIMITS.stopped_s
+    assert "its processes are stopped" in found.why
+    assert "health route does not answer" in found.why
+
+
+def test_one_process_of_several_that_was_stopped_is_told() -> None:
+    found = first_stuck(Judge(OLD), still(replace(HUNG, stopped=1), 600))
+    assert found is not None
+    assert "1 of its processes are stopped" in found.why
+
+
+def test_requests_that_wait_while_none_runs_are_stuck_after_two_minutes() -> None:
+    form_b = replace(HUNG, running=0.0, waiting=3.0, kv_used=0.0, power_w=None, utilization=None)
+    found = first_stuck(Judge(OLD), still(form_b, 600))
+    assert found is not None
+    assert found.still_s == LIMITS.voted_s
+
+
+def test_requests_that_arrive_and_give_up_hide_nothing() -> None:
+    judge, at, verdict = Judge(OLD), 0.0, None
+    for round_ in range(60):  # each client leaves after 20 s, and the next one comes 5 s later
+        for held in (1, 1, 1, 1, 0):
+            verdict = judge.see(replace(HUNG, at=at, held=held, running=float(held), waiting=float(round_ % 2)))
+            at += EVERY_S
+            if verdict is not None and verdict.state is LivenessState.STUCK:
+                assert at < 2 * LIMITS.voted_s
+                return
+    pytest.fail("never named")
+
+
+def test_a_prefill_moves_nothing_but_the_kv_cache_and_is_no_fault() -> None:
+    judge = Judge(OLD)
+    steps = [{"kv_used": 0.2 + i / 1000, "power_w": None} for i in range(240)]  # 20 minutes
+    states = {v.state for look in looks(*steps) if (v := judge.see(look))}
+    assert states == {LivenessState.PREFILL}
+
+
+def test_a_long_step_at_full_power_is_called_prefill_and_not_silent() -> None:
+    assert last(Judge(OLD), still(replace(HUNG, power_w=80.0), 90)).state is LivenessState.PREFILL
+
+
+def test_a_livelock_at_full_power_is_stuck_after_five_minutes() -> None:
+    spinning = replace(HUNG, power_w=80.0, utilization=1.0)
+    history = [replace(look, cpu_s=500 + look.at) for look in still(spinning, 900)]
+    found = first_stuck(Judge(OLD), history)
+    assert found is not None
+    assert found.still_s == LIMITS.plain_s
+
+
+def test_compilers_excuse_an_engine_for_half_an_hour() -> None:
+    compiling = replace(HUNG, compilers=("ptxas",), utilization=0.0)
+    assert first_stuck(Judge(OLD), still(compiling, 1790)) is None
+    assert last(Judge(OLD), still(compiling, 600)).state is LivenessState.COMPILING
+    assert first_stuck(Judge(OLD), still(compiling, 1810)) is not None
+
+
+def test_a_first_request_that_compiles_in_the_engine_itself_for_ten_minutes_is_no_fault() -> None:
+    history = [replace(look, cpu_s=500 + look.at, utilization=0.0, power_w=9.0) for look in still(HUNG, 600)]
+    assert first_stuck(Judge(OLD), history) is None
+
+
+def test_a_grammar_that_compiles_is_no_form_of_waiting_for_nothing() -> None:
+    grammar = replace(HUNG, running=0.0, waiting=1.0, deferred=1.0, power_w=None, utilization=None)
+    assert first_stuck(Judge(OLD), still(grammar, 250)) is None
+
+
+def test_an_engine_that_sleeps_is_never_stuck() -> None:
+    verdict = last(Judge(OLD), still(replace(HUNG, asleep=True), 4000))
+    assert verdict.state is LivenessState.SILENT
+    assert "asleep" in verdict.why
+
+
+def test_a_young_engine_gets_twice_the_time_unless_it_was_stopped() -> None:
+    assert first_stuck(Judge(0.0), still(HUNG, 235)) is None
+    assert first_stuck(Judge(0.0), still(HUNG, 245)) is not None
+    stopped = first_stuck(Judge(0.0), still(replace(HUNG, stopped=3), 245))
+    assert stopped is not None
+    assert stopped.still_s == LIMITS.stopped_s
+
+
+def test_time_in_which_the_box_slept_or_sparkdash_was_held_up_does_not_count() -> None:
+    judge = Judge(OLD)
+    assert judge.see(HUNG)
+    slept = judge.see(replace(HUNG, at=3600.0))
+    assert slept is not None
+    assert slept.still_s == 0.0
+    lagging = [replace(HUNG, at=3600.0 + 25 * i, lag_s=20.0) for i in range(1, 40)]
+    assert first_stuck(judge, lagging) is None
+
+
+def test_bytes_that_reach_a_client_are_progress_where_no_figure_comes() -> None:
+    blind = Look(at=0.0, held=1)
+    judge = Judge(OLD)
+    assert first_stuck(judge, [replace(blind, at=5.0 * i, relayed_at=5.0 * i - 1) for i in range(1000)]) is None
+    assert first_stuck(judge, [replace(blind, at=5000 + 5.0 * i, relayed_at=4994.0) for i in range(200)]) is not None
+
+
+def test_a_retry_that_takes_blocks_away_from_the_cache_is_no_progress() -> None:
+    judge = Judge(OLD)
+    judge.see(HUNG)
+    verdict = judge.see(replace(HUNG, at=5.0, running=1.0, kv_used=0.2))
+    assert verdict is not None
+    assert verdict.still_s == 5.0
+
+
+def test_no_work_is_no_verdict_and_old_progress_is_not_held_against_the_next_request() -> None:
+    judge = Judge(OLD)
+    judge.see(HUNG)
+    judge.see(replace(HUNG, at=5.0, progress=(901.0, 31.0)))
+    assert judge.see(replace(HUNG, at=10.0, held=0, running=0.0)) is None
+    verdict = judge.see(replace(HUNG, at=15.0, progress=(901.0, 31.0)))
+    assert verdict is not None
+    assert (verdict.still_s, verdict.moved_at) == (0.0, 15.0)
+
+
+def test_a_server_that_queues_its_own_figures_for_ever_is_stuck_after_two_minutes() -> None:
+    llama = replace(HUNG, answers=False, running=None, waiting=None, power_w=None, utilization=0.0)
+    history = [replace(look, queue_silent_s=look.at, cpu_s=500 + look.at / 5) for look in still(llama, 600)]
+    found = first_stuck(Judge(OLD), history)
+    assert found is not None
+    assert found.limit_s == LIMITS.voted_s
+
+
+# Random histories: an engine of some kind, seen through signals of which any may be missing.
+
+
+@dataclass
+class Box:
+    """What this box and this engine can tell."""
+
+    power: bool
+    band: bool
+    cpu: bool
+    figures: bool
+    kv: bool
+
+
+def box(rng: random.Random) -> Box:
+    return Box(*(rng.random() < p for p in (0.7, 0.6, 0.8, 0.8, 0.8)))
+
+
+def seen(look: Look, of: Box) -> Look:
+    if not of.power:
+        look = replace(look, power_w=None, utilization=None)
+    if not of.cpu:
+        look = replace(look, cpu_s=None, processes=None, stopped=None, compilers=(), read_bytes=None)
+    if not of.figures:
+        look = replace(
+            look, answers=None, running=None, waiting=None, deferred=None, kv_used=None, progress=(), asleep=None
+        )
+    return replace(look, low_w=30.0 if of.power and of.band else None, kv_used=look.kv_used if of.kv else None)
+
+
+def healthy(rng: random.Random, of: Box) -> Iterator[Look]:
+    """Two hours or so of an engine that always does its work, in phases of every kind."""
+    at, tokens, done, kv, cpu, read, relayed = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, None
+    while at < 7200:
+        kind = rng.choice(
+            ["decode", "prefill", "step", "jit", "compiler", "grammar", "fetch", "idle", "aborted", "tokenise", "storm"]
+        )
+        prompts = 20 * 60.0 if of.figures and of.kv else 240.0 if not of.figures or of.power else 200.0
+        lasts = {
+            "prefill": prompts,
+            "step": 30.0,
+            "jit": 590.0,
+            "compiler": 1200.0,
+            "grammar": 90.0,
+            "fetch": 60.0,
+            "tokenise": 10.0,
+        }
+        if kind in ("jit", "compiler") and not of.cpu:
+            lasts[kind] = 100.0  # nobody could tell it from a hang
+        over, held = at + rng.uniform(1.0, lasts.get(kind, 300.0)), rng.randint(1, 8)
+        while at < over:
+            step = rng.uniform(4.0, 9.0) if rng.random() < 0.98 else rng.uniform(9.0, 300.0)
+            at += step
+            look = Look(
+                at=at, held=held, relayed_at=relayed, health=Health.WELL, answers=True, running=float(held), waiting=0.0,
+                deferred=0.0, kv_used=kv, progress=(tokens, done), asleep=False, cpu_s=cpu, processes=3, stopped=0,
+                read_bytes=read, power_w=rng.uniform(46, 95), utilization=rng.uniform(0.9, 1.0), lag_s=max(0.0, step - 9.0),
+            )  # fmt: skip
+            cpu += step * rng.uniform(0.05, 1.2)
+            if kind in ("decode", "storm"):
+                tokens += rng.randint(1, 200)
+                relayed = at - rng.uniform(0, 1)
+                kv = min(1.0, kv + 0.0001)
+            elif kind == "prefill":
+                kv = min(1.0, kv + rng.uniform(1e-6, 1e-3)) if kv < 0.999 else 0.5
+            elif kind in ("jit", "compiler"):
+                cpu += step * 0.7
+                look = replace(
+                    look,
+                    power_w=rng.uniform(3, 12),
+                    utilization=0.0,
+                    compilers=("ptxas",) if kind == "compiler" else (),
+                )
+            elif kind == "grammar":
+                cpu += step * 0.7
+                look = replace(look, running=0.0, waiting=1.0, deferred=1.0, power_w=8.0, utilization=0.0)
+            elif kind == "fetch":
+                read += step * 1e9
+                look = replace(look, running=0.0, waiting=1.0, deferred=1.0, power_w=8.0, utilization=0.0)
+            elif kind == "idle":
+                look = replace(look, held=0, running=0.0, power_w=5.0, utilization=0.0)
+            elif kind == "aborted":
+                kv = max(0.0, kv - 0.01)
+                look = replace(look, held=1 if rng.random() < 0.5 else 0, running=float(rng.randint(0, 1)))
+                over = min(over, at + 60.0)
+            elif kind == "tokenise":
+                cpu += step * 0.7
+                look = replace(look, answers=False, health=Health.SILENT, power_w=5.0, utilization=0.0)
+            yield seen(
+                replace(look, kv_used=kv, progress=(tokens, done), cpu_s=cpu, read_bytes=read, relayed_at=relayed), of
+            )
+        tokens, done, relayed = tokens + 1, done + 1, at  # whatever it was, it ends with an answer
+
+
+def test_no_healthy_engine_is_touched_in_random_histories() -> None:
+    for seed in range(HISTORIES):
+        rng = random.Random(seed)
+        of = box(rng)
+        judge = Judge(rng.choice([OLD, 0.0]))
+        found = first_stuck(judge, list(healthy(rng, of)))
+        assert found is None, f"seed {seed}: {of} {found}"
+
+
+def stuck(kind: str, rng: random.Random, of: Box) -> tuple[list[Look], float]:
+    """An engine that stops at some moment, and the threshold that must name it."""
+    history = []
+    for look in healthy(rng, of):
+        history.append(look)
+        if look.at > 600:
+            break
+    at = history[-1].at
+    now = replace(HUNG, progress=(1e6, 5.0), relayed_at=at)
+    known = of.figures
+    limit = LIMITS.plain_s if known else LIMITS.blind_s
+    spins = False
+    if kind == "hung":
+        limit = LIMITS.voted_s if of.power and of.band else limit
+    elif kind == "frozen":
+        now = replace(now, answers=False, health=Health.SILENT, stopped=3, power_w=5.0, utilization=0.0)
+        limit = LIMITS.stopped_s if of.cpu else LIMITS.voted_s if of.power and of.band else limit
+    elif kind == "frozen-core":
+        now = replace(now, stopped=1)
+        limit = LIMITS.stopped_s if of.cpu else LIMITS.voted_s if of.power and of.band else limit
+    elif kind == "livelock":
+        now, spins = replace(now, power_w=80.0, utilization=1.0), True
+        limit = LIMITS.busy_cpu_s if of.cpu and not of.power else limit
+    elif kind == "waiting":
+        now = replace(now, running=0.0, waiting=2.0, kv_used=0.0, power_w=5.0, utilization=0.0)
+        limit = LIMITS.voted_s if known or (of.power and (of.band or of.cpu)) else limit
+    for _ in range(400):
+        at += rng.uniform(4.0, 9.0)
+        arrivals = {"held": rng.randint(1, 9), "waiting": float(rng.randint(2, 9)) if kind == "waiting" else 0.0}
+        history.append(seen(replace(now, at=at, cpu_s=500 + (at if spins else 0), **arrivals), of))
+    return history, limit
+
+
+@pytest.mark.parametrize("kind", ["hung", "frozen", "frozen-core", "livelock", "waiting"])
+def test_every_stuck_engine_is_named_within_thirty_seconds_of_its_threshold(kind: str) -> None:
+    for seed in range(HISTORIES // 5):
+        rng = random.Random(seed)
+        of = box(rng)
+        history, limit = stuck(kind, rng, of)
+        stopped_at = history[-400].at
+        found, judge = None, Judge(OLD)
+        for look in history:
+            verdict = judge.see(look)
+            if verdict is not None and verdict.state is LivenessState.STUCK:
+                found = look.at
+                break
+        assert found is not None, f"seed {seed}: {of} never named"
+        assert stopped_at < found <= stopped_at + limit + 30, (
+            f"seed {seed}: {of} {found - stopped_at:.0f} of {limit:.0f} s"
+        )
