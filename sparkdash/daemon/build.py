@@ -94,6 +94,7 @@ def _house(
         owner=paths.owner(),
         store=store,
         guard=parts.guard,
+        memory_helper=parts.memory_helper,
         flags=FlagStore(paths.flags_dir()),
         on_needs=lambda: reading.publish_profiles(holder[0], supervisor.catalog),
         before_ready=lambda profile: holder[0].collector.begin(profile),

@@ -17,6 +17,7 @@ from sparkdash.catalog import Catalog
 from sparkdash.daemon.profile_files import ProfileFiles
 from sparkdash.handover import Handover
 from sparkdash.host.guard import Guard
+from sparkdash.host.memory_helper import MemoryHelper
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.revision import Rereading
@@ -40,6 +41,8 @@ class Parts:
     """Reads the settings again, whose file is watched for edits too; the demo's come from no file."""
     guard: Guard | None = None
     """Watches the box's memory; the demo, whose memory is simulated, has none."""
+    memory_helper: MemoryHelper | None = None
+    """Frees and compacts the box's memory as root, where it is installed; the demo has none."""
     simulated: bool = False
     host: str = field(default_factory=socket.gethostname)
     """The box's name on the screens; the demo adds how many times faster than it says everything runs."""

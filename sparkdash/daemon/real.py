@@ -21,6 +21,7 @@ from sparkdash.daemon.life import serve
 from sparkdash.daemon.log_limits import limit_logs
 from sparkdash.host.box import BoxReader
 from sparkdash.host.guard import Guard
+from sparkdash.host.memory_helper import MemoryHelper
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
 
@@ -48,6 +49,7 @@ def run(load_settings: Callable[[], Settings]) -> None:
         profile_folders=settings.profile_folders,
         load_settings=load_settings,
         guard=Guard(settings),
+        memory_helper=MemoryHelper(),
         handover=inherited,
         beside=(lambda house: _attended(house, notifier), lambda _: limit_logs(partial(_logs, settings))),
     )

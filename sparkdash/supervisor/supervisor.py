@@ -26,6 +26,7 @@ from sparkdash.engines.senses import sees
 from sparkdash.errors import ProfileError, SparkdashError
 from sparkdash.host.flag_store import FlagStore
 from sparkdash.host.guard import Guard
+from sparkdash.host.memory_helper import MemoryHelper
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
@@ -68,6 +69,7 @@ class Supervisor:
         adapter: Callable[[EngineKind], EngineAdapter] = registry.adapter,
         before_ready: Callable[[str], Awaitable[object]] = _nothing,
         take_evidence: TakeEvidence = no_evidence,
+        memory_helper: MemoryHelper | None = None,
     ) -> None:
         self._tools = furnish(
             runtime=runtime,
@@ -84,6 +86,7 @@ class Supervisor:
             before_ready=before_ready,
             profiles=self._profiles,
             take_evidence=take_evidence,
+            memory_helper=memory_helper,
         )
         self._on_needs = on_needs
         self._footprints = Footprints(self._tools, store, on_needs)

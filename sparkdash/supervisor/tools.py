@@ -12,6 +12,7 @@ from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.errors import SparkdashError
 from sparkdash.host.flag_store import FlagStore
 from sparkdash.host.guard import Guard
+from sparkdash.host.memory_helper import MemoryHelper
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
@@ -52,6 +53,8 @@ class Tools:
     """The profiles, as they were read last."""
     take_evidence: TakeEvidence
     """Keeps what can be seen of an engine that hangs, before it is ended."""
+    memory_helper: MemoryHelper | None
+    """Frees and compacts the box's memory as root, where its unit is installed. For a load that would fail without, before it begins."""
 
 
 def furnish(
@@ -70,6 +73,7 @@ def furnish(
     before_ready: Callable[[str], Awaitable[object]],
     profiles: Callable[[], Iterable[Profile]],
     take_evidence: TakeEvidence,
+    memory_helper: MemoryHelper | None,
 ) -> Tools:
     """All of them, out of what the room is handed."""
     books = Books(publish, clock)
@@ -102,6 +106,7 @@ def furnish(
         profiles=profiles,
         flags=FlagProbe(flags, runtime=runtime, reader=reader, books=books, clock=clock, adapter=adapter),
         take_evidence=take_evidence,
+        memory_helper=memory_helper,
     )
 
 

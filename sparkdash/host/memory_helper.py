@@ -1,0 +1,88 @@
+"""MemoryHelper: the installed unit that frees and compacts the box's memory as root.
+
+Owns: whether it is installed, starting it with a deadline, and what it freed. Must not know when that is worth it, nor what it does.
+Rule: it never asks for a password (`sudo -n`), and nobody waits longer than the deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from sparkdash.errors import HostError
+from sparkdash.host import memory
+from sparkdash.host.command import Done, call
+from sparkdash.host.memory_helper_files import START, UNIT
+
+LIMIT_S = 75.0
+"""Longest wait: the unit itself is ended after 60 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class HelperResult:
+    """How one run ended."""
+
+    ok: bool
+    took_s: float
+    freed_bytes: int | None = None
+    """What MemFree gained meanwhile; None: not known."""
+    why: str | None = None
+    """Why it did not run, in the words of whoever refused; None when it did."""
+
+
+async def _started(argv: Sequence[str]) -> Done:
+    return await call(argv, deadline_s=LIMIT_S)
+
+
+class MemoryHelper:
+    """One for the daemon's life. `start` runs a command line; only tests hand in another."""
+
+    def __init__(
+        self,
+        unit: Path = Path(UNIT),
+        *,
+        start: Callable[[Sequence[str]], Awaitable[Done]] = _started,
+        uid: int | None = None,
+    ) -> None:
+        self._unit = unit
+        self._start = start
+        self._argv = START if (os.getuid() if uid is None else uid) == 0 else ("sudo", "-n", *START)
+        self._under_way: asyncio.Task[HelperResult] | None = None
+
+    def available(self) -> bool:
+        """Whether the unit is there: one stat. Whether it may be started is known only by starting it."""
+        return self._unit.exists()
+
+    async def run(self) -> HelperResult:
+        """Free and compact the memory, once: who asks meanwhile gets the same answer. Never raises; takes LIMIT_S at most."""
+        if not self.available():
+            return HelperResult(ok=False, took_s=0.0, why="The memory helper is not installed.")
+        if self._under_way is None or self._under_way.done():
+            self._under_way = asyncio.create_task(self._run())
+        return await asyncio.shield(self._under_way)
+
+    async def _run(self) -> HelperResult:
+        before, began = _free(), time.monotonic()
+        why: str | None = None
+        try:
+            done = await self._start(self._argv)
+            if done.code:
+                why = (done.err or done.out).strip()[:500] or f"it ended with code {done.code}"
+        except TimeoutError:
+            why = f"it did not end within {LIMIT_S:.0f} s"
+        except OSError as error:
+            why = f"{self._argv[0]} cannot be run: {error.strerror or error}"
+        after = _free()
+        freed = None if why or before is None or after is None else max(0, after - before)
+        return HelperResult(why is None, time.monotonic() - began, freed, why)
+
+
+def _free() -> int | None:
+    with suppress(HostError):
+        return memory.read().free
+    return None

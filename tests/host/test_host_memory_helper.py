@@ -1,0 +1,115 @@
+"""The memory helper: a unit that only its one user may start, and that nobody waits for without end."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from sparkdash.host import memory_helper_files
+from sparkdash.host.command import Done
+from sparkdash.host.memory_helper import MemoryHelper
+
+
+@pytest.fixture
+def unit(tmp_path: Path) -> Path:
+    """The installed unit."""
+    file = tmp_path / memory_helper_files.NAME
+    file.write_text(memory_helper_files.TEXT)
+    return file
+
+
+class Sudo:
+    """Runs what it is handed: keeps the command lines, and ends as told once `go` is set."""
+
+    def __init__(self, ends: Done | OSError) -> None:
+        self.ends = ends
+        self.asked: list[Sequence[str]] = []
+        self.go = asyncio.Event()
+
+    async def __call__(self, argv: Sequence[str]) -> Done:
+        self.asked.append(argv)
+        await self.go.wait()
+        if isinstance(self.ends, OSError):
+            raise self.ends
+        return self.ends
+
+
+async def test_it_is_started_once_for_all_who_ask_at_the_same_time(unit: Path) -> None:
+    """Without a password, by the very words that the rule allows; who goes away meanwhile ends it for nobody."""
+    sudo = Sudo(Done(0, "", ""))
+    helper = MemoryHelper(unit, start=sudo, uid=1000)
+    both = [asyncio.create_task(helper.run()) for _ in range(2)]
+    while not sudo.asked:
+        await asyncio.sleep(0)
+    both[0].cancel()
+    sudo.go.set()
+    done = await both[1]
+    assert done.ok
+    assert done.freed_bytes is not None
+    assert done.why is None
+    assert sudo.asked == [("sudo", "-n", "/usr/bin/systemctl", "start", "sparkdash-memory.service")]
+    await helper.run()
+    assert len(sudo.asked) == 2
+
+
+async def test_it_tells_why_it_did_not_run(unit: Path, tmp_path: Path) -> None:
+    """Refused, not there, no sudo, too late: nothing is raised, and nothing freed is claimed."""
+    refused = Sudo(Done(1, "", "sudo: a password is required\n"))
+    missing = Sudo(FileNotFoundError(2, "No such file or directory"))
+    late = Sudo(TimeoutError())
+    for sudo, why in ((refused, "a password is required"), (missing, "sudo cannot be run"), (late, "did not end")):
+        sudo.go.set()
+        done = await MemoryHelper(unit, start=sudo, uid=1000).run()
+        assert not done.ok
+        assert why in (done.why or "")
+        assert done.freed_bytes is None
+    none = MemoryHelper(tmp_path / "none", start=refused)
+    assert not none.available()
+    assert "not installed" in ((await none.run()).why or "")
+    assert len(refused.asked) == 1
+
+
+async def test_root_needs_no_sudo(unit: Path) -> None:
+    """Its own systemctl does."""
+    sudo = Sudo(Done(0, "", ""))
+    sudo.go.set()
+    assert (await MemoryHelper(unit, start=sudo, uid=0).run()).ok
+    assert sudo.asked == [("/usr/bin/systemctl", "start", "sparkdash-memory.service")]
+
+
+@pytest.mark.parametrize(
+    ("user", "who"), [("spark", "spark"), ("corp\\ann", "#1000"), ("ALL", "#1000"), ("a b", "#1000")]
+)
+def test_the_rule_is_one_command_for_one_user(user: str, who: str) -> None:
+    """No name is read as anything but that user."""
+    lines = memory_helper_files.rule(user, 1000).splitlines()
+    assert lines[1:] == [f"{who} ALL=(root) NOPASSWD: /usr/bin/systemctl start sparkdash-memory.service"]
+    assert lines[0].startswith(memory_helper_files.MARK)
+
+
+def test_root_gets_no_rule() -> None:
+    """It may start any unit."""
+    assert [file.path for file in memory_helper_files.files("root", 0)] == [memory_helper_files.UNIT]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
+def test_systemd_finds_nothing_wrong_with_the_unit(unit: Path) -> None:
+    """It reads every line, and knows each of them."""
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False)
+    ours = [line for line in done.stderr.splitlines() if memory_helper_files.NAME in line]
+    assert not ours
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(shutil.which("visudo") is None, reason="no visudo here")
+def test_sudo_finds_nothing_wrong_with_the_rule(tmp_path: Path) -> None:
+    """Also where a user is given as a number."""
+    for user in ("spark", "corp\\ann"):
+        file = tmp_path / "rule"
+        file.write_text(memory_helper_files.rule(user, 1000))
+        subprocess.run(["visudo", "-c", "-f", file], check=True, capture_output=True)
