@@ -29,10 +29,11 @@ class Sudo:
     def __init__(self, ends: Done | OSError) -> None:
         self.ends = ends
         self.asked: list[Sequence[str]] = []
-        self.go = asyncio.Event()
+        self.began, self.go = asyncio.Event(), asyncio.Event()
 
     async def __call__(self, argv: Sequence[str]) -> Done:
         self.asked.append(argv)
+        self.began.set()
         await self.go.wait()
         if isinstance(self.ends, OSError):
             raise self.ends
@@ -44,8 +45,7 @@ async def test_it_is_started_once_for_all_who_ask_at_the_same_time(unit: Path) -
     sudo = Sudo(Done(0, "", ""))
     helper = MemoryHelper(unit, start=sudo, uid=1000)
     both = [asyncio.create_task(helper.run()) for _ in range(2)]
-    while not sudo.asked:
-        await asyncio.sleep(0)
+    await sudo.began.wait()
     both[0].cancel()
     sudo.go.set()
     done = await both[1]
