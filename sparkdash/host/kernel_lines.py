@@ -1,0 +1,225 @@
+"""Lines of the kernel's log that explain why engines fail, and what each means. PURE.
+
+Owns: the patterns, the meaning of the driver's Xid numbers, and the choice of the line that explains a death. Must not
+know where lines are read (`kernel_log`). Sources: the kernel's own message texts (mm/oom_kill.c, kernel/hung_task.c,
+mm/page_alloc.c), NVIDIA's list of Xid errors, and reports from GB10 owners. Most hangs of a GB10 leave no line at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
+
+from sparkdash.host.xids import advice as xid_advice
+from sparkdash.host.xids import is_harmless
+from sparkdash.host.xids import meaning as xid_meaning
+from sparkdash.redaction import masked
+from sparkdash.units import KIB, size
+
+TEXT_LIMIT = 400
+"""Characters of a line that are kept."""
+KEPT = 500
+"""Lines that findings keep, the newest; all are counted. A wedge writes some 200 of them."""
+
+
+class KernelKind(StrEnum):
+    """What a line of the kernel tells."""
+
+    DRIVER_MEMORY = "driver_memory"
+    """The NVIDIA driver was refused memory."""
+    DRIVER_FAULT = "driver_fault"
+    XID = "xid"
+    OOM_KILL = "oom_kill"
+    HUNG_TASK = "hung_task"
+    """A task or a processor that stands still in the kernel."""
+    PAGE_ALLOCATION = "page_allocation"
+    HARDWARE = "hardware"
+    """Machine check, error of the memory, too hot."""
+    KERNEL_CRASH = "kernel_crash"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLine:
+    """One line that matters. What it does not tell is None."""
+
+    at: float
+    """Unix seconds; the kernel's clock may be some seconds off after days."""
+    kind: KernelKind
+    text: str
+    xid: int | None = None
+    pid: int | None = None
+    process: str | None = None
+    bytes: int | None = None
+    """Resident memory of a killed process."""
+    order: int | None = None
+    """Power of two of the pages that could not be had together."""
+    cgroup: str | None = None
+    """Control group of a killed process."""
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether the line is part of normal work, as the clean-up after a kill."""
+        return self.xid is not None and is_harmless(self.xid)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFindings:
+    """The lines that matter since a moment, oldest first."""
+
+    lines: tuple[KernelLine, ...] = ()
+    counts: Mapping[KernelKind, int] = field(default_factory=lambda: MappingProxyType({}))
+    """All of them, also those beyond KEPT."""
+
+    def count(self, kind: KernelKind) -> int:
+        """How many lines of this kind there were."""
+        return self.counts.get(kind, 0)
+
+
+def findings(lines: Iterable[KernelLine]) -> KernelFindings:
+    """Count the lines and join the two that the kernel writes of one OOM kill."""
+    kept: list[KernelLine] = []
+    for line in lines:
+        if line.kind is KernelKind.OOM_KILL and (before := _same_kill(kept, line)) is not None:
+            kept[before] = _joined(kept[before], line)
+        else:
+            kept.append(line)
+    return KernelFindings(tuple(kept[-KEPT:]), MappingProxyType(Counter(line.kind for line in kept)))
+
+
+def _same_kill(kept: list[KernelLine], line: KernelLine) -> int | None:
+    for index in range(len(kept) - 1, max(len(kept) - 20, 0) - 1, -1):
+        other = kept[index]
+        if other.kind is KernelKind.OOM_KILL and other.pid == line.pid:
+            return index
+    return None
+
+
+def _joined(first: KernelLine, second: KernelLine) -> KernelLine:
+    told, other = (second, first) if second.bytes is not None else (first, second)
+    return replace(told, at=first.at, cgroup=first.cgroup or second.cgroup, process=told.process or other.process)
+
+
+_KILLED = re.compile(r"Killed process (\d+),?(?: UID \d+,)? \((.*)\)(.*)")
+_RSS = re.compile(r"\b(?:anon|file|shmem)-rss:(\d+)kB")
+_OOM = re.compile(r"^oom-kill:.*?\btask_memcg=([^,]*),task=(.*),pid=(\d+),uid=")
+_XID = re.compile(r"NVRM: Xid \([^)]*\): (\d+)(.*)")
+_XID_PID = re.compile(r"\bpid='?(\d+)")
+_XID_NAME = re.compile(r"\bname='?([^,']+)")
+_HUNG = re.compile(r"INFO: task (.*):(\d+) blocked (?:in I/O wait )?for more than \d+ seconds")
+_LOCKUP = re.compile(
+    r"watchdog: BUG: soft lockup .*\[(.*):(\d+)\]|hard LOCKUP|rcu: INFO: \S+ (?:self-)?detected (?:expedited )?stall"
+)
+_ORDER = re.compile(r"^(?:warn_alloc: )?(.*): page allocation (?:failure|stalls).*?\border:\s?(\d+)")
+_DRIVER_MEMORY = re.compile(r"NVRM:.*NV_ERR_NO_MEMORY|sysmemConstruct_IMPL.*Cannot allocate sysmem")
+_DRIVER_FAULT = re.compile(r"NVRM:.*(?:nv(?:Assert|Check)Ok?FailedNoLog|nvAssertFailedNoLog|rm_init_adapter failed)")
+_HARDWARE = re.compile(
+    r"\[Hardware Error\]|^mce: |SError Interrupt|^EDAC .*\b(?:CE|UE)\b|Memory failure: 0x"
+    r"|temperature above threshold|critical temperature reached|clock throttled"
+)
+_CRASH = re.compile(r"^(?:Unable to handle kernel |Internal error: |Kernel panic|BUG: (?!workqueue lockup)|Oops)")
+
+
+def read_line(text: str, at: float) -> KernelLine | None:
+    """One line of the kernel, without its prefix; None when it does not matter here."""
+    kept = masked(text[:TEXT_LIMIT])
+    if found := _XID.search(text):
+        pid, name = _XID_PID.search(found[2]), _XID_NAME.search(found[2])
+        return KernelLine(
+            at,
+            KernelKind.XID,
+            kept,
+            xid=int(found[1]),
+            pid=int(pid[1]) if pid else None,
+            process=name[1] if name else None,
+        )
+    if found := _KILLED.search(text):
+        sizes = [int(size) for size in _RSS.findall(found[3])]
+        held = sum(sizes) * KIB if sizes else None
+        return KernelLine(at, KernelKind.OOM_KILL, kept, pid=int(found[1]), process=found[2], bytes=held)
+    if found := _OOM.search(text):
+        return KernelLine(at, KernelKind.OOM_KILL, kept, pid=int(found[3]), process=found[2], cgroup=found[1])
+    if found := _HUNG.search(text):
+        return KernelLine(at, KernelKind.HUNG_TASK, kept, pid=int(found[2]), process=found[1])
+    if found := _LOCKUP.search(text):
+        return KernelLine(
+            at, KernelKind.HUNG_TASK, kept, pid=int(found[2]) if found[2] else None, process=found[1] or None
+        )
+    if found := _ORDER.search(text):
+        return KernelLine(at, KernelKind.PAGE_ALLOCATION, kept, process=found[1], order=int(found[2]))
+    return next((KernelLine(at, kind, kept) for kind, pattern in _PLAIN if pattern.search(text)), None)
+
+
+_PLAIN = (
+    (KernelKind.DRIVER_MEMORY, _DRIVER_MEMORY),
+    (KernelKind.DRIVER_FAULT, _DRIVER_FAULT),
+    (KernelKind.HARDWARE, _HARDWARE),
+    (KernelKind.KERNEL_CRASH, _CRASH),
+)
+
+_MEANING = {
+    KernelKind.DRIVER_MEMORY: "the NVIDIA driver was refused memory (NV_ERR_NO_MEMORY)",
+    KernelKind.DRIVER_FAULT: "the NVIDIA driver reported a fault",
+    KernelKind.HUNG_TASK: "the kernel reported a task that stands still",
+    KernelKind.HARDWARE: "the hardware reported an error",
+    KernelKind.KERNEL_CRASH: "the kernel itself crashed",
+}
+_ADVICE = {
+    KernelKind.DRIVER_MEMORY: "Memory is too fragmented or too short: stop engines and drop the page cache, else reboot.",
+    KernelKind.DRIVER_FAULT: "Look at the lines around it with `journalctl -k`.",
+    KernelKind.OOM_KILL: "Give the engine a shorter context or a smaller KV cache, or stop what else holds memory.",
+    KernelKind.HUNG_TASK: "If it stays so, only a reboot ends it.",
+    KernelKind.PAGE_ALLOCATION: "Memory is fragmented: drop the page cache, or reboot.",
+    KernelKind.HARDWARE: "Check the cooling; repeated memory errors are a case for NVIDIA's support.",
+    KernelKind.KERNEL_CRASH: "Reboot, and install another kernel if it comes back.",
+}
+
+
+def meaning(line: KernelLine) -> str:
+    """Say in half a sentence what the kernel told."""
+    if line.xid is not None:
+        return f"the NVIDIA driver reported Xid {line.xid} ({xid_meaning(line.xid)})"
+    if line.kind is KernelKind.OOM_KILL:
+        held = f", which held {size(line.bytes)}" if line.bytes is not None else ""
+        return f"the kernel killed {line.process} (pid {line.pid}{held}) for want of memory"
+    if line.kind is KernelKind.PAGE_ALLOCATION:
+        return f"the kernel found no {2 ** (line.order or 0)} free pages together for {line.process}"
+    if line.kind is KernelKind.HUNG_TASK and line.process is not None:
+        return f"{line.process} (pid {line.pid}) stands still in the kernel"
+    return _MEANING[line.kind]
+
+
+def advice(line: KernelLine) -> str:
+    """Say what to do about it."""
+    return xid_advice(line.xid) if line.xid is not None else _ADVICE[line.kind]
+
+
+def explains(found: KernelFindings, pids: Collection[int], container: str | None = None) -> KernelLine | None:
+    """Choose the line that explains why an engine with these host pids, or in the container of this id, ended.
+
+    Its own OOM kill first, then an Xid of its own processes, then an Xid that stops every user of the GPU, then memory
+    that the driver was refused. Other processes' kills and harmless lines explain nothing.
+    """
+    lines = [line for line in reversed(found.lines) if not line.is_harmless]
+
+    def is_ours(line: KernelLine) -> bool:
+        in_group = container is not None and line.cgroup is not None and container in line.cgroup
+        return in_group or (line.pid is not None and line.pid in pids)
+
+    xids = [line for line in lines if line.xid is not None]
+    for chosen in (
+        [line for line in lines if line.kind is KernelKind.OOM_KILL and is_ours(line)],
+        [line for line in xids if is_ours(line)],
+        [line for line in xids if line.xid in _FOR_ALL],
+        [line for line in lines if line.kind is KernelKind.DRIVER_MEMORY],
+    ):
+        if chosen:
+            return chosen[0]
+    return None
+
+
+_FOR_ALL = frozenset({48, 62, 79, 95, 119, 120, 154})
+"""Xids after which no program can use the GPU."""
