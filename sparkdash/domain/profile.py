@@ -137,6 +137,10 @@ class SimSpec(Frozen):
     """Everything runs this many times faster than it says; for tests."""
     fault: str | None = None
     """One of the zoo's names (sparkdash.sim.faults)."""
+    fault_after_s: float | None = Field(default=None, ge=0)
+    """The fault begins when the engine has served for so long; not for faults of its start."""
+    fault_after_tokens: int | None = Field(default=None, ge=1)
+    """The fault begins with this token of an answer; not for faults of its start."""
 
 
 class Mount(Frozen):

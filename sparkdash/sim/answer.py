@@ -11,8 +11,9 @@ import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
-from sparkdash.sim.engine import Engine, Piece, Run
+from sparkdash.sim.engine import Engine
 from sparkdash.sim.orders import Call
+from sparkdash.sim.run import Piece, Run
 
 
 class Answer:

@@ -5,10 +5,9 @@ Owns: routing, the checks before a request enters the engine, and the small rout
 
 from __future__ import annotations
 
-import base64
+import asyncio
 import json
 import re
-import struct
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,24 +17,25 @@ from typing import Any
 import sparkdash
 from sparkdash.domain.profile import Profile, SimSpec
 from sparkdash.engines import argv
-from sparkdash.sim import anthropic_messages, openai_chat, openai_responses, prompt, prose
+from sparkdash.sim import anthropic_messages, embeddings, openai_chat, openai_responses, prompt, prose, triggers
 from sparkdash.sim.answer import Answer, compact
 from sparkdash.sim.engine import Engine
-from sparkdash.sim.faults import Behaviour, behaviour
+from sparkdash.sim.faults import AT_START, HEALTHY, Behaviour, Hang
 from sparkdash.sim.http import Request, Response
 from sparkdash.sim.metrics import Gauges, exposition, garbled
 from sparkdash.sim.pace import Clock, Pace, WallClock
 from sparkdash.sim.prefix_cache import PrefixCache
 from sparkdash.sim.refusal import RefusedError, bad_json, too_long, too_many, unknown_model
 from sparkdash.sim.tokens import text_of, token_id, token_of, tokenize
+from sparkdash.sim.triggers import Trigger
 from sparkdash.units import GIB
 
 KV_SHARE = 0.25
 """Share of an engine's memory that its KV cache takes, when the profile does not say."""
 SEATS = 16
 """Requests that run at once unless the profile's max-num-seqs says otherwise; what Spark owners set at most."""
-EMBEDDING_SIZE = 256
-LARGEST_EMBEDDING = 8192
+FILLING = b" padding"
+"""The token that a prompt is filled up with whose prefill takes long."""
 SALT = "Parameter 'cache_salt' must be at most 128 characters and must not contain '@', '/', '\\\\', or NUL."
 """vLLM 0.32's words."""
 _UNSALTED = re.compile(r"[@/\\\0]|^.{129}", re.DOTALL)
@@ -64,21 +64,20 @@ NEWER = ("/v1/responses", "/v1/messages", "/v1/messages/count_tokens")
 
 
 class App:
-    """One profile's engine behind its routes. `handle` goes to the HTTP server, `engine.run` to a task."""
+    """One profile's engine behind its routes. `handle` goes to the HTTP server, `run` to a task."""
 
     def __init__(self, profile: Profile, clock: Clock | None = None) -> None:
         """Raises ProfileError for a fault that the zoo does not know."""
         spec = profile.sim or SimSpec()
         self.profile = profile
-        self.behaviour: Behaviour = behaviour(spec.fault)
         self.served = argv.served_names(profile)
         cache = PrefixCache(spec.kv_tokens)
         self.context = min(profile.context or spec.kv_tokens, cache.capacity)
-        self.engine = Engine(
-            Pace(spec, self.behaviour.speed), cache, clock or WallClock(),
-            seats=argv.count(argv.lookup(profile.args, "max-num-seqs")) or SEATS,
-            dies_after=self.behaviour.dies_after_tokens,
-        )  # fmt: skip
+        clock = clock or WallClock()
+        speed = AT_START[spec.fault].speed if spec.fault in AT_START else 1.0
+        seats = argv.count(argv.lookup(profile.args, "max-num-seqs")) or SEATS
+        self.engine = Engine(Pace(spec, speed), cache, clock, seats=seats)
+        self.trigger = Trigger(self.engine, clock, spec)
         self._kv_bytes = int(kv_share(profile) * spec.memory_gib * GIB)
         self._created = int(time.time())
         self._routes: dict[str, dict[str, Route]] = {
@@ -93,12 +92,26 @@ class App:
             "/tokenize": {"POST": self._tokenize},
             "/detokenize": {"POST": self._detokenize},
             "/reset_prefix_cache": {"POST": self._reset},
+            "/is_sleeping": {"GET": self._is_sleeping},
+            "/wake_up": {"POST": self._wake_up},
+            "/sim/fault": {"POST": self._fault},
         }
         for path, protocol in PROTOCOLS.items():
             self._routes[path] = {"POST": partial(self._generate, protocol)}
         if self.behaviour.only_chat:
             for path in NEWER:
                 del self._routes[path]
+
+    @property
+    def behaviour(self) -> Behaviour:
+        """How it behaves now."""
+        return self.engine.behaviour
+
+    async def run(self) -> None:
+        """Work on what is asked, and let faults begin, for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.engine.run())
+            tasks.create_task(self.trigger.run())
 
     async def handle(self, request: Request) -> Response:
         """Answer one request; a client's mistake becomes vLLM's error object."""
@@ -140,8 +153,13 @@ class App:
             raise too_long(self.context, len(tokens), ask.limit)
         seed = f"{ask.seed}/{ask.text}"
         limit = ask.limit or self.context - len(tokens)
+        if self.behaviour.prefill_s:
+            limit = min(limit, self.context // 8)
+            tokens += [FILLING] * (self.context - len(tokens) - limit)
         words = prose.script(*self._words(ask, seed), limit=limit, stops=ask.stops)
-        run = self.engine.submit(tokens, words, limit=limit, seed=seed)
+        kind = body.get("response_format")
+        formatted = isinstance(kind, dict) and kind.get("type") != "text"
+        run = self.engine.submit(tokens, words, limit=limit, seed=seed, formatted=formatted)
         thinks = (self.profile.sim or SimSpec()).reasoning_tokens
         return Answer(self.engine, run, str(body.get("model")), reasoning_tokens=thinks, call=ask.orders.call)
 
@@ -156,7 +174,7 @@ class App:
         said = prose.tokens(self.profile.name, seed, ask.orders.returned)
         return said, None if ask.ignore_eos else length
 
-    def _body(self, request: Request) -> dict[str, Any]:
+    def _json(self, request: Request) -> dict[str, Any]:
         try:
             body = json.loads(request.body)
         except UnicodeDecodeError:
@@ -165,6 +183,10 @@ class App:
             raise bad_json(error.pos) from None
         if not isinstance(body, dict):
             raise bad_json(0)
+        return body
+
+    def _body(self, request: Request) -> dict[str, Any]:
+        body = self._json(request)
         model = body.get("model")
         if model is not None and model not in self.served:
             raise unknown_model(str(model), self.served)
@@ -187,11 +209,12 @@ class App:
         return Response(page.encode(), content_type="text/plain; version=1.0.0; charset=utf-8")
 
     def gauges(self) -> Gauges:
-        """What is true now."""
-        cache = self.engine.cache
+        """What is told now."""
+        cache, told = self.engine.cache, self.engine.reported
         return Gauges(
-            model=self.profile.name, running=len(self.engine.running), waiting=len(self.engine.waiting),
-            kv_usage=cache.usage, block=cache.block, blocks=cache.blocks, context=self.context, kv_bytes=self._kv_bytes,
+            model=self.profile.name, running=told.running, waiting=told.waiting, deferred=told.deferred,
+            kv_usage=told.kv_usage, asleep=self.asleep, block=cache.block, blocks=cache.blocks, context=self.context,
+            kv_bytes=self._kv_bytes,
         )  # fmt: skip
 
     async def _models(self, _: Request) -> Response:
@@ -228,23 +251,28 @@ class App:
         return Response(compact({"success": True}))
 
     async def _embeddings(self, request: Request) -> Response:
-        body = self._body(request)
-        source = body.get("input")
-        given = source if isinstance(source, list) else [source]
-        texts = [text for text in given if isinstance(text, str)]
-        if not texts or len(texts) < len(given):
-            raise RefusedError("input: the simulated engine takes a string or a list of strings", param="input")
-        size = body.get("dimensions") or EMBEDDING_SIZE
-        if not isinstance(size, int) or not 0 < size <= LARGEST_EMBEDDING:
-            raise RefusedError(f"dimensions: a number from 1 to {LARGEST_EMBEDDING}", param="dimensions")
-        plain = body.get("encoding_format") != "base64"
-        data = [
-            {"object": "embedding", "index": index, "embedding": _embedding(text, size, plain=plain)}
-            for index, text in enumerate(texts)
-        ]
-        spent = sum(len(tokenize(text)) for text in texts)
-        usage = {"prompt_tokens": spent, "total_tokens": spent}
-        return Response(compact({"object": "list", "model": body["model"], "data": data, "usage": usage}))
+        return Response(compact(embeddings.answer(self._body(request))))
+
+    # faults
+
+    async def _fault(self, request: Request) -> Response:
+        order = triggers.read(self._json(request))
+        # after the answer: the fault may stop this process
+        asyncio.get_running_loop().call_soon(self.trigger.arm, order)
+        return Response(compact({"fault": order.fault}))
+
+    async def _is_sleeping(self, _: Request) -> Response:
+        return Response(compact({"is_sleeping": self.asleep}))
+
+    async def _wake_up(self, _: Request) -> Response:
+        if self.asleep:
+            self.engine.change(HEALTHY)
+        return Response(content_type=None)
+
+    @property
+    def asleep(self) -> bool:
+        """Was it put to sleep, and has nothing left to do?"""
+        return self.behaviour.hang is Hang.SLEEP and not self.engine.running
 
 
 def kv_share(profile: Profile) -> float:
@@ -262,12 +290,3 @@ async def _guarded(answer: Answer, chunks: AsyncIterator[bytes]) -> AsyncGenerat
             yield chunk
     finally:
         answer.drop()
-
-
-def _embedding(text: str, size: int, *, plain: bool) -> list[float] | str:
-    """A unit vector that depends on the text alone."""
-    rng = prose.seeded(text)
-    raw = [rng.gauss(0.0, 1.0) for _ in range(size)]
-    length = sum(value * value for value in raw) ** 0.5
-    values = [value / length for value in raw]
-    return values if plain else base64.b64encode(struct.pack(f"<{size}f", *values)).decode()

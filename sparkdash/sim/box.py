@@ -33,6 +33,8 @@ RELEASE_S = 4.0
 """How long a gone engine's memory takes to come back; real boxes take up to minutes."""
 IDLE_W, LOAD_W = 5.0, 61.0
 """GPU power; owners report 3-12 W idle and 50-95 W under load."""
+MAX_W = 90.0
+"""What all engines draw together, at most."""
 IDLE_C, LOAD_C = 41.0, 73.0
 WARMING_S = 25.0
 """Time constant of the temperature. Invented."""
@@ -76,13 +78,14 @@ class SimBox:
         )  # fmt: skip
 
     async def gpu(self) -> GpuReading:
-        """One look: busy is the sum of the engines' shares, everything else follows from it."""
+        """One look: busy and watts are the sums of the engines', everything else follows from them."""
         self._look()
         busy = min(1.0, sum(claim.busy for claim in self._alive.values()))
-        heat = self._warm(busy)
+        drawn = min(MAX_W, sum(map(_drawn, self._alive.values())))
+        heat = self._warm(min(1.0, drawn / (LOAD_W - IDLE_W)))
         gpu = Gpu(
             name="GB10 (simulated)", driver="simulated", utilization=busy,
-            power_w=round(IDLE_W + busy * (LOAD_W - IDLE_W) + 1.5 * busy * math.sin(self._clock()), 1),
+            power_w=round(IDLE_W + drawn + 1.5 * busy * math.sin(self._clock()), 1),
             temperature_c=round(IDLE_C + heat * (LOAD_C - IDLE_C)),
             sm_clock_mhz=round(LOAD_MHZ + 25 * math.sin(self._clock() / 3) if busy else IDLE_MHZ),
             sm_clock_max_mhz=MAX_MHZ,
@@ -120,14 +123,19 @@ class SimBox:
             total += gone.memory * min(1.0, 2 * (1 - share))
         return int(total)
 
-    def _warm(self, busy: float) -> float:
+    def _warm(self, load: float) -> float:
         now = self._clock()
-        self._heat += (busy - self._heat) * (1 - math.exp((self._heat_at - now) / WARMING_S))
+        self._heat += (load - self._heat) * (1 - math.exp((self._heat_at - now) / WARMING_S))
         self._heat_at = now
         return self._heat
 
     def _wobble(self) -> int:
         return int(0.08 * GIB * math.sin(self._clock() / 7))
+
+
+def _drawn(claim: Claim) -> float:
+    """Watts of one engine."""
+    return claim.busy * (LOAD_W - IDLE_W) if claim.power_w is None else claim.power_w
 
 
 def _pressure(available: int) -> float:

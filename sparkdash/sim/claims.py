@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 FOLDER_VARIABLE = "SPARKDASH_SIM_DIR"
@@ -27,6 +27,8 @@ class Claim:
     busy: float
     """Share of the GPU's time, 0..1."""
     profile: str
+    power_w: float | None = None
+    """Watts beyond the idle box; None: as much as is usual for that share."""
 
 
 class ClaimFile:
@@ -40,9 +42,9 @@ class ClaimFile:
         self._profile = profile
         self._last: Claim | None = None
 
-    def write(self, memory: int, busy: float = 0.0) -> None:
-        """Say what is used now: bytes, and 0..1."""
-        claim = Claim(self._pid, self._started, memory, round(busy, 2), self._profile)
+    def write(self, memory: int, busy: float = 0.0, power_w: float | None = None) -> None:
+        """Say what is used now: bytes, 0..1, and watts."""
+        claim = Claim(self._pid, self._started, memory, round(busy, 2), self._profile, power_w)
         if self._folder is None or claim == self._last:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -59,20 +61,26 @@ class ClaimFile:
 
 
 def claims(folder: Path) -> list[Claim]:
-    """The claims of living processes."""
+    """The claims of living processes. One that is stopped holds its memory and lets the GPU idle."""
     found = []
     for path in folder.glob("*.json"):
         with contextlib.suppress(OSError, ValueError, TypeError):
             claim = Claim(**json.loads(path.read_text()))
-            if started(claim.pid) == claim.started:
-                found.append(claim)
+            state, began = _state(claim.pid)
+            if began == claim.started:
+                found.append(replace(claim, busy=0.0, power_w=0.0) if state == "T" else claim)
     return found
 
 
 def started(pid: int) -> int | None:
     """When a process began, in the kernel's ticks since boot; None when there is no such process or only its zombie."""
+    return _state(pid)[1]
+
+
+def _state(pid: int) -> tuple[str, int | None]:
+    """(the kernel's letter for what a process does, `started`)."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return None
-    return None if fields[0] in "ZX" else int(fields[19])
+        return "", None
+    return fields[0], None if fields[0] in "ZX" else int(fields[19])

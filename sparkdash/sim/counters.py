@@ -76,6 +76,11 @@ class Counters:
     limits: Histogram = field(default_factory=_lengths)
     computed_lengths: Histogram = field(default_factory=_lengths)
 
+    @property
+    def prompt_computed(self) -> int:
+        """Prompt tokens that were not found in the cache."""
+        return self.prompt - self.prompt_cached
+
     def __post_init__(self) -> None:
         self.accepted_at = [0] * self.positions
 
@@ -97,7 +102,7 @@ class Counters:
             self.accepted_at[position] += 1
 
     def stepped(self, tokens: int) -> None:
-        """One engine step; computed prompt tokens and generated ones."""
+        """One engine step that gave output: generated tokens, and the computed ones of the prompts that gave their first."""
         self.step_tokens.observe(tokens)
 
     def done(

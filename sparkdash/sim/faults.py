@@ -3,24 +3,65 @@
 Owns: what each animal does, as data. Must not know how it is done: the boot, the engine, the app and the process
 each read the fields that concern them.
 
+From the start:
+
 slow              loads, prefills and decodes at a tenth of its speed; otherwise healthy
 never-ready       its load stops at half of the weights and says nothing more; the port never answers
 dies-loading      CUDA runs out of memory at 60 % of the load: vLLM's error lines, exit code 1
-dies-mid-stream   the process is gone, without a word to the client, after 48 tokens of one answer (a warm-up lives)
-lies-about-health every probe says 200, every answer is empty
 leaks-memory      claims half a GiB more every second, load or not
 forks-orphans     its memory sits in a child of its process group that outlives it (for two minutes at most)
-wont-stop         ignores SIGTERM and SIGINT; only SIGKILL ends it
 port-taken        finds its port in use, as an engine does that starts too early; exit code 1
-bad-metrics       /metrics answers 200 with broken lines, NaN, half a histogram and HTML
 only-chat         knows neither /v1/responses nor /v1/messages (404), as engines before 2025 and TensorRT-LLM do; otherwise healthy
+
+While it serves, when the fault begins (`fault_after_s`, `fault_after_tokens`, or POST /sim/fault; see `triggers`):
+
+dies-mid-stream   the process is gone, without a word to the client, after 48 tokens of one answer (a warm-up lives)
+lies-about-health every probe says 200, every answer is empty
+wont-stop         ignores SIGTERM and SIGINT; only SIGKILL ends it
+bad-metrics       /metrics answers 200 with broken lines, NaN, half a histogram and HTML
+
+Stuck, but alive to every probe unless it says otherwise; each begins after 48 tokens of one answer:
+
+frozen            the whole process stops itself with SIGSTOP: nothing answers, /health neither; SIGCONT heals it
+frozen-core       every route answers, requests run, no figure moves, no byte comes; GPU 96 % at 20 W, no CPU: a kernel that never ends
+livelock          the same with a core of CPU and the whole GPU at 80 W
+waiting-only      what runs ends; after it requests wait for ever: running 0, waiting N, KV 0 %, none deferred
+stalls-until-left stands still, GPU idle, until 100 s after its clients have left; then it works as before
+
+Healthy, though it looks stuck:
+
+long-prefill      every prompt is filled up to the context and takes 20 minutes of prefill; only KV use moves
+jit-first         the first prompt waits ten minutes for a compiler, a child process named ptxas; GPU idle
+grammar           what asks for a response format waits a minute as `deferred`, with nothing running
+asleep            after 48 tokens, once nothing runs: its sleep gauge says weights_offloaded, 0 running, 0 waiting; POST /wake_up wakes it
+quiet             writes no line to its log while it serves
+
+The profile's `time_scale` divides all these seconds.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from sparkdash.errors import ProfileError
+
+
+class Hang(StrEnum):
+    """What stands still in an engine that serves."""
+
+    PROCESS = "process"
+    """All of it, stopped by a signal."""
+    CORE = "core"
+    """The step that is being computed never ends."""
+    SPIN = "spin"
+    """The same, at full load."""
+    ADMISSION = "admission"
+    """What waits never runs."""
+    STALL = "stall"
+    """The step ends some time after all who are served by then have left."""
+    SLEEP = "sleep"
+    """It was put to sleep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,33 +74,60 @@ class Behaviour:
     """Share of the load, 0..1, at which it stops for ever."""
     dies_at: float | None = None
     """Share of the load at which the process dies."""
-    dies_after_tokens: int | None = None
-    """Generated tokens of one request after which the process dies."""
-    empty_answers: bool = False
     leak_gib_s: float = 0.0
     orphan: bool = False
-    ignores_signals: bool = False
     port_taken: bool = False
-    garbled_metrics: bool = False
     only_chat: bool = False
     """Of the protocols for chats it speaks OpenAI's chat completions alone."""
+
+    after_tokens: int | None = None
+    """Generated tokens of one answer after which the fault begins, unless the profile says when; None: at once."""
+    dies: bool = False
+    empty_answers: bool = False
+    ignores_signals: bool = False
+    garbled_metrics: bool = False
+    hang: Hang | None = None
+    recovers_s: float = 0.0
+    """Of a stall: from the moment the last client has left."""
+    prefill_s: float = 0.0
+    """Of every prompt, however short."""
+    compile_s: float = 0.0
+    """Of the first prompt."""
+    grammar_s: float = 0.0
+    """Of every request with a response format."""
+    quiet: bool = False
 
 
 HEALTHY = Behaviour()
 
-ZOO: dict[str, Behaviour] = {
+AT_START: dict[str, Behaviour] = {
     "slow": Behaviour(speed=0.1),
     "never-ready": Behaviour(stuck_at=0.33),
     "dies-loading": Behaviour(dies_at=0.6),
-    "dies-mid-stream": Behaviour(dies_after_tokens=48),
-    "lies-about-health": Behaviour(empty_answers=True),
     "leaks-memory": Behaviour(leak_gib_s=0.5),
     "forks-orphans": Behaviour(orphan=True),
-    "wont-stop": Behaviour(ignores_signals=True),
     "port-taken": Behaviour(port_taken=True),
-    "bad-metrics": Behaviour(garbled_metrics=True),
     "only-chat": Behaviour(only_chat=True),
 }
+
+SERVING: dict[str, Behaviour] = {
+    "dies-mid-stream": Behaviour(dies=True, after_tokens=48),
+    "lies-about-health": Behaviour(empty_answers=True),
+    "wont-stop": Behaviour(ignores_signals=True),
+    "bad-metrics": Behaviour(garbled_metrics=True),
+    "frozen": Behaviour(hang=Hang.PROCESS, after_tokens=48),
+    "frozen-core": Behaviour(hang=Hang.CORE, after_tokens=48),
+    "livelock": Behaviour(hang=Hang.SPIN, after_tokens=48),
+    "waiting-only": Behaviour(hang=Hang.ADMISSION, after_tokens=48),
+    "stalls-until-left": Behaviour(hang=Hang.STALL, recovers_s=100, after_tokens=48),
+    "long-prefill": Behaviour(prefill_s=1200),
+    "jit-first": Behaviour(compile_s=600),
+    "grammar": Behaviour(grammar_s=60),
+    "asleep": Behaviour(hang=Hang.SLEEP, after_tokens=48),
+    "quiet": Behaviour(quiet=True),
+}
+
+ZOO = AT_START | SERVING
 
 
 def behaviour(name: str | None) -> Behaviour:

@@ -19,12 +19,15 @@ STARTED = time.time()
 
 @dataclass(frozen=True, slots=True)
 class Gauges:
-    """What is true now."""
+    """What the engine tells of the moment."""
 
     model: str
     running: int
     waiting: int
+    deferred: int
+    """Of those that wait."""
     kv_usage: float
+    asleep: bool
     block: int
     blocks: int
     context: int
@@ -146,12 +149,16 @@ def _state(page: _Page, counters: Counters, gauges: Gauges) -> None:
     page.gauge(
         "vllm:num_requests_waiting_by_reason",
         "Number of waiting requests by reason.",
-        {("reason", "capacity"): gauges.waiting, ("reason", "deferred"): 0},
+        {("reason", "capacity"): gauges.waiting - gauges.deferred, ("reason", "deferred"): gauges.deferred},
     )
     page.gauge(
         "vllm:engine_sleep_state",
         "Engine sleep state.",
-        {("sleep_state", "awake"): 1, ("sleep_state", "weights_offloaded"): 0, ("sleep_state", "discard_all"): 0},
+        {
+            ("sleep_state", "awake"): not gauges.asleep,
+            ("sleep_state", "weights_offloaded"): gauges.asleep,
+            ("sleep_state", "discard_all"): 0,
+        },
     )
     page.gauge("vllm:kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.", {None: gauges.kv_usage})
     page.counter(

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from sparkdash.sim.answer import Answer, compact
-from sparkdash.sim.engine import Piece
+from sparkdash.sim.run import Piece
 
 FINGERPRINT = "sparkdash-sim"
 

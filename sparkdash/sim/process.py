@@ -23,9 +23,12 @@ from typing import Any
 from sparkdash.domain.profile import Profile, SimSpec
 from sparkdash.sim import bootlog
 from sparkdash.sim.app import App, kv_share
+from sparkdash.sim.burning import Spinner, start_compiler
 from sparkdash.sim.claims import ClaimFile
+from sparkdash.sim.faults import HEALTHY, Hang
 from sparkdash.sim.http import listen
 from sparkdash.sim.pace import Clock
+from sparkdash.sim.work import Meter
 from sparkdash.units import GIB
 
 CLAIM_S = 0.25
@@ -40,7 +43,7 @@ ORPHAN_S = 120.0
 async def serving(profile: Profile, *, port: int = 0, clock: Clock | None = None) -> AsyncIterator[tuple[App, str]]:
     """A loaded engine inside this process, for tests: its App and its root URL."""
     app = App(profile, clock)
-    stepping = asyncio.create_task(app.engine.run(), name=f"sim {profile.name}")
+    stepping = asyncio.create_task(app.run(), name=f"sim {profile.name}")
     sock = _bind(port, pretend_taken=False)
     if sock is None:
         raise OSError(errno.EADDRINUSE, bootlog.port_in_use(port))
@@ -79,7 +82,7 @@ class Holder:
         self._app = app
         self._bytes = (profile.sim or SimSpec()).memory_gib * GIB
         self._began = time.monotonic()
-        self._busy, self._at = 0.0, self._began
+        self._meter = Meter(self._began)
         pid = _fork_orphan() if app.behaviour.orphan else None
         self._orphaned = pid is not None
         self._file = ClaimFile(profile.name, pid=pid)
@@ -88,11 +91,10 @@ class Holder:
 
     def tell(self) -> None:
         """Write what is true now."""
-        now, busy = time.monotonic(), self._app.engine.busy_s
-        share = (busy - self._busy) / (now - self._at) if now > self._at else 0.0
-        self._busy, self._at = busy, now
-        leaked = self._app.behaviour.leak_gib_s * (now - self._began) * GIB
-        self._file.write(int(self.loaded * self._bytes + leaked), min(1.0, share))
+        now, engine = time.monotonic(), self._app.engine
+        share, watts = self._meter.read(now, engine.work.spent(now), engine.behaviour.hang)
+        leaked = engine.behaviour.leak_gib_s * (now - self._began) * GIB
+        self._file.write(int(self.loaded * self._bytes + leaked), share, watts)
 
     def release(self) -> None:
         """Give it back; an orphan keeps it."""
@@ -108,10 +110,12 @@ async def _work(app: App, sock: socket.socket, holder: Holder) -> int:
         if code:
             telling.cancel()
             return code
-        app.engine.on_death = _die
-        tasks.create_task(app.engine.run())
+        change = _Change(app, holder)
+        app.engine.on_change, app.engine.on_compile = change.carry_out, start_compiler
+        change.carry_out()
+        tasks.create_task(app.run())
         tasks.create_task(_every(STATS_S, _Stats(app).log))
-        site = await listen(app.handle, sock, log=_access)
+        site = await listen(app.handle, sock, log=partial(_access, app))
         _say_all(bootlog.serving(port))
         try:
             await asyncio.Event().wait()
@@ -146,19 +150,40 @@ async def _load(app: App, port: int, holder: Holder) -> int:
     return 0
 
 
+class _Change:
+    """What a change of behaviour means for the process."""
+
+    def __init__(self, app: App, holder: Holder) -> None:
+        self._app, self._holder = app, holder
+        self._spinner = Spinner()
+
+    def carry_out(self) -> None:
+        behaviour = self._app.behaviour
+        if behaviour.dies:
+            _say_all(bootlog.fatal())
+            os._exit(1)
+        self._spinner.switch(on=behaviour.hang is Hang.SPIN)
+        if behaviour.hang is Hang.PROCESS:
+            self._app.engine.behaviour = HEALTHY  # as soon as somebody lets it go on
+            self._holder.tell()
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
 class _Stats:
-    """vLLM's line of throughput; nothing while idle."""
+    """vLLM's line of throughput: nothing after two periods without any, be the engine idle or stuck."""
 
     def __init__(self, app: App) -> None:
         self._app = app
         self._prompt = self._generated = 0
+        self._before = False
 
     def log(self) -> None:
         counters, gauges = self._app.engine.counters, self._app.gauges()
-        prompt, generated = counters.prompt - counters.prompt_cached, counters.generated
+        prompt, generated = counters.prompt_computed, counters.generated
         rates = (prompt - self._prompt) / STATS_S, (generated - self._generated) / STATS_S
         self._prompt, self._generated = prompt, generated
-        if not gauges.running and not any(rates):
+        moved, before, self._before = any(rates), self._before, any(rates)
+        if self._app.behaviour.quiet or not (moved or before):
             return
         hit = counters.hits / counters.queries if counters.queries else 0.0
         _print(
@@ -217,11 +242,6 @@ async def _pause(until: float) -> None:
     await asyncio.sleep(max(0.0, until - time.monotonic()))
 
 
-def _die() -> None:
-    _say_all(bootlog.fatal())
-    os._exit(1)
-
-
 def _fork_orphan() -> int:
     """A child in the same process group that outlives its parent and holds the memory, nothing else; SIGTERM ends it."""
     child = os.fork()
@@ -240,9 +260,9 @@ def _say_all(lines: Iterator[str]) -> None:
         _print(line)
 
 
-def _access(line: str) -> None:
+def _access(app: App, line: str) -> None:
     """An access line, unless it is of a probe that comes every second."""
-    if '"GET ' not in line:
+    if '"GET ' not in line and not app.behaviour.quiet:
         _print(line)
 
 

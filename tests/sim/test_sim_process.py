@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -166,6 +167,96 @@ async def test_leaks_memory(start: Start, make_profile: MakeProfile, eventually:
 
     await eventually(grown)
     assert max(sizes) > GIB
+
+
+async def stuck(child: Any, http: httpx.AsyncClient, fault: str) -> asyncio.Task[httpx.Response]:
+    """An engine whose fault has begun with the fourth token of a chat, and that chat."""
+    assert (await http.post("/sim/fault", json={"fault": fault, "after_tokens": 4})).status_code == 200
+    asked = asyncio.create_task(http.post("/v1/chat/completions", json=chat(max_tokens=400)))
+    await child.until('"POST /sim/fault')
+    return asked
+
+
+async def test_frozen(start: Start, make_profile: MakeProfile, eventually: Eventually) -> None:
+    """The process stops itself: no route answers, its memory stays, the GPU idles; SIGCONT lets it end the answer."""
+    child = await start(make_profile(load_s=0, memory_gib=8, time_scale=50))
+    await child.until(READY)
+    async with httpx.AsyncClient(base_url=child.url, timeout=60) as http:
+        asked = await stuck(child, http, "frozen")
+        await eventually(lambda: _state(child.process.pid) == "T")
+        (claim,) = claims(child.folder)
+        assert (claim.memory, claim.busy, claim.power_w) == (8 * GIB, 0, 0)
+        with pytest.raises(httpx.ReadTimeout):
+            await http.get("/health", timeout=0.2)
+        child.process.send_signal(signal.SIGCONT)
+        assert (await asked).json()["usage"]["completion_tokens"] == 400
+
+
+@pytest.mark.parametrize(("fault", "share", "watts"), [("frozen-core", 0.96, 15), ("livelock", 1.0, 75)])
+async def test_a_step_that_never_ends_shows_on_the_gpu_and_a_livelock_on_the_cpu_too(
+    start: Start, make_profile: MakeProfile, eventually: Eventually, fault: str, share: float, watts: float
+) -> None:
+    """The claim carries share and watts of the spin; only the livelock goes on burning CPU; SIGTERM ends both."""
+    child = await start(make_profile(load_s=0, time_scale=50))
+    await child.until(READY)
+    async with httpx.AsyncClient(base_url=child.url, timeout=60) as http:
+        asked = await stuck(child, http, fault)
+        await eventually(lambda: [(c.busy, c.power_w) for c in claims(child.folder)] == [(share, watts)])
+        if fault == "livelock":
+            begun = _cpu_s(child.process.pid)
+            await eventually(lambda: _cpu_s(child.process.pid) > begun + 0.3)
+        asked.cancel()
+    child.process.terminate()
+    assert await child.rest() == 0
+
+
+async def test_jit_first(start: Start, make_profile: MakeProfile, eventually: Eventually) -> None:
+    """While the first prompt waits, a child named ptxas burns CPU and the GPU idles; it goes with the compilation or the parent."""
+    child = await start(make_profile(load_s=0, fault="jit-first"))
+    await child.until(READY)
+    async with httpx.AsyncClient(base_url=child.url, timeout=60) as http:
+        asked = asyncio.create_task(http.post("/v1/chat/completions", json=chat(max_tokens=4)))
+        await eventually(lambda: "ptxas" in _children(child.process.pid).values())
+        (compiler,) = _children(child.process.pid)
+        await eventually(lambda: _cpu_s(compiler) > 0.1)
+        assert [claim.busy for claim in claims(child.folder)] == [0]
+        asked.cancel()
+    child.process.kill()
+    await eventually(lambda: _state(compiler) in "ZX")
+
+
+async def test_quiet(start: Start, make_profile: MakeProfile) -> None:
+    """It answers, and its log says nothing of it."""
+    child = await start(make_profile(load_s=0, time_scale=50, fault="quiet"))
+    await child.until(READY)
+    async with httpx.AsyncClient(base_url=child.url, timeout=60) as http:
+        assert (await http.post("/v1/chat/completions", json=chat(max_tokens=4))).status_code == 200
+    child.process.terminate()
+    await child.rest()
+    assert not any("POST" in line or "throughput" in line for line in child.lines)
+
+
+def _stat(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ["X"]
+
+
+def _state(pid: int) -> str:
+    """The kernel's letter for what the process does; X when it is gone."""
+    return _stat(pid)[0]
+
+
+def _cpu_s(pid: int) -> float:
+    """CPU that the process has used."""
+    return sum(map(int, _stat(pid)[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def _children(pid: int) -> dict[int, str]:
+    """Names of its children."""
+    pids = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return {int(child): Path(f"/proc/{child}/comm").read_text().strip() for child in pids}
 
 
 @pytest.mark.parametrize(

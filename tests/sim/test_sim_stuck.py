@@ -1,0 +1,252 @@
+"""Engines that stand still, or only seem to: what their figures say meanwhile, and who is answered in the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+from leaping import LeapingClock
+
+from sparkdash.domain.profile import Profile
+from sparkdash.errors import ProfileError
+from sparkdash.sim.app import App
+from sparkdash.sim.process import serving
+from sparkdash.telemetry.exposition import Scrape
+
+MakeProfile = Callable[..., Profile]
+Eventually = Callable[[Callable[[], bool]], Awaitable[None]]
+ReadMetrics = Callable[[str], Awaitable[Scrape]]
+COUNTERS = (
+    "vllm:prompt_tokens_total",
+    "vllm:prompt_tokens_by_source_total",
+    "vllm:prompt_tokens_cached_total",
+    "vllm:generation_tokens_total",
+    "vllm:iteration_tokens_total_count",
+    "vllm:request_success_total",
+    "vllm:num_preemptions_total",
+)
+RUNNING, WAITING, KV = "vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"
+
+
+def figures(seen: Scrape) -> list[float | None]:
+    """All that a working engine moves, but the use of its KV cache."""
+    return [seen.total(name) for name in COUNTERS]
+
+
+def by_reason(seen: Scrape, reason: str) -> float | None:
+    """Requests that wait for it."""
+    return seen.total("vllm:num_requests_waiting_by_reason", "reason", (reason,))
+
+
+@asynccontextmanager
+async def asking(url: str, count: int = 1, **body: Any) -> AsyncIterator[list[asyncio.Task[httpx.Response]]]:
+    """So many chats under way; whoever still waits at the end leaves."""
+    async with httpx.AsyncClient(timeout=60, verify=False) as http:
+        chat = {"max_tokens": 400, "ignore_eos": True, **body}
+        asked = [
+            asyncio.create_task(
+                http.post(
+                    f"{url}/v1/chat/completions",
+                    json={"messages": [{"role": "user", "content": f"{number} {body}"}], **chat},
+                )
+            )
+            for number in range(count)
+        ]
+        try:
+            yield asked
+        finally:
+            for task in asked:
+                task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+
+
+async def status(url: str, path: str, **order: Any) -> int:
+    """Of one small request; with an order it is a POST."""
+    async with httpx.AsyncClient(timeout=60, verify=False) as http:
+        return (await (http.post(f"{url}{path}", json=order) if order else http.get(f"{url}{path}"))).status_code
+
+
+async def turns(app: App, count: int = 200) -> None:
+    """Let an engine whose clock does not wait do whatever it would."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("fault", ["frozen-core", "livelock"])
+async def test_a_core_that_hangs_leaves_every_route_well_and_every_figure_as_it_was(
+    make_profile: MakeProfile, virtual_clock: Any, eventually: Eventually, read_metrics: ReadMetrics, fault: str
+) -> None:
+    """The last gauges stay, also when the client has left and others come; no token, no end, no count of who left."""
+    async with serving(make_profile(fault=fault), clock=virtual_clock) as (app, url):
+        async with asking(url, 3):
+            await eventually(lambda: app.behaviour.hang is not None and app.engine.reported.running == 3)
+            before = await read_metrics(url)
+        await eventually(lambda: not app.engine.running)
+        async with asking(url) as (later,):
+            await eventually(lambda: len(app.engine.waiting) == 1)
+            after = await read_metrics(url)
+            assert [await status(url, path) for path in ("/health", "/v1/models", "/metrics")] == [200, 200, 200]
+            assert not later.done()
+    assert figures(after) == figures(before)
+    assert [after.total(name) for name in (RUNNING, WAITING, KV)] == [3, 0, before.total(KV)]
+    assert (after.total(KV) or 0) > 0
+
+
+async def test_a_first_step_that_hangs_has_not_told_of_its_request(
+    make_profile: MakeProfile, virtual_clock: Any, eventually: Eventually, read_metrics: ReadMetrics
+) -> None:
+    """The queue is told with the outcome of a step: an idle engine that hangs with its next request says 0 running, 0 waiting."""
+    async with serving(make_profile(), clock=virtual_clock) as (app, url):
+        assert await status(url, "/sim/fault", fault="frozen-core", after_tokens=None) == 200
+        assert app.behaviour.hang is None, "it has its own time"
+        assert await status(url, "/sim/fault", fault="frozen-core", after_s=0) == 200
+        await eventually(lambda: app.behaviour.hang is not None)
+        async with asking(url):
+            await eventually(lambda: len(app.engine.waiting) == 1)
+            seen = await read_metrics(url)
+    assert [seen.total(name) for name in (RUNNING, WAITING)] == [0, 0]
+
+
+async def test_waiting_only_serves_who_runs_and_nobody_else(
+    make_profile: MakeProfile, virtual_clock: Any, eventually: Eventually, read_metrics: ReadMetrics
+) -> None:
+    """Running 0, waiting 2 for capacity, KV 0 %; who leaves is no longer counted; healed, the next is answered."""
+    async with serving(make_profile(fault="waiting-only"), clock=virtual_clock) as (app, url):
+        async with asking(url) as (first,):
+            assert (await first).json()["usage"]["completion_tokens"] == 400
+        async with asking(url, 2) as stuck:
+            await eventually(lambda: app.engine.reported.waiting == 2)
+            seen = await read_metrics(url)
+            assert [seen.total(name) for name in (RUNNING, WAITING, KV)] == [0, 2, 0]
+            assert (by_reason(seen, "capacity"), by_reason(seen, "deferred")) == (2, 0)
+            stuck[0].cancel()
+            await eventually(lambda: app.engine.reported.waiting == 1)
+            assert await status(url, "/sim/fault", fault=None) == 200
+            assert (await stuck[1]).status_code == 200
+
+
+async def test_a_stall_ends_some_time_after_its_clients_have_left(
+    make_profile: MakeProfile, virtual_clock: Any, eventually: Eventually, read_metrics: ReadMetrics
+) -> None:
+    """Whoever came meanwhile is answered, 100 s after the last of the others has left."""
+    async with serving(make_profile(fault="stalls-until-left"), clock=virtual_clock) as (app, url):
+        async with asking(url, 2):
+            await eventually(lambda: app.behaviour.hang is not None and app.engine.reported.running == 2)
+            stalled = virtual_clock.now()
+            async with asking(url, max_tokens=8) as (later,):
+                await eventually(lambda: len(app.engine.waiting) == 1)
+                await turns(app)
+                assert virtual_clock.now() == stalled, "nothing ends while they wait"
+        async with asking(url, max_tokens=8) as (later,):
+            assert (await later).json()["usage"]["completion_tokens"] == 8
+        assert virtual_clock.now() - stalled >= 100
+        assert (await read_metrics(url)).total(RUNNING) == 0
+
+
+async def test_in_a_long_prefill_only_the_use_of_the_cache_moves(
+    make_profile: MakeProfile, read_metrics: ReadMetrics
+) -> None:
+    """Twenty minutes in small steps in which every counter is flat; then the whole prompt counts with the first token."""
+    scrapes: list[tuple[float, Scrape]] = []
+    clock = LeapingClock(turns=50)
+    async with (
+        serving(make_profile(fault="long-prefill", kv_tokens=32768), clock=clock) as (app, url),
+        asking(url, max_tokens=4) as (asked,),
+    ):
+        while not asked.done():
+            seen = await read_metrics(url)
+            scrapes.append((clock.now(), seen))
+        assert app.engine.counters.ttft.total == pytest.approx(1200, rel=0.01)
+        prefilling = [(at, seen) for at, seen in scrapes if 0 < at < 1190]
+        used = [seen.total(KV) or 0 for _, seen in prefilling if seen.total(RUNNING)]
+        assert len(set(used)) > 10, "it rises step by step"
+        assert used == sorted(used)
+        assert {tuple(figures(seen)) for _, seen in prefilling} == {(0, 0, 0, 0, 0, 0, 0)}
+        last = await read_metrics(url)
+        assert last.total("vllm:prompt_tokens_total") == 8192 - 4
+
+
+async def test_a_first_prompt_waits_for_the_compiler_and_the_second_does_not(
+    make_profile: MakeProfile, virtual_clock: Any
+) -> None:
+    """Ten minutes, once; the process is told to run a compiler for as long."""
+    compiled: list[float] = []
+    async with serving(make_profile(fault="jit-first", time_scale=2), clock=virtual_clock) as (app, url):
+        app.engine.on_compile = compiled.append
+        for _ in range(2):
+            async with asking(url, max_tokens=4) as (asked,):
+                assert (await asked).status_code == 200
+        assert compiled == [300]
+        assert 300 < virtual_clock.now() < 310
+
+
+async def test_a_grammar_is_compiled_while_its_request_is_deferred(
+    make_profile: MakeProfile, eventually: Eventually, read_metrics: ReadMetrics
+) -> None:
+    """Nothing runs, one waits as `deferred`; a plain chat passes it."""
+    async with (
+        serving(make_profile(fault="grammar", time_scale=30)) as (app, url),
+        asking(url, max_tokens=4, response_format={"type": "json_object"}) as (formatted,),
+    ):
+        await eventually(lambda: app.engine.reported.deferred == 1)
+        seen = await read_metrics(url)
+        async with asking(url, max_tokens=4) as (plain,):
+            assert (await plain).status_code == 200
+        assert not formatted.done()
+        assert (await formatted).json()["usage"]["completion_tokens"] == 4
+    assert (seen.total(RUNNING), by_reason(seen, "capacity"), by_reason(seen, "deferred")) == (0, 0, 1)
+
+
+async def test_an_engine_that_sleeps_says_so_and_holds_who_comes_until_it_is_woken(
+    make_profile: MakeProfile, virtual_clock: Any, eventually: Eventually, read_metrics: ReadMetrics
+) -> None:
+    """0 running, 0 waiting, weights_offloaded; the answer under way is finished first."""
+    async with serving(make_profile(fault="asleep"), clock=virtual_clock) as (app, url):
+        async with asking(url) as (first,):
+            assert (await first).json()["usage"]["completion_tokens"] == 400
+        async with asking(url) as (held,):
+            await eventually(lambda: len(app.engine.waiting) == 1)
+            seen = await read_metrics(url)
+            assert [seen.total(name) for name in (RUNNING, WAITING)] == [0, 0]
+            state = "vllm:engine_sleep_state"
+            told = [seen.total(state, "sleep_state", (name,)) for name in ("awake", "weights_offloaded")]
+            assert told == [0, 1]
+            assert await status(url, "/wake_up", now=True) == 200
+            assert (await held).status_code == 200
+        assert (await read_metrics(url)).total(state, "sleep_state", ("awake",)) == 1
+
+
+async def test_the_profile_says_when_its_fault_begins(make_profile: MakeProfile, virtual_clock: Any) -> None:
+    """With the twentieth token of an answer, or at a time, whichever comes first."""
+    profile = make_profile(fault="waiting-only", fault_after_tokens=20, fault_after_s=7200)
+    async with serving(profile, clock=LateClock()) as (app, url):
+        for tokens, begun in ((19, False), (20, True)):
+            async with asking(url, max_tokens=tokens) as (asked,):
+                assert (await asked).status_code == 200
+            assert (app.behaviour.hang is not None) is begun
+    async with serving(make_profile(fault="waiting-only", fault_after_s=60), clock=virtual_clock) as (app, url):
+        await turns(app)
+        assert (app.behaviour.hang is not None, virtual_clock.now()) == (True, 60)
+
+
+class LateClock:
+    """Work takes no time; an hour never passes."""
+
+    def now(self) -> float:
+        return 0.0
+
+    async def sleep_until(self, when: float) -> None:
+        await (asyncio.Event().wait() if when > 3600 else asyncio.sleep(0))
+
+
+async def test_a_fault_of_the_start_cannot_begin_later(make_profile: MakeProfile) -> None:
+    """Neither by the profile nor by an order; the answer names what is possible."""
+    with pytest.raises(ProfileError, match="cannot begin while the engine serves"):
+        App(make_profile(fault="dies-loading", fault_after_s=5))
+    async with serving(make_profile()) as (_, url):
+        for order in ({"fault": "slow"}, {"fault": "purple"}, {"fault": 7}, {"fault": "quiet", "after_s": "soon"}):
+            assert await status(url, "/sim/fault", **order) == 400
