@@ -92,6 +92,8 @@ def _facts(profile: Profile) -> Iterator[tuple[str, str]]:
         yield "model there", profile.model_id or "as the server lists it"
     if profile.protocols is not None:
         yield "protocols", ", ".join(profile.protocols)
+    if profile.engine is not EngineKind.REMOTE:
+        yield "on stuck", profile.on_stuck.value
     if profile.fallbacks:
         yield "fallbacks", ", ".join(profile.fallbacks)
     yield "fingerprint", profile.fingerprint

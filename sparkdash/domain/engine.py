@@ -62,7 +62,7 @@ class Parked(Frozen):
     since: float
     """Unix seconds."""
     failures: int
-    """Within ten minutes."""
+    """Within ten minutes; of an engine that was stuck more than three times, within an hour."""
     failure: Failure
     """The last one."""
     fingerprint: str = ""

@@ -56,6 +56,15 @@ class ApiProtocol(StrEnum):
     MESSAGES = "messages"
 
 
+class OnStuck(StrEnum):
+    """What is done about an engine that holds requests and does not move."""
+
+    RESTART = "restart"
+    """It is ended and brought up again."""
+    TELL = "tell"
+    """It is told and nothing else."""
+
+
 class ModelRef(Frozen):
     """Where weights are: a folder or file on this box, or a repository on the Hugging Face hub."""
 
@@ -205,6 +214,7 @@ class Profile(Frozen):
     """Limit in seconds for the first byte of an answer. Not given: `first_byte_s` of the box."""
     between_bytes_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Limit in seconds for the silence between two pieces of an answer. Not given: `between_bytes_s` of the box."""
+    on_stuck: OnStuck = OnStuck.RESTART
     protocols: tuple[ApiProtocol, ...] | None = None
     """What its engine speaks; the rest is translated. Not given: what is known of the engine and its version."""
     fallbacks: tuple[str, ...] = ()

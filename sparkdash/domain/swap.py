@@ -32,6 +32,8 @@ class SwapCause(StrEnum):
     ADOPT = "adopt"
     """An earlier daemon began it."""
     PRELOAD = "preload"
+    REPAIR = "repair"
+    """The engine before it was stuck."""
 
 
 class SwapOutcome(StrEnum):

@@ -8,6 +8,8 @@ memory until boxes died. Therefore:
   agents obey that, and one prompt would cost a second load.
 * It is parked by its second failure within ten minutes, deaths included; by a second start that fails for the same
   reason, however much later; and at once where no try can help (an unknown flag, another machine's image).
+* An engine that is stuck, and was ended for that, counts as a death. Besides, it is parked when that happens more than
+  three times within an hour: each costs minutes, and some GPU drivers leak memory at each.
 * A failure of the box that passes (memory, a runtime that hangs, a full disk) parks nobody: the rest doubles instead,
   unless the failure itself says when to come back.
 * `release`, an edit that changes the launch, and a pulled image end the parking. A person's `use` is one more try: if
@@ -22,6 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sparkdash.errors import SparkdashError
+from sparkdash.supervisor.moves import STUCK
 from sparkdash.units import duration
 
 REST_S = 120.0
@@ -30,6 +33,10 @@ stream's error.
 """
 WITHIN_S = 600.0
 """Two failures within this park; it is also the longest rest."""
+
+STUCK_WITHIN_S = 3600.0
+MOST_STUCK = 3
+"""An engine that is stuck more often than this within `STUCK_WITHIN_S` is parked."""
 
 PERMANENT = frozenset({"unknown_flag", "wrong_arch"})
 """Nothing but an edit of the profile or another image mends these."""
@@ -63,6 +70,8 @@ class _Record:
     failed_at: list[float] = field(default_factory=list)
     """The profile's own, starts and deaths."""
     deaths: list[float] = field(default_factory=list)
+    stuck_at: list[float] = field(default_factory=list)
+    """Deaths of engines that were stuck, of the last hour."""
     reasons: set[str] = field(default_factory=set)
     """Why starts failed since it last came up."""
     parked: bool = False
@@ -72,7 +81,8 @@ class _Record:
     @property
     def failures(self) -> int:
         """How many it is parked for."""
-        return max(1, self.earlier, len(self.failed_at))
+        stuck = len(self.stuck_at) if len(self.stuck_at) > MOST_STUCK else 0
+        return max(1, self.earlier, len(self.failed_at), stuck)
 
 
 class Breaker:
@@ -118,12 +128,16 @@ class Breaker:
             record = self._record(profile, fingerprint, error)
             self._count(record, now)
             record.deaths.append(now)
+            if error.code == STUCK:
+                record.stuck_at = [at for at in record.stuck_at if now - at < STUCK_WITHIN_S] + [now]
+                record.parked |= len(record.stuck_at) > MOST_STUCK
 
     def came_up(self, profile: str) -> None:
-        """It runs: what its starts failed for no longer counts. Deaths do, for their ten minutes."""
+        """It runs: what its starts failed for no longer counts. Deaths do, for their ten minutes or hour."""
         record = self._records.pop(profile, None)
-        if record and record.deaths:
+        if record and (record.deaths or record.stuck_at):
             kept = _Record(record.fingerprint, record.error, failed_at=record.deaths, deaths=record.deaths.copy())
+            kept.stuck_at = record.stuck_at
             self._records[profile] = kept
 
     def tried_again(self, profile: str) -> None:
@@ -195,6 +209,8 @@ def _parked(profile: str, error: SparkdashError, failures: int) -> SparkdashErro
     refusal = copy.copy(error)
     once = "since no try helps" if error.code in PERMANENT else "as it failed for the same reason again"
     why = f"after {failures} failures within {duration(WITHIN_S)}" if failures > 1 else once
+    if error.code == STUCK and failures > MOST_STUCK:
+        why = f"after it was stuck {failures} times within an hour"
     refusal.message = f"{profile} is parked {why}: {error.message}"
     mend = f"{error.hint} " if error.hint else ""
     refusal.hint = f"{mend}Then `sparkdash release {profile}`; an edit of its launch releases it too."

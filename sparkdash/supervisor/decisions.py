@@ -8,6 +8,7 @@ records them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import SparkdashError
@@ -15,7 +16,7 @@ from sparkdash.supervisor import fairness, fit, refusals
 from sparkdash.supervisor.breaker import Breaker
 from sparkdash.supervisor.line import Line
 from sparkdash.supervisor.moves import BeginSwap, CancelSwap, Decline, Effect, Evict
-from sparkdash.supervisor.offers import Offers
+from sparkdash.supervisor.offers import OFFERED, Offers
 from sparkdash.supervisor.records import USE, Change, Records, Stage, Ticket
 from sparkdash.supervisor.rooming import Rooming
 
@@ -71,11 +72,10 @@ class Decisions:
     def call_off(self) -> list[Effect]:
         """Call a swap off that nobody wants any more, before it has stopped anything."""
         wanted = {ticket.profile for ticket in self._records.queue.values()}
-        offered = (SwapCause.FALLBACK, SwapCause.PRELOAD)
         return self.give_up(
             target
             for target, swap in self._records.swaps.items()
-            if swap.stage is Stage.DRAINING and target not in (None, *wanted) and swap.cause not in offered
+            if swap.stage is Stage.DRAINING and target not in (None, *wanted) and swap.cause not in OFFERED
         )
 
     def serve(self) -> list[Effect]:
@@ -88,7 +88,7 @@ class Decisions:
         blocked = bool(records.stops)
         for id_ in self._line.next():
             ticket = records.queue.get(id_)  # an older one may have been refused with it, or moved it elsewhere
-            if ticket is None or records.coming(ticket.profile):
+            if ticket is None or records.coming(ticket.profile) or self._awaits_repair(ticket):
                 continue
             if not records.misses(ticket):
                 effects += self._line.grant([ticket])
@@ -107,6 +107,14 @@ class Decisions:
         if not waits and not blocked:
             effects += self._offer()
         return [*effects, *self._end_idle(waits)]
+
+    def _awaits_repair(self, ticket: Ticket) -> bool:
+        """Whether a request waits for a stuck engine. One that asked for `auto` is moved to another, if there is one."""
+        if ticket.id == USE or not self._records.awaits_repair(ticket.profile):
+            return False
+        if ticket.follows and (other := self._rooming.auto(ticket.task, ticket.client)):
+            self._records.queue[ticket.id] = replace(ticket, profile=other)
+        return True
 
     def _may_begin(self, target: str, choice: fit.Choice) -> bool:
         """Whether a swap to the target may begin beside those under way."""
@@ -156,8 +164,8 @@ class Decisions:
                 continue
             if error is None and not choice.leaving:
                 effects += self._start(name, choice, cause)
-            elif cause is SwapCause.PRELOAD:
-                effects.append(Decline(name, error or refusals.not_preloaded(name, choice)))
+            elif cause is not SwapCause.FALLBACK:
+                effects.append(Decline(name, error or refusals.not_offered(name, choice, cause)))
         return effects
 
     def _end_idle(self, waits: Sequence[float]) -> list[Effect]:
@@ -180,6 +188,8 @@ class Decisions:
         known = records.profiles.get(target) if target else None
         moves = self._moves_memory(target, choice)
         if target is not None:
+            if cause is SwapCause.REQUEST and self._offers.repairs(target) and not choice.leaving:
+                cause = SwapCause.REPAIR
             self._offers.begun(target)
         return [self.begin(Change(target, choice, cause, known.fingerprint if known else None, moves))]
 

@@ -75,7 +75,7 @@ def held_until(
 
 def _spared_until(name: str, ticket: Ticket, records: Records, patience: Patience, now: float) -> float:
     resident = records.residents.get(name)
-    if resident is None or not resident.ready:
+    if resident is None or not resident.ready or resident.stuck:
         return now
     in_use = _in_use_until(resident.used_at, busy=bool(records.in_flight(name)))
     until = min(in_use, resident.ready_at + patience.min_dwell_s)

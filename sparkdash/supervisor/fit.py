@@ -21,6 +21,7 @@ from sparkdash.units import duration, gib
 
 NOT_KNOWN = Need()
 RESTARTED = "it is started again from its newer file"
+REPAIRED = "it is stuck, so it is started again"
 MINUTE = 60.0
 """Engines whose last use lies within the same minute count as equally old."""
 
@@ -49,8 +50,10 @@ class Occupant:
     managed: bool = True
     """False: it is someone else's; it takes no place and is never evicted."""
     pinned: bool = False
-    stuck: bool = False
+    unstopped: bool = False
     """It would not stop, serves nobody and is in the way."""
+    stuck: bool = False
+    """Its work does not move, and it serves nobody for now."""
     busy: int = 0
     """Requests that use it."""
     idle_s: float = 0.0
@@ -97,7 +100,7 @@ def choose(comer: Occupant, occupants: Iterable[Occupant], box: Box, *, person: 
     It is among those who leave when it is there already: then this is a restart.
     """
     if not comer.managed:
-        again = [Leaving(o.profile, RESTARTED) for o in occupants if o.profile == comer.profile]
+        again = [Leaving(o.profile, _again(o)) for o in occupants if o.profile == comer.profile]
         return Choice(tuple(again), fits=True)
     there = [o for o in occupants if o.managed]
     ask = _Ask(comer, there, box)
@@ -183,8 +186,8 @@ class _Ask:
 
     def _why_it_must(self, one: Occupant) -> str | None:
         if one.profile == self._comer.profile:
-            return RESTARTED
-        if one.stuck:
+            return _again(one)
+        if one.unstopped:
             return "it would not stop before, and is in the way"
         if not self._box.side_by_side:
             return "engines run one at a time (`side_by_side` in config.toml)"
@@ -197,10 +200,15 @@ class _Ask:
         return None
 
 
-def _price(some: Sequence[Occupant]) -> tuple[int, int, list[float], float]:
-    """What it costs to let these go: pinned first, then busy, then used lately, then long to reload."""
+def _again(one: Occupant) -> str:
+    return REPAIRED if one.stuck else RESTARTED
+
+
+def _price(some: Sequence[Occupant]) -> tuple[int, int, int, list[float], float]:
+    """What it costs to let these go: pinned first, then those that serve, busy, used lately, long to reload."""
     return (
         sum(o.pinned for o in some),
+        sum(not o.stuck for o in some),
         sum(bool(o.busy) for o in some),
         sorted((-(o.idle_s // MINUTE) for o in some), reverse=True),
         sum(o.reload_s or 0.0 for o in some),
@@ -209,7 +217,9 @@ def _price(some: Sequence[Occupant]) -> tuple[int, int, list[float], float]:
 
 def _standing(one: Occupant) -> str:
     """Why it is a fair choice."""
-    if one.busy:
+    if one.stuck:
+        words = "it is stuck and serves nobody"
+    elif one.busy:
         words = f"no idle engine frees enough; its {one.busy} request{'s' if one.busy > 1 else ''} may finish"
     else:
         words = f"idle for {duration(one.idle_s)}"

@@ -18,7 +18,7 @@ from sparkdash.domain.task import Task
 from sparkdash.errors import UpstreamError
 from sparkdash.supervisor import guard_words, refusals
 from sparkdash.supervisor.claim import NO_HEADERS, Claim, Claims, Lease
-from sparkdash.supervisor.moves import Arrive, Cut, Grant, Refuse, Wait
+from sparkdash.supervisor.moves import STUCK, Arrive, Cut, Grant, Refuse, Wait
 from sparkdash.supervisor.remotes import Remotes
 from sparkdash.supervisor.tools import Tools
 from sparkdash.supervisor.watch import Watch
@@ -102,6 +102,8 @@ class Leasing:
         """
         if killed := self._tools.wards.reason(lease.engine.container):
             raise copy(killed) from None
+        if trouble.code == STUCK:
+            return  # it is known what ails the engine, and it would answer no look
         died = await self._watch.confirm(lease.profile, lease.engine, trouble)
         if died is None:
             return

@@ -75,7 +75,7 @@ class Line:
     def walk_in(self, move: Arrive, profile: str, now: float) -> bool:
         """Grant it here and now, if nobody can be before it and no limit or time is to be looked at."""
         resident = self._records.residents.get(profile)
-        if resident is None or not resident.ready or not self._plain(profile):
+        if resident is None or not resident.ready or resident.stuck or not self._plain(profile):
             return False
         self.now = now
         self._records.leases[move.id] = Held(profile, move.batch, now)

@@ -13,6 +13,9 @@ from sparkdash.domain.swap import SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.errors import SparkdashError
 
+STUCK = "engine_stuck"
+"""Code of what a stuck engine costs: requests that are cut, and its death once it was ended for that."""
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -131,6 +134,22 @@ class EngineDied:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineHeld:
+    """A resident engine is stuck: its work does not move. It serves nobody until it recovers or is replaced."""
+
+    profile: str
+    error: SparkdashError
+    """Reason for the requests that are cut; its code is STUCK."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRecovered:
+    """A stuck engine moves again, and serves."""
+
+    profile: str
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """The time came at which time itself changes a decision."""
 
@@ -186,7 +205,7 @@ class SwapCancelled:
 
 
 Move = (
-    Arrive | Leave | Use | Preload | Stop | Cancel | Release | CatalogRead | PolicyRead | Adopted | EngineDied | Tick
+    Arrive | Leave | Use | Preload | Stop | Cancel | Release | CatalogRead | PolicyRead | Adopted | EngineDied | EngineHeld | EngineRecovered | Tick
     | DrainOver | Evicted | WontStop | Admitted | SwapDone | SwapFailed | SwapCancelled
 )  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Offers: engines that come when nobody waits and nobody must leave for them. Pure.
 
-Owns: which were evicted for a swap that failed (they fall back, once each), and what is to be preloaded. Must not
-know whether an offer can be taken.
+Owns: which engines were ended because they were stuck (they come again, once each), which were evicted for a swap that
+failed (they fall back, once each), and what is to be preloaded. Must not know whether an offer can be taken.
 """
 
 from __future__ import annotations
@@ -10,15 +10,28 @@ from collections import deque
 
 from sparkdash.domain.swap import SwapCause
 
+OFFERED = frozenset({SwapCause.REPAIR, SwapCause.FALLBACK, SwapCause.PRELOAD})
+"""Causes of the swaps that nobody waits for."""
+
 
 class Offers:
-    """Fall backs first, then preloads, each in its order."""
+    """Repairs first, then fall backs, then preloads, each in its order."""
 
     def __init__(self) -> None:
         self._evicted: dict[str, list[str]] = {}
         """Evicted profiles, by the targets of swaps that have not succeeded yet."""
+        self._repairs: deque[str] = deque()
         self.fallbacks: deque[str] = deque()
         self._preloads: deque[str] = deque()
+
+    def repair(self, profile: str) -> None:
+        """Its engine was ended because it was stuck: another is to come in its place."""
+        if profile not in self._repairs:
+            self._repairs.append(profile)
+
+    def repairs(self, profile: str) -> bool:
+        """Whether an engine of this profile is to come in the place of a stuck one."""
+        return profile in self._repairs
 
     def preload(self, profiles: tuple[str, ...]) -> None:
         """These should be there before anybody asks."""
@@ -26,13 +39,15 @@ class Offers:
 
     def next(self) -> tuple[str, SwapCause] | None:
         """The offer whose turn it is."""
+        if self._repairs:
+            return self._repairs[0], SwapCause.REPAIR
         if self.fallbacks:
             return self.fallbacks[0], SwapCause.FALLBACK
         return (self._preloads[0], SwapCause.PRELOAD) if self._preloads else None
 
     def take(self) -> None:
         """Remove the profile from the offers."""
-        (self.fallbacks or self._preloads).popleft()
+        (self._repairs or self.fallbacks or self._preloads).popleft()
 
     def evicted(self, profile: str, target: str) -> None:
         """Note that the profile was evicted for the swap to `target`."""
@@ -48,13 +63,13 @@ class Offers:
 
     def begun(self, target: str) -> None:
         """A swap to `target` begins, offered or asked for: there is nothing to offer any more."""
-        if target in self.fallbacks:
-            self.fallbacks.remove(target)
-        if target in self._preloads:
-            self._preloads.remove(target)
+        for offers in (self._repairs, self.fallbacks, self._preloads):
+            if target in offers:
+                offers.remove(target)
 
     def stopped(self, profile: str | None) -> None:
         """A person wanted this, or everything, gone: what they stopped does not come by itself, and no fall back does."""
+        self._repairs = deque(name for name in self._repairs if profile not in (None, name))
         self.fallbacks.clear()
         for evicted in self._evicted.values():
             evicted[:] = [name for name in evicted if profile not in (None, name)]

@@ -89,6 +89,8 @@ class Resident:
     """When it became ready, monotonic seconds."""
     ready: bool = True
     """False: it would not stop, and serves nobody."""
+    stuck: bool = False
+    """Its work does not move. It serves nobody, and requests for it wait for its repair."""
     used_at: float | None = None
     """When a request was last granted or over; None: none was."""
     talked_at: float | None = None
@@ -157,9 +159,14 @@ class Records:
         return None if swap is None or swap.stage is Stage.CANCELLING else swap
 
     def runs(self, profile: str) -> bool:
-        """Is its engine ready, and here to stay?"""
+        """Does its engine serve, and is it here to stay?"""
         resident = self.residents.get(profile)
-        return resident is not None and resident.ready and profile not in self.leaving()
+        return resident is not None and resident.ready and not resident.stuck and profile not in self.leaving()
+
+    def awaits_repair(self, profile: str) -> bool:
+        """Is its engine stuck, and nothing else decided about it?"""
+        resident = self.residents.get(profile)
+        return resident is not None and resident.ready and resident.stuck and profile not in self.leaving()
 
     def as_written(self, profile: str) -> bool:
         """Does it run, and from its file as that is now? A profile that is gone from the catalog has no newer one."""
@@ -185,12 +192,13 @@ class Records:
         """Choose the profile that `auto` means: of the running ones the last used for this task, by this client if it
         used any.
 
-        Without a running one, the profile that loads.
+        Without a running one, the profile that loads; without that, one that is stuck.
         """
         running = {name: resident for name, resident in self.residents.items() if self.runs(name)}
         own = self.clients.get((client, task)) if client is not None and task is not None else None
         there = [Candidate(name, tasks(name), each.asked_at, each.ready_at) for name, each in running.items()]
-        coming = (name for name in self.swaps if name is not None and self.coming(name))
+        coming = [name for name in self.swaps if name is not None and self.coming(name)]
+        stuck = [name for name in reversed(self.residents) if self.awaits_repair(name)]
         return meant_by_auto(task, reversed(there), own) or next(
-            (name for name in coming if Candidate(name, tasks(name), {}, 0.0).suits(task)), None
+            (name for name in (*coming, *stuck) if Candidate(name, tasks(name), {}, 0.0).suits(task)), None
         )

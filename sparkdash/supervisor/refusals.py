@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sparkdash.domain.need import Need
 from sparkdash.domain.profile import Profile
+from sparkdash.domain.swap import SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.errors import AdmissionError, DaemonError, EngineError, SparkdashError
 from sparkdash.supervisor.fit import Box, Choice
@@ -71,11 +72,13 @@ def no_room(name: str, need: Need, choice: Choice, box: Box) -> SparkdashError:
     )
 
 
-def not_preloaded(name: str, choice: Choice) -> SparkdashError:
-    """There is no room for it beside what runs."""
+def not_offered(name: str, choice: Choice, cause: SwapCause) -> SparkdashError:
+    """There is no room beside what runs for what nobody waits for."""
+    repair = cause is SwapCause.REPAIR
+    what = "not started again after it was stuck" if repair else "not preloaded"
     return AdmissionError(
-        f"{name} was not preloaded: it needs {gib(choice.needs)}, and beside what runs it does not fit.",
-        code="not_preloaded",
+        f"{name} was {what}: it needs {gib(choice.needs)}, and beside what runs it does not fit.",
+        code="not_restarted" if repair else "not_preloaded",
         hint="A request that names it, or `sparkdash use`, makes room.",
     )
 

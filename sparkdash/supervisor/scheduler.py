@@ -1,7 +1,7 @@
 """The scheduler: grants requests and orders swaps. Pure; DESIGN.md has the table and the reasons.
 
-Owns the books of tickets, leases, residents and the swaps under way, and what each move changes of them. `decisions`
-has what follows after every move. Must not know asyncio, clocks, containers.
+Owns the books of tickets, leases and the swaps under way, and what each move changes of them; `residency` owns those of
+the engines that are there. `decisions` has what follows after every move. Must not know asyncio, clocks, containers.
 
 * Rule 1: one move in, a list of effects out; the books already say what the effects order.
 * Rule 2: a swap begins only for a ticket, a person, an offer or an idle engine. One that gives memory back begins while
@@ -33,6 +33,8 @@ from sparkdash.supervisor.moves import (
     DrainOver,
     Effect,
     EngineDied,
+    EngineHeld,
+    EngineRecovered,
     Evicted,
     Known,
     Leave,
@@ -51,7 +53,8 @@ from sparkdash.supervisor.moves import (
     WontStop,
 )
 from sparkdash.supervisor.offers import Offers
-from sparkdash.supervisor.records import USE, Change, Records, Resident, Stage, Ticket
+from sparkdash.supervisor.records import USE, Change, Records, Stage, Ticket
+from sparkdash.supervisor.residency import Residency
 from sparkdash.supervisor.rooming import Rooming, Scales
 
 
@@ -66,6 +69,7 @@ class Scheduler:
         self.breaker = Breaker()
         self._offers = Offers()
         self._decisions = Decisions(self.records, self._rooming, self._line, self._offers, self.breaker)
+        self._residency = Residency(self.records, self._line, self._offers, self.breaker, self._decisions)
 
     def handle(self, move: Move, now: float) -> list[Effect]:
         """Take note of the move, which came at `now` (monotonic seconds); what must be done."""
@@ -150,18 +154,21 @@ class Scheduler:
                 swap = Change(profile, fit.Choice(), SwapCause.ADOPT, move.fingerprint, stage=Stage.LOADING)
                 return [self._decisions.begin(swap)]
             case Adopted(profile=profile, fingerprint=fingerprint):
-                self._settle_in(profile, fingerprint)
+                self._residency.came_up(profile, fingerprint, self._now)
             case EngineDied():
-                return self._died(move)
+                return self._residency.died(move, self._now)
+            case EngineHeld():
+                return self._residency.held(move)
+            case EngineRecovered(profile=profile):
+                self._residency.recovered(profile)
             case Tick():
                 pass  # what follows looks at the time itself
             case DrainOver(target=target):
                 return self._drain_over(target)
             case Evicted(profile=profile):
-                self._evicted(profile)
+                self._residency.evicted(profile)
             case WontStop(profile=profile):
-                if profile in self.records.residents:
-                    self.records.residents[profile].ready = False
+                self._residency.wont_stop(profile)
             case Admitted(target=target):
                 if (admitted := self.records.coming(target)) is not None:
                     admitted.stage = Stage.LOADING
@@ -197,7 +204,7 @@ class Scheduler:
 
     def _barred(self, profile: str) -> SparkdashError | None:
         """Why its engine will not come, when that is known already."""
-        if self.records.runs(profile):
+        if self.records.runs(profile) or self.records.awaits_repair(profile):
             return None
         choice = self._rooming.choice(profile, self._now, person=False)
         return self._line.cannot_come(profile, choice) or self.breaker.refusal(profile, self._now)
@@ -244,36 +251,15 @@ class Scheduler:
         effects: list[Effect] = []
         for ticket in list(self.records.queue.values()):
             error = refusals.of(ticket.profile, profiles.get(ticket.profile))
-            if error and not self.records.runs(ticket.profile):
+            if error and not (self.records.runs(ticket.profile) or self.records.awaits_repair(ticket.profile)):
                 effects += self._line.refuse([ticket], error)
         return effects
-
-    def _settle_in(self, profile: str, fingerprint: str | None) -> None:
-        residents = self.records.residents
-        residents.pop(profile, None)
-        residents[profile] = Resident(fingerprint, self.records.managed(profile), self._now)
-        self.breaker.came_up(profile)
-
-    def _died(self, move: EngineDied) -> list[Effect]:
-        resident = self.records.residents.pop(move.profile, None)
-        if resident is None:
-            return []
-        self.breaker.died(move.profile, resident.fingerprint or "", move.error, self._now)
-        self.records.stops.discard(move.profile)
-        return self._line.cut([move.profile], move.error)
 
     def _drain_over(self, target: str | None) -> list[Effect]:
         swap = self.records.swaps.get(target)
         if swap is None or swap.stage is not Stage.DRAINING:
             return []
         return self._line.cut(swap.evict, refusals.cut(swap.target))
-
-    def _evicted(self, profile: str) -> None:
-        resident = self.records.residents.pop(profile, None)
-        self.records.stops.discard(profile)
-        cause = next((swap.target for swap in self.records.swaps.values() if profile in swap.evict), None)
-        if resident and resident.ready and cause is not None:
-            self._offers.evicted(profile, cause)
 
     def _over(self, target: str | None, *, came: bool) -> Change | None:
         swap = self.records.swaps.pop(target, None)
@@ -285,7 +271,7 @@ class Scheduler:
         swap = self._over(target, came=True)
         if swap is None or swap.target is None:
             return []
-        self._settle_in(swap.target, swap.fingerprint)
+        self._residency.came_up(swap.target, swap.fingerprint, self._now)
         self._offers.succeeded(swap.target)
         return self._line.grant([t for t in self.records.queue.values() if t.profile == swap.target])
 

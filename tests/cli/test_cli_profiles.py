@@ -119,6 +119,7 @@ def test_show_gives_all_facts_and_their_sources(sparkdash: Run, daemon: FakeDaem
     for line in (
         "  aliases         x, y\n",
         "  context         4.1k\n",
+        "  on stuck        restart\n",
         "  memory          - (weights 60.0 GiB, kv -, overhead -; a card)\n",
         "  model target    org/a\n",
         "  arg max-model-len = 4096\n",

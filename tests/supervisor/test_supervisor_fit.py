@@ -110,7 +110,7 @@ def test_an_owner_may_want_one_engine_at_a_time() -> None:
 
 def test_a_restart_and_one_that_would_not_stop_always_leave() -> None:
     """Whatever the memory says."""
-    stuck = engine("stuck", 10, stuck=True)
+    stuck = engine("stuck", 10, unstopped=True)
     choice = choose(engine("a", 10), [engine("a", 10), stuck], Box(128 * GIB, 100 * GIB), person=True)
     assert choice.names == ("a", "stuck")
 

@@ -15,6 +15,7 @@ from sparkdash.errors import AdmissionError, EngineError, SparkdashError
 from sparkdash.supervisor.fairness import Patience
 from sparkdash.supervisor.fit import Box
 from sparkdash.supervisor.moves import (
+    STUCK,
     Admitted,
     Arrive,
     BeginSwap,
@@ -26,6 +27,8 @@ from sparkdash.supervisor.moves import (
     DrainOver,
     Effect,
     EngineDied,
+    EngineHeld,
+    EngineRecovered,
     Evict,
     Evicted,
     Grant,
@@ -44,6 +47,7 @@ from sparkdash.supervisor.moves import (
     Wait,
     WontStop,
 )
+from sparkdash.supervisor.offers import OFFERED
 from sparkdash.supervisor.scheduler import Scheduler
 from sparkdash.units import GIB
 
@@ -69,6 +73,7 @@ WANTED = st.sampled_from(
     ["a", "b", "c", "d", "a", "b", "c", "d", "alone", "pinned", "unknown", "remote", "broken", None]
 )
 ERROR = EngineError("It died.", code="engine_crash")
+FROZEN = EngineError("It is stuck.", code=STUCK)
 SHORT = AdmissionError("Memory is short.", code="memory_low", status=503, retry_after=10.0)
 HOLD = 8 * GIB
 """Less available than this, and no load begins that nobody leaves for."""
@@ -93,7 +98,9 @@ class Machine(RuleBasedStateMachine):
         self.since: dict[str, float] = {}
         self.leased: dict[str, str] = {}
         self.running: set[str] = set()
+        self.unstopped: set[str] = set()
         self.stuck: set[str] = set()
+        """Those of the running ones whose work does not move."""
         self.others = self.others_then = 0
         """Bytes that strangers took beyond their usual share: now, and when the first load under way began."""
         self.swaps: dict[str | None, BeginSwap] = {}
@@ -107,7 +114,7 @@ class Machine(RuleBasedStateMachine):
     # The box.
 
     def box(self) -> Box:
-        held = sum(self.size(name or "") or 0 for name in self.running | self.stuck | self.admitted)
+        held = sum(self.size(name or "") or 0 for name in self.running | self.unstopped | self.admitted)
         return Box(TOTAL, MINE - held - self.others, RESERVE)
 
     def need(self, profile: str) -> Need:
@@ -193,7 +200,7 @@ class Machine(RuleBasedStateMachine):
 
     def granted(self, id_: str, profile: str) -> None:
         assert id_ in self.waiting, "only one who waits is granted, and once"
-        assert profile in self.running, "only a running engine is granted"
+        assert profile in self.running - self.stuck, "only an engine that runs and moves is granted"
         assert self.waiting[id_] in (profile, None)
         del self.waiting[id_]
         self.leased[id_] = profile
@@ -213,14 +220,16 @@ class Machine(RuleBasedStateMachine):
         assert swap.target in (None, *self.known), "nobody can start what is no longer there"
         assert set(swap.reasons) == set(swap.evict), "nobody leaves without a reason"
         wanted = {*self.waiting.values(), self.wished}
-        offered = swap.cause in (SwapCause.FALLBACK, SwapCause.PRELOAD)
+        offered = swap.cause in OFFERED and swap.target not in wanted
         follows = None in self.waiting.values()
+        if swap.target in self.stuck:
+            assert swap.cause in PERSON, "no request restarts an engine that is stuck"
         assert swap.target is None or offered or follows or swap.target in wanted, "for nobody"
         assert swap.target not in self.running or swap.target in swap.evict
         if swap.cause not in PERSON:
             others = set(swap.evict) & set(self.known) - {swap.target}
             assert not any(self.known[name].pinned for name in others), "pinned is pinned"
-        if offered:
+        if swap.cause in OFFERED:
             assert not swap.evict, "an offer evicts nobody"
         if swap.cause is SwapCause.IDLE:
             assert not set(swap.evict) & {*self.leased.values(), *self.waiting.values()}, "somebody uses it"
@@ -255,7 +264,7 @@ class Machine(RuleBasedStateMachine):
         if swap.target in (None, "remote"):
             return
         assert swap.target is not None
-        stay = (self.running | self.stuck | self.swaps.keys()) - set(swap.evict) - {"remote", None}
+        stay = (self.running | self.unstopped | self.swaps.keys()) - set(swap.evict) - {"remote", None}
         sizes = [self.size(name) for name in (*stay, swap.target)]
         if None in sizes:
             assert not stay, "an unknown need runs alone"
@@ -265,7 +274,7 @@ class Machine(RuleBasedStateMachine):
         assert available is not None
         reserve = RESERVE if stay else 0  # one that runs alone, as it did before, may use it
         if self.others == self.others_then:  # they came after it was looked
-            coming = sum(self.size(name) or 0 for name in stay - self.running - self.stuck - self.admitted)
+            coming = sum(self.size(name) or 0 for name in stay - self.running - self.unstopped - self.admitted)
             assert available + freed - coming - (self.size(swap.target) or 0) >= reserve or "unknown" in swap.evict
         assert sum(size or 0 for size in sizes) <= TOTAL - reserve
 
@@ -347,8 +356,40 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data())
     def die(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.running)))
-        self.running.discard(name)
+        self.gone(name)
         self.send(EngineDied(name, ERROR))
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), wait=st.sampled_from([1, 130]))
+    def stand_still(self, data: st.DataObject, wait: float) -> None:
+        self.now += wait
+        name = data.draw(st.sampled_from(sorted(self.running)))
+        self.stuck.add(name)
+        self.send(EngineHeld(name, FROZEN))
+
+    @precondition(lambda self: self.stuck)
+    @rule(data=st.data())
+    def recover(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.stuck)))
+        self.stuck.discard(name)
+        self.send(EngineRecovered(name))
+
+    @precondition(lambda self: self.stuck)
+    @rule(data=st.data())
+    def be_ended(self, data: st.DataObject) -> None:
+        self.end_stuck(data.draw(st.sampled_from(sorted(self.stuck))))
+
+    def end_stuck(self, name: str) -> None:
+        """Its repair ended it: if it is not parked, and nobody wanted it gone, nobody who waits for it is refused."""
+        waiting = {id_ for id_, wants in self.waiting.items() if wants == name}
+        self.gone(name)
+        self.send(EngineDied(name, FROZEN))
+        if self.scheduler.breaker.refusal(name, self.now) is None and name in self.known:
+            assert waiting <= {*self.waiting, *self.leased}, "who waits for a repair gets the new engine"
+
+    def gone(self, name: str) -> None:
+        self.running.discard(name)
+        self.stuck.discard(name)
 
     @precondition(lambda self: self.swaps)
     @rule(data=st.data())
@@ -362,17 +403,18 @@ class Machine(RuleBasedStateMachine):
 
     def there(self, target: str | None) -> set[str]:
         """Those that are to leave for it and have not."""
-        return set(self.swaps[target].evict) & (self.running | self.stuck)
+        return set(self.swaps[target].evict) & (self.running | self.unstopped)
 
     def stop_those(self, target: str | None) -> None:
         for name in self.swaps[target].evict:
-            self.running.discard(name)
-            self.stuck.discard(name)
+            self.gone(name)
+            self.unstopped.discard(name)
             self.send(Evicted(name))
 
     def come_up(self, target: str | None) -> None:
         if target is not None:
             self.running.add(target)
+            self.unstopped.discard(target)
             self.stuck.discard(target)
         self.send(SwapDone(target))
 
@@ -387,8 +429,8 @@ class Machine(RuleBasedStateMachine):
         target = self.one_of(data, self.may_stop)
         for name in self.swaps[target].evict:
             if name in self.running:
-                self.running.discard(name)
-                self.stuck.add(name)
+                self.gone(name)
+                self.unstopped.add(name)
                 self.send(WontStop(name))
         self.send(SwapFailed(target, ERROR))
 
@@ -435,7 +477,17 @@ class Machine(RuleBasedStateMachine):
         assert {t for t in records.queue if t != "(use)"} == set(self.waiting), "no ticket is lost"
         assert list(records.swaps) == list(self.swaps), "no swap is forgotten"
         assert {n for n, r in records.residents.items() if r.ready} == self.running
-        assert {n for n, r in records.residents.items() if not r.ready} == self.stuck, "no engine is forgotten"
+        assert {n for n, r in records.residents.items() if not r.ready} == self.unstopped, "no engine is forgotten"
+
+    @invariant()
+    def nobody_holds_an_engine_that_is_stuck(self) -> None:
+        assert not self.stuck & set(self.leased.values())
+        assert {n for n, r in self.scheduler.records.residents.items() if r.ready and r.stuck} == self.stuck
+
+    @invariant()
+    def a_drain_does_not_wait_for_an_engine_that_is_stuck(self) -> None:
+        for target in self.swaps.keys() - self.may_stop - self.cancelling:
+            assert not set(self.swaps[target].evict) <= self.stuck, "nobody is on them"
 
     @invariant()
     def all_of_them_fit(self) -> None:
@@ -445,23 +497,28 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def nobody_waits_for_nothing(self) -> None:
-        assert not self.waiting or self.swaps or self.scheduler.due, "who waits, waits for a swap or for a time"
+        repaired = {*self.waiting.values()} <= {*self.stuck, None} and self.stuck
+        assert not self.waiting or self.swaps or self.scheduler.due or repaired, "who waits, waits for a swap or a time"
 
     @invariant()
     def who_waits_for_an_engine_that_runs_waits_for_its_end(self) -> None:
         going = {name for swap in self.swaps.values() for name in swap.evict} | self.scheduler.records.stops
-        assert not set(self.waiting.values()) & (self.running - going), "an idle engine keeps its requests waiting"
+        assert not set(self.waiting.values()) & (self.running - self.stuck - going), (
+            "an idle engine keeps its requests waiting"
+        )
 
     @invariant()
     def what_takes_no_memory_is_on_its_way(self) -> None:
         if None not in self.swaps:
-            assert not set(self.waiting.values()) & {"remote"} - self.swaps.keys(), "it waits for another's load"
+            assert not set(self.waiting.values()) & {"remote"} - self.swaps.keys() - self.stuck, (
+                "it waits for another's load"
+            )
 
     @invariant()
     def a_drain_is_for_somebody(self) -> None:
         wanted = {*self.waiting.values(), self.wished}
         for target in self.swaps.keys() - self.may_stop - self.cancelling - {None}:
-            offered = self.swaps[target].cause in (SwapCause.FALLBACK, SwapCause.PRELOAD)
+            offered = self.swaps[target].cause in OFFERED
             assert offered or target in wanted or None in self.waiting.values(), "nobody wants it any more"
 
     @invariant()
@@ -474,6 +531,8 @@ class Machine(RuleBasedStateMachine):
             for id_ in list(self.leased):
                 del self.leased[id_]
                 self.send(Leave(id_))
+            for name in list(self.stuck):
+                self.end_stuck(name)
             if not self.swaps:
                 if not self.waiting:
                     break

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from sparkdash.domain.container import Stranger
 from sparkdash.domain.metric import Memory
+from sparkdash.domain.swap import SwapCause
 from sparkdash.tui import ink
 from sparkdash.tui.ink import Ends, Ink, say
+from sparkdash.tui.widgets import words
 from sparkdash.tui.widgets.memory import bar, legend, parts
 from sparkdash.tui.widgets.spark import meter, spark
 from sparkdash.units import GIB
@@ -134,3 +136,9 @@ def test_engines_with_names_that_begin_alike_are_told_apart(width: int) -> None:
     first, second = told.split("█ ")[1].split(" ")[0], told.split("▚ ")[1].split(" ")[0]
     assert first != second
     assert told.endswith("reserve 10.0")
+
+
+@pytest.mark.parametrize("cause", SwapCause)
+def test_every_cause_of_a_swap_has_words(cause: SwapCause) -> None:
+    """A swap of a cause without any ended the dashboard."""
+    assert words.CAUSES[cause]

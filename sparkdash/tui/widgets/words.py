@@ -44,6 +44,8 @@ CAUSES: dict[SwapCause, str] = {
     SwapCause.IDLE: "nobody used it",
     SwapCause.FALLBACK: "the one before failed",
     SwapCause.ADOPT: "an earlier daemon began it",
+    SwapCause.PRELOAD: "preloaded",
+    SwapCause.REPAIR: "the engine before was stuck",
 }
 
 OUTCOMES: dict[SwapOutcome, tuple[str, Ink]] = {
