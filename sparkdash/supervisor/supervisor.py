@@ -36,10 +36,11 @@ from sparkdash.supervisor.actor import Actor
 from sparkdash.supervisor.claim import Lease
 from sparkdash.supervisor.clock import Clock, SystemClock
 from sparkdash.supervisor.footprint import Footprints
+from sparkdash.supervisor.liveness import Thresholds
 from sparkdash.supervisor.moves import Cancel, Release, Stop, Use
 from sparkdash.supervisor.probe import sickness
 from sparkdash.supervisor.remotes import not_started
-from sparkdash.supervisor.tools import furnish
+from sparkdash.supervisor.tools import Looking, furnish
 from sparkdash.units import GIB
 from sparkdash.upstream import Upstream
 
@@ -68,6 +69,8 @@ class Supervisor:
         on_needs: Callable[[], object] = lambda: None,
         adapter: Callable[[EngineKind], EngineAdapter] = registry.adapter,
         before_ready: Callable[[str], Awaitable[object]] = _nothing,
+        look: Looking | None = None,
+        thresholds: Thresholds | None = None,
         take_evidence: TakeEvidence = no_evidence,
         memory_helper: MemoryHelper | None = None,
     ) -> None:
@@ -85,6 +88,8 @@ class Supervisor:
             adapter=adapter,
             before_ready=before_ready,
             profiles=self._profiles,
+            look=look,
+            thresholds=thresholds or Thresholds(),
             take_evidence=take_evidence,
             memory_helper=memory_helper,
         )
