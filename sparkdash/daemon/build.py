@@ -98,6 +98,8 @@ def _house(
         flags=FlagStore(paths.flags_dir()),
         on_needs=lambda: reading.publish_profiles(holder[0], supervisor.catalog),
         before_ready=lambda profile: holder[0].collector.begin(profile),
+        figures=lambda profile: holder[0].collector.figures(profile),
+        gpu=lambda: holder[0].collector.gpu,
     )
 
     def record(request: Request) -> None:

@@ -1,6 +1,6 @@
-"""EngineFigures: what an engine last told of its work, as raw figures.
+"""Raw figures that telemetry hands to whoever judges liveness: an engine's, and the GPU's.
 
-Owns: the value in which liveness is judged. Must not know names of metrics, rates, or what the figures mean.
+Owns: both values. Must not know names of metrics, rates, or what the figures mean.
 """
 
 from __future__ import annotations
@@ -28,5 +28,21 @@ class EngineFigures:
     """Counters of tokens, steps and requests: any change is movement."""
     prompt_progress: float | None = None
     """Counter of prompt tokens; with llama-server and SGLang it moves during a prefill, with vLLM at its end."""
+    uses_queue: bool = False
+    """Whether the engine answers for its figures in the queue of its own work, as llama-server does."""
     is_live: bool = True
     """Whether the figures move while a request runs. TensorRT-LLM's and Atlas' do so only when one ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFigures:
+    """The last look at the GPU that was answered. None: the driver does not tell."""
+
+    looked_at: float
+    """Monotonic seconds."""
+    name: str | None = None
+    power_w: float | None = None
+    low_w: float | None = None
+    """Power below which this GPU computes nothing."""
+    utilization: float | None = None
+    """0..1"""

@@ -34,6 +34,7 @@ from sparkdash.gateway.exclusive import Exclusive
 from sparkdash.gateway.feed import Encoder
 from sparkdash.gateway.room import Room
 from sparkdash.gateway.running import AllRunning, Off
+from sparkdash.gateway.silence import Heard
 from sparkdash.gateway.translate.translator import Translator
 from sparkdash.settings import Settings
 from sparkdash.upstream import Upstream
@@ -85,8 +86,10 @@ class Supervisor(Protocol):
         batch: bool = False,
         task: Task | None = None,
         client: str | None = None,
+        progress: Heard | None = None,
     ) -> AbstractAsyncContextManager[Lease]:
         """Wait for an engine; `batch` lets other requests go first; `task` and `client` decide what `auto` means.
+        `progress` is asked whenever somebody looks whether the engine lives.
 
         `on_wait` is told the place in the queue as soon as there is one, and at each change. An UpstreamError that
         leaves the context has the engine examined, so that a second try finds a living one. If the engine died, an

@@ -23,6 +23,7 @@ from sparkdash.gateway.access import may_see, permitted, whole_box
 from sparkdash.gateway.deps import Bus, Catalog, Deps, Lease, Running, Subscription, Supervisor
 from sparkdash.gateway.running import Off, unknown
 from sparkdash.gateway.sight import Sight
+from sparkdash.gateway.silence import Heard
 
 
 def narrowed(deps: Deps, key: Key) -> Deps:
@@ -144,10 +145,13 @@ class _Supervisor:
         batch: bool = False,
         task: Task | None = None,
         client: str | None = None,
+        progress: Heard | None = None,
     ) -> AbstractAsyncContextManager[Lease]:
         """Lease the engine of an own model."""
         own = permitted(self._key, name, self._catalog(), self._bus.snapshot, task)
-        return self._whole.lease(own, request_id=request_id, on_wait=on_wait, batch=batch, task=task, client=client)
+        return self._whole.lease(
+            own, request_id=request_id, on_wait=on_wait, batch=batch, task=task, client=client, progress=progress
+        )
 
     async def sickness(self, profile: Profile, url: str) -> str | None:
         """Probe an own model's engine that a lease gave."""

@@ -187,6 +187,7 @@ class _Relay:
                 batch=self._want.batch,
                 task=self._want.route.task,
                 client=_client(self._exchange),
+                progress=self._reply,
             ) as right:
                 if self._alive is not None:
                     await self._alive.end()

@@ -21,7 +21,8 @@ class Heard(Protocol):
 
     @property
     def heard_at(self) -> float | None:
-        """Time at which the answer's last piece came, or was asked for after a pause; None before the first."""
+        """Time at which the answer's last piece came, or was asked for after a pause; keep-alives left out; None before the
+        first."""
         ...
 
     @property

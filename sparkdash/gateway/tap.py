@@ -38,6 +38,8 @@ _ERROR_EVENT = re.compile(rb"event: ?(?:error|response\.failed)[\r\n]")
 _RESPONSE_ID = re.compile(rb'"id": ?"(resp_[^"]+)"')
 _SEQUENCE = re.compile(rb'"sequence_number": ?(\d+)')
 _DONE = re.compile(rb"data: ?\[DONE\](?:[\r\n]|$)")
+_KEEP_ALIVES = re.compile(rb'(?:(?::[^\r\n]*|event: ?ping|data: ?\{"type": ?"ping"\})?[\r\n])+')
+"""Comments and pings only. llama-server sends a comment every 30 s, also while its engine stands still."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class Tap:
     """
 
     __slots__ = (
-        "_begun_with", "_chunks", "_dropped", "_full_at", "_joined", "_kept", "_last_dropped", "_on_first", "_stream",
+        "_begun_with", "_chunks", "_dropped", "_full_at", "_heard_dropped", "_joined", "_kept", "_last_dropped", "_on_first", "_stream",
         "_times", "_words", "first", "size",
     )  # fmt: skip
 
@@ -103,6 +105,8 @@ class Tap:
         """The head, once something was dropped."""
         self._last_dropped: float | None = None
         """When the last text came, as far as it is no longer kept."""
+        self._heard_dropped: float | None = None
+        """When the last piece came that was no keep-alive, as far as it is no longer kept."""
         self._joined = (0, b"")
         """The tail, and what size it was the tail of."""
         self.size = 0
@@ -148,14 +152,22 @@ class Tap:
 
     @property
     def heard_at(self) -> float | None:
-        """Time at which the last chunk came; None before the first."""
-        return self._times[-1] if self._times else None
+        """Time at which the last chunk came that is more than a keep-alive; None before the first."""
+        for place in range(len(self._chunks) - 1, -1, -1):
+            if not self._keeps_alive(place):
+                return self._times[place]
+        return self._heard_dropped
+
+    def _keeps_alive(self, place: int) -> bool:
+        if not self._stream or (place and not self._chunks[place - 1].endswith((b"\n", b"\r"))):
+            return False
+        return _KEEP_ALIVES.fullmatch(self._chunks[place]) is not None
 
     def _drop(self) -> None:
         """Keep the tail only."""
         if not self._dropped:
             self._begun_with = self._head()
-        self._last_dropped = self.last
+        self._last_dropped, self._heard_dropped = self.last, self.heard_at
         old = 0
         while self.size - self._dropped - len(self._chunks[old]) >= self._kept:
             self._dropped += len(self._chunks[old])

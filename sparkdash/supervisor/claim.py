@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 from sparkdash.domain.base import per_request
 from sparkdash.domain.engine import Engine
@@ -36,6 +37,30 @@ class Lease:
     """Done when the engine died, or the lease was cut after the drain limit; its result says why."""
     headers: Mapping[str, str]
     """What every request to this engine must carry."""
+
+
+class Progress(Protocol):
+    """Progress of the answer to a request; asked only when somebody looks at the engine."""
+
+    @property
+    def heard_at(self) -> float | None:
+        """Monotonic time of the answer's last piece, keep-alives left out; None before the first."""
+        ...
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether the answer waits for a slow client."""
+        ...
+
+
+class Held(NamedTuple):
+    """What an engine holds of ours at one moment."""
+
+    requests: int
+    held_up: int
+    """How many of them wait for their own slow clients."""
+    relayed_at: float | None
+    """Monotonic time of the last byte of any answer, of those that are over too; None before the first."""
 
 
 class Claim:
@@ -80,6 +105,9 @@ class Claims:
     def __init__(self, lease_of: Callable[[str, Claim], Lease]) -> None:
         self._lease_of = lease_of
         self._open: dict[str, Claim] = {}
+
+    def __iter__(self) -> Iterator[Claim]:
+        return iter(self._open.values())
 
     def come(self, claim: Claim) -> None:
         """One request more."""

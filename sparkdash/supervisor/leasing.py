@@ -13,11 +13,12 @@ from copy import copy
 from types import TracebackType
 from typing import Protocol
 
+from sparkdash.domain.engine import Engine
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.task import Task
 from sparkdash.errors import UpstreamError
 from sparkdash.supervisor import guard_words, refusals
-from sparkdash.supervisor.claim import NO_HEADERS, Claim, Claims, Lease
+from sparkdash.supervisor.claim import NO_HEADERS, Claim, Claims, Held, Lease, Progress
 from sparkdash.supervisor.moves import STUCK, Arrive, Cut, Grant, Refuse, Wait
 from sparkdash.supervisor.remotes import Remotes
 from sparkdash.supervisor.tools import Tools
@@ -48,6 +49,8 @@ class Leasing:
         self._remotes = Remotes(lambda: tools.settings, tools.clock.now)
         self._names: dict[str, tuple[Profile, tuple[str, ...]]] = {}
         """By profile: what its engine was started from, and the model names that it accepts."""
+        self._relayed_at: dict[str, float] = {}
+        """By profile: time of the last byte of answers that are over."""
         self.over = False
         """The daemon ends: who comes is refused."""
 
@@ -59,13 +62,22 @@ class Leasing:
         batch: bool,
         task: Task | None,
         client: str | None,
+        progress: Progress | None,
     ) -> AbstractAsyncContextManager[Lease]:
         """See Supervisor.lease; without a profile it is for what runs."""
         if profile is None:
-            return _Stay(self, None, request_id, on_wait, batch, task, client)
+            return _Stay(self, None, request_id, on_wait, batch, task, client, progress)
         if profile.engine is EngineKind.REMOTE:
             return self._far(profile, request_id, on_wait)
-        return _Stay(self, profile.name, request_id, on_wait, batch, task, client)
+        return _Stay(self, profile.name, request_id, on_wait, batch, task, client, progress)
+
+    def held(self, engine: Engine) -> Held:
+        """Count the requests that this incarnation holds, and find out when a byte of any answer last came."""
+        stays = [claim for claim in self._claims if isinstance(claim, _Stay) and claim.is_on(engine)]
+        heard = [at for stay in stays if (at := stay.heard_at) is not None]
+        if (over := self._relayed_at.get(engine.profile)) is not None:
+            heard.append(over)
+        return Held(len(stays), sum(stay.is_held_up for stay in stays), max(heard, default=None))
 
     @asynccontextmanager
     async def _far(self, profile: Profile, request_id: str, on_wait: Callable[[int], object]) -> AsyncIterator[Lease]:
@@ -92,6 +104,15 @@ class Leasing:
         """Its stay is over. Idempotent."""
         if self._claims.leave(claim):
             self._desk.leave(claim.ticket)
+
+    def heard(self, profile: str, at: float) -> None:
+        """An answer of this profile's engine is over, whose last byte came then."""
+        if at > self._relayed_at.get(profile, 0.0):
+            self._relayed_at[profile] = at
+
+    def now(self) -> float:
+        """Monotonic seconds."""
+        return self._tools.clock.monotonic()
 
     async def broke_off(self, lease: Lease, trouble: UpstreamError) -> None:
         """Examine an engine that gave a request no answer; return if it is not dead.
@@ -136,7 +157,7 @@ class Leasing:
 class _Stay(Claim):
     """One request's time with an engine of this box, from its arrival on."""
 
-    __slots__ = ("_arrival", "_lease", "_leasing")
+    __slots__ = ("_arrival", "_lease", "_leasing", "_progress", "_since")
 
     _lease: Lease
 
@@ -149,9 +170,13 @@ class _Stay(Claim):
         batch: bool,
         task: Task | None,
         client: str | None,
+        progress: Progress | None,
     ) -> None:
         super().__init__(request_id, on_wait)
         self._leasing = leasing
+        self._progress = progress
+        self._since: float | None = None
+        """When the lease was granted; None before."""
         self._arrival = Arrive(self.ticket, profile, batch, task, client)
 
     async def __aenter__(self) -> Lease:
@@ -163,11 +188,32 @@ class _Stay(Claim):
             leasing.leave(self)
             raise
         self._lease = lease
+        self._since = leasing.now()
         return lease
+
+    def is_on(self, engine: Engine) -> bool:
+        """Whether this request is on that incarnation of an engine."""
+        if self._since is None:
+            return False
+        granted = self._lease.engine
+        return granted.profile == engine.profile and granted.ready_at == engine.ready_at
+
+    @property
+    def heard_at(self) -> float | None:
+        """Time of the answer's last byte; None before the first that came under this lease."""
+        at, since = None if self._progress is None else self._progress.heard_at, self._since
+        return at if at is not None and since is not None and at >= since else None
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether the answer waits for a slow client."""
+        return self._progress is not None and self._progress.is_held_up
 
     async def __aexit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self._leasing.leave(self)
+        if (at := self.heard_at) is not None:
+            self._leasing.heard(self._lease.profile.name, at)
         if isinstance(error, UpstreamError):
             await self._leasing.broke_off(self._lease, error)

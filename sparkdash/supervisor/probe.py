@@ -11,6 +11,7 @@ from contextlib import suppress
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import UpstreamError
+from sparkdash.supervisor.liveness import Health
 from sparkdash.supervisor.tools import Tools
 
 PROBE_S = 2.0
@@ -38,6 +39,14 @@ async def sickness(tools: Tools, profile: Profile, url: str) -> str | None:
         return await _wrong_with(tools, profile, url)
     except UpstreamError as error:
         return None if error.code == "engine_timeout" else error.message.rstrip(".")
+
+
+async def health(tools: Tools, profile: Profile, url: str) -> Health:
+    """Probe the engine's liveness once."""
+    try:
+        return Health.BROKEN if await _wrong_with(tools, profile, url) else Health.WELL
+    except UpstreamError as error:
+        return Health.SILENT if error.code == "engine_timeout" else Health.BROKEN
 
 
 async def _wrong_with(tools: Tools, profile: Profile, url: str) -> str | None:

@@ -14,6 +14,7 @@ from sparkdash.domain.container import PullProgress, Stranger
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Fact, Level
 from sparkdash.domain.evidence import TakeEvidence, no_evidence
+from sparkdash.domain.figures import EngineFigures, GpuFigures
 from sparkdash.domain.lease import Request
 from sparkdash.domain.need import Need
 from sparkdash.domain.profile import AUTO, EngineKind, Profile
@@ -33,14 +34,13 @@ from sparkdash.settings import Settings
 from sparkdash.store import Store
 from sparkdash.supervisor import refusals, strangers
 from sparkdash.supervisor.actor import Actor
-from sparkdash.supervisor.claim import Lease
+from sparkdash.supervisor.claim import Lease, Progress
 from sparkdash.supervisor.clock import Clock, SystemClock
 from sparkdash.supervisor.footprint import Footprints
-from sparkdash.supervisor.liveness import Thresholds
 from sparkdash.supervisor.moves import Cancel, Release, Stop, Use
 from sparkdash.supervisor.probe import sickness
 from sparkdash.supervisor.remotes import not_started
-from sparkdash.supervisor.tools import Looking, furnish
+from sparkdash.supervisor.tools import furnish
 from sparkdash.units import GIB
 from sparkdash.upstream import Upstream
 
@@ -69,9 +69,9 @@ class Supervisor:
         on_needs: Callable[[], object] = lambda: None,
         adapter: Callable[[EngineKind], EngineAdapter] = registry.adapter,
         before_ready: Callable[[str], Awaitable[object]] = _nothing,
-        look: Looking | None = None,
-        thresholds: Thresholds | None = None,
         take_evidence: TakeEvidence = no_evidence,
+        figures: Callable[[str], EngineFigures | None] = lambda _: None,
+        gpu: Callable[[], GpuFigures | None] = lambda: None,
         memory_helper: MemoryHelper | None = None,
     ) -> None:
         self._tools = furnish(
@@ -88,9 +88,9 @@ class Supervisor:
             adapter=adapter,
             before_ready=before_ready,
             profiles=self._profiles,
-            look=look,
-            thresholds=thresholds or Thresholds(),
             take_evidence=take_evidence,
+            figures=figures,
+            gpu=gpu,
             memory_helper=memory_helper,
         )
         self._on_needs = on_needs
@@ -142,13 +142,14 @@ class Supervisor:
         batch: bool = False,
         task: Task | None = None,
         client: str | None = None,
+        progress: Progress | None = None,
     ) -> AbstractAsyncContextManager[Lease]:
         """Wait for the engine that serves `name`, and hold it while the context lasts.
 
         `name` is what the client wrote: a profile, an alias, or `auto`; a remote one is granted at once.
         `on_wait(position)` is called whenever the place in the queue changes. `batch`: requests that somebody waits for
         go first. `task` and `client` decide what `auto` is: the engine that this client, or else anybody, was last
-        given for that task.
+        given for that task. `progress` tells, whenever the engine is looked at, when a byte of its answer last came.
 
         An UpstreamError that leaves the context has the engine examined first, so that a second try finds a living one.
         If the engine died, an error with the reason replaces the UpstreamError.
@@ -160,7 +161,7 @@ class Supervisor:
             HostError: the box lacks something that it needs.
         """
         profile = None if name == AUTO else self.catalog.find(name)
-        return self._actor.leasing.lease(profile, request_id, on_wait, batch, task, client)
+        return self._actor.leasing.lease(profile, request_id, on_wait, batch, task, client, progress)
 
     async def sickness(self, profile: Profile, url: str) -> str | None:
         """Probe the profile's engine at this URL; return why it looks dead or broken, or None when it is well or only

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
-from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Fact
 from sparkdash.domain.evidence import TakeEvidence
+from sparkdash.domain.figures import EngineFigures, GpuFigures
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.errors import SparkdashError
@@ -21,15 +21,11 @@ from sparkdash.store import Store
 from sparkdash.supervisor.books import Books
 from sparkdash.supervisor.clock import Clock
 from sparkdash.supervisor.flag_probe import FlagProbe
-from sparkdash.supervisor.liveness import Look, Thresholds
 from sparkdash.supervisor.logbook import Logbook
 from sparkdash.supervisor.needs import Needs
 from sparkdash.supervisor.ports import Ports
 from sparkdash.supervisor.wards import Wards
 from sparkdash.upstream import Upstream
-
-Looking = Callable[[Profile, Engine], Awaitable[Look]]
-"""Gathers the signals of one engine's liveness, in a few seconds at most."""
 
 
 @dataclass(slots=True)
@@ -56,12 +52,12 @@ class Tools:
     """Flags that the engines' programs list in their `--help`."""
     profiles: Callable[[], Iterable[Profile]]
     """The profiles, as they were read last."""
-    look: Looking | None
-    """Gathers the signals of an engine's liveness; None: nobody judges engines."""
-    thresholds: Thresholds
-    """By which engines are judged."""
     take_evidence: TakeEvidence
     """Keeps what can be seen of an engine that hangs, before it is ended."""
+    figures: Callable[[str], EngineFigures | None]
+    """Raw figures that telemetry last read from a profile's engine."""
+    gpu: Callable[[], GpuFigures | None]
+    """Figures of the last look at the GPU."""
     memory_helper: MemoryHelper | None
     """Frees and compacts the box's memory as root, where its unit is installed. For a load that would fail without, before it begins."""
 
@@ -81,9 +77,9 @@ def furnish(
     adapter: Callable[[EngineKind], EngineAdapter],
     before_ready: Callable[[str], Awaitable[object]],
     profiles: Callable[[], Iterable[Profile]],
-    look: Looking | None,
-    thresholds: Thresholds,
     take_evidence: TakeEvidence,
+    figures: Callable[[str], EngineFigures | None],
+    gpu: Callable[[], GpuFigures | None],
     memory_helper: MemoryHelper | None,
 ) -> Tools:
     """All of them, out of what the room is handed."""
@@ -116,9 +112,9 @@ def furnish(
         before_ready=before_ready,
         profiles=profiles,
         flags=FlagProbe(flags, runtime=runtime, reader=reader, books=books, clock=clock, adapter=adapter),
-        look=look,
-        thresholds=thresholds,
         take_evidence=take_evidence,
+        figures=figures,
+        gpu=gpu,
         memory_helper=memory_helper,
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import structlog
@@ -16,8 +16,8 @@ import structlog
 from sparkdash.domain.container import Stranger
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Fact, Level, Notice, SampleTaken
-from sparkdash.domain.figures import EngineFigures
-from sparkdash.domain.metric import Memory, Sample
+from sparkdash.domain.figures import EngineFigures, GpuFigures
+from sparkdash.domain.metric import EngineSample, Gpu, Memory, Metric, Sample
 from sparkdash.domain.profile import EngineKind
 from sparkdash.engines.adapter import MetricNames
 from sparkdash.engines.registry import adapter
@@ -26,6 +26,7 @@ from sparkdash.host.reader import GpuReading, HostReader
 from sparkdash.settings import Settings
 from sparkdash.telemetry import lowpower
 from sparkdash.telemetry.lowpower import LowPower
+from sparkdash.telemetry.power_band import PowerBand
 from sparkdash.telemetry.processes import Processes
 from sparkdash.telemetry.source import Scraper, Source, identity
 from sparkdash.telemetry.strangers import Strangers
@@ -44,6 +45,8 @@ ASKED = frozenset({EngineState.READY, EngineState.DRAINING})
 """States in which clients cause an engine's figures; before, its warm-up does."""
 COMING = frozenset({EngineState.LOADING, EngineState.WARMING})
 """States in which an engine's first look may have been made."""
+WORKING = COMING | {EngineState.CREATING}
+"""States in which an engine may use the GPU without requests."""
 WITHOUT_PROCESSES = frozenset({EngineState.ABSENT, EngineState.FAILED})
 
 
@@ -87,6 +90,8 @@ class Collector:
         self._power = LowPower()
         self._sources: dict[str, Source] = {}
         self._gpu: asyncio.Task[GpuReading] | None = None
+        self._gpu_figures: GpuFigures | None = None
+        self._band = PowerBand()
         self._told: set[str] = set()
 
     async def run(self) -> None:
@@ -122,17 +127,27 @@ class Collector:
         engine, source = self._engines().get(name), self._sources.get(name)
         return source.figures() if source and engine and identity(engine) == source.identity else None
 
+    @property
+    def gpu(self) -> GpuFigures | None:
+        """Power and utilisation by the last look at the GPU that was answered."""
+        return self._gpu_figures
+
     async def _rest(self, began: float) -> None:
         """Until the next tick is due; looks up in between, so that a new listener need not wait for a slow one."""
         while (left := began + self._cadence() - self._monotonic()) > 0:
-            await self._sleep(min(left, self._settings().sample_s))
+            await self._sleep(min(left, self._settings().sample_s, UNWATCHED_S))
 
     def _cadence(self) -> float:
         every = self._settings().sample_s
+        if every > UNWATCHED_S and self._taken(self._is_used, False):
+            every = UNWATCHED_S  # whether the engine still works is judged by its figures
         if self._listeners() > 0:
             return every
         running = any(engine.state not in WITHOUT_PROCESSES for engine in self._engines().values())
         return max(every, UNWATCHED_S if running else ASLEEP_S)
+
+    def _is_used(self) -> bool:
+        return any(engine.in_flight for engine in self._engines().values())
 
     async def _tick(self) -> None:
         engines = self._engines()
@@ -148,9 +163,11 @@ class Collector:
         await asyncio.wait([self._gpu, *asked], timeout=self._wait_s)
         reading = self._taken(self._looked, GpuReading(gpu=None))
         self._watch_power(reading)
+        samples = {name: told for name, source in followed.items() if (told := source.sample())}
+        self._keep_gpu(reading.gpu, engines.values(), samples.values())
         sample = Sample(
             at=self._clock(),
-            engines={name: told for name, source in followed.items() if (told := source.sample())},
+            engines=samples,
             memory=self._taken(lambda: self._memory(reading), None),
             gpu=reading.gpu,
             low_power=self._power.stuck,
@@ -167,6 +184,20 @@ class Collector:
         else:
             text = f"The GPU has left its low-power state ({lowpower.figures(reading.gpu)})."
             self._publish(Notice(level=Level.INFO, code="low_power_over", text=text))
+
+    def _keep_gpu(self, gpu: Gpu | None, engines: Iterable[Engine], samples: Iterable[EngineSample]) -> None:
+        """Keep what the GPU tells for whoever judges liveness, and learn its power."""
+        if gpu is None:
+            return
+        now, told = self._monotonic(), list(samples)
+        works = any(engine.in_flight or engine.state in WORKING for engine in engines)
+        self._band.see(
+            now,
+            gpu.power_w,
+            decodes=any(sample.get(Metric.DECODE) for sample in told),
+            holds_work=works or any(sample.get(Metric.RUNNING) for sample in told),
+        )
+        self._gpu_figures = GpuFigures(now, gpu.name, gpu.power_w, self._band.low_w(gpu.name, now), gpu.utilization)
 
     async def _keep(self, engines: dict[str, Engine]) -> None:
         """Drop the Source of every incarnation that is not among these."""

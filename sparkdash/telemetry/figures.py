@@ -27,5 +27,6 @@ def figures_of(reading: Reading, names: MetricNames, before: EngineFigures) -> E
         asleep=None if gauges.awake is None else gauges.awake == 0,
         progress=tuple(was if now is None else now for now, was in zip_longest(told, earlier)),
         prompt_progress=before.prompt_progress if counters.prefilled is None else counters.prefilled,
+        uses_queue=names.slots is not None,
         is_live=names.is_live,
     )
