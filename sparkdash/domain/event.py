@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from sparkdash.domain.base import STRICT, Frozen, per_request
 from sparkdash.domain.engine import Engine, Parked
 from sparkdash.domain.guard import Guard
+from sparkdash.domain.incident import Incident, Repairs
 from sparkdash.domain.lease import Request
 from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.metric import Sample
@@ -102,6 +103,14 @@ class UnadoptedChanged(Frozen):
     profiles: tuple[str, ...]
 
 
+class IncidentsChanged(Frozen):
+    """An engine stood still, its repair went on, or it ended; the newest incidents, and the mean time to repair."""
+
+    kind: Literal["incidents"] = "incidents"
+    incidents: tuple[Incident, ...]
+    repairs: Repairs
+
+
 class MeasuringChanged(Frozen):
     """A run of the bench went on, or ended (None)."""
 
@@ -141,6 +150,7 @@ Fact = Annotated[
     | GuardChanged
     | ParkedChanged
     | UnadoptedChanged
+    | IncidentsChanged
     | MeasuringChanged
     | Notice
     | Withheld,

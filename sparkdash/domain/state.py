@@ -15,6 +15,7 @@ from sparkdash.domain.event import (
     EngineChanged,
     Event,
     GuardChanged,
+    IncidentsChanged,
     MeasuringChanged,
     Notice,
     ParkedChanged,
@@ -28,6 +29,7 @@ from sparkdash.domain.event import (
     Withheld,
 )
 from sparkdash.domain.guard import Guard
+from sparkdash.domain.incident import Incident, Repairs
 from sparkdash.domain.lease import ASIDES, Request, RequestState
 from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.metric import Metric, Sample
@@ -118,6 +120,10 @@ class Snapshot(Frozen):
     """Is the demo's own traffic on? None when there is no such source."""
     guard: Guard | None = None
     """None before it began."""
+    incidents: tuple[Incident, ...] = ()
+    """Times that an engine stood still, newest first; at most RECENT_INCIDENTS."""
+    repairs: Repairs = Repairs()
+    """Mean time to repair, over all incidents that are kept."""
     measuring: Measuring | None = None
     """The run of the bench that is measured; it tells every few seconds, so one that is silent has died."""
     notices: tuple[Notice, ...] = ()
@@ -189,6 +195,8 @@ def _changed(snapshot: Snapshot, event: Event) -> Snapshot:
             return snapshot.replace(parked=parked)
         case UnadoptedChanged(profiles=profiles):
             return snapshot.replace(unadopted=profiles)
+        case IncidentsChanged(incidents=incidents, repairs=repairs):
+            return snapshot.replace(incidents=incidents, repairs=repairs)
         case MeasuringChanged(measuring=measuring):
             return snapshot.replace(measuring=measuring)
         case Withheld():

@@ -17,6 +17,7 @@ from sparkdash.domain.event import (
     Event,
     Fact,
     GuardChanged,
+    IncidentsChanged,
     Notice,
     ParkedChanged,
     ProfilesChanged,
@@ -28,6 +29,7 @@ from sparkdash.domain.event import (
     Withheld,
 )
 from sparkdash.domain.guard import Guard
+from sparkdash.domain.incident import Incident, Repairs
 from sparkdash.domain.lease import Request
 from sparkdash.domain.metric import Sample
 from sparkdash.domain.profile import ProfileSummary
@@ -72,6 +74,8 @@ class Sight:
             toggle_a=self._name(whole.toggle_a),
             toggle_b=self._name(whole.toggle_b),
             guard=self._guard(whole.guard) if whole.guard else None,
+            incidents=self.incidents(whole.incidents),
+            repairs=self.repairs(whole.repairs),
             traffic=whole.traffic,
             notices=tuple(notice for notice in whole.notices if notice.profile in self.profiles),
         )
@@ -92,6 +96,14 @@ class Sight:
             verdict=OTHERS_COUNT,
             held=whole.held and OTHERS_COUNT,
         )
+
+    def incidents(self, whole: Iterable[Incident]) -> tuple[Incident, ...]:
+        """Incidents of visible profiles."""
+        return tuple(one for one in whole if one.profile in self.profiles)
+
+    def repairs(self, whole: Repairs) -> Repairs:
+        """Mean time to repair of visible profiles; that of all profiles is hidden."""
+        return Repairs(by_profile=self._by_name(whole.by_profile))
 
     def sees(self, request: Request) -> bool:
         """Whether the request is for a visible profile, or this key's own."""
@@ -121,6 +133,8 @@ class Sight:
                 seen = GuardChanged(guard=self._guard(guard))
             case ParkedChanged(parked=parked):
                 seen = ParkedChanged(parked=self._by_name(parked))
+            case IncidentsChanged(incidents=incidents, repairs=repairs):
+                seen = IncidentsChanged(incidents=self.incidents(incidents), repairs=self.repairs(repairs))
             case Notice(profile=profile):
                 seen = fact if profile in self.profiles else None
             case TrafficChanged():

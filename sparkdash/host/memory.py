@@ -20,7 +20,7 @@ def read(proc: Path = PROC) -> Memory:
     Raises:
         HostError: there is no /proc/meminfo, or it lacks MemTotal or MemAvailable (kernels before 3.14).
     """
-    found = _meminfo(proc)
+    found = figures(proc)
     try:
         total, available, free = found["MemTotal"], found["MemAvailable"], found["MemFree"]
     except KeyError as missing:
@@ -41,8 +41,8 @@ def read(proc: Path = PROC) -> Memory:
     )
 
 
-def _meminfo(proc: Path) -> dict[str, int]:
-    """Bytes by the kernel's own names; empty when there is no such file."""
+def figures(proc: Path = PROC) -> dict[str, int]:
+    """/proc/meminfo: bytes by the kernel's own names; empty when there is no such file."""
     try:
         lines = (proc / "meminfo").read_text().splitlines()
     except OSError:

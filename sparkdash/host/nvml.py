@@ -2,8 +2,8 @@
 
 Owns: every call into NVIDIA's management library, the thread they are made in, and their deadline.
 Must not know: engines, memory's meaning. On a GB10 "not supported" is the normal answer to many calls, so it
-is remembered and not asked again. nvmlDeviceGetMemoryInfo is never asked: there it is not supported or zero,
-and the truth is /proc/meminfo's. Without the library a reading costs nothing.
+is remembered and not asked again. nvmlDeviceGetMemoryInfo is asked once, for its total alone: a GPU that shares the
+system's memory has none (not supported, or zero), and what is free there only /proc/meminfo tells. Without the library a reading costs nothing.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class Device:
         self._again_at = -math.inf
         self._unsupported: set[tuple[object, ...]] = set()
         self._fixed: dict[str, Any] = {}
+        self._own_memory: int | None = None
 
     @property
     def absent(self) -> bool:
@@ -70,7 +71,7 @@ class Device:
         """Everything at once; what the driver does not tell is None."""
         if not self._open():
             return NOTHING
-        return GpuReading(gpu=self._gpu(), processes=self._processes())
+        return GpuReading(gpu=self._gpu(), processes=self._processes(), own_memory=self._own_memory)
 
     def close(self) -> None:
         """Release the driver."""
@@ -96,6 +97,8 @@ class Device:
             "driver": _text(self._guarded("nvmlSystemGetDriverVersion")),
             "sm_clock_max_mhz": self._ask("nvmlDeviceGetMaxClockInfo", self._nvml.NVML_CLOCK_SM),
         }
+        memory = self._ask("nvmlDeviceGetMemoryInfo")
+        self._own_memory = memory.total if memory is not None and memory.total else None
         return self._handle is not None
 
     def _gpu(self) -> Gpu:

@@ -14,6 +14,8 @@ class GpuReading:
 
     gpu: Gpu | None
     processes: dict[int, int] | None = None
+    own_memory: int | None = None
+    """Bytes of memory on the GPU itself; None for one that shares the system's memory."""
 
 
 class HostReader(Protocol):

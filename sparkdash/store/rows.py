@@ -10,6 +10,7 @@ from typing import Any
 from sparkdash.domain.engine import Failure, Parked
 from sparkdash.domain.footprint import Measure, Weighing
 from sparkdash.domain.guard import GuardKill
+from sparkdash.domain.incident import Incident, IncidentEnd, TakenStep
 from sparkdash.domain.lease import Request
 from sparkdash.domain.swap import Step, Swap, SwapOutcome
 
@@ -28,6 +29,14 @@ PUT_LOAD = (
 )
 """One that is told again keeps its place: what was learned last goes by the order of writing, as the clock may have been set."""
 PUT_KILL = "INSERT INTO kills VALUES (?, ?, ?, ?, ?, ?)"
+PUT_INCIDENT = (
+    "INSERT INTO incidents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET steps = excluded.steps,"
+    " why = excluded.why, ended_at = excluded.ended_at, how = excluded.how, note = excluded.note, evidence = excluded.evidence"
+)
+GET_INCIDENTS = (
+    "SELECT id, began, named_at, profile, fingerprint, why, steps, ended_at, how, note, evidence FROM incidents"
+    " ORDER BY rowid"
+)
 PUT_PARKED = "INSERT OR REPLACE INTO parked VALUES (?, ?, ?, ?, ?)"
 END_PARKED = "DELETE FROM parked WHERE profile = ?"
 GET_PARKED = "SELECT profile, since, fingerprint, failures, failure FROM parked"
@@ -80,6 +89,32 @@ def put_requests(number: int) -> str:
 def of_kill(kill: GuardKill) -> Row:
     """For PUT_KILL."""
     return (kill.at, kill.profile, kill.available, kill.pressure, kill.processes, kill.reason)
+
+
+def of_incident(incident: Incident) -> Row:
+    """For PUT_INCIDENT."""
+    i = incident
+    steps = json.dumps([[step.step.value, step.at] for step in i.steps])
+    how = i.end.value if i.end else None
+    return (i.id, i.began, i.named_at, i.profile, i.fingerprint, i.why, steps, i.ended_at, how, i.note, i.evidence)
+
+
+def incident(row: Sequence[Any]) -> Incident:
+    """A row of GET_INCIDENTS. Raises ValueError for what no daemon wrote."""
+    id_, began, named_at, profile, fingerprint, why, steps, ended_at, how, note, evidence = row
+    return Incident(
+        id=id_,
+        began=began,
+        named_at=named_at,
+        profile=profile,
+        fingerprint=fingerprint,
+        why=why,
+        steps=tuple(TakenStep(step=step, at=at) for step, at in json.loads(steps)),
+        ended_at=ended_at,
+        end=IncidentEnd(how) if how else None,
+        note=note,
+        evidence=evidence,
+    )
 
 
 def of_parked(profile: str, parked: Parked) -> Row:

@@ -10,9 +10,10 @@ import sqlite3
 from pathlib import Path
 from types import NoneType
 
-VERSION = 6
+VERSION = 7
 """Of the schema; kept in `PRAGMA user_version`. 1: swaps and requests. 2: each swap's steps, and the loads' memory. 3: what each access
-key used. 4: parked profiles. 5: the requests' reasoning tokens. 6: servers that are not ours and are in use."""
+key used. 4: parked profiles. 5: the requests' reasoning tokens. 6: servers that are not ours and are in use. 7: incidents
+of engines that stood still."""
 
 REQUESTS_KEPT = 100_000
 """Requests that are kept; older ones are dropped when the database is opened, and while it is written; about 20 MB."""
@@ -22,6 +23,8 @@ LOADS_KEPT = 2_000
 """Older loads are dropped too; a curve has at most 200 points, so about 8 MB."""
 KILLS_KEPT = 1_000
 """Kills by the memory guard that are kept."""
+INCIDENTS_KEPT = 500
+"""Incidents of engines that stood still; each has at most a few steps, so less than a megabyte."""
 
 BUSY_S = 5.0
 """How long another program's lock is waited for."""
@@ -56,6 +59,10 @@ _TABLES = (
         failure TEXT NOT NULL
     )""",
     "CREATE TABLE IF NOT EXISTS attached (profile TEXT PRIMARY KEY, fingerprint TEXT NOT NULL)",
+    """CREATE TABLE IF NOT EXISTS incidents (
+        id TEXT PRIMARY KEY, began REAL NOT NULL, named_at REAL NOT NULL, profile TEXT NOT NULL, fingerprint TEXT NOT NULL,
+        why TEXT NOT NULL, steps TEXT NOT NULL, ended_at REAL, how TEXT, note TEXT NOT NULL, evidence TEXT
+    )""",
     """CREATE TABLE IF NOT EXISTS key_usage (
         key TEXT NOT NULL, day INTEGER NOT NULL, requests INTEGER NOT NULL, prompt_tokens INTEGER NOT NULL,
         completion_tokens INTEGER NOT NULL, PRIMARY KEY (key, day)
@@ -67,13 +74,14 @@ _ADDED = {
 }
 """What a version added to tables that were there before it; columns are added at the end, so that rows keep their order."""
 
+_KEPT = {"swaps": SWAPS_KEPT, "loads": LOADS_KEPT, "kills": KILLS_KEPT, "incidents": INCIDENTS_KEPT}
 _TRIM = (
     # in the order in which they were written, whatever the clock said; finding them takes no look at those that stay
     f"DELETE FROM requests WHERE rowid <= (SELECT max(rowid) FROM requests) - {REQUESTS_KEPT}",  # noqa: S608 - a constant
     # rows of these are rewritten under a new number, so that the numbers have gaps
     *(
         f"DELETE FROM {table} WHERE rowid <= (SELECT rowid FROM {table} ORDER BY rowid DESC LIMIT 1 OFFSET {kept})"  # noqa: S608 - constants
-        for table, kept in (("swaps", SWAPS_KEPT), ("loads", LOADS_KEPT), ("kills", KILLS_KEPT))
+        for table, kept in _KEPT.items()
     ),
 )
 

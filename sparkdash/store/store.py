@@ -25,6 +25,7 @@ from sparkdash.domain.engine import Parked
 from sparkdash.domain.event import Fact, Level, Notice
 from sparkdash.domain.footprint import Footprint, Weighing
 from sparkdash.domain.guard import GuardKill
+from sparkdash.domain.incident import Incident
 from sparkdash.domain.lease import Request
 from sparkdash.domain.swap import Swap, SwapOutcome, SwapPhase
 from sparkdash.store import rows, schema, transactions, usage
@@ -72,6 +73,8 @@ class Store:
         """By profile, as an earlier daemon left them."""
         self.attached: dict[str, str] = {}
         """Attached servers that an earlier daemon used: profile and fingerprint."""
+        self.incidents: list[Incident] = []
+        """Incidents of earlier daemons, oldest first."""
 
     @classmethod
     @asynccontextmanager
@@ -129,6 +132,10 @@ class Store:
         """Keep what the memory guard did."""
         self._write(rows.PUT_KILL, rows.of_kill(kill))
 
+    def record_incident(self, incident: Incident) -> None:
+        """Keep an incident; the same id again replaces what was kept of it."""
+        self._write(rows.PUT_INCIDENT, rows.of_incident(incident))
+
     def record_parked(self, profile: str, parked: Parked | None) -> None:
         """Keep that a profile is parked, and why; None: it no longer is."""
         if parked is None:
@@ -158,7 +165,7 @@ class Store:
             )
         if self._begun:
             return  # it broke meanwhile: all that counts is in memory
-        self._begun, self.parked, self.attached = True, kept.parked, kept.attached
+        self._begun, self.parked, self.attached, self.incidents = True, kept.parked, kept.attached, kept.incidents
         older = Learned()
         for swap in kept.swaps:
             older.learn_times(*swap)

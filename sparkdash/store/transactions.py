@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sparkdash.domain.engine import Parked
+from sparkdash.domain.incident import Incident
 from sparkdash.store import rows, schema, usage
 
 AT_ONCE = 32
@@ -34,6 +35,7 @@ class Kept(NamedTuple):
     used: list[tuple[str, int, int]]
     parked: dict[str, Parked]
     attached: dict[str, str]
+    incidents: list[Incident]
     exposed: int | None
     """Mode that the file had, when others could read it."""
 
@@ -51,6 +53,7 @@ def read(path: Path) -> tuple[sqlite3.Connection, Kept]:
             used=database.execute(usage.GET_TOKENS).fetchall(),
             parked=dict(rows.parked(row) for row in database.execute(rows.GET_PARKED)),
             attached=dict(database.execute(rows.GET_ATTACHED).fetchall()),
+            incidents=[rows.incident(row) for row in database.execute(rows.GET_INCIDENTS)],
             exposed=schema.close_to_others(path),
         )
     except BaseException:

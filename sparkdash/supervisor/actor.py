@@ -29,6 +29,7 @@ from sparkdash.supervisor.alarm import Alarm
 from sparkdash.supervisor.attachments import Attachments
 from sparkdash.supervisor.books import failure_of
 from sparkdash.supervisor.footprint import Footprints
+from sparkdash.supervisor.incidents import Incidents
 from sparkdash.supervisor.leasing import Leasing
 from sparkdash.supervisor.moves import (
     Adopted,
@@ -85,9 +86,10 @@ class Actor:
         """Set while there is a move in the inbox, or figures to tell."""
         self._counts = asyncio.Event()
         """Set while all that there is to tell is how many requests use the engines."""
-        self._watch = Watch(tools, self.post)
+        self.incidents = Incidents(tools.books, store, tools.clock)
+        self._watch = Watch(tools, self.incidents, self.post)
         self.leasing = Leasing(tools, lambda: self._profiles, self, self._watch)
-        self._swaps = Swaps(tools, store, self.post, self._watch.end, footprints)
+        self._swaps = Swaps(tools, store, self.post, self._unwatch, footprints)
         self._planner = Planner(tools, lambda: self._profiles, self._swaps.expected_s)
         self._scheduler = Scheduler(
             self._planner.known(catalog),
@@ -125,6 +127,7 @@ class Actor:
     def recall(self) -> None:
         """What an earlier daemon parked stays parked."""
         self._parking.recall(self.catalog.profiles)
+        self.incidents.recall()
 
     def end(self) -> None:
         """After `run`: nothing that was ordered is carried out any more."""
@@ -297,11 +300,13 @@ class Actor:
             case SwapDone() | SwapFailed() | SwapCancelled():
                 self._swap_over(move)
             case EngineDied(profile=name, error=error):
+                self.incidents.ends(name)
                 if started := books.started.get(name):  # else it died while it was being stopped, and is gone
                     books.fail(started, failure_of(error))
                     if error.code != guard_words.CODE:  # the guard's kills are told when they happen
                         books.notice(Level.ERROR, error.code, error.text(), name)
             case Stop(profile=name):
+                self.incidents.stopped(name)
                 for engine in list(books.engines.values()):
                     if name in (None, engine.profile) and engine.profile not in self._scheduler.records.residents:
                         self._forget_failed(engine)
@@ -315,7 +320,10 @@ class Actor:
     def _swap_over(self, move: SwapDone | SwapFailed | SwapCancelled) -> None:
         if runs := self._swaps.end(move):
             self._begin_watch(runs)
-        if isinstance(move, SwapFailed) and move.target is None:
+        if move.target is not None and not isinstance(move, SwapDone):
+            why = move.error.message if isinstance(move, SwapFailed) else None
+            self.incidents.not_started(move.target, why)
+        elif isinstance(move, SwapFailed):
             self._waiters.settle(Stop, move.error)
 
     def _forget_failed(self, engine: Engine) -> None:
@@ -336,7 +344,14 @@ class Actor:
             case CancelSwap(target=target):
                 self._swaps.cancel(target)
 
+    def _unwatch(self, name: str) -> None:
+        """From now on its end is no accident: a swap ends it."""
+        self._watch.end(name)
+        swaps = self._scheduler.records.swaps
+        self.incidents.left(name, next((target for target, swap in swaps.items() if name in swap.evict), None))
+
     def _begin_watch(self, profile: Profile) -> None:
+        self.incidents.serves(profile.name)
         self._watch.begin(self._running(), profile, self._tools.books.engines[profile.name])
 
     def _running(self) -> asyncio.TaskGroup:
@@ -355,6 +370,7 @@ class Actor:
             self._watch.used(name, now=in_flight > 0)
         self._tools.wards.refresh()
         self._parking.keep()
+        self.incidents.settle(books.parked, self._scheduler.expects)
         self._attachments.keep()
         if not self._scheduler.stopping:
             self._waiters.settle(Stop)

@@ -11,7 +11,17 @@ from types import MappingProxyType
 
 from sparkdash.domain.container import ContainerInfo
 from sparkdash.domain.engine import Engine, EngineState, Failure, LoadProgress, Parked
-from sparkdash.domain.event import EngineChanged, Fact, Level, Notice, ParkedChanged, UnadoptedChanged
+from sparkdash.domain.event import (
+    EngineChanged,
+    Fact,
+    IncidentsChanged,
+    Level,
+    Notice,
+    ParkedChanged,
+    UnadoptedChanged,
+)
+from sparkdash.domain.incident import RECENT_INCIDENTS, IncidentList
+from sparkdash.domain.liveness import Liveness
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.swap import Swap, SwapPhase
 from sparkdash.domain.task import Task
@@ -132,7 +142,7 @@ class Books:
         self._look_whether_gone(profile.name)
         if old := self._engines.get(profile.name):
             failed = old.replace(state=EngineState.FAILED, since=self._clock.now(), failure=failure)
-            self._write(failed.replace(progress=None, in_flight=0))
+            self._write(failed.replace(progress=None, in_flight=0, liveness=None))
         else:
             self.enter(profile, EngineState.FAILED, failure=failure)
 
@@ -141,7 +151,7 @@ class Books:
         self._look_whether_gone(name, held)
         if old := self._engines.pop(name, None):
             absent = old.replace(state=EngineState.ABSENT, since=self._clock.now(), progress=None, in_flight=0)
-            self._publish(EngineChanged(engine=absent))
+            self._publish(EngineChanged(engine=absent.replace(liveness=None)))
         self.started.pop(name, None)
 
     def gone(self, name: str, held: Held | None = None) -> None:
@@ -160,6 +170,12 @@ class Books:
         old = self._engines.get(name)
         if old and old.does != tasks:
             self._write(old.replace(does=tasks))
+
+    def lively(self, name: str, liveness: Liveness | None) -> None:
+        """Set whether the engine makes progress on its work; None: it has none."""
+        old = self._engines.get(name)
+        if old and old.liveness != liveness and old.state is not EngineState.FAILED:
+            self._write(old.replace(liveness=liveness))
 
     def progress(self, name: str, progress: LoadProgress) -> None:
         """How far the engine that is being loaded has come."""
@@ -183,6 +199,10 @@ class Books:
     def forget_unadopted(self, profile: str) -> None:
         """Remove an unadopted engine that has ended."""
         self.leave_unadopted({name: one for name, one in self.unadopted.items() if name != profile})
+
+    def tell_incidents(self, kept: IncidentList) -> None:
+        """Publish the newest incidents, and the mean time to repair."""
+        self._publish(IncidentsChanged(incidents=kept.incidents[:RECENT_INCIDENTS], repairs=kept.repairs))
 
     def recall(self, parked: Mapping[str, Parked]) -> None:
         """These an earlier daemon had parked."""

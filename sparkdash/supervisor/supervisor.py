@@ -37,10 +37,11 @@ from sparkdash.supervisor.actor import Actor
 from sparkdash.supervisor.claim import Lease, Progress
 from sparkdash.supervisor.clock import Clock, SystemClock
 from sparkdash.supervisor.footprint import Footprints
+from sparkdash.supervisor.liveness import Thresholds
 from sparkdash.supervisor.moves import Cancel, Release, Stop, Use
 from sparkdash.supervisor.probe import sickness
 from sparkdash.supervisor.remotes import not_started
-from sparkdash.supervisor.tools import furnish
+from sparkdash.supervisor.tools import Looking, furnish
 from sparkdash.units import GIB
 from sparkdash.upstream import Upstream
 
@@ -69,6 +70,8 @@ class Supervisor:
         on_needs: Callable[[], object] = lambda: None,
         adapter: Callable[[EngineKind], EngineAdapter] = registry.adapter,
         before_ready: Callable[[str], Awaitable[object]] = _nothing,
+        look: Looking | None = None,
+        thresholds: Thresholds | None = None,
         take_evidence: TakeEvidence = no_evidence,
         figures: Callable[[str], EngineFigures | None] = lambda _: None,
         gpu: Callable[[], GpuFigures | None] = lambda: None,
@@ -88,6 +91,8 @@ class Supervisor:
             adapter=adapter,
             before_ready=before_ready,
             profiles=self._profiles,
+            look=look,
+            thresholds=thresholds or Thresholds(),
             take_evidence=take_evidence,
             figures=figures,
             gpu=gpu,

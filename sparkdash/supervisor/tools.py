@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
+from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Fact
 from sparkdash.domain.evidence import TakeEvidence
 from sparkdash.domain.figures import EngineFigures, GpuFigures
@@ -21,11 +22,15 @@ from sparkdash.store import Store
 from sparkdash.supervisor.books import Books
 from sparkdash.supervisor.clock import Clock
 from sparkdash.supervisor.flag_probe import FlagProbe
+from sparkdash.supervisor.liveness import Look, Thresholds
 from sparkdash.supervisor.logbook import Logbook
 from sparkdash.supervisor.needs import Needs
 from sparkdash.supervisor.ports import Ports
 from sparkdash.supervisor.wards import Wards
 from sparkdash.upstream import Upstream
+
+Looking = Callable[[Profile, Engine], Awaitable[Look]]
+"""Gathers the signals of one engine's liveness, in a few seconds at most."""
 
 
 @dataclass(slots=True)
@@ -52,6 +57,10 @@ class Tools:
     """Flags that the engines' programs list in their `--help`."""
     profiles: Callable[[], Iterable[Profile]]
     """The profiles, as they were read last."""
+    look: Looking | None
+    """Gathers the signals of an engine's liveness; None: nobody judges engines."""
+    thresholds: Thresholds
+    """By which engines are judged."""
     take_evidence: TakeEvidence
     """Keeps what can be seen of an engine that hangs, before it is ended."""
     figures: Callable[[str], EngineFigures | None]
@@ -77,6 +86,8 @@ def furnish(
     adapter: Callable[[EngineKind], EngineAdapter],
     before_ready: Callable[[str], Awaitable[object]],
     profiles: Callable[[], Iterable[Profile]],
+    look: Looking | None,
+    thresholds: Thresholds,
     take_evidence: TakeEvidence,
     figures: Callable[[str], EngineFigures | None],
     gpu: Callable[[], GpuFigures | None],
@@ -112,6 +123,8 @@ def furnish(
         before_ready=before_ready,
         profiles=profiles,
         flags=FlagProbe(flags, runtime=runtime, reader=reader, books=books, clock=clock, adapter=adapter),
+        look=look,
+        thresholds=thresholds,
         take_evidence=take_evidence,
         figures=figures,
         gpu=gpu,

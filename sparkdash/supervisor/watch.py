@@ -1,29 +1,31 @@
 """Watch over running engines, so that a death is known before the next request meets it.
 
-Owns: two tasks for each resident engine: one waits for its end, one looks at it while it is used. Must not decide what
-a death means.
+Owns: the tasks for each resident engine: one waits for its end, one looks at its health while it is used, and one whether
+its work makes progress (`repair`). Must not decide what a death means.
 
 An engine is dead when its container has ended. It is also dead when it says so itself, when three looks in a row find
-it broken, or when it answers a request and the proof after it with nonsense: then it is ended, unless it ends by itself
-in a moment.
+it broken, when it answers a request and the proof after it with nonsense, or when its work stands still: then it is
+ended, unless it ends by itself in a moment.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import BadAnswerError, EngineDeadError, EngineError, SparkdashError, UpstreamError
+from sparkdash.supervisor.incidents import Incidents
 from sparkdash.supervisor.load import TAIL, crashed, until_it_ends
-from sparkdash.supervisor.moves import EngineDied, Move
+from sparkdash.supervisor.moves import STUCK, EngineDied, Move
 from sparkdash.supervisor.probe import sickness, speaks_nonsense, unreachable
+from sparkdash.supervisor.repair import Repair
 from sparkdash.supervisor.stopping import tell
 from sparkdash.supervisor.tools import Tools
+from sparkdash.supervisor.watched import Watched
 
 PROBE_EVERY_S = 5.0
 """How often an engine that is not ours is probed."""
@@ -40,47 +42,14 @@ CLEARED_S = 30.0
 hangs is not waited for."""
 
 
-@dataclass(slots=True)
-class _Watched:
-    """An incarnation of an engine under watch."""
-
-    profile: Profile
-    engine: Engine
-    look: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set to have an attached server probed at once."""
-    used: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set while the engine has requests."""
-    given_up: asyncio.Future[EngineError] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    """Done, with the reason, once the engine is given up though it has not ended."""
-    proof: asyncio.Task[str | None] | None = None
-    """Short generation that shows whether the engine works; shared by all who ask meanwhile."""
-    task: asyncio.Task[EngineError] = field(init=False)
-    """Task of the watch; done, with the reason, once the death is reported."""
-    looking: asyncio.Task[None] | None = None
-    """Task that looks at the engine while it is used; an attached server is probed all the time."""
-
-    def stop_looking(self) -> None:
-        """Stop looking at an engine that has ended, or is about to."""
-        if self.looking is not None:
-            self.looking.cancel()
-
-    ends_itself: bool = False
-    """Whether the engine was given up because it is about to end."""
-
-    def give_up(self, error: EngineError, *, ends_itself: bool = False) -> None:
-        """Give the engine up: it is ended, unless it ends by itself in a moment. Only the first reason counts."""
-        if not self.given_up.done():
-            self.ends_itself = ends_itself
-            self.given_up.set_result(error)
-
-
 class Watch:
     """Watch over running engines; reports `EngineDied` once for each that ends by itself or has to be given up."""
 
-    def __init__(self, tools: Tools, tell: Callable[[Move], None]) -> None:
+    def __init__(self, tools: Tools, incidents: Incidents, tell: Callable[[Move], None]) -> None:
         self._tools = tools
+        self._incidents = incidents
         self._tell = tell
-        self._watched: dict[str, _Watched] = {}
+        self._watched: dict[str, Watched] = {}
         self._deaths: dict[str, tuple[Engine, EngineError]] = {}
         """Last death of each profile, for requests that learn of it late."""
         self._ended: set[str] = set()
@@ -90,11 +59,14 @@ class Watch:
         """Watch this incarnation."""
         self.end(profile.name)
         self._deaths.pop(profile.name, None)
-        watched = self._watched[profile.name] = _Watched(profile, engine)
+        watched = self._watched[profile.name] = Watched(profile, engine)
         work = self._container(watched, engine.container) if engine.container else self._remote(watched)
         watched.task = group.create_task(work, name=f"watch {profile.name}")
         if engine.container:
-            watched.looking = group.create_task(self._look(watched), name=f"look at {profile.name}")
+            watched.looking.append(group.create_task(self._look(watched), name=f"look at {profile.name}"))
+        if self._tools.look is not None:
+            repair = Repair(self._tools, watched, self._incidents, self._tell)
+            watched.looking.append(group.create_task(repair.run(), name=f"judge {profile.name}"))
 
     def end(self, name: str) -> None:
         """Its end is no accident any more."""
@@ -115,6 +87,8 @@ class Watch:
 
         Returns how it died, once that is reported; soon None, when it does not look dead.
         """
+        if trouble.code == STUCK:  # it was cut because of that, and the repair goes on
+            return None
         watched = self._watched.get(profile.name)
         if watched is None or watched.engine.ready_at != engine.ready_at:
             return self._how_it_died(engine)
@@ -131,7 +105,7 @@ class Watch:
         died, error = self._deaths.get(engine.profile, (None, None))
         return error if died is not None and died.ready_at == engine.ready_at else None
 
-    async def _is_broken(self, watched: _Watched, trouble: UpstreamError) -> bool:
+    async def _is_broken(self, watched: Watched, trouble: UpstreamError) -> bool:
         profile, url = watched.profile, watched.engine.url or ""
         if isinstance(trouble, EngineDeadError):
             why_dead = EngineError(f"{profile.name} died: {trouble.message.rstrip('.')}.", code="engine_crash")
@@ -146,7 +120,7 @@ class Watch:
             watched.give_up(_useless(watched, trouble, why))
         return why is not None
 
-    async def _look(self, watched: _Watched) -> None:
+    async def _look(self, watched: Watched) -> None:
         """Give the engine up when three looks in a row find it broken.
 
         A slow answer is no fault: only work that stands still tells a hung engine from a busy one.
@@ -161,7 +135,7 @@ class Watch:
         name = watched.profile.name
         watched.give_up(EngineError(f"{name} stopped working and was ended: {why}.", code="engine_unhealthy"))
 
-    async def _container(self, watched: _Watched, container: str) -> EngineError:
+    async def _container(self, watched: Watched, container: str) -> EngineError:
         profile = watched.profile
         ended, code = await self._until_over(watched, container)
         if ended and code is None:
@@ -175,12 +149,12 @@ class Watch:
             error = crashed(self._tools, profile, container, code, "died")
             if not (ended or (watched.ends_itself and error.code != "engine_crash")):  # its log knows of no end
                 error = self._with_last_words(watched)
-            await self._clear_away(profile, container)
+            await self._clear_away(profile, container, watched.grace_s)
         finally:
             self._ended.discard(container)
         return self._died(watched, error)
 
-    async def _until_over(self, watched: _Watched, container: str) -> tuple[bool, int | None]:
+    async def _until_over(self, watched: Watched, container: str) -> tuple[bool, int | None]:
         """Wait until the engine has ended, or is given up and does not end by itself; return whether it ended, and its
         exit code.
         """
@@ -194,22 +168,22 @@ class Watch:
         finally:
             ending.cancel()
 
-    def _with_last_words(self, watched: _Watched) -> EngineError:
+    def _with_last_words(self, watched: Watched) -> EngineError:
         why, adapter = watched.given_up.result(), self._tools.adapter(watched.profile.engine)
         # classify masks what looks like a token or a key
         why.log_tail = adapter.classify(self._tools.logbook.tail(watched.profile.name, TAIL), None).log_tail
         return why
 
-    async def _clear_away(self, profile: Profile, container: str) -> None:
+    async def _clear_away(self, profile: Profile, container: str, grace_s: float = 0.0) -> None:
         books = self._tools.books
         await self._tools.logbook.close(profile.name)
         try:
-            tell(books, profile.name, await self._tools.runtime.stop(container, 0.0))
+            tell(books, profile.name, await self._tools.runtime.stop(container, grace_s))
         except SparkdashError as error:  # the next start of this profile replaces it
             text = f"{container} has ended and could not be cleared away; whether it left processes behind is not known. {error.text()}"
             books.notice(Level.WARNING, error.code, text, profile.name)
 
-    async def _remote(self, watched: _Watched) -> EngineError:
+    async def _remote(self, watched: Watched) -> EngineError:
         profile, misses = watched.profile, 0
         why: str | None = None
         while misses < MISSES and not watched.given_up.done():
@@ -220,7 +194,7 @@ class Watch:
             return self._died(watched, watched.given_up.result())
         return self._died(watched, EngineError(f"{profile.name} no longer answers: {why}.", code="engine_unreachable"))
 
-    async def _pause(self, watched: _Watched) -> None:
+    async def _pause(self, watched: Watched) -> None:
         sleep = asyncio.ensure_future(self._tools.clock.sleep(PROBE_EVERY_S))
         wake = asyncio.ensure_future(watched.look.wait())
         try:
@@ -231,7 +205,7 @@ class Watch:
             sleep.cancel()
             wake.cancel()
 
-    def _died(self, watched: _Watched, error: EngineError) -> EngineError:
+    def _died(self, watched: Watched, error: EngineError) -> EngineError:
         name = watched.profile.name
         if self._watched.get(name) is watched:
             del self._watched[name]
@@ -241,7 +215,7 @@ class Watch:
         return error
 
 
-def _useless(watched: _Watched, trouble: BadAnswerError, why: str) -> EngineError:
+def _useless(watched: Watched, trouble: BadAnswerError, why: str) -> EngineError:
     name = watched.profile.name
     text = f"{trouble.message} A short generation failed too: {why}."
     if watched.engine.container:

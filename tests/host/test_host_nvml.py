@@ -15,7 +15,7 @@ from sparkdash.host.nvml import NOTHING, Device, Nvml
 
 
 def test_a_gb10_tells_everything_but_memory(gb10_nvml: Any) -> None:
-    """Figures in our units; throttle reasons as words, without "idle"; memory is never asked."""
+    """Figures in our units; throttle reasons as words, without "idle"; memory is asked once, for its total."""
     reading = Device(gb10_nvml).look()
     gpu = reading.gpu
     assert gpu is not None
@@ -23,7 +23,7 @@ def test_a_gb10_tells_everything_but_memory(gb10_nvml: Any) -> None:
     assert (gpu.utilization, gpu.power_w, gpu.temperature_c) == (0.96, 78.4, 71)
     assert (gpu.sm_clock_mhz, gpu.sm_clock_max_mhz) == (2418, 3003)
     assert gpu.throttle == ("power cap", "thermal")
-    assert gb10_nvml.calls["nvmlDeviceGetMemoryInfo"] == 0
+    assert (reading.own_memory, gb10_nvml.calls["nvmlDeviceGetMemoryInfo"]) == (None, 1)
 
 
 def test_processes_are_merged_by_the_larger_figure(gb10_nvml: Any) -> None:

@@ -279,7 +279,7 @@ async def test_a_file_of_an_older_version_keeps_its_rows(tmp_path: Path, more: s
                     reasoning_tokens=7,
                 )
             )  # fmt: skip
-    assert rows(path, "PRAGMA user_version") == [(6,)]
+    assert rows(path, "PRAGMA user_version") == [(7,)]
     assert rows(path, "SELECT id, kin, steps FROM swaps") == [("1", None, None)]
     columns = "SELECT id, error, reasoning_tokens FROM requests ORDER BY id"
     assert rows(path, columns) == [("r", None, None), ("s", "e", 7)]

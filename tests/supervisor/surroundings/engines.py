@@ -28,6 +28,8 @@ class Behaviour:
     empty_answers: bool = False
     talks_nonsense: bool = False
     """Answers a chat with a web page."""
+    hangs: bool = False
+    """Takes a chat and never answers it."""
     health: int = 200
     """Status of its liveness probe."""
     looks: int = 0
@@ -69,6 +71,8 @@ async def serve(model: str, port: int, *, empty: bool = False, does: Behaviour |
     does = does or Behaviour(empty_answers=empty)
 
     async def chat(_request: web.Request) -> web.Response:
+        if does.hangs:
+            await asyncio.Event().wait()
         if does.talks_nonsense:
             return web.Response(text="<html>Welcome to nginx!</html>", content_type="text/html")
         words = [] if does.empty_answers else [f"{model} says hello"]

@@ -11,6 +11,7 @@ from typing import Any
 from sparkdash.catalog import Catalog, Problem
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged, Fact, Notice, SwapChanged
+from sparkdash.domain.evidence import no_evidence
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile
 from sparkdash.domain.swap import Swap
 from sparkdash.settings import Settings
@@ -88,6 +89,8 @@ class House:
         guard: Any = None,
         flags: Any = None,
         problems: tuple[Problem, ...] = (),
+        look: Any = None,
+        take_evidence: Any = no_evidence,
         **settings: Any,
     ) -> Supervisor:
         """Start a supervisor with these profiles; returns once it has adopted."""
@@ -115,6 +118,8 @@ class House:
             flags=flags,
             clock=self.clock,
             before_ready=self._begin,
+            look=look,
+            take_evidence=take_evidence,
         )
         self._running = asyncio.create_task(self.supervisor.run())
         await self.clock.drive(self.supervisor.adopted())

@@ -1,0 +1,66 @@
+"""Names of the containers on this box, asked of every runtime that may know them.
+
+Owns: which runtimes are asked, and how long. Must not know who counts as ours, or what a container holds.
+Rule: a runtime that hangs or is absent costs seconds at most, and its containers keep their short ids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerInfo, ContainerState
+from sparkdash.errors import HostError
+from sparkdash.host.command import call
+from sparkdash.host.memory_owners import Container
+from sparkdash.host.runtime import Runtime
+
+OWN_S = 5.0
+"""Limit of our own runtime's answer: two short calls."""
+OTHER_S = 3.0
+"""Limit of another runtime's answer."""
+OTHERS = ("podman", "docker", "nerdctl")
+"""Programs that list containers in the same words."""
+
+_LIST = ("ps", "--no-trunc", "--format", "{{.ID}}\t{{.Names}}\t{{.Image}}")
+
+
+class Named(NamedTuple):
+    """Running containers."""
+
+    by_id: dict[str, Container]
+    by_pid: dict[int, Container]
+    """By the host pid of the first process."""
+
+
+async def of_runtime(runtime: Runtime, owner: str) -> Named:
+    """Those that our own runtime lists; empty while it does not answer. `owner` marks our engines."""
+    try:
+        async with asyncio.timeout(OWN_S):
+            found = await runtime.containers({})
+    except (HostError, TimeoutError):
+        return Named({}, {})
+    running = [(each, _named(each, runtime.name, owner)) for each in found if each.state is ContainerState.RUNNING]
+    return Named({each.id: named for each, named in running}, {each.pid: named for each, named in running if each.pid})
+
+
+async def of_others(unknown: Mapping[str, Collection[str]], asked: str) -> dict[str, Container]:
+    """Containers of other runtimes; `unknown` has their ids by runtime, `asked` is our own, which need not be asked again."""
+    wanted = [runtime for runtime in OTHERS if runtime in unknown and runtime != asked]
+    listed = await asyncio.gather(*(_listed(runtime) for runtime in wanted))
+    return {id_: named for each in listed for id_, named in each.items()}
+
+
+async def _listed(runtime: str) -> dict[str, Container]:
+    try:
+        done = await call((runtime, *_LIST), deadline_s=OTHER_S)
+    except OSError:  # not here, or it hangs: TimeoutError is one
+        return {}
+    rows = [line.split("\t") for line in done.out.splitlines()]
+    return {id_: Container(name, runtime, image) for id_, name, image in (row for row in rows if len(row) == 3)}
+
+
+def _named(found: ContainerInfo, runtime: str, owner: str) -> Container:
+    ours = found.labels.get(LABEL_OWNER) == owner
+    return Container(found.name, runtime, found.image, found.labels.get(LABEL_PROFILE) if ours else None)

@@ -1,0 +1,208 @@
+"""The account of the box's memory, read on demand.
+
+Owns: what is read, in which order, and each read's limit; never a figure's meaning (`memory_sums`) or owner
+(`memory_owners`). What does not answer in time is left out, and the account still adds up. Nothing here repeats itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from sparkdash.domain.memory_account import GpuMemory, MemoryAccount
+from sparkdash.errors import HostError
+from sparkdash.host import container_names, memory, memory_owners, memory_sums, pagecache, process_table, shm_files
+from sparkdash.host.memory_owners import Known
+from sparkdash.host.memory_remedies import SHM
+from sparkdash.host.memory_sums import OVERLAP, Figures, ShmFiles
+from sparkdash.host.proc import PROC
+from sparkdash.host.process_table import ProcessMemory, ProcessTable
+from sparkdash.host.reader import GpuReading
+from sparkdash.host.runtime import Runtime
+from sparkdash.host.thread import in_thread
+from sparkdash.units import KIB
+
+TABLE_S = 10.0
+"""Limit of the walk through all processes: 0.3 s for 5,000, more on a box that stands still."""
+DETAIL_S = 2.0
+"""Limit of each detail: leftover files, shares of shared pages, cached weights."""
+ALIKE = 0.05
+"""A GPU that tells a memory of its own within this share of the system's is telling of the system's (seen of a GB10)."""
+SHARES = 12
+"""Largest processes whose exact share of shared pages is asked for."""
+T = TypeVar("T")
+
+
+class GpuReader(Protocol):
+    """The part of HostReader that is asked."""
+
+    async def gpu(self) -> GpuReading:
+        """One look, with a deadline of its own."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """Where to look. The paths are given by tests only."""
+
+    runtime: Runtime
+    reader: GpuReader
+    owner: str
+    """Label of our engines."""
+    ours: frozenset[int] = field(default_factory=lambda: frozenset({os.getpid()}))
+    """Pids of our daemon and of who asks; their children are ours too."""
+    engines: Mapping[str, set[int]] = field(default_factory=dict)
+    """Pids by profile, as far as somebody knows them already."""
+    weights: Callable[[], Mapping[str, Collection[Path]]] = dict
+    """Weight files by model; called in a thread."""
+    uid: int = field(default_factory=os.getuid)
+    proc: Path = PROC
+    sys: Path = Path("/sys")
+    shm: Path = Path(SHM)
+    passwd: Path = Path("/etc/passwd")
+
+
+async def look(sources: Sources) -> MemoryAccount:
+    """One account.
+
+    Raises:
+        HostError: `no_meminfo`; `memory_unread`, /proc did not answer within TABLE_S.
+    """
+    named = await container_names.of_runtime(sources.runtime, sources.owner)
+    reading = await sources.reader.gpu()
+    info, table, zram, users = await _limited(lambda: _read(sources), TABLE_S)
+    unknown: dict[str, set[str]] = {}
+    for one in table.processes:
+        if (told := memory_owners.container_id(one.cgroups)) and told[1] not in named.by_id:
+            unknown.setdefault(told[0], set()).add(told[1])
+    known = Known(
+        engines={pid: profile for profile, pids in sources.engines.items() for pid in pids},
+        containers=named.by_id | await container_names.of_others(unknown, sources.runtime.name),
+        mains=named.by_pid,
+        ours=sources.ours,
+        asks=sources.uid,
+        users=users,
+    )
+    processes, shm, weights = await asyncio.gather(
+        _shares(info, table.processes, sources.proc),
+        _detail(
+            lambda: shm_files.leftovers(table.processes, known.user, sources.shm, sources.proc, sources.uid),
+            otherwise=tuple[ShmFiles, ...](),
+        ),
+        _detail(lambda: _cached(sources.weights()), otherwise=dict[str, int]()),
+    )
+    return memory_sums.account(
+        Figures(
+            at=time.time(),
+            meminfo=info,
+            zram=zram,
+            processes=processes,
+            unreadable=table.unreadable,
+            owners=memory_owners.owners(processes, known),
+            gpu=reading.processes,
+            gpu_memory=_where(reading, info["MemTotal"]),
+            leftovers=shm,
+            weights=weights,
+        )
+    )
+
+
+def _read(sources: Sources) -> tuple[Mapping[str, int], ProcessTable, int, Mapping[int, str]]:
+    """The kernel's figures right after the processes' own, so that they agree."""
+    memory.read(sources.proc)  # raises for a box that tells too little
+    table = process_table.read(sources.proc)
+    return memory.figures(sources.proc), table, _zram(sources.sys), _users(sources.passwd)
+
+
+async def _limited(work: Callable[[], T], limit_s: float) -> T:
+    try:
+        async with asyncio.timeout(limit_s):
+            return await in_thread(work)
+    except TimeoutError:
+        raise HostError(f"/proc was not read within {limit_s:g} s.", code="memory_unread", hint="Try again.") from None
+
+
+async def _detail(work: Callable[[], T], *, otherwise: T) -> T:
+    with suppress(HostError, OSError, ValueError):
+        return await _limited(work, DETAIL_S)
+    return otherwise
+
+
+def _where(reading: GpuReading, total: int) -> GpuMemory:
+    if reading.gpu is None:
+        return GpuMemory.NONE
+    own = reading.own_memory
+    return GpuMemory.UNIFIED if own is None or abs(own - total) < ALIKE * total else GpuMemory.OWN
+
+
+async def _shares(
+    info: Mapping[str, int], processes: tuple[ProcessMemory, ...], proc: Path
+) -> tuple[ProcessMemory, ...]:
+    """The processes with the exact shares of the largest, where pages that they share by a fork count more than once."""
+    anonymous = sum(one.anonymous for one in processes)
+    if anonymous <= info.get("AnonPages", anonymous) * OVERLAP:
+        return processes
+    largest = sorted((one for one in processes if not one.stuck), key=lambda one: -one.anonymous)[:SHARES]
+    exact = await _detail(
+        lambda: {one.pid: share for one in largest if (share := _share(one.pid, proc))}, otherwise=dict[int, int]()
+    )
+    return tuple(process_table.with_share(one, exact.get(one.pid)) for one in processes)
+
+
+def _share(pid: int, proc: Path) -> int | None:
+    """Anonymous memory with each shared page divided by the number of its users; None when it may not be read."""
+    try:
+        lines = (proc / str(pid) / "smaps_rollup").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * KIB for line in lines if line.startswith("Pss_Anon:")), None)
+
+
+def _cached(weights: Mapping[str, Iterable[Path]]) -> dict[str, int]:
+    """Cached bytes by model; a model with a file that this user may not ask about is left out."""
+    until, found, counted = time.monotonic() + DETAIL_S / 2, dict[str, int](), set[Path]()
+    for model, files in weights.items():
+        sizes = []
+        for file in set(files) - counted:
+            if time.monotonic() > until:
+                return found
+            sizes.append(_cached_bytes(file))
+            counted.add(file)
+        if sizes and None not in sizes:
+            found[model] = sum(size for size in sizes if size is not None)
+    return {model: size for model, size in found.items() if size}
+
+
+def _cached_bytes(file: Path) -> int | None:
+    try:
+        opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return pagecache.cached_bytes(opened)
+    finally:
+        os.close(opened)
+
+
+def _zram(sys: Path) -> int:
+    """RAM of swap that is compressed in memory: third figure of mm_stat (kernel's zram.rst)."""
+    total = 0
+    for file in sys.glob("block/zram*/mm_stat"):
+        with suppress(OSError, ValueError, IndexError):
+            total += int(file.read_text().split()[2])
+    return total
+
+
+def _users(passwd: Path) -> dict[int, str]:
+    """Local users. Directory services are not asked: they may hang with the network."""
+    try:
+        rows = [line.split(":") for line in passwd.read_text(errors="replace").splitlines()]
+    except OSError:
+        return {}
+    return {int(row[2]): row[0] for row in rows if len(row) > 2 and row[2].isdecimal()}

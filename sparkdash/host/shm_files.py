@@ -1,0 +1,124 @@
+"""Files in /dev/shm that their program left behind when it was killed.
+
+Owns: which names count (those that Python, NCCL, CUDA and PyTorch make for themselves), and whether a process still uses
+them. Must not delete anything. It blocks: call it in a thread with a limit, as a reader of `maps` hangs with a process that hangs.
+
+A straight SIGKILL of vLLM with the host's IPC leaves `psm_*` and `sem.mp-*` until the next boot.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from sparkdash.host.memory_remedies import SHM
+from sparkdash.host.memory_sums import ShmFiles
+from sparkdash.host.proc import PROC
+from sparkdash.host.process_table import ProcessMemory
+from sparkdash.units import MIB
+
+LEAST = MIB
+"""Least that the files of one user must hold to be told of."""
+YOUNG_S = 60.0
+"""A younger file may belong to a program that has not mapped it yet."""
+BLOCK = 512
+"""Bytes of a block as stat(2) counts."""
+
+_NAMES = re.compile(r"(psm_|sem\.|nccl-|torch_|cuda\.shm\.|vllm|sglang|ray_).*")
+
+
+class _File(NamedTuple):
+    key: tuple[int, int]
+    """Device and inode."""
+    name: str
+    uid: int
+    bytes: int
+    age_s: float
+
+
+def leftovers(
+    processes: Iterable[ProcessMemory],
+    user: Callable[[int], str],
+    folder: Path = Path(SHM),
+    proc: Path = PROC,
+    uid: int | None = None,
+) -> tuple[ShmFiles, ...]:
+    """Files that no process of their owner uses, by owner. `uid` asks (root sees all processes).
+
+    Of files of other users nothing is certain, unless root asks.
+    """
+    asks = os.getuid() if uid is None else uid
+    found = [one for one in _files(folder) if one.age_s >= YOUNG_S]
+    by_owner = {owner: [one for one in found if one.uid == owner] for owner in {one.uid for one in found}}
+    kept = {owner: files for owner, files in by_owner.items() if sum(one.bytes for one in files) >= LEAST}
+    looked = [_used(one, proc) for one in processes if kept and (asks == 0 or one.uid in kept)]
+    used = {key for keys in looked if keys for key in keys}
+    whole = None not in looked
+    rows = []
+    for owner, files in kept.items():
+        unused = sorted((one for one in files if one.key not in used), key=lambda one: -one.bytes)
+        if unused and sum(one.bytes for one in unused) >= LEAST:
+            rows.append(
+                ShmFiles(
+                    user(owner),
+                    sum(one.bytes for one in unused),
+                    tuple(one.name for one in unused),
+                    max(one.age_s for one in unused),
+                    own=asks in (0, owner),
+                    certain=whole and asks in (0, owner),
+                )
+            )
+    return tuple(rows)
+
+
+def _files(folder: Path) -> list[_File]:
+    found, now = [], time.time()
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if not _NAMES.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
+                    continue
+                told = entry.stat(follow_symlinks=False)
+                age = now - max(told.st_mtime, told.st_ctime)
+                found.append(_File((told.st_dev, told.st_ino), entry.name, told.st_uid, told.st_blocks * BLOCK, age))
+    except OSError:
+        return found
+    return found
+
+
+def _used(one: ProcessMemory, proc: Path) -> set[tuple[int, int]] | None:
+    """Files of shared memory that a process maps or has open; None when it cannot be told. One that was seen to hold no shared
+    memory and may not be looked at (a login's helper) counts as one that uses none."""
+    unknown = None if one.shared else set[tuple[int, int]]()
+    if one.stuck:
+        return unknown
+    folder = proc / str(one.pid)
+    try:
+        mapped = {_key(line) for line in (folder / "maps").read_text(errors="replace").splitlines() if SHM in line}
+        opened = {_opened(folder / "fd" / name) for name in os.listdir(folder / "fd")}  # noqa: PTH208 - names suffice
+    except FileNotFoundError:
+        return set()
+    except OSError:
+        return unknown
+    return (mapped | opened) - {(0, 0)}
+
+
+def _key(line: str) -> tuple[int, int]:
+    """proc(5): address, permissions, offset, device as hexadecimal major:minor, inode."""
+    words = line.split()
+    major, _, minor = words[3].partition(":")
+    return os.makedev(int(major, 16), int(minor, 16)), int(words[4])
+
+
+def _opened(link: Path) -> tuple[int, int]:
+    try:
+        if not os.readlink(link).startswith(SHM):  # noqa: PTH115 - a string suffices
+            return 0, 0
+        told = link.stat()
+    except OSError:  # closed meanwhile, or deleted
+        return 0, 0
+    return told.st_dev, told.st_ino

@@ -1,0 +1,28 @@
+"""Bounded: waiting for work no longer than a limit, by the supervisor's own clock.
+
+Work that does not even end when it is cancelled is left to itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from sparkdash.supervisor.clock import Clock
+
+T = TypeVar("T")
+
+
+async def bounded(work: Awaitable[T], clock: Clock, limit_s: float) -> T | None:
+    """Await `work`; None when it takes longer than the limit. Raises what it raises."""
+    task = asyncio.ensure_future(work)
+    timer = asyncio.ensure_future(clock.sleep(limit_s))
+    try:
+        await asyncio.wait({task, timer}, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        timer.cancel()
+        if not task.done():
+            task.cancel()
+            task.add_done_callback(lambda late: late.cancelled() or late.exception())

@@ -1,0 +1,366 @@
+"""The account as it is read: fake and real /proc, runtimes that hang, processes that vanish."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import mmap
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerInfo, ContainerState
+from sparkdash.domain.memory_account import GpuMemory, Holder, Holding, MemoryAccount
+from sparkdash.errors import HostError
+from sparkdash.host import container_names, memory_account, process_table, shm_files
+from sparkdash.host.memory_account import Sources, look
+from sparkdash.host.nvml import NOTHING, Nvml
+from sparkdash.host.process_table import ProcessMemory
+from sparkdash.host.reader import GpuReading
+from sparkdash.units import GIB, KIB, MIB
+
+ID = "0123456789abcdef" * 4
+OWNER = "me"
+NOBODY = 65534
+LIVE = "import os, time; os.setuid({uid}); held = bytearray({size}); held[::4096] = b'x' * len(held[::4096]); print('up', flush=True); time.sleep(60)"
+
+
+class FakeRuntime:
+    """A runtime that lists these containers, or hangs."""
+
+    name = "podman"
+
+    def __init__(self, *containers: ContainerInfo, hangs: bool = False) -> None:
+        self._containers = list(containers)
+        self._hangs = hangs
+
+    async def containers(self, _labels: object) -> list[ContainerInfo]:
+        """All of them."""
+        if self._hangs:
+            await asyncio.Event().wait()
+        return self._containers
+
+
+class NoGpu:
+    """A box without NVML."""
+
+    async def gpu(self) -> GpuReading:
+        """Nothing."""
+        return NOTHING
+
+
+def sources(proc: Path, **changes: Any) -> Sources:
+    """A look at a fake /proc, with nothing else on the box."""
+    given = {"runtime": FakeRuntime(), "reader": NoGpu(), "owner": OWNER, "ours": frozenset[int](), "uid": 1000}
+    nothing = proc.parent / "nothing"
+    places = {"proc": proc, "sys": nothing, "shm": nothing, "passwd": nothing}
+    return Sources(**{**given, **places, **changes})
+
+
+def add(
+    proc: Path, pid: int, name: str = "python3", anonymous: int = 0, shared: int = 0, cgroup: str = "0::/", **more: Any
+) -> Path:
+    """Add a process; sizes in kB."""
+    folder = proc / str(pid)
+    folder.mkdir(exist_ok=True)
+    (folder / "status").write_text(
+        f"Name:\t{name}\nState:\t{more.get('state', 'S')} (x)\nPPid:\t{more.get('parent', 1)}\nUid:\t{more.get('uid', 1000)}\t0\t0\t0\n"
+        f"RssAnon:\t{anonymous} kB\nRssShmem:\t{shared} kB\nVmSwap:\t{more.get('swap', 0)} kB\n"
+    )
+    (folder / "cgroup").write_text(cgroup)
+    return folder
+
+
+def row(found: MemoryAccount, name: str) -> Holding:
+    """The holding of that name."""
+    return next(one for one in found.holdings if one.name == name)
+
+
+def adds_up(found: MemoryAccount) -> bool:
+    """Each byte once."""
+    return sum(one.bytes for one in found.holdings) == found.total
+
+
+def container(name: str, **changes: Any) -> ContainerInfo:
+    """A running container."""
+    return ContainerInfo(**{"id": ID, "name": name, "state": ContainerState.RUNNING, **changes})
+
+
+async def test_a_gb10_with_an_engine_a_container_and_a_desktop(gb10_proc: Path, gb10_nvml: Any) -> None:
+    """NVML's figure and the host memory in one row; names as the runtime tells them; users from the box's own file."""
+    meminfo = gb10_proc / "meminfo"  # room for what the GPU has, which the page cache of the fixture leaves short
+    meminfo.write_text(meminfo.read_text().replace("53477376", "43477376"))
+    add(gb10_proc, 20, "uvicorn", 2 * GIB // KIB, cgroup=f"0::/system.slice/docker-{ID}.scope")
+    add(gb10_proc, 9, "Xorg", 100_000, cgroup="0::/system.slice/gdm.service", uid=0)
+    add(gb10_proc, 31, "make", 300_000, swap=5000)
+    (gb10_proc.parent / "passwd").write_text(
+        "root:x:0:0::/root:/bin/sh\nalice:x:1000:1000::/home/alice:/bin/sh\nbroken\n"
+    )
+    webui = container("open-webui", image="webui:1")
+    given = sources(
+        gb10_proc,
+        runtime=FakeRuntime(webui),
+        reader=Nvml_(gb10_nvml),
+        engines={"qwen": {4242}},
+        passwd=gb10_proc.parent / "passwd",
+    )
+    found = await look(given)
+    assert adds_up(found)
+    assert (found.gpu, found.gpu_told) == (GpuMemory.UNIFIED, True)
+    assert row(found, "qwen").bytes == 63931 * MIB + (3145728 + 1024) * KIB
+    assert (row(found, "open-webui").bytes, row(found, "open-webui").remedy) == (2 * GIB, "podman stop open-webui")
+    assert row(found, "gdm.service").bytes == 100_000 * KIB + 50 * MIB
+    make = row(found, "make")
+    assert (make.user, make.swap_bytes, make.remedy) == ("alice", 5000 * KIB, "kill 31")
+
+
+class Nvml_:  # noqa: N801 - stands in the place of BoxReader
+    """NVML alone, as a reader."""
+
+    def __init__(self, library: Any) -> None:
+        self._nvml = Nvml(library)
+
+    async def gpu(self) -> GpuReading:
+        """One look."""
+        return await self._nvml.read()
+
+
+async def test_our_engines_are_known_without_the_daemon(gb10_proc: Path) -> None:
+    """By the labels that the runtime tells; a container of the same name of another owner is a container."""
+    other = "f" * 64
+    add(gb10_proc, 20, anonymous=GIB // KIB, cgroup=f"0::/libpod-{ID}.scope")
+    add(gb10_proc, 21, anonymous=GIB // KIB, cgroup=f"0::/libpod-{other}.scope")
+    labels = {LABEL_OWNER: OWNER, LABEL_PROFILE: "qwen"}
+    runtime = FakeRuntime(
+        container("sparkdash-qwen", labels=labels),
+        container("sparkdash-qwen", id=other, labels={**labels, LABEL_OWNER: "other"}),
+    )
+    found = await look(sources(gb10_proc, runtime=runtime))
+    assert row(found, "qwen").kind is Holder.ENGINE
+    assert row(found, "sparkdash-qwen").kind is Holder.CONTAINER
+
+
+async def test_a_runtime_that_hangs_costs_names_only(gb10_proc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its limit the containers have their short ids."""
+    monkeypatch.setattr(container_names, "OWN_S", 0.05)
+    add(gb10_proc, 20, anonymous=GIB // KIB, cgroup=f"0::/libpod-{ID}.scope")
+    found = await look(sources(gb10_proc, runtime=FakeRuntime(hangs=True)))
+    assert row(found, ID[:12]).bytes == GIB
+
+
+async def test_another_runtime_is_asked_for_its_own_names(gb10_proc: Path, program: Callable[[str, str], Path]) -> None:
+    """docker beside podman; one that hangs costs its names."""
+    add(gb10_proc, 20, anonymous=GIB // KIB, cgroup=f"0::/system.slice/docker-{ID}.scope")
+    calls = program("docker", f"printf '{ID}\\topen-webui\\twebui:1\\nrubbish\\n'")
+    assert row(await look(sources(gb10_proc)), "open-webui").remedy == "docker stop open-webui"
+    assert calls.read_text().startswith("ps --no-trunc")
+
+
+async def test_another_runtime_that_hangs(
+    gb10_proc: Path, program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its containers keep their short ids."""
+    monkeypatch.setattr(container_names, "OTHER_S", 0.05)
+    add(gb10_proc, 20, anonymous=GIB // KIB, cgroup=f"0::/system.slice/docker-{ID}.scope")
+    program("docker", "exec sleep 60")
+    assert row(await look(sources(gb10_proc)), ID[:12]).bytes == GIB
+
+
+async def test_processes_that_vanish_or_are_rubbish_are_left_out(gb10_proc: Path) -> None:
+    """A folder without a status, a kernel thread, a zombie, a link to nowhere."""
+    (gb10_proc / "50").mkdir()
+    (gb10_proc / "51").mkdir()
+    (gb10_proc / "51/status").write_text("Name:\tkthreadd\nPPid:\t0\n")
+    (gb10_proc / "52").mkdir()
+    (gb10_proc / "52/status").write_bytes(b"Name:\t\xff\xfe\nRssAnon:\t12 kB\n")
+    (gb10_proc / "53").symlink_to("nowhere")
+    table = process_table.read(gb10_proc)
+    assert sorted(one.pid for one in table.processes) == [52, 4242]
+    assert adds_up(await look(sources(gb10_proc)))
+
+
+async def test_a_box_that_tells_no_memory_is_an_error(tmp_path: Path) -> None:
+    """And no account of zeros."""
+    with pytest.raises(HostError) as caught:
+        await look(sources(tmp_path))
+    assert caught.value.code == "no_meminfo"
+
+
+async def test_compressed_swap_is_counted(gb10_proc: Path) -> None:
+    """The third figure of zram's mm_stat."""
+    folder = gb10_proc.parent / "sys/block/zram0"
+    folder.mkdir(parents=True)
+    (folder / "mm_stat").write_text(f"9000 3000 {GIB} 0 0 0 0 0 0\n")
+    found = await look(sources(gb10_proc, sys=gb10_proc.parent / "sys"))
+    assert row(found, "compressed swap").bytes == GIB
+
+
+async def test_pages_that_a_fork_shares_are_divided_by_the_kernels_own_shares(gb10_proc: Path) -> None:
+    """Two processes with the same 4 GiB: each is told half of it, where smaps_rollup may be read."""
+    with (gb10_proc / "meminfo").open("a") as info:
+        info.write(f"AnonPages: {7 * GIB // KIB} kB\n")
+    for pid in (60, 61):
+        folder = add(gb10_proc, pid, f"worker{pid}", 4 * GIB // KIB)
+        (folder / "smaps_rollup").write_text(f"x\nRss: 1 kB\nPss_Anon: {2 * GIB // KIB} kB\n")
+    found = await look(sources(gb10_proc))
+    assert [row(found, f"worker{pid}").bytes for pid in (60, 61)] == [2 * GIB, 2 * GIB]
+    assert not found.notes
+
+
+async def test_five_thousand_processes_take_seconds_at_most(gb10_proc: Path) -> None:
+    """On a disk; /proc answers quicker."""
+    for pid in range(10_000, 15_000):
+        add(gb10_proc, pid, f"p{pid % 97}", 100, cgroup=f"0::/system.slice/s{pid % 61}.service")
+    began = time.thread_time(), time.monotonic()
+    found = await look(sources(gb10_proc))
+    assert time.monotonic() - began[1] < 5
+    assert time.thread_time() - began[0] < 1  # the loop itself is free: the walk has a thread
+    assert adds_up(found)
+    assert sum(one.processes or 0 for one in found.holdings if one.kind is Holder.UNIT) == 5000
+
+
+# leftover files of shared memory ----------------------------------------------------------------------------------
+
+
+def aged(file: Path, size: int) -> Path:
+    """A file of `size` bytes. Its change time cannot be set: `now` is moved instead."""
+    file.write_bytes(b"x" * size)
+    return file
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hours on."""
+    now = time.time() + 7200
+    monkeypatch.setattr(shm_files.time, "time", lambda: now)
+
+
+def me(shared: int = 0, pid: int | None = None, **more: Any) -> ProcessMemory:
+    """This very process, as the table has it."""
+    return ProcessMemory(pid or os.getpid(), 1, "python3", os.getuid(), MIB, shared, **more)
+
+
+def user(_uid: int) -> str:
+    """Everybody's name."""
+    return "alice"
+
+
+@pytest.mark.usefixtures("later")
+def test_a_file_that_nobody_maps_is_a_leftover(tmp_path: Path) -> None:
+    """Names of Python's and its like only; a user's own files are the user's."""
+    aged(tmp_path / "psm_1234", 2 * MIB)
+    aged(tmp_path / "sem.mp-x", 32)
+    aged(tmp_path / "my-model.bin", 9 * MIB)
+    (tmp_path / "psm_folder").mkdir()
+    (tmp_path / "psm_link").symlink_to("/etc/passwd")
+    (found,) = shm_files.leftovers([me()], user, tmp_path)
+    assert found.names == ("psm_1234", "sem.mp-x")
+    assert (found.own, found.certain, found.user) == (True, True, "alice")
+    assert 2 * MIB <= found.bytes < 3 * MIB
+    assert found.oldest_s == pytest.approx(7200, abs=60)
+
+
+@pytest.mark.usefixtures("later")
+def test_a_file_that_a_process_maps_or_has_open_is_none() -> None:
+    """Under any name; shown on the box's real /dev/shm."""
+    folder = Path("/dev/shm")
+    if not folder.is_dir():
+        pytest.skip("no /dev/shm")
+    mapped, opened = folder / f"psm_owners_m{os.getpid()}", folder / f"psm_owners_o{os.getpid()}"
+    try:
+        aged(mapped, 2 * MIB)
+        aged(opened, 2 * MIB)
+        with mapped.open("r+b") as file, mmap.mmap(file.fileno(), 0), opened.open("rb"):
+            names = {name for one in shm_files.leftovers([me(MIB)], user) for name in one.names}
+            assert names.isdisjoint({mapped.name, opened.name})
+        names = {name for one in shm_files.leftovers([me(MIB)], user) for name in one.names}
+        assert {mapped.name, opened.name} <= names
+    finally:
+        mapped.unlink(missing_ok=True)
+        opened.unlink(missing_ok=True)
+
+
+def test_a_young_file_may_not_be_mapped_yet(tmp_path: Path) -> None:
+    """A program makes it first."""
+    aged(tmp_path / "psm_1234", 2 * MIB)
+    assert shm_files.leftovers([], user, tmp_path) == ()
+
+
+@pytest.mark.usefixtures("later")
+def test_nothing_is_certain_while_a_process_cannot_be_looked_at(tmp_path: Path) -> None:
+    """One that hangs is not asked; another user's files are not ours to judge."""
+    aged(tmp_path / "psm_1234", 2 * MIB)
+    (hung,) = shm_files.leftovers([me(MIB, stuck=True)], user, tmp_path)
+    assert not hung.certain
+    (theirs,) = shm_files.leftovers([], user, tmp_path, uid=os.getuid() + 1)
+    assert (theirs.own, theirs.certain) == (False, False)
+
+
+def test_without_shared_memory_there_are_no_leftovers(tmp_path: Path) -> None:
+    """No such folder."""
+    assert shm_files.leftovers([], user, tmp_path / "none") == ()
+
+
+# this box -----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def holding(size: int, uid: int) -> Iterator[int]:
+    """A process of that user's that holds so much; its pid."""
+    with subprocess.Popen([sys.executable, "-c", LIVE.format(size=size, uid=uid)], stdout=subprocess.PIPE) as child:
+        try:
+            assert child.stdout is not None
+            child.stdout.readline()
+            yield child.pid
+        finally:
+            child.kill()
+
+
+async def test_this_box_adds_up() -> None:
+    """Its real /proc: every byte has a holder, and this process is one of ours."""
+    found = await look(Sources(runtime=FakeRuntime(), reader=NoGpu(), owner=OWNER))  # type: ignore[arg-type]
+    assert adds_up(found)
+    assert found.total == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert any(one.kind is Holder.SPARKDASH and one.bytes > MIB for one in found.holdings)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+async def test_a_process_of_another_user_is_named_with_its_user(tmp_path: Path) -> None:
+    """400 MiB under another uid, seen through the real /proc."""
+    passwd = tmp_path / "passwd"
+    passwd.write_text(f"stranger:x:{NOBODY}:{NOBODY}::/:/bin/sh\n")
+    given = Sources(  # type: ignore[arg-type]
+        runtime=FakeRuntime(), reader=NoGpu(), owner=OWNER, passwd=passwd, ours=frozenset(), uid=1
+    )
+    with holding(400 * MIB, NOBODY) as pid:
+        found = await look(given)
+    theirs = next(one for one in found.holdings if one.pid == pid)
+    assert (theirs.user, theirs.remedy) == ("stranger", f"sudo kill {pid}")
+    assert theirs.bytes > 380 * MIB  # the kernel counts in batches per processor
+
+
+def test_hidden_processes_are_counted_as_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With hidepid=1 they are listed and not told."""
+    add(tmp_path, 5)
+
+    def refuse(_path: str) -> bytes:
+        raise PermissionError
+
+    monkeypatch.setattr(process_table, "_text", refuse)
+    assert process_table.read(tmp_path).unreadable == 1
+
+
+async def test_cached_weights_are_counted_where_the_kernel_tells(tmp_path: Path) -> None:
+    """Bytes in the page cache, by model; a model whose file cannot be opened is left out."""
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(b"w" * 3 * MIB)
+    counted = memory_account._cached({"a/b": [file, file], "c/d": [tmp_path / "none"]})
+    if not counted:
+        pytest.skip("no cachestat(2) for this file system")
+    assert counted == {"a/b": 3 * MIB}

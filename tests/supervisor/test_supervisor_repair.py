@@ -1,0 +1,522 @@
+"""Engines that stand still with requests on them: told, freed by cancelling what they hold, or ended and brought up again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.event import IncidentsChanged, Level
+from sparkdash.domain.evidence import Evidence, EvidenceRequest
+from sparkdash.domain.incident import Incident, IncidentEnd
+from sparkdash.domain.liveness import LivenessState, RepairStep
+from sparkdash.domain.profile import Profile
+from sparkdash.domain.swap import SwapCause
+from sparkdash.errors import SparkdashError
+from sparkdash.store import Store
+from sparkdash.supervisor import repair
+from sparkdash.supervisor.liveness import Health, Look
+
+FOLDER = "/var/lib/evidence/a"
+
+
+@dataclass
+class Signs:
+    """What can be seen of one engine; a fresh one makes progress."""
+
+    moves: bool = True
+    holds: bool = False
+    """Whether it keeps showing its requests as running after they were cancelled."""
+    stopped: int = 0
+    health: Health = Health.WELL
+    blind: bool = False
+    """Whether a look at it fails."""
+    tokens: float = 0.0
+
+
+@dataclass
+class Box:
+    """Signs of every engine, as a look finds them, and the evidence that was asked for."""
+
+    house: Any
+    signs: dict[str, Signs] = field(default_factory=dict)
+    looks: list[str] = field(default_factory=list)
+    asked: list[EvidenceRequest] = field(default_factory=list)
+    evidence_hangs: bool = False
+
+    def of(self, name: str) -> Signs:
+        return self.signs.setdefault(name, Signs())
+
+    async def look(self, profile: Profile, engine: Engine) -> Look:
+        signs, held = self.of(profile.name), self.house.supervisor.engines[profile.name].in_flight
+        self.looks.append(profile.name)
+        if signs.blind:
+            raise SparkdashError("the box cannot be looked at")
+        signs.tokens += signs.moves and held > 0
+        running = 1.0 if signs.holds else float(held)
+        known = engine.container is not None
+        return Look(
+            at=self.house.clock.monotonic(),
+            held=held,
+            health=signs.health,
+            answers=known or None,
+            running=running if known else None,
+            waiting=0.0 if known else None,
+            kv_used=0.25 if known else None,
+            progress=(signs.tokens,) if known else (),
+            processes=3,
+            stopped=signs.stopped,
+            power_w=14.0,
+            low_w=30.0,
+            utilization=0.96,
+        )
+
+    async def evidence(self, request: EvidenceRequest) -> Evidence:
+        self.asked.append(request)
+        if self.evidence_hangs:
+            await asyncio.Event().wait()
+        return Evidence(FOLDER)
+
+
+@pytest.fixture
+def box(house: Any, monkeypatch: pytest.MonkeyPatch) -> Box:
+    """No engine is young, so that the thresholds are the plain ones."""
+    monkeypatch.setattr(repair, "PROOF_S", 0.1)
+    return Box(house)
+
+
+@pytest.fixture
+def opened(house: Any, box: Box, make_profile: Any) -> Callable[..., Any]:
+    async def open_(*profiles: Profile, **more: Any) -> None:
+        given = {"look": box.look, "take_evidence": box.evidence, **more}
+        await house.open(*(profiles or (make_profile("a"),)), **given)
+
+    return open_
+
+
+async def passes(house: Any, seconds: float) -> None:
+    """Let time pass."""
+    await house.clock.drive(house.clock.sleep(seconds))
+
+
+async def old(house: Any, name: str = "a") -> None:
+    """Have the engine up for so long that its first requests are over."""
+    await house.leased(name)
+    await passes(house, 700)
+
+
+async def until(house: Any, holds: Callable[[], bool], limit_s: float = 1000.0) -> None:
+    """Let time pass until something holds."""
+    end = house.clock.time + limit_s
+    while not holds():
+        assert house.clock.time < end, "it never came to that"
+        house.clock.step()
+        await house.clock.rest()
+
+
+def liveness(house: Any, name: str = "a") -> Any:
+    engine = house.supervisor.engines.get(name)
+    return engine.liveness if engine else None
+
+
+def step(house: Any, name: str = "a") -> RepairStep | None:
+    now = liveness(house, name)
+    return now.step if now else None
+
+
+def incidents(house: Any) -> tuple[Incident, ...]:
+    """As last published, newest first."""
+    told = [fact for fact in house.facts if isinstance(fact, IncidentsChanged)]
+    return told[-1].incidents if told else ()
+
+
+def codes(house: Any) -> list[str]:
+    return [notice.code for notice in house.notices()]
+
+
+async def held(house: Any, box: Box, name: str = "a") -> tuple[Any, Any]:
+    """A request that its engine holds while nothing moves."""
+    asking = house.ask(name)
+    lease = await house.clock.drive(asking.granted())
+    box.of(name).moves = False
+    return asking, lease
+
+
+async def test_an_engine_that_works_is_shown_as_busy_and_never_touched(house: Any, box: Box, opened: Any) -> None:
+    await opened()
+    await old(house)
+    asking = house.ask("a")
+    lease = await house.clock.drive(asking.granted())
+    await passes(house, 2000)
+    assert liveness(house).state is LivenessState.BUSY
+    assert not lease.lost.done()
+    assert (incidents(house), codes(house), box.asked) == ((), [], [])
+    await asking.leave()
+    await passes(house, 20)
+    assert liveness(house) is None
+
+
+async def test_an_engine_without_requests_is_not_looked_at(house: Any, box: Box, opened: Any) -> None:
+    await opened()
+    await old(house)
+    before = len(box.looks)
+    await passes(house, 5000)
+    assert len(box.looks) == before
+
+
+async def test_a_stuck_engine_is_ended_and_comes_up_again_and_who_had_no_answer_waits(
+    house: Any, box: Box, opened: Any
+) -> None:
+    """The whole way: told, evidence, cancelled, watched for two minutes, ended, brought up, and the time that it took."""
+    await opened()
+    await old(house)
+    _, lease = await held(house, box)
+    stood_at = house.clock.time
+    box.of("a").holds = True
+    await until(house, lease.lost.done)
+    error = lease.lost.result()
+    assert error.code == "engine_stuck"
+    assert error.message.startswith("a stopped making progress: 1 running, 0 waiting, no token")
+    assert 115 <= house.clock.time - stood_at <= 150
+    assert step(house) is RepairStep.CANCEL
+    assert [request.light for request in box.asked] == [True, False]
+    again = house.ask("a")
+    await house.clock.rest()
+    assert again.seen == [1]
+    box.of("a").moves = True
+    new = await house.clock.drive(again.granted())
+    assert new.engine.ready_at > lease.engine.ready_at
+    (incident,) = incidents(house)
+    assert (incident.end, incident.evidence) == (IncidentEnd.RESTARTED, FOLDER)
+    assert [taken.step for taken in incident.steps] == [RepairStep.EVIDENCE, RepairStep.CANCEL, RepairStep.END]
+    assert 120 <= incident.steps[2].at - incident.steps[1].at <= 130
+    assert incident.repaired_s == pytest.approx(house.clock.time - stood_at, abs=20)
+    assert [call for call, _ in house.runtime.calls] == ["start", "stop", "start"]
+    assert [swap.cause for swap in house.swaps()][-1] is SwapCause.REPAIR
+    assert codes(house) == ["engine_stuck", "engine_stuck", "stuck_restarted"]
+    assert liveness(house) is None
+    await again.leave()
+
+
+async def test_it_comes_up_again_also_when_nobody_waits(house: Any, box: Box, opened: Any) -> None:
+    await opened()
+    await old(house)
+    asking, lease = await held(house, box)
+    box.of("a").holds = True
+    await until(house, lease.lost.done)
+    await asking.leave()
+    await until(house, lambda: bool(incidents(house)) and incidents(house)[0].ended_at is not None)
+    assert incidents(house)[0].end is IncidentEnd.RESTARTED
+    assert house.state("a") is EngineState.READY
+
+
+async def test_an_engine_that_is_freed_by_cancelling_serves_on(house: Any, box: Box, opened: Any) -> None:
+    """Nothing is left on it and a short generation is answered: who waits is served by the same engine."""
+    await opened()
+    await old(house)
+    asking, lease = await held(house, box)
+    box.of("a").holds = True
+    await until(house, lease.lost.done)
+    again = house.ask("a")
+    await passes(house, 60)
+    assert not again.has_lease
+    box.of("a").holds = False
+    box.of("a").moves = True
+    new = await house.clock.drive(again.granted())
+    assert new.engine.ready_at == lease.engine.ready_at
+    assert [call for call, _ in house.runtime.calls] == ["start"]
+    (incident,) = incidents(house)
+    assert incident.end is IncidentEnd.RECOVERED
+    assert codes(house) == ["engine_stuck", "stuck_recovered"]
+    assert house.notices()[-1].level is Level.INFO
+    await asking.leave()
+    await again.leave()
+
+
+async def test_an_engine_that_looks_free_and_answers_nothing_is_ended(
+    house: Any, box: Box, opened: Any, behaviour: Any
+) -> None:
+    """Its figures say that nothing is on it; only a short generation shows whether it works."""
+    does = house.runtime.zoo["a"] = behaviour()
+    await opened()
+    await old(house)
+    asking, lease = await held(house, box)
+    does.hangs = True
+    await until(house, lease.lost.done)
+    await asking.leave()
+    await until(house, lambda: house.state("a") is not EngineState.READY)
+    does.hangs = False
+    await until(house, lambda: incidents(house)[0].ended_at is not None)
+    assert incidents(house)[0].end is IncidentEnd.RESTARTED
+
+
+async def test_stopped_processes_are_not_given_time_to_recover(house: Any, box: Box, opened: Any) -> None:
+    await opened()
+    await old(house)
+    asking, lease = await held(house, box)
+    stood_at = house.clock.time
+    box.of("a").stopped, box.of("a").health = 3, Health.SILENT
+    await until(house, lease.lost.done)
+    assert house.clock.time - stood_at <= 90
+    await asking.leave()
+    cut_at = house.clock.time
+    await until(house, lambda: house.state("a") is not EngineState.READY)
+    assert house.clock.time - cut_at <= 10
+    box.of("a").stopped, box.of("a").health, box.of("a").moves = 0, Health.WELL, True
+    await until(house, lambda: incidents(house)[0].ended_at is not None)
+    assert incidents(house)[0].end is IncidentEnd.RESTARTED
+
+
+async def test_a_server_that_answers_nothing_is_given_twenty_seconds(house: Any, box: Box, opened: Any) -> None:
+    await opened()
+    await old(house)
+    asking, lease = await held(house, box)
+    box.of("a").holds, box.of("a").health = True, Health.SILENT
+    await until(house, lease.lost.done)
+    await asking.leave()
+    cut_at = house.clock.time
+    await until(house, lambda: house.state("a") is not EngineState.READY)
+    assert 15 <= house.clock.time - cut_at <= 35
+
+
+async def test_an_engine_that_moves_while_evidence_is_taken_keeps_its_requests(
+    house: Any, box: Box, opened: Any
+) -> None:
+    await opened()
+    await old(house)
+    asking, lease = await held(house, box)
+    box.evidence_hangs = True
+    await until(house, lambda: step(house) is RepairStep.EVIDENCE)
+    box.of("a").moves = True
+    await until(house, lambda: incidents(house)[0].ended_at is not None)
+    assert incidents(house)[0].end is IncidentEnd.MOVED
+    await passes(house, 300)
+    assert not lease.lost.done()
+    assert liveness(house).state is LivenessState.BUSY
+    assert codes(house) == ["engine_stuck", "stuck_moved"]
+    await asking.leave()
+
+
+async def test_evidence_that_hangs_or_fails_holds_no_repair_up(
+    house: Any, box: Box, opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await opened()
+    await old(house)
+    asking, lease = await held(house, box)
+    box.evidence_hangs = box.of("a").holds = True
+    await until(house, lambda: step(house) is RepairStep.EVIDENCE)
+    began = house.clock.time
+    await until(house, lease.lost.done)
+    assert house.clock.time - began <= repair.EVIDENCE_S + 5
+    await asking.leave()
+
+
+async def test_evidence_that_raises_holds_no_repair_up(house: Any, box: Box, opened: Any) -> None:
+    async def broken(_request: EvidenceRequest) -> Evidence:
+        raise RuntimeError("a fault of ours")
+
+    await opened(take_evidence=broken)
+    await old(house)
+    asking, lease = await held(house, box)
+    await until(house, lease.lost.done)
+    await asking.leave()
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+async def test_an_engine_that_is_only_told_of_is_not_touched(
+    house: Any, box: Box, opened: Any, make_profile: Any, behaviour: Any, serve_engine: Any, foreign: bool
+) -> None:
+    """`on_stuck: tell`, or a server that is not ours: told once, and once more when it moves."""
+    server = await serve_engine("a", 0, does=behaviour())
+    url = f"http://127.0.0.1:{server.addresses[0][1]}"
+    facts = {"engine": "openai", "image": None, "url": url, "model_id": "a", "gib": None} if foreign else {}
+    await opened(make_profile("a", **({} if foreign else {"on_stuck": "tell"}), **facts))
+    await old(house)
+    asking, lease = await held(house, box)
+    await until(house, lambda: step(house) is RepairStep.WATCH, 3000)
+    await passes(house, 3000)
+    assert (liveness(house).state, step(house)) == (LivenessState.STUCK, RepairStep.WATCH)
+    assert not lease.lost.done()
+    assert codes(house) == ["engine_stuck"]
+    if foreign:
+        await asking.leave()
+        await passes(house, 20)
+        assert incidents(house)[0].end is IncidentEnd.TOLD
+    else:
+        box.of("a").moves = True
+        await passes(house, 20)
+        assert incidents(house)[0].end is IncidentEnd.MOVED
+        assert codes(house) == ["engine_stuck", "stuck_moved"]
+        await asking.leave()
+    assert incidents(house)[0].repaired_s is None
+    await server.cleanup()
+
+
+async def test_two_engines_that_are_stuck_at_once_are_repaired_apart(
+    house: Any, box: Box, opened: Any, make_profile: Any
+) -> None:
+    await opened(make_profile("a", gib=20), make_profile("b", gib=20))
+    await old(house)
+    await old(house, "b")
+    asks = [await held(house, box, name) for name in ("a", "b")]
+    box.of("a").holds = box.of("b").holds = True
+    for asking, lease in asks:
+        await until(house, lease.lost.done)
+        await asking.leave()
+    box.of("b").holds, box.of("b").moves = False, True
+    await until(house, lambda: all(one.ended_at is not None for one in incidents(house)))
+    assert {one.profile: one.end for one in incidents(house)} == {
+        "a": IncidentEnd.RESTARTED,
+        "b": IncidentEnd.RECOVERED,
+    }
+
+
+AT = [RepairStep.EVIDENCE, RepairStep.CANCEL, RepairStep.END]
+
+
+async def at_step(house: Any, box: Box, wanted: RepairStep) -> tuple[Any, Any]:
+    """A repair that is at this step; a stop that is under way does not end."""
+    asking, lease = await held(house, box)
+    box.of("a").holds = True
+    box.evidence_hangs = wanted is RepairStep.EVIDENCE
+    house.runtime.gate = asyncio.Event()
+    await until(house, lambda: step(house) is wanted)
+    return asking, lease
+
+
+@pytest.mark.parametrize("wanted", AT)
+async def test_a_persons_stop_ends_the_repair_at_each_step(
+    house: Any, box: Box, opened: Any, wanted: RepairStep
+) -> None:
+    """It is stopped and stays so, with one end of one incident."""
+    await opened()
+    await old(house)
+    asking, lease = await at_step(house, box, wanted)
+    stopping = asyncio.ensure_future(house.supervisor.stop("a"))
+    await house.clock.rest()
+    house.runtime.gate.set()
+    if wanted is RepairStep.EVIDENCE:
+        await until(house, lease.lost.done)
+    await asking.leave()
+    await house.clock.drive(stopping)
+    await house.settled()
+    assert house.runtime.here == {}
+    (incident,) = incidents(house)
+    assert incident.end is IncidentEnd.STOPPED
+    await passes(house, 3000)
+    assert house.runtime.here == {}
+
+
+@pytest.mark.parametrize("wanted", AT)
+async def test_a_persons_use_of_another_profile_goes_before_the_repair(
+    house: Any, box: Box, opened: Any, make_profile: Any, wanted: RepairStep
+) -> None:
+    await opened(make_profile("a"), make_profile("b"))
+    await old(house)
+    asking, _ = await at_step(house, box, wanted)
+    await house.supervisor.use("b", cause=SwapCause.USER)
+    await house.clock.rest()
+    house.runtime.gate.set()
+    await until(house, lambda: house.state("b") is EngineState.READY)
+    await asking.leave()
+    await house.settled()
+    assert house.runtime.running() == ["b"]
+    (incident,) = incidents(house)
+    assert incident.end in (IncidentEnd.STOPPED, IncidentEnd.FAILED)
+
+
+@pytest.mark.parametrize("wanted", AT)
+async def test_a_daemon_that_ends_within_a_step_leaves_a_closed_incident(
+    house: Any, box: Box, opened: Any, tmp_path: Any, wanted: RepairStep
+) -> None:
+    """The next one says that it does not know how it went on, and serves."""
+    file = tmp_path / "sparkdash.db"
+    async with Store.opened(file, lambda _: None) as store:
+        await opened(store=store)
+        await old(house)
+        await at_step(house, box, wanted)
+        await house.crash()
+    house.runtime.gate = None
+    house.facts.clear()
+    box.signs["a"] = Signs()
+    async with Store.opened(file, lambda _: None) as store:
+        await opened(store=store)
+        (incident,) = incidents(house)
+        assert (incident.end, incident.steps[-1].step) == (IncidentEnd.UNKNOWN, wanted)
+        await house.leased("a")
+        await house.close()
+
+
+async def test_a_restart_that_fails_is_told_with_the_incident(
+    house: Any, box: Box, opened: Any, behaviour: Any
+) -> None:
+    await opened()
+    await old(house)
+    asking, lease = await held(house, box)
+    box.of("a").holds = True
+    house.runtime.zoo["a"] = behaviour(dies_after_s=2)
+    await until(house, lease.lost.done)
+    await asking.leave()
+    await until(house, lambda: incidents(house)[0].ended_at is not None)
+    (incident,) = incidents(house)
+    assert incident.end is IncidentEnd.FAILED
+    assert incident.note.startswith("It did not come up again: ")
+    assert codes(house)[-1] == "stuck_failed"
+
+
+async def test_an_engine_that_is_stuck_again_soon_after_it_recovered_is_ended(
+    house: Any, box: Box, opened: Any
+) -> None:
+    """Cancelling helped once; the second time nobody is kept waiting for that."""
+    await opened()
+    await old(house)
+    asking, lease = await held(house, box)
+    await until(house, lease.lost.done)
+    await asking.leave()
+    await until(house, lambda: incidents(house)[0].end is IncidentEnd.RECOVERED)
+    asking, lease = await held(house, box)
+    await until(house, lease.lost.done)
+    cut_at = house.clock.time
+    await asking.leave()
+    await until(house, lambda: house.state("a") is not EngineState.READY)
+    assert house.clock.time - cut_at <= 15
+    box.of("a").moves = True
+    await until(house, lambda: incidents(house)[0].end is IncidentEnd.RESTARTED)
+
+
+async def test_an_engine_that_cannot_be_looked_at_is_not_judged(house: Any, box: Box, opened: Any) -> None:
+    await opened()
+    await old(house)
+    asking, lease = await held(house, box)
+    box.of("a").blind = True
+    await passes(house, 2000)
+    assert not lease.lost.done()
+    await asking.leave()
+
+
+async def test_the_mean_time_to_repair_counts_what_was_repaired(
+    house: Any, box: Box, opened: Any, tmp_path: Any
+) -> None:
+    """It is there again after a restart of the daemon."""
+    file = tmp_path / "sparkdash.db"
+    async with Store.opened(file, lambda _: None) as store:
+        await opened(store=store)
+        await old(house)
+        asking, lease = await held(house, box)
+        await until(house, lease.lost.done)
+        await asking.leave()
+        await until(house, lambda: incidents(house)[0].end is IncidentEnd.RECOVERED)
+        await house.close()
+    took = incidents(house)[0].repaired_s
+    house.facts.clear()
+    async with Store.opened(file, lambda _: None) as store:
+        await opened(store=store)
+        told = [fact for fact in house.facts if isinstance(fact, IncidentsChanged)][-1]
+        assert (told.repairs.every.n, told.repairs.every.mean_s) == (1, pytest.approx(took))
+        assert told.repairs.by_profile["a"].n == 1
+        assert replace(Signs(), moves=False) != Signs()
+        await house.close()
