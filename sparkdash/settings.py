@@ -77,6 +77,9 @@ class Settings(BaseModel):
     """Under which no load begins; None is 8 GiB, or 8 %."""
     guard_kill_gib: float | None = Field(default=None, ge=0)
     """Under which it kills the engine that costs least; None is 5 GiB, or 5 %."""
+    contiguity: Literal["refuse", "warn", "off"] | None = None
+    """What happens when too few large blocks of memory are free for a load, and none can be won back: it is refused, or started
+    with a warning, or not looked at. Not given: refused on a DGX Spark, whose driver needs them; not looked at elsewhere."""
     drain_s: float = Field(default=120.0, ge=0)
     """How long a swap waits for running requests before it cuts them."""
     stop_grace_s: float = Field(default=30.0, ge=0)

@@ -66,6 +66,7 @@ class Check:
     listeners: bool = False
     gpu: bool = False
     profiles: bool = False
+    loads: bool = False
 
 
 CHECKS: dict[str, Check] = {}
@@ -83,11 +84,12 @@ def check(
     listeners: bool = False,
     gpu: bool = False,
     profiles: bool = False,
+    loads: bool = False,
 ) -> Callable[[Look], Look]:
     """Register a function as a check."""
 
     def register(look: Look) -> Look:
-        CHECKS[name] = Check(name, about, look, reads, modes, runs, disks, listeners, gpu, profiles)
+        CHECKS[name] = Check(name, about, look, reads, modes, runs, disks, listeners, gpu, profiles, loads)
         return look
 
     return register

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
+from sparkdash.domain.contiguity import LoadContiguity
 from sparkdash.domain.metric import Gpu
 from sparkdash.host.command import Done
 from sparkdash.settings import Settings
@@ -98,6 +99,8 @@ class Facts:
     """A few looks at the GPU, a second apart; empty when NVML tells nothing."""
     daemon: DaemonSeen | None = None
     profiles: ProfilesSeen | Unread | None = None
+    loads: Sequence[LoadContiguity] | Unread = ()
+    """Free blocks before and after the last loads, oldest first."""
 
     @property
     def rootless(self) -> bool:
@@ -139,6 +142,10 @@ class Facts:
         """Who listens on TCP."""
         found = told(self.listeners)
         return () if found is None else found
+
+    def told_loads(self) -> Sequence[LoadContiguity]:
+        """The last loads; none where no daemon has kept any."""
+        return told(self.loads) or ()
 
 
 def told(value: T | Unread) -> T:

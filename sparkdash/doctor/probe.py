@@ -22,6 +22,7 @@ from sparkdash.doctor import podman_info, senses
 from sparkdash.doctor.check import Check
 from sparkdash.doctor.facts import DaemonSeen, Disk, Facts, Listener, ProfilesSeen, Unread
 from sparkdash.doctor.patience import each, within
+from sparkdash.domain.contiguity import LoadContiguity
 from sparkdash.domain.metric import Gpu
 from sparkdash.host.command import Done
 from sparkdash.settings import Settings
@@ -48,6 +49,7 @@ class Probe:
     disk: Callable[[Path], Disk] = senses.disk
     listeners: Callable[[], Sequence[Listener]] = senses.listeners
     profiles: Callable[[Settings], ProfilesSeen] = senses.profiles
+    loads: Callable[[], Sequence[LoadContiguity]] = senses.loads
     machine: str = field(default_factory=platform.machine)
     kernel: str = field(default_factory=platform.release)
     page_size: int = field(default_factory=resource.getpagesize)
@@ -70,6 +72,7 @@ class Probe:
             _if(any(one.profiles for one in wanted), self._profiles),
             _if(any(one.gpu for one in wanted), self.looks),
         )
+        loads = await _if(any(one.loads for one in wanted), self._loads)
         return Facts(
             settings=self.settings,
             settings_problem=self.settings_problem,
@@ -88,6 +91,7 @@ class Probe:
             looks=gpu or (),
             daemon=self.daemon,
             profiles=profiles,
+            loads=loads or (),
         )
 
     def _at(self, path: str) -> Path:
@@ -143,6 +147,9 @@ class Probe:
 
     async def _heard(self) -> Sequence[Listener] | Unread:
         return await within("The list of ports", self.listeners)
+
+    async def _loads(self) -> Sequence[LoadContiguity] | Unread:
+        return await within("The record of loads", self.loads)
 
     async def _profiles(self) -> ProfilesSeen | Unread:
         return await within("The profiles", lambda: self.profiles(self.settings))

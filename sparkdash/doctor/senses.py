@@ -11,8 +11,9 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from sparkdash import catalog
+from sparkdash import catalog, paths
 from sparkdash.doctor.facts import Disk, Listener, ProfilesSeen
+from sparkdash.domain.contiguity import LoadContiguity
 from sparkdash.domain.metric import Gpu
 from sparkdash.domain.profile import ApiProtocol, Profile
 from sparkdash.engines.protocols import lacks
@@ -20,6 +21,7 @@ from sparkdash.host.command import Done, call
 from sparkdash.host.nvml import Nvml
 from sparkdash.rules import Level, findings
 from sparkdash.settings import Settings
+from sparkdash.store import trend
 from sparkdash.telemetry import lowpower
 
 COMMAND_S = 15.0
@@ -87,6 +89,11 @@ def profiles(settings: Settings) -> ProfilesSeen:
         tuple(name for name, profile in found.profiles.items() if not profile.cannot_run and _lacks_one(profile)),
         importlib.util.find_spec("litellm") is not None,
     )
+
+
+def loads() -> tuple[LoadContiguity, ...]:
+    """Free blocks before and after the last loads, out of the daemon's database."""
+    return trend.read(paths.state_dir() / "sparkdash.db")
 
 
 def _lacks_one(profile: Profile) -> bool:

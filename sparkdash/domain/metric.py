@@ -103,6 +103,11 @@ class Gpu(Frozen):
     throttle: tuple[str, ...] = ()
     driver: str | None = None
 
+    @property
+    def unified(self) -> bool:
+        """Whether it takes its memory from the kernel's own pool, as a DGX Spark's does."""
+        return self.name is not None and "GB10" in self.name
+
 
 class Sample(Frozen):
     """One tick: everything measured at about the same moment. Unix seconds."""

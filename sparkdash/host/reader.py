@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from sparkdash.domain.contiguity import Contiguity
 from sparkdash.domain.metric import Gpu, Memory
 
 
@@ -23,6 +24,10 @@ class HostReader(Protocol):
 
     def memory(self) -> Memory:
         """One cheap read of the kernel's own figures (microseconds, no NVML, no subprocess). `engines` is empty and `reserve` 0: callers fill them in."""
+        ...
+
+    def contiguity(self) -> Contiguity | None:
+        """How much of the free memory lies in large blocks: a cheap read of the kernel's own figures; None where it does not tell."""
         ...
 
     async def gpu(self) -> GpuReading:

@@ -77,6 +77,9 @@ class SimBox:
             swap_total=SWAP, swap_used=min(SWAP, swapped), pressure=_pressure(available),
         )  # fmt: skip
 
+    def contiguity(self) -> None:
+        """Not simulated: nothing is known of it, and nothing refused for it."""
+
     async def gpu(self) -> GpuReading:
         """One look: busy and watts are the sums of the engines', everything else follows from them."""
         self._look()

@@ -6,16 +6,21 @@ Owns: which swaps and loads count, and how many. Must not know where they are ke
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Iterable
 from statistics import median
 
 from sparkdash.domain import footprint
+from sparkdash.domain.contiguity import LoadContiguity
 from sparkdash.domain.footprint import Footprint, Weighing
 from sparkdash.domain.swap import Step
+from sparkdash.store.rows import Held, Took
 
 LEARNED_FROM = 5
 """Swaps of one fingerprint from which times are learned: enough to outvote one cold page cache, few enough to follow a
 new disk.
 """
+CONTIGUITY_HELD = 100
+"""Loads whose contiguity is in memory: what a verdict on the next one rests on."""
 Steps = tuple[Step, ...]
 
 
@@ -27,6 +32,28 @@ class Learned:
         self._steps: defaultdict[str, deque[Steps]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
         self._loads: defaultdict[str, dict[str, Weighing]] = defaultdict(dict)
         """Loads by fingerprint, then by id, oldest first."""
+
+        self._contiguity: deque[LoadContiguity] = deque(maxlen=CONTIGUITY_HELD)
+
+    @classmethod
+    def of(cls, swaps: Iterable[Took], loads: Iterable[Held], contiguity: Iterable[LoadContiguity]) -> Learned:
+        """Everything that was kept of earlier swaps and loads, oldest first."""
+        learned = cls()
+        for swap in swaps:
+            learned.learn_times(*swap)
+        for load in loads:
+            learned.learn_memory(*load)
+        learned._contiguity.extend(contiguity)
+        return learned
+
+    @property
+    def contiguity(self) -> tuple[LoadContiguity, ...]:
+        """Free blocks before and after the last loads, oldest first."""
+        return tuple(self._contiguity)
+
+    def learn_contiguity(self, load: LoadContiguity) -> None:
+        """Add a load, however it went."""
+        self._contiguity.append(load)
 
     def learn_times(self, fingerprint: str, kin: str, took_s: float, steps: Steps) -> None:
         """Add a swap that went well."""
@@ -49,6 +76,7 @@ class Learned:
             self._took[key].extend(times)
         for key, steps in newer._steps.items():
             self._steps[key].extend(steps)
+        self._contiguity.extend(newer._contiguity)
         for key, loads in newer._loads.items():
             for seen in loads.values():
                 self.learn_memory(key, seen)

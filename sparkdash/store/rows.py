@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from sparkdash.domain.contiguity import Contiguity, LoadContiguity, LoadOutcome
 from sparkdash.domain.engine import Failure, Parked
 from sparkdash.domain.footprint import Measure, Weighing
 from sparkdash.domain.guard import GuardKill
@@ -36,6 +37,11 @@ PUT_INCIDENT = (
 GET_INCIDENTS = (
     "SELECT id, began, named_at, profile, fingerprint, why, steps, ended_at, how, note, evidence FROM incidents"
     " ORDER BY rowid"
+)
+PUT_CONTIGUITY = "INSERT OR REPLACE INTO contiguity VALUES (?, ?, ?, ?, ?, ?, ?)"
+GET_CONTIGUITY = (
+    "SELECT id, at, profile, need_bytes, outcome, before, after FROM"
+    " (SELECT rowid AS place, * FROM contiguity ORDER BY rowid DESC LIMIT 100) ORDER BY place"
 )
 PUT_PARKED = "INSERT OR REPLACE INTO parked VALUES (?, ?, ?, ?, ?)"
 END_PARKED = "DELETE FROM parked WHERE profile = ?"
@@ -137,6 +143,21 @@ def of_load(seen: Weighing, profile: str, fingerprint: str) -> Row:
         seen.id, seen.at, profile, fingerprint, measure, seen.steady_bytes, seen.peak_bytes, seen.after_prompt_bytes,
         seen.spoilt, curve,
     )  # fmt: skip
+
+
+def of_contiguity(load: LoadContiguity) -> Row:
+    """For PUT_CONTIGUITY."""
+    looks = (look.model_dump_json(exclude_none=True) if look else None for look in (load.before, load.after))
+    return (load.id, load.at, load.profile, load.need_bytes, load.outcome.value, *looks)
+
+
+def contiguity(row: Sequence[Any]) -> LoadContiguity:
+    """A row of GET_CONTIGUITY. Raises ValueError for what no daemon wrote."""
+    id_, at, profile, need, outcome, before, after = row
+    looks = [Contiguity.model_validate_json(look) if look else None for look in (before, after)]
+    return LoadContiguity(
+        id=id_, at=at, profile=profile, need_bytes=need, outcome=LoadOutcome(outcome), before=looks[0], after=looks[1]
+    )
 
 
 def held(row: Sequence[Any]) -> Held:

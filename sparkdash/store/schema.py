@@ -10,10 +10,10 @@ import sqlite3
 from pathlib import Path
 from types import NoneType
 
-VERSION = 7
+VERSION = 8
 """Of the schema; kept in `PRAGMA user_version`. 1: swaps and requests. 2: each swap's steps, and the loads' memory. 3: what each access
 key used. 4: parked profiles. 5: the requests' reasoning tokens. 6: servers that are not ours and are in use. 7: incidents
-of engines that stood still."""
+of engines that stood still. 8: free memory by block size before and after loads."""
 
 REQUESTS_KEPT = 100_000
 """Requests that are kept; older ones are dropped when the database is opened, and while it is written; about 20 MB."""
@@ -21,6 +21,8 @@ SWAPS_KEPT = 10_000
 """Older swaps, too; about 10 MB, and all that times are learned from is read at each start."""
 LOADS_KEPT = 2_000
 """Older loads are dropped too; a curve has at most 200 points, so about 8 MB."""
+CONTIGUITY_KEPT = 2_000
+"""Loads whose contiguity is kept; about 2 MB."""
 KILLS_KEPT = 1_000
 """Kills by the memory guard that are kept."""
 INCIDENTS_KEPT = 500
@@ -58,6 +60,10 @@ _TABLES = (
         profile TEXT PRIMARY KEY, since REAL NOT NULL, fingerprint TEXT NOT NULL, failures INTEGER NOT NULL,
         failure TEXT NOT NULL
     )""",
+    """CREATE TABLE IF NOT EXISTS contiguity (
+        id TEXT PRIMARY KEY, at REAL NOT NULL, profile TEXT NOT NULL, need_bytes INTEGER, outcome TEXT NOT NULL, before TEXT,
+        after TEXT
+    )""",
     "CREATE TABLE IF NOT EXISTS attached (profile TEXT PRIMARY KEY, fingerprint TEXT NOT NULL)",
     """CREATE TABLE IF NOT EXISTS incidents (
         id TEXT PRIMARY KEY, began REAL NOT NULL, named_at REAL NOT NULL, profile TEXT NOT NULL, fingerprint TEXT NOT NULL,
@@ -74,7 +80,13 @@ _ADDED = {
 }
 """What a version added to tables that were there before it; columns are added at the end, so that rows keep their order."""
 
-_KEPT = {"swaps": SWAPS_KEPT, "loads": LOADS_KEPT, "kills": KILLS_KEPT, "incidents": INCIDENTS_KEPT}
+_KEPT = {
+    "swaps": SWAPS_KEPT,
+    "loads": LOADS_KEPT,
+    "kills": KILLS_KEPT,
+    "incidents": INCIDENTS_KEPT,
+    "contiguity": CONTIGUITY_KEPT,
+}
 _TRIM = (
     # in the order in which they were written, whatever the clock said; finding them takes no look at those that stay
     f"DELETE FROM requests WHERE rowid <= (SELECT max(rowid) FROM requests) - {REQUESTS_KEPT}",  # noqa: S608 - a constant

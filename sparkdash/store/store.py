@@ -21,6 +21,7 @@ from typing import TypeVar
 
 import structlog
 
+from sparkdash.domain.contiguity import LoadContiguity
 from sparkdash.domain.engine import Parked
 from sparkdash.domain.event import Fact, Level, Notice
 from sparkdash.domain.footprint import Footprint, Weighing
@@ -114,6 +115,16 @@ class Store:
         self._learned.learn_memory(fingerprint, seen.replace(curve=()))
         self._write(rows.PUT_LOAD, rows.of_load(seen, profile, fingerprint))
 
+    @property
+    def contiguity(self) -> tuple[LoadContiguity, ...]:
+        """Free blocks before and after the last loads, oldest first."""
+        return self._learned.contiguity
+
+    def record_contiguity(self, load: LoadContiguity) -> None:
+        """Keep how much of the free memory lay in large blocks before and after a load."""
+        self._learned.learn_contiguity(load)
+        self._write(rows.PUT_CONTIGUITY, rows.of_contiguity(load))
+
     def record_request(self, request: Request) -> None:
         """Keep a finished request: figures and names, never what was said."""
         if request.key is not None:
@@ -166,11 +177,7 @@ class Store:
         if self._begun:
             return  # it broke meanwhile: all that counts is in memory
         self._begun, self.parked, self.attached, self.incidents = True, kept.parked, kept.attached, kept.incidents
-        older = Learned()
-        for swap in kept.swaps:
-            older.learn_times(*swap)
-        for load in kept.loads:
-            older.learn_memory(*load)
+        older = Learned.of(kept.swaps, kept.loads, kept.contiguity)
         for key, day, tokens in kept.used:
             self._today.add(key, day, tokens)
         older.learn_newer(self._learned)

@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+from sparkdash.domain.contiguity import LoadContiguity
 from sparkdash.domain.engine import Parked
 from sparkdash.domain.incident import Incident
 from sparkdash.store import rows, schema, usage
@@ -36,6 +37,7 @@ class Kept(NamedTuple):
     parked: dict[str, Parked]
     attached: dict[str, str]
     incidents: list[Incident]
+    contiguity: list[LoadContiguity]
     exposed: int | None
     """Mode that the file had, when others could read it."""
 
@@ -54,6 +56,7 @@ def read(path: Path) -> tuple[sqlite3.Connection, Kept]:
             parked=dict(rows.parked(row) for row in database.execute(rows.GET_PARKED)),
             attached=dict(database.execute(rows.GET_ATTACHED).fetchall()),
             incidents=[rows.incident(row) for row in database.execute(rows.GET_INCIDENTS)],
+            contiguity=[rows.contiguity(row) for row in database.execute(rows.GET_CONTIGUITY)],
             exposed=schema.close_to_others(path),
         )
     except BaseException:

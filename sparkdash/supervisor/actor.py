@@ -303,7 +303,7 @@ class Actor:
                 self.incidents.ends(name)
                 if started := books.started.get(name):  # else it died while it was being stopped, and is gone
                     books.fail(started, failure_of(error))
-                    if error.code != guard_words.CODE:  # the guard's kills are told when they happen
+                    if error.code not in guard_words.CODES:  # the guard's kills are told when they happen
                         books.notice(Level.ERROR, error.code, error.text(), name)
             case Stop(profile=name):
                 self.incidents.stopped(name)

@@ -42,8 +42,8 @@ PERMANENT = frozenset({"unknown_flag", "wrong_arch"})
 """Nothing but an edit of the profile or another image mends these."""
 PASSING = frozenset(
     {
-        "container_removed", "disk_full", "does_not_fit", "engine_unreachable", "host_not_ready", "memory_guard", "memory_low",
-        "memory_not_returned", "runtime_missing", "runtime_timeout", "shutting_down", "unkillable",
+        "container_removed", "disk_full", "does_not_fit", "engine_unreachable", "fragmented", "host_not_ready", "memory_guard", "memory_low",
+        "memory_not_returned", "memory_wedging", "runtime_missing", "runtime_timeout", "shutting_down", "unkillable",
     }
 )  # fmt: skip
 """The box's or another engine's fault."""
@@ -122,7 +122,7 @@ class Breaker:
     def died(self, profile: str, fingerprint: str, error: SparkdashError, now: float) -> None:
         """It ran, and is gone. Once is no reason to refuse it: the next request starts it. One that the memory guard killed
         rests first: what it was killed for may be there still."""
-        if error.code == "memory_guard":
+        if error.code in ("memory_guard", "memory_wedging"):
             self.failed(profile, fingerprint, error, now)
         elif error.code not in PASSING:
             record = self._record(profile, fingerprint, error)

@@ -10,6 +10,9 @@ from sparkdash.units import gib, percent
 
 CODE = "memory_guard"
 """Of an engine that the guard killed."""
+WEDGING = "memory_wedging"
+"""Of a load that the guard stopped on a sign that the box was about to stand still."""
+CODES = frozenset({CODE, WEDGING})
 RETRY_S = 10.0
 """What a client is asked to wait while memory is short."""
 

@@ -128,7 +128,7 @@ class Leasing:
         died = await self._watch.confirm(lease.profile, lease.engine, trouble)
         if died is None:
             return
-        if died.code == guard_words.CODE:
+        if died.code in guard_words.CODES:
             raise copy(died) from None
         raise UpstreamError(died.message, code=died.code, hint=died.hint) from None
 

@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sparkdash.domain.contiguity import LoadContiguity, LoadOutcome
 from sparkdash.domain.engine import EngineState, Failure
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
@@ -25,6 +26,8 @@ from sparkdash.supervisor.moves import BeginSwap, Move, SwapCancelled, SwapDone,
 from sparkdash.supervisor.swap_record import SwapRecord
 from sparkdash.supervisor.tools import Tools
 from sparkdash.supervisor.transition import Order, Transition, first_phase
+
+BRING_UP = frozenset({SwapPhase.CREATE, SwapPhase.LOAD, SwapPhase.WARM})
 
 
 def _new_id() -> str:
@@ -131,6 +134,7 @@ class Swaps:
         swap = self._under_way.pop(move.target)
         order = swap.order
         self._keep_the_spared(order)
+        self._keep_contiguity(swap, move)
         if isinstance(move, SwapDone):
             ended = self._close(order, SwapOutcome.DONE, whole=order.resumes is None)
             self._weigh(order.scale, ended)
@@ -149,6 +153,27 @@ class Swaps:
             if name in engines and engines[name].state is EngineState.DRAINING:
                 self._tools.books.move(name, EngineState.READY)
 
+    def _keep_contiguity(self, swap: _UnderWay, move: SwapDone | SwapFailed | SwapCancelled) -> None:
+        """Of a load that began: what it met and what it left, and how it went."""
+        target, tools = swap.order.target, self._tools
+        if self._store is None or target is None or swap.transition.phase not in BRING_UP:
+            return
+        after = tools.reader.contiguity() if tools.adapter(target.engine).managed else None
+        if after is None:
+            return
+        wedging = isinstance(move, SwapFailed) and move.error.code == guard_words.WEDGING
+        outcome = LoadOutcome.DONE if isinstance(move, SwapDone) else LoadOutcome.FAILED
+        load = LoadContiguity(
+            id=swap.order.record.swap.id,
+            at=tools.clock.now(),
+            profile=target.name,
+            need_bytes=tools.needs(target).room_bytes,
+            before=swap.order.before,
+            after=after,
+            outcome=LoadOutcome.WEDGING if wedging else outcome,
+        )
+        self._store.record_contiguity(load)
+
     def _away(self, target: Profile | None) -> None:
         engine = self._tools.books.engines.get(target.name) if target else None
         # one that failed before this swap stays to be seen: it may be there still, since it would not stop
@@ -159,7 +184,7 @@ class Swaps:
         target = order.target
         if target and not self._serves(target.name):
             self._tools.books.fail(target, failure)
-        if failure.code != guard_words.CODE:  # the guard's kills are told when they happen
+        if failure.code not in guard_words.CODES:  # the guard's kills are told when they happen
             self._tools.books.notice(Level.ERROR, failure.code, words, target.name if target else None)
         self._close(order, SwapOutcome.FAILED, failure)
 

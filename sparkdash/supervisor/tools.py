@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from sparkdash.domain.contiguity import LoadContiguity
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Fact
 from sparkdash.domain.evidence import TakeEvidence
@@ -61,6 +62,8 @@ class Tools:
     """Gathers the signals of an engine's liveness; None: nobody judges engines."""
     thresholds: Thresholds
     """By which engines are judged."""
+    load_history: Callable[[], Sequence[LoadContiguity]]
+    """Free blocks before and after the last loads, oldest first."""
     take_evidence: TakeEvidence
     """Keeps what can be seen of an engine that hangs, before it is ended."""
     figures: Callable[[str], EngineFigures | None]
@@ -122,6 +125,7 @@ def furnish(
         needs=needs,
         before_ready=before_ready,
         profiles=profiles,
+        load_history=lambda: store.contiguity if store else (),
         flags=FlagProbe(flags, runtime=runtime, reader=reader, books=books, clock=clock, adapter=adapter),
         look=look,
         thresholds=thresholds,

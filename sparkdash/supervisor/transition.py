@@ -15,10 +15,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeVar
 
 from sparkdash.domain.container import ENV_MARK, LABEL_OWNER, ContainerSpec, mark
+from sparkdash.domain.contiguity import Contiguity
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
@@ -27,7 +27,7 @@ from sparkdash.engines import openai
 from sparkdash.engines.adapter import Launch
 from sparkdash.engines.known_flags import KnownFlags, strays
 from sparkdash.errors import EngineError, HostError
-from sparkdash.supervisor import cache_room, reclaim, stopping
+from sparkdash.supervisor import cache_room, large_blocks, preflight, reclaim, stopping
 from sparkdash.supervisor.adopt import Found
 from sparkdash.supervisor.attach import attach
 from sparkdash.supervisor.debts import Held
@@ -57,6 +57,8 @@ class Order:
     """The target's container runs already: an earlier daemon started it and did not see it come up."""
     scale: Scale | None = None
     """Weighs what comes up."""
+    before: Contiguity | None = None
+    """How much free memory lay in large blocks just before the start."""
     drained: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the evicted may be stopped."""
 
@@ -101,22 +103,7 @@ class Transition:
     async def _look_ahead(self, target: Profile) -> None:
         """Rule 1: a start that cannot succeed evicts nobody."""
         began, self.phase = self.phase, SwapPhase.PREFLIGHT
-        image, runtime = target.image, self._tools.runtime
-        image_id = await runtime.image_id(image) if runtime.containerised and image is not None else ""
-        if image_id is None:
-            raise HostError(
-                f"The image {image} of {target.name} is not on this box.",
-                code="image_missing",
-                hint=f"Fetch it with `sparkdash pull {target.name}`, or build it.",
-            )
-        for path in weights_paths(target, containerised=runtime.containerised):
-            if await asyncio.to_thread(_is_gone, path):
-                raise HostError(
-                    f"The weights of {target.name} are not on this box: there is no {path}.",
-                    code="weights_missing",
-                    hint="Put them there, or mend the path in the profile.",
-                )
-        self._flags = await self._tools.flags.known(target, image_id)
+        self._flags = await preflight.look_ahead(self._tools, target, self._order.evict)
         self.phase = began
 
     async def _drain(self) -> None:
@@ -168,6 +155,7 @@ class Transition:
         self._enter(SwapPhase.PREFLIGHT)
         if short := self._tools.wards.short(target.name):
             raise short
+        self._order.before = await large_blocks.ensure(self._tools, target)
         reclaim.admit(self._tools, target, missing)
 
     async def _bring_up(self, target: Profile) -> None:
@@ -260,23 +248,6 @@ class Transition:
         self._tools.books.enter(target, EngineState.LOADING, url=openai.root(target.url or ""))
         found = await attach(self._tools, target)
         await self._ready(target, found.url, model_id=found.model_id)
-
-
-def weights_paths(profile: Profile, *, containerised: bool) -> list[Path]:
-    """Where this box must have the models that are given as paths. Pure."""
-    models = profile.weights if containerised else profile.used_models
-    return [path for ref in models if ref.path and (path := Path(ref.path)).is_absolute()]
-
-
-def _is_gone(path: Path) -> bool:
-    """Certainly not there: what cannot be looked at may be."""
-    try:
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
-        return False
-    return False
 
 
 def first_phase(managed: bool, evict: tuple[Engine, ...]) -> SwapPhase:

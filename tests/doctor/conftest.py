@@ -17,6 +17,7 @@ from sparkdash import __version__
 from sparkdash.doctor import Probe, examine, podman_info
 from sparkdash.doctor.checks.cdi import TOOLKIT
 from sparkdash.doctor.facts import DaemonSeen, Disk, Listener, ProfilesSeen
+from sparkdash.domain.contiguity import LoadContiguity
 from sparkdash.domain.finding import Finding
 from sparkdash.domain.metric import Gpu
 from sparkdash.host.command import Done
@@ -50,6 +51,12 @@ def meminfo(**kib: int) -> str:
     return "".join(f"{name}: {value:>12} kB\n" for name, value in values.items()) + "HugePages_Total:       0\n"
 
 
+def recorded(name: str) -> dict[str, str]:
+    """Kernel files of a box whose figures were published."""
+    parts = (Path(__file__).parent.parent / f"data/contiguity/{name}.txt").read_text().split("== ")[1:]
+    return {path: text for path, _, text in (part.partition("\n") for part in parts)}
+
+
 HEALTHY = {
     "/etc/os-release": 'NAME="Ubuntu"\nPRETTY_NAME="Ubuntu 24.04.3 LTS"\n',
     "/etc/dgx-release": 'DGX_NAME="DGX Spark"\nDGX_SWBUILD_VERSION="7.2.3"\nDGX_OTA_VERSION="7.5.0"\n',
@@ -66,6 +73,9 @@ HEALTHY = {
     ),
     "/proc/meminfo": meminfo(),
     "/proc/sys/kernel/apparmor_restrict_unprivileged_userns": "1\n",
+    "/proc/sys/kernel/random/boot_id": "b0\n",
+    "/proc/uptime": "525600.10 10000000.00\n",
+    **recorded("gb10-fresh"),
     "/proc/swaps": "Filename Type Size Used Priority\n/dev/zram0 partition 16777212 0 100\n",
     "/proc/sys/vm/swappiness": "10\n",
     "/proc/sys/vm/overcommit_memory": "0\n",
@@ -113,6 +123,7 @@ class Spark:
     disks: dict[str, Disk] = field(default_factory=dict)
     ports: list[Listener] = field(default_factory=list)
     seen: ProfilesSeen = field(default_factory=lambda: ProfilesSeen(44, 0, 0, 0))
+    loads: list[LoadContiguity] = field(default_factory=list)
     changes: dict[str, Any] = field(default_factory=dict)
     asked: list[tuple[str, ...]] = field(default_factory=list)
 
@@ -137,7 +148,7 @@ class Spark:
         daemon = DaemonSeen("unix:/run/user/1000/d.sock", __version__, 77, "http://127.0.0.1:8484/v1", "podman")
         healthy = Probe(
             settings=self.settings, daemon=daemon, root=self.root, command=self._command, looks=self._looks,
-            disk=self._disk, listeners=lambda: self.ports, profiles=lambda _: self.seen, machine="aarch64",
+            disk=self._disk, listeners=lambda: self.ports, loads=lambda: self.loads, profiles=lambda _: self.seen, machine="aarch64",
             kernel="6.17.0-1014-nvidia", uid=1000, user="lab", home="/home/lab", memlock=-1, page_size=4096, environment={},
         )  # fmt: skip
         return replace(healthy, **self.changes)
@@ -172,3 +183,9 @@ def spark(tmp_path: Path) -> Spark:
         TOOLKIT: Done(0, "NVIDIA Container Toolkit CLI version 1.18.2\ncommit: x\n", ""),
     }
     return box
+
+
+@pytest.fixture(name="meminfo")
+def meminfo_of() -> Any:
+    """Writes /proc/meminfo."""
+    return meminfo

@@ -106,6 +106,7 @@ DEFECTS = {
     "little memory": Defect(lambda s: s.write("/proc/meminfo", box.meminfo(MemAvailable=6 << 20, Cached=1 << 20)), "memory", Status.WARN, "6.0 GiB available", "status"),
     "huge pages": Defect(lambda s: s.write("/proc/meminfo", box.meminfo() + "HugePages_Total: 8192\nHugepagesize: 2048 kB\n"), "memory", Status.WARN, "16.0 GiB are kept as huge pages", "nr_hugepages=0"),
     "memory kept for kexec handover": Defect(lambda s: s.write("/proc/meminfo", box.meminfo(CmaTotal=0, CmaFree=9_751_000)), "handover", Status.WARN, "9.3 GiB", "kho=off"),
+    "no large block of memory free": Defect(lambda s: s.write("/proc/buddyinfo", box.recorded("gb10-7-days")["/proc/buddyinfo"]), "contiguity", Status.WARN, "fragmented: 0 of 200", "reboot"),
     "memory full of page cache": Defect(lambda s: s.write("/proc/meminfo", box.meminfo(MemFree=3 << 20, Cached=90 << 20)), "page-cache", Status.NOTE, "90.0 GiB page cache", "drop_caches"),
     "swap on disk": Defect(lambda s: s.write("/proc/swaps", "Filename Type Size Used Priority\n/swap.img file 16777212 0 -2\n"), "swap", Status.NOTE, "/swap.img 16.0 GiB", "swapoff"),
     "swapped out": Defect(lambda s: s.write("/proc/swaps", "Filename Type Size Used Priority\n/swap.img file 16777212 4194304 -2\n"), "swap", Status.WARN, "4.0 GiB used", "swapoff"),

@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from sparkdash.domain.contiguity import BLOCK, Contiguity, LoadContiguity, LoadOutcome
 from sparkdash.domain.engine import Failure, Parked
 from sparkdash.domain.event import Fact, Notice
 from sparkdash.domain.footprint import Measure, Weighing
 from sparkdash.domain.guard import GuardKill
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.swap import Step, Swap, SwapCause, SwapOutcome, SwapPhase
-from sparkdash.store import Store, schema, transactions, usage
+from sparkdash.store import Store, schema, transactions, trend, usage
 from sparkdash.store import store as store_module
 from sparkdash.store.rows import Row
 from sparkdash.store.schema import REQUESTS_KEPT
@@ -261,6 +262,39 @@ async def test_servers_in_use_are_known_to_the_next_daemon(tmp_path: Path) -> No
         assert store.attached == {"studio": "f3"}
 
 
+def contiguous(id_: str, blocks: int) -> LoadContiguity:
+    """A load before which there were so many free blocks."""
+    look = Contiguity(
+        page_bytes=4096, largest_bytes=BLOCK, free_bytes=GIB, free_2m_bytes=GIB, free_32m_bytes=blocks * BLOCK, boot="b"
+    )
+    return LoadContiguity(id=id_, at=7.0, profile="a", need_bytes=GIB, before=look, outcome=LoadOutcome.DONE)
+
+
+async def test_free_blocks_before_and_after_loads_outlive_the_daemon_in_their_order(tmp_path: Path) -> None:
+    """Another process reads them too, while the daemon runs."""
+    path = tmp_path / "sparkdash.db"
+    assert trend.read(path) == ()
+    async with Store.opened(path, lambda _: None) as store:
+        store.record_contiguity(contiguous("2", 300))
+        store.record_contiguity(contiguous("1", 200))
+    async with Store.opened(path, lambda _: None) as store:
+        assert [load.id for load in store.contiguity] == ["2", "1"]
+        assert store.contiguity[1] == contiguous("1", 200)
+        assert trend.read(path) == store.contiguity
+        for number in range(150):
+            store.record_contiguity(contiguous(f"n{number}", number))
+    assert [load.id for load in trend.read(path)] == [f"n{number}" for number in range(50, 150)]
+
+
+async def test_a_database_of_an_older_version_has_no_trend(tmp_path: Path) -> None:
+    """A daemon of that version may still write it."""
+    path = tmp_path / "sparkdash.db"
+    database = sqlite3.connect(path)
+    database.executescript(VERSION_1)
+    database.close()
+    assert trend.read(path) == ()
+
+
 @pytest.mark.parametrize("more", ["", VERSION_3])
 async def test_a_file_of_an_older_version_keeps_its_rows(tmp_path: Path, more: str) -> None:
     """Brought up to date in place, once; what it learned counts on."""
@@ -279,7 +313,7 @@ async def test_a_file_of_an_older_version_keeps_its_rows(tmp_path: Path, more: s
                     reasoning_tokens=7,
                 )
             )  # fmt: skip
-    assert rows(path, "PRAGMA user_version") == [(7,)]
+    assert rows(path, "PRAGMA user_version") == [(8,)]
     assert rows(path, "SELECT id, kin, steps FROM swaps") == [("1", None, None)]
     columns = "SELECT id, error, reasoning_tokens FROM requests ORDER BY id"
     assert rows(path, columns) == [("r", None, None), ("s", "e", 7)]

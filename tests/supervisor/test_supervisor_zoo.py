@@ -15,7 +15,7 @@ from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError, UpstreamError
 from sparkdash.store import Store
 from sparkdash.supervisor import watch
-from sparkdash.supervisor.transition import weights_paths
+from sparkdash.supervisor.preflight import weights_paths
 from sparkdash.units import GIB, MIB
 
 

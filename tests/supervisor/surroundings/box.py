@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sparkdash.domain.contiguity import Contiguity
 from sparkdash.domain.metric import Memory
 from sparkdash.host.reader import GpuReading
 from sparkdash.units import GIB
@@ -25,6 +26,8 @@ class FakeReader:
         """Cannot tell what an engine holds."""
         self.reading = GpuReading(None)
         self.page_cache: int | None = None
+        self.contiguities: list[Contiguity] = []
+        """What looks at the free blocks give, one after the other; the last one stays."""
         self.own: int | None = None
         """What each engine's processes hold, where a test says otherwise than `sizes`."""
 
@@ -33,6 +36,9 @@ class FakeReader:
         leaked = sum(self.leaks.get(name, 0) for name in self.runtime.stopped)
         available = 120 * GIB - held - self.others - leaked
         return Memory(total=128 * GIB, available=available, free=available, page_cache=self.page_cache)
+
+    def contiguity(self) -> Contiguity | None:
+        return self.contiguities.pop(0) if len(self.contiguities) > 1 else next(iter(self.contiguities), None)
 
     async def gpu(self) -> GpuReading:
         return self.reading

@@ -1,0 +1,94 @@
+"""PURE: whether free memory lies in large blocks, how that went over the last loads, and the kernel that decides it.
+
+Boxes stood still with gigabytes available and no large block free (open-gpu-kernel-modules#1358, sparkring#173): the GPU's
+driver asks the kernel for memory that lies in one piece. What a load asks for is `supervisor.contiguity`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sparkdash.doctor.check import Said, check, note, ok, unknown, warn
+from sparkdash.doctor.checks.gpu import MODULE, loaded_driver
+from sparkdash.doctor.facts import Facts, meminfo
+from sparkdash.domain.contiguity import Contiguity, LoadContiguity
+from sparkdash.host import contiguity as host
+from sparkdash.supervisor import contiguity
+from sparkdash.units import duration, gib, size
+
+BUDDYINFO, VMSTAT, ZONEINFO, MEMINFO = "/proc/buddyinfo", "/proc/vmstat", "/proc/zoneinfo", "/proc/meminfo"
+BOOT, UPTIME = "/proc/sys/kernel/random/boot_id", "/proc/uptime"
+SYSCTLS = tuple(
+    f"/proc/sys/vm/{name}"
+    for name in ("compaction_proactiveness", "extfrag_threshold", "watermark_boost_factor", "watermark_scale_factor")
+)
+SHOWN = 5
+"""Loads of a trend that are shown, from the first to the last."""
+WEDGED = ("7.0.0-1019-nvidia", "failed 7 boots of 7 with a workload that others run (open-gpu-kernel-modules#1358)")
+
+
+@check(
+    "contiguity",
+    "Large free blocks, which the GPU's driver needs: now, over the last loads, and what the kernel does for them.",
+    reads=(BUDDYINFO, VMSTAT, ZONEINFO, MEMINFO, BOOT, UPTIME, MODULE, *SYSCTLS),
+    gpu=True,
+    loads=True,
+)
+def blocks(facts: Facts) -> Iterator[Said]:
+    """Judged against the largest load that what is available would let in; engines that run hold the rest rightly."""
+    seen = host.parse(facts.file(BUDDYINFO) or "", facts.file(VMSTAT) or "", facts.page_size)
+    if seen is None:
+        yield unknown(f"{BUDDYINFO} does not tell the free blocks.")
+        return
+    loads = facts.told_loads()
+    boot = (facts.file(BOOT) or "").strip()
+    here = [load for load in loads if load.before is not None and load.before.boot == boot]
+    about = f"{_now(seen)}{_trend(here, seen, _up(facts))}"
+    available = meminfo(facts.file(MEMINFO) or "").get("MemAvailable")
+    wanted = contiguity.asked(available or 0, loads)
+    if not (facts.looks and facts.looks[0].unified):
+        yield ok(f"{about} ({BUDDYINFO}). Judged on a DGX Spark only.")
+    elif contiguity.enough(seen.blocks, wanted):
+        yield ok(f"{about} ({BUDDYINFO}).")
+    else:
+        told = f"Memory is {contiguity.told(seen.blocks, wanted)}, with {gib(available)} available"
+        yield warn(
+            f"{told}. {about} ({BUDDYINFO}).", f"{contiguity.MEND}; if that wins too few, reboot before a big load"
+        )
+    yield _kernel(facts)
+
+
+def _now(seen: Contiguity) -> str:
+    large = f"{gib(seen.free_2m_bytes)} of {gib(seen.free_bytes)} free memory in blocks of 2 MiB and more"
+    stalls, fails = seen.compact_stall, seen.compact_fail
+    worked = f"; compaction failed {fails:,} of {stalls:,} times" if stalls and fails is not None else ""
+    return f"32 MiB blocks: {seen.blocks:,} free; {large}{worked}"
+
+
+def _up(facts: Facts) -> float | None:
+    words = (facts.file(UPTIME) or "").split()
+    return float(words[0]) if words and words[0].replace(".", "", 1).isdecimal() else None
+
+
+def _trend(loads: Sequence[LoadContiguity], now: Contiguity, up_s: float | None) -> str:
+    """ "; before loads 1,417, 782, 140 over 6d02h up, 9 loads"."""
+    counts = [load.before.blocks for load in loads if load.before is not None]
+    if not counts:
+        return ""
+    last = len(counts) - 1
+    places = sorted({round(step * last / (SHOWN - 1)) for step in range(SHOWN)})
+    course = " → ".join(f"{counts[place]:,}" for place in places)
+    number = "1 load" if len(counts) == 1 else f"{len(counts)} loads"
+    return f"; before loads {course}, now {now.blocks:,}, over {duration(up_s)} up, {number}"
+
+
+def _kernel(facts: Facts) -> Said:
+    """What decides how blocks are kept, and the kernel that failed most."""
+    marks = host.watermarks(facts.file(ZONEINFO) or "", facts.page_size)
+    kept = f"; reclaim wakes under {size(marks['low'])} free" if "low" in marks else ""
+    values = ((path.rpartition("/")[2], (facts.file(path) or "").strip()) for path in SYSCTLS)
+    settings = "".join(f", {name} {value}" for name, value in values if value)
+    about = f"Kernel {facts.kernel}, driver {loaded_driver(facts.file(MODULE)) or '-'}{kept}{settings}"
+    if facts.kernel == WEDGED[0]:
+        return note(f"{about}. This kernel {WEDGED[1]}.", "boot another kernel: 6.17.0-nvidia ran the same")
+    return ok(f"{about}.")

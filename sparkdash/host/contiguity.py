@@ -1,0 +1,113 @@
+"""Contiguity of the free memory, by /proc/buddyinfo and /proc/vmstat.
+
+Owns: reading those files. Must not know how much is enough.
+Rule: cheap (three reads, well under 1 ms) and without root. /proc/pagetypeinfo, which tells more, is root's alone. Orders are counted
+and the page size is asked for: kernels of Sparks have 4 KiB pages and blocks of up to 32 MiB, or 64 KiB pages and blocks of
+up to 512 MiB; x86 ends at 4 MiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from resource import getpagesize
+
+from sparkdash.domain.contiguity import BLOCK, Contiguity
+from sparkdash.host.proc import PROC, boot
+from sparkdash.units import MIB
+
+HUGE = 2 * MIB
+NORMAL, MOVABLE = "Normal", frozenset({"Movable", "Device"})
+"""Movable memory is of no use to a driver, which does not let its pages be moved."""
+MOST_ORDERS, MOST_PAGES = 32, 1 << 40
+"""Beyond these a line is garbage."""
+
+
+def read(proc: Path = PROC) -> Contiguity | None:
+    """One look; None where the kernel does not tell its free blocks, or in a way that nobody knows."""
+    try:
+        buddyinfo = (proc / "buddyinfo").read_text(errors="replace")
+    except OSError:
+        return None
+    try:
+        vmstat = (proc / "vmstat").read_text(errors="replace")
+    except OSError:
+        vmstat = ""
+    found = parse(buddyinfo, vmstat, getpagesize())
+    return found and found.replace(boot=boot(proc) or None)
+
+
+def parse(buddyinfo: str, vmstat: str, page_bytes: int) -> Contiguity | None:
+    """Both files' text as one value; None when no zone can be read. Pure."""
+    zones = _zones(buddyinfo)
+    if not zones:
+        return None
+    sizes = [page_bytes << order for order in range(max(len(counts) for _, counts in zones))]
+    lasting = [counts for name, counts in zones if name == NORMAL]
+    lasting = lasting or [counts for name, counts in zones if name not in MOVABLE]
+    everywhere = [counts for _, counts in zones]
+    told = counters(vmstat)
+    return Contiguity(
+        page_bytes=page_bytes,
+        largest_bytes=sizes[-1],
+        free_bytes=_in_blocks(everywhere, sizes, 0),
+        free_2m_bytes=_in_blocks(everywhere, sizes, HUGE),
+        free_32m_bytes=_in_blocks(lasting, sizes, min(BLOCK, sizes[-1])),
+        compact_stall=told.get("compact_stall"),
+        compact_fail=told.get("compact_fail"),
+        compact_success=told.get("compact_success"),
+        allocstall=total(told, ("allocstall",)),
+        scanned=total(told, ("pgscan_kswapd", "pgscan_direct")),
+        reclaimed=total(told, ("pgsteal_kswapd", "pgsteal_direct")),
+        refaults=told.get("workingset_refault_file", told.get("workingset_refault")),
+        oom_kill=told.get("oom_kill"),
+    )
+
+
+def counters(vmstat: str) -> dict[str, int]:
+    """The lines of /proc/vmstat by their names. Pure."""
+    words = (line.split() for line in vmstat.splitlines())
+    return {pair[0]: int(pair[1]) for pair in words if len(pair) == 2 and pair[1].isdecimal()}
+
+
+def total(told: Mapping[str, int], names: Iterable[str]) -> int | None:
+    """Sum of the counters with one of these names, also where a kernel has one for each zone (`allocstall_normal`).
+
+    The counter of those who were made to wait (`pgscan_direct_throttle`) counts no pages. None when there is none.
+    """
+    wanted = tuple(names)
+    found = [
+        count
+        for name, count in told.items()
+        if any(name == one or name.startswith(f"{one}_") for one in wanted) and not name.endswith("_throttle")
+    ]
+    return sum(found) if found else None
+
+
+def watermarks(zoneinfo: str, page_bytes: int) -> dict[str, int]:
+    """Bytes under which the kernel wakes and stops reclaim, by `min`, `low` and `high`, all zones of /proc/zoneinfo; in effect
+    now, boosts included. Empty when it does not tell. Pure."""
+    sums: dict[str, int] = {}
+    for line in zoneinfo.splitlines():
+        words = line.split()
+        if len(words) == 2 and words[0] in ("min", "low", "high") and words[1].isdecimal():
+            sums[words[0]] = sums.get(words[0], 0) + int(words[1]) * page_bytes
+    return sums
+
+
+def _zones(buddyinfo: str) -> list[tuple[str, list[int]]]:
+    """Name and free blocks by order of each zone of each node; lines of another shape are passed over."""
+    found = []
+    for line in buddyinfo.splitlines():
+        head, zone, rest = line.partition("zone")
+        words = rest.split()
+        if not zone or not head.startswith("Node") or not 2 <= len(words) <= MOST_ORDERS + 1:
+            continue
+        if all(word.isdecimal() and int(word) < MOST_PAGES for word in words[1:]):
+            found.append((words[0], [int(word) for word in words[1:]]))
+    return found
+
+
+def _in_blocks(zones: Iterable[list[int]], sizes: list[int], least: int) -> int:
+    """Bytes in free blocks of at least `least` bytes."""
+    return sum(count * size for counts in zones for count, size in zip(counts, sizes, strict=False) if size >= least)

@@ -1,0 +1,110 @@
+"""Whether free memory lies in blocks large enough for a load. Pure: figures in, a verdict and its words out.
+
+Owns: how many free blocks a load asks for, and what this box's earlier loads change of that. Must not know how blocks are
+counted or won.
+
+Sources: sparkring launches with 200 or more free blocks of 32 MiB and refuses with fewer (its #173: a box up for 7 days
+with 118 GiB available and none left stood at shard 8 of 11 for ten minutes; one just started has 782). Its loads fill a box of
+121 GiB. No figure was published for smaller loads: theirs are in proportion. Unverified on a GB10 of our own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sparkdash.domain.contiguity import BLOCK, LoadContiguity, LoadOutcome
+from sparkdash.errors import AdmissionError
+from sparkdash.units import GIB, gib
+
+CODE = "fragmented"
+MOST_BLOCKS = 200
+"""Free blocks that the largest loads ask for."""
+PER_GIB = 2
+"""Blocks for each GiB of a load: 200 for loads of 100 GiB and more."""
+SMALL = 8 * GIB
+"""Loads below this ask for none: they came up on boxes where large ones failed."""
+DISTRUST = 2
+"""A load that nearly wedged the box with more than this many times the blocks that it asked for says nothing of blocks."""
+MEND = "sync; echo 3 | sudo tee /proc/sys/vm/drop_caches; echo 1 | sudo tee /proc/sys/vm/compact_memory"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How many free blocks of 32 MiB a load asks for, and why so many."""
+
+    blocks: int
+    why: str
+
+
+def asked(need_bytes: int | None, past: Iterable[LoadContiguity] = ()) -> Asked:
+    """What a load of this size asks for, after the box's earlier loads, oldest first.
+
+    A load at least as large that came up with fewer blocks shows that so few are enough. A load at most as large that
+    nearly wedged the box with as many shows that they are not. What was seen last counts.
+    """
+    base = found = _by_size(need_bytes)
+    if need_bytes is None or not base.blocks:
+        return base
+    for load in past:
+        if load.before is None or load.need_bytes is None:
+            continue
+        seen, on = load.before.blocks, datetime.fromtimestamp(load.at, tz=UTC).date().isoformat()
+        who = f"{load.profile} ({gib(load.need_bytes)})"
+        as_large, as_small = load.need_bytes >= need_bytes, load.need_bytes <= need_bytes
+        if load.outcome is LoadOutcome.DONE and as_large and seen < found.blocks:
+            found = Asked(seen, f"{who} came up with {seen} on {on}")
+        elif load.outcome is LoadOutcome.WEDGING and as_small and found.blocks <= seen <= base.blocks * DISTRUST:
+            found = Asked(seen + 1, f"{who} was stopped with {seen} on {on}, before the box stood still")
+    return found
+
+
+def _by_size(need_bytes: int | None) -> Asked:
+    if need_bytes is None:
+        return Asked(MOST_BLOCKS, "its need is not known, so that it counts as large")
+    if need_bytes < SMALL:
+        return Asked(0, f"a load under {gib(SMALL)} asks for none")
+    blocks = min(MOST_BLOCKS, PER_GIB * need_bytes // GIB)
+    return Asked(blocks, f"{PER_GIB} for each GiB of {gib(need_bytes)}, at most {MOST_BLOCKS}")
+
+
+def enough(blocks: int, wanted: Asked, coming_bytes: int = 0) -> bool:
+    """Whether the free blocks do, counting memory that others will give back as if it came in large blocks."""
+    return blocks + coming_bytes // BLOCK >= wanted.blocks
+
+
+def lacking_bytes(blocks: int, wanted: Asked) -> int:
+    """By how much the free blocks fall short; 0 when there are enough."""
+    return max(0, wanted.blocks - blocks) * BLOCK
+
+
+def told(blocks: int, wanted: Asked) -> str:
+    """The figures: "fragmented: 140 of 200 free 32 MiB blocks"."""
+    return f"fragmented: {blocks} of {wanted.blocks} free 32 MiB blocks"
+
+
+def refusal(profile: str, blocks: int, wanted: Asked, available: int, tried: Iterable[str] = ()) -> AdmissionError:
+    """The load is not risked."""
+    done = "".join(f" {each}" for each in tried)
+    return AdmissionError(
+        f"{profile} is not started, as memory is {told(blocks, wanted)} ({wanted.why}), with {gib(available)} available."
+        f"{done}",
+        code=CODE,
+        status=503,
+        hint=f"Drop caches (`{MEND}`) or reboot the box. "
+        '`contiguity = "warn"` in config.toml starts such loads all the same.',
+    )
+
+
+def warning(profile: str, blocks: int, wanted: Asked, available: int) -> str:
+    """The load is started all the same, as the owner wants it."""
+    return (
+        f"Memory is {told(blocks, wanted)} for {profile} ({wanted.why}), with {gib(available)} available. It is started, as "
+        "`contiguity` is `warn`; the box may stand still while it loads."
+    )
+
+
+def won(before: int, after: int, did: Iterable[str]) -> str:
+    """Large blocks came back before a load."""
+    return f"Free 32 MiB blocks went from {before} to {after}. {' '.join(did)}"

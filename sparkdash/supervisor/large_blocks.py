@@ -1,0 +1,94 @@
+"""Large free blocks before a load: looked at, won back where they are few, and the load refused where that fails.
+
+Owns: when contiguity is looked at before a load, and in which order blocks are won back. Must not decide how many are
+enough (`contiguity`), nor how the page cache or the kernel is asked.
+
+The order is from what costs least: cached weights that no engine uses, then those of the newcomer too (it reads them again
+from the disk), then all caches and compaction, as root, where the owner installed the memory helper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Iterable
+from pathlib import Path
+from typing import Literal
+
+from sparkdash.domain.contiguity import Contiguity
+from sparkdash.domain.engine import Engine
+from sparkdash.domain.event import Level
+from sparkdash.domain.profile import Profile
+from sparkdash.supervisor import cache_room, contiguity
+from sparkdash.supervisor.contiguity import Asked
+from sparkdash.supervisor.tools import Tools
+from sparkdash.units import gib
+
+Mode = Literal["refuse", "warn", "off"]
+
+
+def mode(chosen: Mode | None, *, unified: bool) -> Mode:
+    """What few large blocks lead to. Unless the owner chose: a refusal where the GPU takes its memory from the kernel's own
+    pool, and nothing elsewhere, since it was seen nowhere else. Pure."""
+    return chosen or ("refuse" if unified else "off")
+
+
+async def look_ahead(tools: Tools, target: Profile, leave: Iterable[Engine]) -> None:
+    """The look before anything is stopped: refuse where not even those who leave could give blocks enough.
+
+    Raises:
+        AdmissionError: `fragmented`.
+    """
+    needs = [tools.needs(tools.books.started[e.profile]).total_bytes for e in leave if e.profile in tools.books.started]
+    if needs and None not in needs:  # with nobody to stop, the look before the start is the same one
+        await ensure(tools, target, coming_bytes=sum(filter(None, needs)))
+
+
+async def ensure(tools: Tools, target: Profile, *, coming_bytes: int = 0) -> Contiguity | None:
+    """Contiguity just before the start; None where the kernel does not tell. `coming_bytes` are what others will give back.
+
+    Raises:
+        AdmissionError: `fragmented`: too few large blocks, and no way to win more.
+    """
+    seen = tools.reader.contiguity()
+    wanted = contiguity.asked(tools.needs(target).room_bytes, tools.load_history()) if target.gpu else Asked(0, "")
+    if seen is None or contiguity.enough(seen.blocks, wanted, coming_bytes):
+        return seen
+    what = mode(tools.settings.contiguity, unified=await _unified(tools))
+    if what == "off":
+        return seen
+    tried: list[str] = []
+    before = seen.blocks
+    async for did in _win(tools, target, contiguity.lacking_bytes(before, wanted)):
+        tried.append(did)
+        seen = tools.reader.contiguity() or seen
+        if contiguity.enough(seen.blocks, wanted, coming_bytes):
+            tools.books.notice(Level.INFO, "blocks_won", contiguity.won(before, seen.blocks, tried), target.name)
+            return seen
+    available = tools.reader.memory().available
+    if what == "refuse":
+        raise contiguity.refusal(target.name, seen.blocks, wanted, available, tried)
+    text = contiguity.warning(target.name, seen.blocks, wanted, available)
+    tools.books.notice(Level.WARNING, contiguity.CODE, text, target.name)
+    return seen
+
+
+async def _win(tools: Tools, target: Profile, lacking: int) -> AsyncIterator[str]:
+    """Each step that did something, in words, as it is done."""
+    keep = await cache_room.files(tools, target)
+    for stay, whose in ((keep, "no engine uses"), (frozenset[Path](), "no engine uses yet")):
+        if gone := await _evict(tools, lacking, stay):
+            yield f"{gib(gone)} of cached weights that {whose} were let go."
+    helper = tools.memory_helper
+    if helper is not None and helper.available():
+        done = await helper.run()
+        yield "Caches were dropped and memory compacted." if done.ok else f"The memory helper failed: {done.why}."
+
+
+async def _evict(tools: Tools, lacking: int, keep: Collection[Path]) -> int:
+    """Asked for more than is lacking: of what the kernel gets back, only part completes a large block."""
+    cached = tools.reader.memory().page_cache
+    return 0 if cached is None or cached < lacking else await cache_room.evict(tools, cached, keep=keep)
+
+
+async def _unified(tools: Tools) -> bool:
+    gpu = (await tools.reader.gpu()).gpu
+    return gpu is not None and gpu.unified

@@ -1,0 +1,100 @@
+"""What the doctor says of large free blocks: now, over the last loads, and of the kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.contiguity import BLOCK, Contiguity, LoadContiguity, LoadOutcome
+from sparkdash.domain.finding import Status
+from sparkdash.domain.metric import Gpu
+from sparkdash.units import GIB
+
+BUDDYINFO = "/proc/buddyinfo"
+
+
+def look(blocks: int, boot: str = "b0") -> Contiguity:
+    """So many free blocks."""
+    held = blocks * BLOCK
+    return Contiguity(
+        boot=boot, page_bytes=4096, largest_bytes=BLOCK, free_bytes=held, free_2m_bytes=held, free_32m_bytes=held
+    )
+
+
+def load(blocks: int, boot: str = "b0", outcome: LoadOutcome = LoadOutcome.DONE, gib: int = 20) -> LoadContiguity:
+    """One that met so many."""
+    return LoadContiguity(id="1", at=0.0, profile="a", need_bytes=gib * GIB, before=look(blocks, boot), outcome=outcome)
+
+
+def fragmented(spark: Any, blocks: int) -> None:
+    spark.write(BUDDYINFO, f"Node 0, zone   Normal {'900 ' * 13}{blocks}\n")
+
+
+async def test_a_box_that_has_been_up_for_days_shows_its_trend(spark: Any) -> None:
+    """From the first load of this start of the box to the last; those before a restart are another box's."""
+    fragmented(spark, 140)
+    spark.loads = [
+        load(5000, boot="older"),
+        *(load(count) for count in (1417, 1300, 1100, 782, 600, 500, 400, 300, 200)),
+    ]
+    finding, kernel = await spark.examine("contiguity")
+    assert finding.status is Status.WARN
+    assert "fragmented: 140 of 200 free 32 MiB blocks, with 109.7 GiB available" in finding.evidence
+    assert "before loads 1,417 → 1,100 → 600 → 400 → 200, now 140, over 6d02h up, 9 loads" in finding.evidence
+    assert "reboot before a big load" in (finding.fix or "")
+    assert kernel.status is Status.OK
+    assert kernel.evidence == "Kernel 6.17.0-1014-nvidia, driver 580.142."
+
+
+async def test_few_blocks_are_no_finding_where_engines_hold_the_memory(spark: Any, meminfo: Any) -> None:
+    """Only what could still be let in is judged."""
+    fragmented(spark, 0)
+    spark.write("/proc/meminfo", meminfo(MemAvailable=7 << 20, MemFree=7 << 20))
+    assert [one.status for one in await spark.examine("contiguity")] == [Status.OK, Status.OK]
+
+
+async def test_what_this_box_has_shown_to_be_enough_is_enough(spark: Any) -> None:
+    """A load of 118 GiB came up with 100."""
+    fragmented(spark, 140)
+    spark.loads = [load(100, gib=118)]
+    assert (await spark.examine("contiguity"))[0].status is Status.OK
+
+
+async def test_another_box_gets_its_figures_and_no_verdict(spark: Any) -> None:
+    """It was seen to hurt on Sparks alone."""
+    fragmented(spark, 0)
+    spark.gpu = [Gpu(name="NVIDIA GeForce RTX 5090")]
+    finding, _ = await spark.examine("contiguity")
+    assert (finding.status, "32 MiB blocks: 0 free" in finding.evidence) == (Status.OK, True)
+
+
+@pytest.mark.parametrize("text", ["", "what is this\n"])
+async def test_a_kernel_that_does_not_tell_is_unknown(spark: Any, text: str) -> None:
+    """And nothing is concluded."""
+    spark.write(BUDDYINFO, text)
+    (finding,) = await spark.examine("contiguity")
+    assert finding.status is Status.UNKNOWN
+
+
+async def test_a_damaged_record_of_loads_is_told(spark: Any) -> None:
+    """By its reason."""
+
+    def damaged() -> list[LoadContiguity]:
+        raise ValueError("no such column")
+
+    spark.changes = {"loads": damaged}
+    (finding,) = await spark.examine("contiguity")
+    assert (finding.status, "no such column" in finding.evidence) == (Status.UNKNOWN, True)
+
+
+async def test_the_kernel_that_failed_most_is_named(spark: Any) -> None:
+    """With the settings that decide how blocks are kept, as far as they can be read."""
+    spark.changes = {"kernel": "7.0.0-1019-nvidia"}
+    spark.write("/proc/sys/vm/compaction_proactiveness", "20\n")
+    spark.write(
+        "/proc/zoneinfo", "Node 0, zone   Normal\n  pages free 9\n        min      100\n        low      25600\n"
+    )
+    _, kernel = await spark.examine("contiguity")
+    assert kernel.status is Status.NOTE
+    assert "reclaim wakes under 100 MiB free, compaction_proactiveness 20" in kernel.evidence

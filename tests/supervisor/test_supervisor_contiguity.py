@@ -1,0 +1,247 @@
+"""Loads when free memory lies in small pieces: refused with the figures, won back, warned of, and remembered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.contiguity import BLOCK, Contiguity, LoadContiguity, LoadOutcome
+from sparkdash.domain.engine import EngineState
+from sparkdash.domain.event import Level
+from sparkdash.domain.metric import Gpu
+from sparkdash.errors import AdmissionError
+from sparkdash.host import contiguity as host
+from sparkdash.host.memory_helper import HelperResult
+from sparkdash.host.reader import GpuReading
+from sparkdash.store import Store
+from sparkdash.supervisor import cache_room
+from sparkdash.supervisor.contiguity import Asked, asked, enough
+from sparkdash.units import GIB
+
+RECORDED = Path(__file__).parent.parent / "data/contiguity"
+SPARK = GpuReading(Gpu(name="NVIDIA GB10"))
+
+
+def blocks(count: int) -> Contiguity:
+    """A look that finds so many free blocks of 32 MiB."""
+    return Contiguity(
+        page_bytes=4096,
+        largest_bytes=BLOCK,
+        free_bytes=90 * GIB,
+        free_2m_bytes=count * BLOCK,
+        free_32m_bytes=count * BLOCK,
+    )
+
+
+def load(outcome: LoadOutcome, *, gib: float, seen: int, profile: str = "a") -> LoadContiguity:
+    """One that ended on 2026-11-20."""
+    return LoadContiguity(
+        id="1", at=1_795_132_800.0, profile=profile, need_bytes=int(gib * GIB), before=blocks(seen), outcome=outcome
+    )
+
+
+def recorded(name: str) -> Contiguity:
+    head, *parts = (RECORDED / f"{name}.txt").read_text().split("== ")
+    files = {path: text for path, _, text in (part.partition("\n") for part in parts)}
+    found = host.parse(files["/proc/buddyinfo"], files["/proc/vmstat"], int(head.partition("# page: ")[2]))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("gib", "wanted"), [(118, 200), (100, 200), (80, 160), (20, 40), (8, 16), (7.9, 0), (None, 200)]
+)
+def test_a_load_asks_for_blocks_by_its_size(gib: float | None, wanted: int) -> None:
+    """200 for those that fill a Spark, in proportion below, none for small ones."""
+    assert asked(None if gib is None else int(gib * GIB)).blocks == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "well"),
+    [
+        ("gb10-fresh", True),
+        ("gb10-7-days", False),
+        ("gb10-after-drop", False),
+        ("gb10-serving", False),
+        ("gb10-64k-pages", True),
+        ("x86-6.18", True),
+    ],
+)
+def test_recorded_boxes_are_told_apart(name: str, well: bool) -> None:
+    """A box just started from one that needs a restart, for a load of 100 GiB."""
+    assert enough(recorded(name).blocks, asked(100 * GIB)) is well
+
+
+def test_a_load_as_large_that_came_up_with_fewer_blocks_shows_that_so_few_are_enough() -> None:
+    """Not a smaller one, and not one that failed."""
+    for past in (load(LoadOutcome.DONE, gib=60, seen=50), load(LoadOutcome.FAILED, gib=118, seen=50)):
+        assert asked(100 * GIB, [past]).blocks == 200
+    assert asked(100 * GIB, [load(LoadOutcome.DONE, gib=110, seen=150, profile="big")]) == Asked(
+        150, "big (110.0 GiB) came up with 150 on 2026-11-20"
+    )
+
+
+def test_a_load_that_nearly_wedged_the_box_shows_that_as_many_blocks_are_not_enough() -> None:
+    """Unless it had so many that they cannot have been the reason; what was seen last counts."""
+    well, ill = load(LoadOutcome.DONE, gib=110, seen=150), load(LoadOutcome.WEDGING, gib=90, seen=180)
+    assert asked(100 * GIB, [well, ill]).blocks == 181
+    assert asked(100 * GIB, [ill, well]).blocks == 150
+    assert asked(80 * GIB, [ill]).blocks == 160
+    assert asked(100 * GIB, [load(LoadOutcome.WEDGING, gib=90, seen=782)]).blocks == 200
+
+
+def test_loads_whose_figures_nobody_knows_say_nothing() -> None:
+    """A box of another kernel, or a need that was not known."""
+    unknown = load(LoadOutcome.DONE, gib=118, seen=3).replace(before=None)
+    assert asked(100 * GIB, [unknown, load(LoadOutcome.DONE, gib=118, seen=3).replace(need_bytes=None)]).blocks == 200
+
+
+async def test_a_load_that_meets_too_few_blocks_is_refused_with_the_figures(house: Any, make_profile: Any) -> None:
+    """And rests like after any failure of the box that passes: it is not parked."""
+    await house.open(make_profile("a", gib=100))
+    house.reader.reading, house.reader.contiguities = SPARK, [blocks(140)]
+    with pytest.raises(AdmissionError) as caught:
+        await house.leased("a")
+    assert caught.value.code == "fragmented"
+    assert "fragmented: 140 of 200 free 32 MiB blocks" in caught.value.message
+    assert "reboot" in (caught.value.hint or "")
+    assert house.runtime.running() == []
+    house.reader.contiguities = [blocks(200)]
+    await house.clock.drive(house.supervisor.use("a", cause="user"))
+    await house.clock.drive(house.supervisor.settled())
+    assert house.state("a") is EngineState.READY
+
+
+@pytest.mark.parametrize(
+    ("settings", "reading"),
+    [({}, GpuReading(Gpu(name="NVIDIA GeForce RTX 5090"))), ({}, GpuReading(None)), ({"contiguity": "off"}, SPARK)],
+)
+async def test_nothing_is_refused_on_another_box_or_where_the_owner_says_so(
+    house: Any, make_profile: Any, settings: Any, reading: GpuReading
+) -> None:
+    """It was seen to hurt on Sparks alone."""
+    await house.open(make_profile("a", gib=100), **settings)
+    house.reader.reading, house.reader.contiguities = reading, [blocks(0)]
+    await house.leased("a")
+    assert house.notices() == []
+
+
+async def test_an_owner_who_only_wants_a_warning_gets_one(house: Any, make_profile: Any) -> None:
+    """And the engine."""
+    await house.open(make_profile("a", gib=100), contiguity="warn")
+    house.reader.contiguities = [blocks(0)]
+    await house.leased("a")
+    (notice,) = house.notices()
+    assert (notice.code, notice.level) == ("fragmented", Level.WARNING)
+    assert "0 of 200" in notice.text
+
+
+async def test_small_loads_and_those_that_use_no_gpu_ask_for_no_blocks(house: Any, make_profile: Any) -> None:
+    """The driver takes nothing for them, or little."""
+    await house.open(make_profile("small", gib=7), make_profile("cpu", gib=60, gpu=False))
+    house.reader.reading, house.reader.contiguities = SPARK, [blocks(0)]
+    await house.leased("small")
+    await house.leased("cpu")
+
+
+class Helper:
+    """An installed memory helper that wins nothing by itself."""
+
+    runs = 0
+
+    def available(self) -> bool:
+        return True
+
+    async def run(self) -> HelperResult:
+        self.runs += 1
+        return HelperResult(ok=True, took_s=1.0)
+
+
+@pytest.fixture
+def evicted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes that cached weights were asked for, one after the other."""
+    asked_for: list[int] = []
+
+    async def evict(_tools: Any, wanted: int, *, keep: Any = ()) -> int:
+        asked_for.append(wanted)
+        return 20 * GIB
+
+    monkeypatch.setattr(cache_room, "evict", evict)
+    return asked_for
+
+
+@pytest.mark.parametrize(
+    ("looks", "evictions", "runs"), [((50, 300), 1, 0), ((50, 60, 300), 2, 0), ((50, 60, 60, 300), 2, 1)]
+)
+async def test_blocks_are_won_back_by_what_costs_least_first(
+    house: Any, make_profile: Any, evicted: list[int], looks: tuple[int, ...], evictions: int, runs: int
+) -> None:
+    """Cached weights of others, then the newcomer's own, then everything, as root; no more than is needed."""
+    helper = Helper()
+    await house.open(make_profile("a", gib=100), memory_helper=helper)
+    house.reader.reading, house.reader.page_cache = SPARK, 60 * GIB
+    house.reader.contiguities = [blocks(count) for count in looks]
+    await house.leased("a")
+    assert (len(evicted), helper.runs) == (evictions, runs)
+    (notice,) = house.notices()
+    assert notice.code == "blocks_won"
+    assert "from 50 to 300" in notice.text
+
+
+async def test_what_was_tried_in_vain_is_told(house: Any, make_profile: Any, evicted: list[int]) -> None:
+    """Then only a restart of the box helps, and the owner need not try again what has been."""
+    helper = Helper()
+    await house.open(make_profile("a", gib=100), memory_helper=helper)
+    house.reader.reading, house.reader.page_cache, house.reader.contiguities = SPARK, GIB, [blocks(11)]
+    with pytest.raises(AdmissionError, match="memory compacted"):
+        await house.leased("a")
+    assert (evicted, helper.runs) == ([], 1)
+
+
+async def test_an_engine_is_not_stopped_for_a_load_that_would_be_refused_all_the_same(
+    house: Any, make_profile: Any
+) -> None:
+    """What the small one gives back could not be enough."""
+    await house.open(make_profile("a", gib=100), make_profile("tiny", gib=3), side_by_side=False)
+    house.reader.reading, house.reader.contiguities = SPARK, [blocks(20)]
+    await house.leased("tiny")
+    with pytest.raises(AdmissionError, match="fragmented"):
+        await house.leased("a")
+    assert house.runtime.running() == ["tiny"]
+
+
+async def test_an_engine_whose_memory_may_be_enough_is_stopped_and_what_it_gave_back_is_looked_at(
+    house: Any, make_profile: Any
+) -> None:
+    """80 GiB come back, in blocks or not."""
+    await house.open(make_profile("a", gib=100), make_profile("b", gib=80), contiguity="refuse")
+    house.reader.contiguities = [blocks(300)]
+    await house.leased("b")
+    house.reader.contiguities = [blocks(20), blocks(900)]
+    await house.leased("a")
+    assert house.runtime.running() == ["a"]
+
+
+async def test_contiguity_before_and_after_each_load_is_kept_with_how_it_went(
+    house: Any, make_profile: Any, behaviour: Any, tmp_path: Path
+) -> None:
+    """In the database; a load that never began is none."""
+    async with Store.opened(tmp_path / "sparkdash.db", lambda _: None) as store:
+        await house.open(make_profile("a", gib=80), make_profile("b", gib=80), store=store, contiguity="refuse")
+        house.runtime.zoo["b"] = behaviour(dies_after_s=1.0)
+        house.reader.contiguities = [blocks(782), blocks(140)]
+        await house.leased("a")
+        house.reader.contiguities = [blocks(300), blocks(300), blocks(290)]
+        with pytest.raises(Exception, match="b did not start"):
+            await house.leased("b")
+        house.reader.contiguities = [blocks(0)]
+        with pytest.raises(AdmissionError):
+            await house.leased("a")
+        await house.close()
+        told = [
+            (one.profile, one.outcome, one.before and one.before.blocks, one.after.blocks) for one in store.contiguity
+        ]
+    assert told[:2] == [("a", LoadOutcome.DONE, 782, 140), ("b", LoadOutcome.FAILED, 300, 290)]
+    assert store.contiguity[0].need_bytes == 80 * GIB
