@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sparkdash.cli import service_helper
 from sparkdash.cli.parameters import AsJson
 from sparkdash.cli.screen import emit, say, tell
 from sparkdash.errors import DaemonError, HostError
@@ -44,18 +45,31 @@ def install(
     no_start: Annotated[bool, typer.Option("--no-start", help="Write the unit, and leave systemd alone.")] = False,
     force: Force = False,
     dry_run: DryRun = False,
+    helper: service_helper.Helper = False,
+    user: service_helper.User = None,
+    root: service_helper.Root = None,
+    yes: service_helper.Yes = False,
 ) -> None:
     """Write the user unit, and (re)start the daemon under it.
 
     The unit is enabled as well. Engines that run go on running: the new daemon takes them over. Tokens go into
     `environment` in the config folder, as NAME=value lines.
 
+    With --helper: a system unit that empties the page cache and compacts the
+    memory, and the rule by which one user may start it without a password. Both
+    are shown first; without root, so is the command to type.
+
     \b
     Examples:
       sparkdash service install
       sparkdash service install --port 9000
       sparkdash service install --dry-run
+      sparkdash service install --helper --dry-run
     """
+    if helper:
+        service_helper.refuse_without(helper, port=port, no_start=no_start)
+        return service_helper.install(user, root=root, yes=yes, force=force, dry_run=dry_run)
+    service_helper.refuse_without(helper, user=user, root=root, yes=yes)
     from sparkdash.host import systemd_unit as unit
 
     path, text = _path(), _text(port)
@@ -76,14 +90,25 @@ def install(
 
 
 @app.command("uninstall")
-def uninstall(force: Force = False, dry_run: DryRun = False) -> None:
+def uninstall(
+    force: Force = False,
+    dry_run: DryRun = False,
+    helper: service_helper.Helper = False,
+    root: service_helper.Root = None,
+) -> None:
     """Stop the daemon, disable its unit, and remove it. Engines that run are left running.
+
+    With --helper: remove the memory helper's unit and rule instead (needs root).
 
     \b
     Examples:
       sparkdash stop --all && sparkdash service uninstall
       sparkdash service uninstall --dry-run
+      sparkdash service uninstall --helper
     """
+    if helper:
+        return service_helper.uninstall(root=root, force=force, dry_run=dry_run)
+    service_helper.refuse_without(helper, root=root)
     from sparkdash.host import systemd_unit as unit
 
     path, before, after = _path(), _steps(f"disable --now {unit.NAME}"), _steps("daemon-reload")

@@ -16,10 +16,12 @@ import pytest
 from sparkdash import __version__
 from sparkdash.doctor import Probe, examine, podman_info
 from sparkdash.doctor.checks.cdi import TOOLKIT
+from sparkdash.doctor.checks.memory_helper import SHOWN
 from sparkdash.doctor.facts import DaemonSeen, Disk, Listener, ProfilesSeen
 from sparkdash.domain.contiguity import LoadContiguity
 from sparkdash.domain.finding import Finding
 from sparkdash.domain.metric import Gpu
+from sparkdash.host import memory_helper_files
 from sparkdash.host.command import Done
 from sparkdash.settings import Settings
 from sparkdash.units import GIB
@@ -66,6 +68,7 @@ HEALTHY = {
     "/etc/subuid": "lab:100000:65536\n",
     "/etc/subgid": "lab:100000:65536\n",
     "/var/lib/systemd/linger/lab": "",
+    memory_helper_files.UNIT: memory_helper_files.TEXT,
     "/home/lab/.cache/huggingface/token": "hf_this_is_never_read",
     "/proc/driver/nvidia/version": (
         "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.142  Release Build  (dvs-builder)\n"
@@ -180,6 +183,7 @@ def spark(tmp_path: Path) -> Spark:
         box.write(path, text)
     box.commands = {
         podman_info.COMMAND: info(),
+        SHOWN: Done(0, "LoadState=loaded\nActiveState=inactive\nResult=success\nExecMainStatus=0\n", ""),
         TOOLKIT: Done(0, "NVIDIA Container Toolkit CLI version 1.18.2\ncommit: x\n", ""),
     }
     return box

@@ -12,8 +12,10 @@ import pytest
 
 from sparkdash.doctor import CHECKS, podman_info
 from sparkdash.doctor.checks.cdi import REFRESH, TOOLKIT
+from sparkdash.doctor.checks.memory_helper import SHOWN
 from sparkdash.doctor.facts import DaemonSeen, Disk, Listener, ProfilesSeen
 from sparkdash.domain.finding import Status
+from sparkdash.host import memory_helper_files
 from sparkdash.host.command import Done
 from sparkdash.units import GIB, KIB
 
@@ -108,6 +110,12 @@ DEFECTS = {
     "memory kept for kexec handover": Defect(lambda s: s.write("/proc/meminfo", box.meminfo(CmaTotal=0, CmaFree=9_751_000)), "handover", Status.WARN, "9.3 GiB", "kho=off"),
     "no large block of memory free": Defect(lambda s: s.write("/proc/buddyinfo", box.recorded("gb10-7-days")["/proc/buddyinfo"]), "contiguity", Status.WARN, "fragmented: 0 of 200", "reboot"),
     "memory full of page cache": Defect(lambda s: s.write("/proc/meminfo", box.meminfo(MemFree=3 << 20, Cached=90 << 20)), "page-cache", Status.NOTE, "90.0 GiB page cache", "drop_caches"),
+    "no memory helper": Defect(lambda s: s.remove(memory_helper_files.UNIT), "memory-helper", Status.NOTE, "not installed", "service install --helper"),
+    "an older memory helper": Defect(lambda s: s.write(memory_helper_files.UNIT, f"{memory_helper_files.MARK}, long ago\n"), "memory-helper", Status.NOTE, "another version", "service install --helper"),
+    "somebody's own memory helper": Defect(lambda s: s.write(memory_helper_files.UNIT, "[Service]\n"), "memory-helper", Status.NOTE, "not written by sparkdash"),
+    "a memory helper that systemd has not read": Defect(lambda s: s.commands.update({SHOWN: Done(0, "LoadState=not-found\nActiveState=inactive\nResult=success\n", "")}), "memory-helper", Status.WARN, "has not read it", "daemon-reload"),
+    "a memory helper that failed": Defect(lambda s: s.commands.update({SHOWN: Done(0, "LoadState=loaded\nActiveState=failed\nResult=timeout\nExecMainStatus=15\n", "")}), "memory-helper", Status.WARN, "failed the last time (timeout, code 15)", "journalctl -u sparkdash-memory"),
+    "a memory helper without systemd": Defect(lambda s: s.commands.pop(SHOWN), "memory-helper", Status.UNKNOWN, "does not tell"),
     "swap on disk": Defect(lambda s: s.write("/proc/swaps", "Filename Type Size Used Priority\n/swap.img file 16777212 0 -2\n"), "swap", Status.NOTE, "/swap.img 16.0 GiB", "swapoff"),
     "swapped out": Defect(lambda s: s.write("/proc/swaps", "Filename Type Size Used Priority\n/swap.img file 16777212 4194304 -2\n"), "swap", Status.WARN, "4.0 GiB used", "swapoff"),
     "nobody watches memory": Defect(lambda s: s.remove("/proc/812/comm"), "oom-guard", Status.NOTE, "Only sparkdash's own guard", "apt install earlyoom"),

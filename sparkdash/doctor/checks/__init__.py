@@ -1,5 +1,17 @@
 """The checks, by what they look at. Importing this fills the register, in the order in which findings are told."""
 
-from sparkdash.doctor.checks import host, gpu, podman, cdi, rights, memory, contiguity, disks, network, own  # noqa: I001 - that order
+from sparkdash.doctor.checks import (  # noqa: I001 - that order
+    host,
+    gpu,
+    podman,
+    cdi,
+    rights,
+    memory,
+    memory_helper,
+    contiguity,
+    disks,
+    network,
+    own,
+)
 
-__all__ = ["cdi", "contiguity", "disks", "gpu", "host", "memory", "network", "own", "podman", "rights"]
+__all__ = ["cdi", "contiguity", "disks", "gpu", "host", "memory", "memory_helper", "network", "own", "podman", "rights"]
