@@ -1,4 +1,4 @@
-"""Limits: sizes of everything that a client may send.
+"""Limits: sizes of everything that a client may send, and how much evidence is kept.
 
 Owns: the numbers, which docs/api.md lists. Those that an owner may change are settings (`body_limit_mib`). Pure. Rule:
 every size that a client chooses is held against a limit first, so that a request costs no more than its size.
@@ -28,6 +28,10 @@ AGENT = 256
 """Characters of a User-Agent that are read; the longest seen has 150."""
 SHOWN = 64
 """Characters of a client's word that a message repeats."""
+INCIDENTS = 20
+"""Folders of evidence that are kept of engines that hung; a folder has a few MB at most."""
+SUSPICIONS = 10
+"""Folders of light evidence that are kept of engines that were only suspected."""
 
 
 def shown(word: str) -> str:

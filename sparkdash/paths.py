@@ -44,6 +44,11 @@ def flags_dir() -> Path:
     return state_dir() / "flags"
 
 
+def incidents_dir() -> Path:
+    """Folder of the evidence of engines that hung, a folder each; anyone may delete them."""
+    return state_dir() / "incidents"
+
+
 def owner(state: Path | None = None) -> str:
     """What a daemon's containers are labelled with: its state folder (ours unless given) hashed, so that two daemons on one box never adopt each other's."""
     return hashlib.sha256(str((state or state_dir()).resolve()).encode()).hexdigest()[:12]

@@ -14,7 +14,7 @@ MASK = "***"
 _FORM = re.compile(
     r"(?<![A-Za-z0-9])(?:hf_|sk-|nvapi-|xai-|gsk_|gh[pousr]_|github_pat_|glpat-)[A-Za-z0-9_-]{16,}"
     r"|(?<![A-Za-z0-9])(?:AIza[\w-]{16,}|AKIA[0-9A-Z]{16})"
-    r"|(?<=Bearer )\S{8,}|(?<=api_key': ')[^']+|(?<=api-key )\S+"
+    r"|(?<=Bearer )\S{8,}|(?<=api_key': ')[^']+|(?<=api_key': \[)[^\]]+|(?<=api-key )\S+"
 )
 """Tokens of Hugging Face, OpenAI and its like, NVIDIA, xAI, Groq, GitHub, GitLab, Google, Amazon; and the value where
 vLLM's log, an authorization header or a command line has its key.

@@ -22,6 +22,7 @@ from sparkdash.daemon import crowding, errands, reading
 from sparkdash.daemon.door import Door
 from sparkdash.daemon.house import House, Parts
 from sparkdash.daemon.profile_files import READ_S, ProfileFiles
+from sparkdash.domain.evidence import no_evidence
 from sparkdash.domain.lease import Request
 from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.gateway import app as gateway
@@ -30,7 +31,9 @@ from sparkdash.gateway.count.counter import Counter
 from sparkdash.gateway.exchange import Exchange
 from sparkdash.gateway.translate.translator import Translator
 from sparkdash.host import inotify
+from sparkdash.host.evidence import PAGE_S, EvidenceTaker
 from sparkdash.host.flag_store import FlagStore
+from sparkdash.host.kernel_log import KernelLog
 from sparkdash.revision import Rereading
 from sparkdash.settings import Settings
 from sparkdash.settings import place as settings_file
@@ -84,6 +87,7 @@ def _house(
     counter: Counter,
 ) -> House:
     holder: list[House] = []
+    kernel_log = KernelLog()
     supervisor = Supervisor(
         catalog=profiles,
         runtime=parts.runtime,
@@ -100,6 +104,8 @@ def _house(
         before_ready=lambda profile: holder[0].collector.begin(profile),
         figures=lambda profile: holder[0].collector.figures(profile),
         gpu=lambda: holder[0].collector.gpu,
+        take_evidence=no_evidence if parts.simulated else _evidence(parts, upstream, kernel_log).take,
+        kernel_log=None if parts.simulated else kernel_log,
     )
 
     def record(request: Request) -> None:
@@ -145,6 +151,13 @@ def _house(
     house = House(parts, bus, supervisor, collector, server, door.url, files, edited, rereading)
     holder.append(house)
     return house
+
+
+def _evidence(parts: Parts, upstream: Upstream, log: KernelLog) -> EvidenceTaker:
+    async def page(url: str) -> bytes:
+        return (await upstream.get(url, timeout_s=PAGE_S)).body
+
+    return EvidenceTaker(paths.incidents_dir(), parts.reader, page, log)
 
 
 def _capturing(settings: Settings) -> Callable[[Exchange, bytes, float], None] | None:

@@ -27,6 +27,7 @@ from sparkdash.engines.senses import sees
 from sparkdash.errors import ProfileError, SparkdashError
 from sparkdash.host.flag_store import FlagStore
 from sparkdash.host.guard import Guard
+from sparkdash.host.kernel_log import KernelLog
 from sparkdash.host.memory_helper import MemoryHelper
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
@@ -75,6 +76,7 @@ class Supervisor:
         take_evidence: TakeEvidence = no_evidence,
         figures: Callable[[str], EngineFigures | None] = lambda _: None,
         gpu: Callable[[], GpuFigures | None] = lambda: None,
+        kernel_log: KernelLog | None = None,
         memory_helper: MemoryHelper | None = None,
     ) -> None:
         self._tools = furnish(
@@ -96,6 +98,7 @@ class Supervisor:
             take_evidence=take_evidence,
             figures=figures,
             gpu=gpu,
+            kernel_log=kernel_log,
             memory_helper=memory_helper,
         )
         self._on_needs = on_needs

@@ -15,6 +15,7 @@ from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.errors import SparkdashError
 from sparkdash.host.flag_store import FlagStore
 from sparkdash.host.guard import Guard
+from sparkdash.host.kernel_log import KernelLog
 from sparkdash.host.memory_helper import MemoryHelper
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
@@ -70,6 +71,8 @@ class Tools:
     """Raw figures that telemetry last read from a profile's engine."""
     gpu: Callable[[], GpuFigures | None]
     """Figures of the last look at the GPU."""
+    kernel_log: KernelLog | None
+    """The kernel's log of this box; None where engines are simulated."""
     memory_helper: MemoryHelper | None
     """Frees and compacts the box's memory as root, where its unit is installed. For a load that would fail without, before it begins."""
 
@@ -94,6 +97,7 @@ def furnish(
     take_evidence: TakeEvidence,
     figures: Callable[[str], EngineFigures | None],
     gpu: Callable[[], GpuFigures | None],
+    kernel_log: KernelLog | None,
     memory_helper: MemoryHelper | None,
 ) -> Tools:
     """All of them, out of what the room is handed."""
@@ -132,6 +136,7 @@ def furnish(
         take_evidence=take_evidence,
         figures=figures,
         gpu=gpu,
+        kernel_log=kernel_log,
         memory_helper=memory_helper,
     )
 

@@ -54,6 +54,11 @@ def test_a_text_keeps_everything_but_the_secret() -> None:
     )
 
 
+def test_keys_in_a_list_are_masked_too() -> None:
+    """vLLM takes several keys and logs them as a list."""
+    assert masked("args: {'api_key': ['letmein', 'other'], 'port': 80}") == f"args: {{'api_key': [{MASK}], 'port': 80}}"
+
+
 def test_a_profile_is_shown_without_its_secrets_silenced_or_not() -> None:
     """At any depth; what is no secret, and what kind each value is, stays."""
     shown = redacted(LITERAL)

@@ -1,0 +1,67 @@
+"""Folders of evidence, one for each incident, for the owner's eyes only.
+
+Owns: their names, their permissions, the size of a file, and how many are kept. Must not know what is in them.
+All functions block.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+
+from sparkdash.limits import INCIDENTS, SUSPICIONS
+
+FILE_LIMIT = 1 << 20
+"""Bytes of one file."""
+CUT = b"\n[cut here: the file is limited to 1 MiB]\n"
+
+_NAME = re.compile(r"\d{8}T\d{6}Z-.*")
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST = 80
+"""Characters of a profile's name in a folder's name."""
+_LIGHT = ".suspect"
+"""Ends the name of a folder with light evidence."""
+
+
+def create(parent: Path, profile: str, at: float, *, light: bool) -> Path:
+    """Make a new folder and remove the oldest ones beyond the limit. Raises OSError when it cannot be made."""
+    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    safe = _UNSAFE.sub("_", profile)[:_LONGEST].strip(".") or "_"
+    base = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(at))}-{safe}"
+    for number in range(1, 100):
+        made = parent / f"{base}{f'-{number}' if number > 1 else ''}{_LIGHT if light else ''}"
+        try:
+            made.mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        _forget_old(parent, made, light=light)
+        return made
+    raise FileExistsError(f"{parent / base} and its successors exist")
+
+
+def write(folder: Path, name: str, text: str) -> None:
+    """Write one file, cut at FILE_LIMIT. Raises OSError."""
+    content = text.encode("utf-8", "replace")
+    if len(content) > FILE_LIMIT:
+        content = content[: FILE_LIMIT - len(CUT)] + CUT
+    descriptor = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+
+
+def _forget_old(parent: Path, newest: Path, *, light: bool) -> None:
+    """Light evidence has a limit of its own, so that suspicions do not push out real hangs."""
+    kept = SUSPICIONS if light else INCIDENTS
+    alike = sorted(
+        each
+        for each in parent.iterdir()
+        if _NAME.fullmatch(each.name)
+        and each.name.endswith(_LIGHT) == light
+        and each != newest
+        and not each.is_symlink()
+    )
+    for old in alike[: max(len(alike) + 1 - kept, 0)]:
+        shutil.rmtree(old, ignore_errors=True)
