@@ -14,9 +14,11 @@ from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Notice
 from sparkdash.domain.guard import Guard
 from sparkdash.domain.lease import Request
+from sparkdash.domain.liveness import Liveness
 from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.metric import EngineSample, Memory, Metric
 from sparkdash.domain.progress import estimate_text, stage_text
+from sparkdash.domain.repair_text import is_told, repair_text, state_text, step_text, waiting_on
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap
 from sparkdash.printable import one_line
@@ -43,6 +45,7 @@ def lines(world: Snapshot) -> Iterator[str]:
     if world.swap is None:
         yield _row("swap", DASH)
     yield from _requests(world)
+    yield from _repairs(world)
     newest: dict[str, Notice] = {}
     for notice in world.notices:  # what was told again has its last time alone
         newest.setdefault(notice.text, notice)
@@ -106,9 +109,26 @@ def _engines(world: Snapshot) -> Iterator[str]:
         yield _row("engine", _engine(engine, world))
         if engine.failure:
             yield from _told("", f"{engine.failure.message} {engine.failure.hint or ''}")
+        yield from _liveness(engine.liveness, world)
         sample = world.sample.engines.get(engine.profile) if world.sample else None
         if sample:
             yield from _figures(sample, world)
+
+
+def _liveness(liveness: Liveness | None, world: Snapshot) -> Iterator[str]:
+    if liveness is None or not is_told(liveness):
+        return
+    yield from _told("liveness", f"{state_text(liveness, world.at)}: {liveness.why}")
+    if step := step_text(liveness, world.at):
+        yield _row("", step)
+
+
+def _repairs(world: Snapshot) -> Iterator[str]:
+    if (every := world.repairs.every) is not None:
+        yield _row("repairs", repair_text(every))
+    several = world.repairs.by_profile if every is None or len(world.repairs.by_profile) > 1 else {}
+    for name, each in several.items():
+        yield _row("", f"{name}: {repair_text(each)}")
 
 
 def _parked(world: Snapshot) -> Iterator[str]:
@@ -206,16 +226,18 @@ def _requests(world: Snapshot) -> Iterator[str]:
     yield _row("requests", f"{len(world.requests)} in flight" if world.requests else "none in flight")
     if world.requests:
         head = ("client", "profile", "state", "prompt", "out", "ttft", "tok/s")
-        rows = [_request(request) for request in world.requests.values()]
+        rows = [_request(request, world) for request in world.requests.values()]
         yield from (f"  {line}" for line in table(head, rows, "<<<>>>>"))
 
 
-def _request(request: Request) -> tuple[str, ...]:
+def _request(request: Request, world: Snapshot) -> tuple[str, ...]:
     place = f" {request.position}" if request.position is not None else ""
+    engine = world.engines.get(request.profile)
+    stuck = ", " + waits if engine and (waits := waiting_on(engine.liveness, world.at)) else ""
     return (
         request.client,
         request.profile,
-        f"{request.state.value}{place}",
+        f"{request.state.value}{place}{stuck}",
         tokens(request.prompt_tokens),
         tokens(request.completion_tokens),
         number(request.ttft_s, 2),

@@ -11,6 +11,7 @@ from sparkdash.cli.screen import emit, say
 from sparkdash.units import duration, gib
 
 if TYPE_CHECKING:
+    from sparkdash.domain.state import Snapshot
     from sparkdash.domain.swap import Plan
 
 LABEL = 16
@@ -33,10 +34,12 @@ def why(profile: ProfileName, as_json: AsJson = False) -> None:
 
     with Client() as client:
         plan = client.plan(profile)
+        world = client.state()
     if as_json:
         emit(plan)
     else:
-        say("\n".join(lines(plan, shutil.get_terminal_size().columns)))
+        columns = shutil.get_terminal_size().columns
+        say("\n".join([*lines(plan, columns), *stuck(plan.profile, world, columns)]))
 
 
 def lines(plan: Plan, columns: int) -> Iterator[str]:
@@ -58,6 +61,21 @@ def lines(plan: Plan, columns: int) -> Iterator[str]:
     if plan.expected_s:
         yield _row("takes about", duration(plan.expected_s))
     yield plan.verdict
+
+
+def stuck(profile: str, world: Snapshot, columns: int) -> Iterator[str]:
+    """Why the profile's engine stands still, and what is done about it; and how often it was repaired."""
+    from sparkdash.cli.profile_page import wrapped
+    from sparkdash.domain.repair_text import is_told, repair_text, state_text, step_text
+
+    engine = world.engines.get(profile)
+    if engine is not None and engine.liveness is not None and is_told(engine.liveness):
+        words = f"{state_text(engine.liveness, world.at)}: {engine.liveness.why}"
+        yield from wrapped(_row("its engine", ""), words, columns)
+        if step := step_text(engine.liveness, world.at):
+            yield _row("", step)
+    if time := world.repairs.by_profile.get(profile):
+        yield _row("was stuck", repair_text(time))
 
 
 def _row(label: str, text: str) -> str:

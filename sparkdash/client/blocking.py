@@ -14,6 +14,7 @@ from sparkdash.client.envelope import error_of, understood
 from sparkdash.client.line import Line
 from sparkdash.client.routes import Ask, ProfileList, Toggle
 from sparkdash.domain.container import PullProgress
+from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
@@ -57,6 +58,10 @@ class Client:
     def plan(self, name: str) -> Plan:
         """What `use` would evict, and whether it fits."""
         return self._ask(routes.plan(name))
+
+    def incidents(self, profile: str | None = None) -> IncidentList:
+        """Times that an engine stood still, newest first; of one profile, or of all."""
+        return self._ask(routes.incidents(profile))
 
     def use(self, name: str) -> Plan:
         """Bring a profile up. Returns at once."""

@@ -14,6 +14,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict
 
 from sparkdash.domain.finding import Diagnosis
+from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.domain.shelf import Shelf
@@ -104,6 +105,12 @@ def profile(name: str) -> Ask[Profile]:
 def plan(name: str) -> Ask[Plan]:
     """What `use` would do."""
     return Ask(f"/api/plan/{quote(name)}", Plan.model_validate_json)
+
+
+def incidents(profile: str | None = None) -> Ask[IncidentList]:
+    """Times that an engine stood still; of one profile, or of all."""
+    query = "" if profile is None else f"?profile={quote(profile, safe='')}"
+    return Ask(f"/api/incidents{query}", IncidentList.model_validate_json)
 
 
 def shelf() -> Ask[Shelf]:

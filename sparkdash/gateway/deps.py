@@ -18,6 +18,7 @@ from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Event, Fact
 from sparkdash.domain.finding import Diagnosis
+from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.lease import Request
 from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.domain.shelf import Shelf
@@ -125,6 +126,10 @@ class Supervisor(Protocol):
 
     def target(self, profile: Profile) -> WeightFacts | None:
         """What its model's weights say, where they are on this box and were read."""
+        ...
+
+    def incidents(self) -> IncidentList:
+        """Times that an engine stood still, newest first, and the mean time to repair."""
         ...
 
     def logs(self, name: str, *, tail: int | None = None, follow: bool = False) -> AsyncIterator[str]:

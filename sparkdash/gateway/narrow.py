@@ -14,6 +14,7 @@ from typing import NoReturn
 from sparkdash.access.key import Key
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.event import Event, Fact
+from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, SwapCause
@@ -182,6 +183,11 @@ class _Supervisor:
     def target(self, profile: Profile) -> WeightFacts | None:
         """Return the target of a profile that the narrowed catalog gave."""
         return self._whole.target(profile)
+
+    def incidents(self) -> IncidentList:
+        """List the incidents of own models."""
+        whole, sight = self._whole.incidents(), self._bus.sight
+        return IncidentList(incidents=sight.incidents(whole.incidents), repairs=sight.repairs(whole.repairs))
 
     def logs(self, name: str, *, tail: int | None = None, follow: bool = False) -> AsyncIterator[str]:
         """Read the log of an own model's engine."""

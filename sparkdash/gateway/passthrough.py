@@ -16,6 +16,7 @@ import structlog
 from sparkdash.domain.lease import RequestState
 from sparkdash.domain.profile import AUTO
 from sparkdash.domain.progress import waiting_text
+from sparkdash.domain.repair_text import waiting_on
 from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
 from sparkdash.gateway import asking, asleep, fallbacks, keepalive, silence
 from sparkdash.gateway.access import permitted
@@ -244,7 +245,9 @@ class _Relay:
     async def _say(self) -> None:
         snapshot, profile = self._deps.bus.snapshot, self._row.profile
         swap = snapshot.swap_to(profile) or snapshot.swap
-        await self._reply.wait(waiting_text(swap, profile, self._deps.clock()))
+        engine, now = snapshot.engines.get(profile), self._deps.clock()
+        stuck = waiting_on(engine.liveness, now) if engine is not None else ""
+        await self._reply.wait(stuck or waiting_text(swap, profile, now))
 
 
 def _client(exchange: Exchange) -> str | None:

@@ -45,6 +45,7 @@ CONTROL: dict[tuple[str, str], Reach] = {
     ("GET", "/api/profiles"): Reach.OWN,
     ("GET", "/api/profiles/{name:path}"): Reach.OWN,
     ("GET", "/api/plan/{name:path}"): Reach.OWN,
+    ("GET", "/api/incidents"): Reach.OWN,
     ("GET", "/api/shelf"): Reach.OWN,
     ("GET", "/api/logs/{name:path}"): Reach.OWN,
     ("GET", "/api/doctor"): Reach.NOTHING,

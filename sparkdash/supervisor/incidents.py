@@ -12,12 +12,10 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.incident import Incident, IncidentEnd, IncidentList, TakenStep, repairs
 from sparkdash.domain.liveness import RepairStep
 from sparkdash.store import Store
+from sparkdash.store.schema import INCIDENTS_KEPT
 from sparkdash.supervisor import repair_words as words
 from sparkdash.supervisor.books import Books
 from sparkdash.supervisor.clock import Clock
-
-KEPT = 500
-"""Incidents in memory; as many as the store keeps."""
 
 
 def _new_id() -> str:
@@ -140,7 +138,7 @@ class Incidents:
 
     def _put(self, incident: Incident) -> None:
         self._all[incident.id] = incident
-        while len(self._all) > KEPT:
+        while len(self._all) > INCIDENTS_KEPT:
             del self._all[next(iter(self._all))]
         if self._store is not None:
             self._store.record_incident(incident)

@@ -15,6 +15,7 @@ from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Fact, Level
 from sparkdash.domain.evidence import TakeEvidence, no_evidence
 from sparkdash.domain.figures import EngineFigures, GpuFigures
+from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.lease import Request
 from sparkdash.domain.need import Need
 from sparkdash.domain.profile import AUTO, EngineKind, Profile
@@ -277,6 +278,10 @@ class Supervisor:
     async def strangers(self) -> dict[Stranger, set[int]]:
         """Containers that are not ours and take of what our engines need, with their host process ids. Raises HostError."""
         return await strangers.look(self._tools)
+
+    def incidents(self) -> IncidentList:
+        """Times that an engine stood still, newest first, and the mean time to repair."""
+        return self._actor.incidents.list
 
     def logs(self, name: str, *, tail: int | None = None, follow: bool = False) -> AsyncIterator[str]:
         """The engine's log: from its container while there is one, else the last lines that it left.

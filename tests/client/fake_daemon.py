@@ -19,6 +19,7 @@ from sparkdash.bus import Bus
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import Engine, EngineState, Failure, LoadProgress
 from sparkdash.domain.event import EVENT, EngineChanged, Event, Fact, SwapChanged
+from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.metric import Sample
 from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary
 from sparkdash.domain.state import DaemonInfo, Snapshot
@@ -232,6 +233,7 @@ class FakeDaemon:
             web.get("/api/profiles", self._profiles),
             web.get("/api/profiles/{name:.+}", self._profile),
             web.get("/api/plan/{name:.+}", self._plan),
+            web.get("/api/incidents", self._incidents),
             web.get("/api/logs/{name:.+}", self._logs),
             web.post("/api/use", self._use),
             web.post("/api/stop", self._stopped),
@@ -258,6 +260,11 @@ class FakeDaemon:
 
     async def _profile(self, request: web.Request) -> web.Response:
         return _json(self.whole[request.match_info["name"]])
+
+    async def _incidents(self, request: web.Request) -> web.Response:
+        world, profile = self.bus.snapshot, request.query.get("profile")
+        kept = tuple(one for one in world.incidents if profile in (None, one.profile))
+        return _json(IncidentList(incidents=kept, repairs=world.repairs))
 
     async def _plan(self, request: web.Request) -> web.Response:
         return _json(self._planned(request.match_info["name"]))

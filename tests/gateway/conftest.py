@@ -24,6 +24,7 @@ from sparkdash.catalog import Catalog
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import EngineChanged, ProfilesChanged
+from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary, SimSpec
 from sparkdash.domain.shelf import Shelf
@@ -130,6 +131,7 @@ class FakeSupervisor:
         self.sick: str | None = None
         """What is wrong with every engine that is looked at."""
         self.looks = 0
+        self.kept = IncidentList()
 
     async def sickness(self, profile: Profile, url: str) -> str | None:
         self.looks += 1
@@ -189,6 +191,9 @@ class FakeSupervisor:
 
     async def cancel(self) -> None:
         self.calls.append(("cancel", None))
+
+    def incidents(self) -> IncidentList:
+        return self.kept
 
     def logs(self, name: str, *, tail: int | None = None, follow: bool = False) -> AsyncIterator[str]:
         return self._lines(self.catalog.find(name).name, tail, follow)

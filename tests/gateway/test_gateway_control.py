@@ -36,6 +36,7 @@ async def test_every_route_of_the_map_is_described(house: Any) -> None:
         "GET /api/plan/{name}",
         "GET /api/logs/{name}",
         "GET /api/shelf",
+        "GET /api/incidents",
         "GET /api/doctor",
         "GET /api/bench",
         "GET /api/bench/{run}",

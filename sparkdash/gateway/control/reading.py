@@ -12,6 +12,7 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 
 from sparkdash.domain.finding import Diagnosis
+from sparkdash.domain.incident import IncidentList, repairs
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.shelf import Shelf
 from sparkdash.domain.state import Snapshot
@@ -60,6 +61,20 @@ def add(api: APIRouter) -> None:
     async def plan(name: str, deps: Seen) -> Plan:
         await deps.refresh()
         return await deps.supervisor.plan(name)
+
+    @api.get("/incidents", summary="Times that an engine stood still, newest first, and the mean time to repair")
+    async def incidents(
+        deps: Seen,
+        profile: Annotated[str | None, Query(description="Only those of this profile, by name or alias")] = None,
+        limit: Annotated[int, Query(ge=1, le=COUNT, description="At most so many")] = 100,
+    ) -> IncidentList:
+        kept = deps.supervisor.incidents()
+        found = kept.incidents
+        if profile is not None:
+            name = deps.catalog().find(profile).name
+            found = tuple(one for one in found if one.profile == name)
+            kept = IncidentList(incidents=found, repairs=repairs(found))
+        return kept.replace(incidents=found[:limit])
 
     @api.get("/shelf", summary="What of each profile is on this box")
     async def shelf(deps: Seen) -> Shelf:

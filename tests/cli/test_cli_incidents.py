@@ -1,0 +1,105 @@
+"""`sparkdash incidents`, and what `status`, `requests` and `why` say of an engine that is stuck."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from fake_daemon import BIRTH, GIB, FakeDaemon, engine
+
+from sparkdash.domain.incident import Incident, IncidentEnd, IncidentList, TakenStep, repairs
+from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.liveness import Liveness, LivenessState, RepairStep
+from sparkdash.domain.swap import Plan
+
+Run = Callable[..., Any]
+NOW = BIRTH + 3700
+WHY = "2 running, 0 waiting, no token and no change of the KV cache for 2m05s, GPU 14 W at 96 %"
+LIVE = Liveness(state=LivenessState.STUCK, why=WHY, since=NOW - 165, step=RepairStep.CANCEL, step_since=NOW - 40)
+OVER = Incident(
+    id="1",
+    profile="qwen",
+    fingerprint="f",
+    began=time.time() - 3852,
+    named_at=time.time() - 3720,
+    why=WHY,
+    steps=(TakenStep(step=RepairStep.END, at=time.time() - 3700),),
+    ended_at=time.time() - 3600,
+    end=IncidentEnd.RESTARTED,
+    note="It was started again.",
+    evidence="/state/evidence/qwen-1",
+)
+OPEN = OVER.replace(
+    id="2",
+    profile="gpt-oss",
+    named_at=time.time() - 60,
+    steps=(TakenStep(step=RepairStep.CANCEL, at=time.time() - 40.5),),
+    ended_at=None,
+    end=None,
+    note="",
+    evidence=None,
+)
+
+
+def given(daemon: FakeDaemon) -> None:
+    """A stuck engine with a request on it, and one that was repaired."""
+    daemon.set(
+        at=NOW,
+        engines={"qwen": engine("qwen").replace(liveness=LIVE)},
+        requests={
+            "1": Request(id="1", client="codex", profile="qwen", route="chat", state=RequestState.WAITING,
+                         started_at=NOW, position=1),
+        },
+        incidents=(OPEN, OVER),
+        repairs=repairs([OPEN, OVER]),
+    )  # fmt: skip
+
+
+def test_each_incident_has_how_it_ended_and_what_was_seen(sparkdash: Run, daemon: FakeDaemon) -> None:
+    given(daemon)
+    told = sparkdash("incidents").out
+    words = " ".join(told.split())
+    assert told.splitlines()[0].split() == ["when", "profile", "how", "it", "ended", "what", "was", "seen"]
+    assert "1m00s ago gpt-oss requests cancelled, looking again 40s" in words
+    assert "1h02m ago qwen restarted after 4m12s" in words
+    assert "/state/evidence/qwen-1" in words
+    assert told.splitlines()[-1] == "1 repair, 4m12s on average."
+    assert "gpt-oss" not in sparkdash("incidents", "qwen").out
+
+
+def test_json_is_what_the_api_says(sparkdash: Run, daemon: FakeDaemon) -> None:
+    given(daemon)
+    kept = IncidentList.model_validate_json(sparkdash("incidents", "--json").out)
+    assert kept == IncidentList(incidents=(OPEN, OVER), repairs=repairs([OVER]))
+
+
+def test_a_box_whose_engines_never_stood_still_says_so(sparkdash: Run, daemon: FakeDaemon) -> None:
+    assert sparkdash("incidents").out == "No engine has been stuck.\n"
+
+
+def test_status_says_since_when_it_is_stuck_and_what_is_done(sparkdash: Run, daemon: FakeDaemon) -> None:
+    given(daemon)
+    lines = sparkdash("status").out.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("liveness"))
+    assert lines[at : at + 4] == [
+        "liveness  stuck for 2m45s: 2 running, 0 waiting, no token and no change of the",
+        "          KV cache for 2m05s, GPU 14 W at 96 %",
+        "          requests cancelled, looking again 40s",
+        "memory    -",
+    ]
+    assert "repairs   1 repair, 4m12s on average" in lines
+    assert any("waiting 1, engine stuck: requests cancelled, looking again 40s" in line for line in lines)
+
+
+def test_an_engine_that_works_is_not_spoken_of(sparkdash: Run, daemon: FakeDaemon) -> None:
+    daemon.set(at=NOW, engines={"qwen": engine("qwen").replace(liveness=Liveness(state="busy", since=NOW))})
+    assert "liveness" not in sparkdash("status").out
+
+
+def test_why_says_it_too(sparkdash: Run, daemon: FakeDaemon) -> None:
+    given(daemon)
+    daemon.plans["qwen"] = Plan(profile="qwen", now_bytes=GIB, reserve_bytes=GIB, fits=True, verdict="It runs.")
+    told = " ".join(sparkdash("why", "qwen").out.split())
+    assert f"its engine stuck for 2m45s: {WHY} requests cancelled, looking again 40s" in told
+    assert "was stuck 1 repair, 4m12s on average" in told
