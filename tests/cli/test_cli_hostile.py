@@ -26,7 +26,9 @@ from sparkdash.domain.container import PullProgress, Stranger
 from sparkdash.domain.engine import EngineState, Failure, Parked
 from sparkdash.domain.event import Fact, Level, Notice, SwapChanged
 from sparkdash.domain.finding import Finding, Status
+from sparkdash.domain.incident import Incident, Repairs, RepairTime
 from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.liveness import Liveness, LivenessState
 from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.profile import EngineKind, Profile
@@ -49,6 +51,7 @@ ERROR = {
 FROM_THE_DAEMON: dict[str, tuple[str, ...]] = {
     "status": ("status",),
     "status --json": ("status", "--json"),
+    "incidents": ("incidents",),
     "requests": ("requests", "--all"),
     "release": ("release",),
     "release --all": ("release", "--all"),
@@ -122,9 +125,13 @@ def evil_world(world: Snapshot) -> dict[str, Any]:
     values = {
         "daemon": world.daemon,
         "engines": {
-            "old": engine("old", version="1"),
+            "old": engine("old", version="1").replace(liveness=Liveness(state=LivenessState.STUCK, why="nothing", since=BIRTH)),
             "bad": engine("bad", EngineState.FAILED, failure=failure),
         },
+        "incidents": (
+            Incident(id="1", profile="old", fingerprint="f", began=BIRTH, named_at=BIRTH, why="nothing", note="gone", evidence="/x"),
+        ),
+        "repairs": Repairs(by_profile={"old": RepairTime(n=1, mean_s=1.0)}),
         "unadopted": ("lost",),
         "parked": {"bad": Parked(since=BIRTH, failures=2, failure=failure)},
         "profiles": (summary("new", cannot_run=None), summary("worse", cannot_run="too large", nearest="new")),

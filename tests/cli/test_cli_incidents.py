@@ -33,8 +33,8 @@ OVER = Incident(
 OPEN = OVER.replace(
     id="2",
     profile="gpt-oss",
-    named_at=time.time() - 60,
-    steps=(TakenStep(step=RepairStep.CANCEL, at=time.time() - 40.5),),
+    named_at=time.time() - 7230,
+    steps=(TakenStep(step=RepairStep.CANCEL, at=time.time() - 3630),),
     ended_at=None,
     end=None,
     note="",
@@ -61,7 +61,7 @@ def test_each_incident_has_how_it_ended_and_what_was_seen(sparkdash: Run, daemon
     told = sparkdash("incidents").out
     words = " ".join(told.split())
     assert told.splitlines()[0].split() == ["when", "profile", "how", "it", "ended", "what", "was", "seen"]
-    assert "1m00s ago gpt-oss requests cancelled, looking again 40s" in words
+    assert "2h00m ago gpt-oss requests cancelled, looking again 1h00m" in words
     assert "1h02m ago qwen restarted after 4m12s" in words
     assert "/state/evidence/qwen-1" in words
     assert told.splitlines()[-1] == "1 repair, 4m12s on average."
