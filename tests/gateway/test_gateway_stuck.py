@@ -86,18 +86,17 @@ async def test_a_request_without_a_byte_is_sent_once_more_and_answered_whole(
 async def test_it_is_sent_once_more_only(house: Any) -> None:
     """An engine that is stuck again is told to the client: the same prompt may be the reason."""
 
+    asked: asyncio.Queue[None] = asyncio.Queue()
+
     async def freeze(_seen: Any, wire: Any) -> None:
+        asked.put_nowait(None)
         await wire.client_left()
 
     house.engine.script = freeze
     call = asyncio.create_task(house.chat())
-    for number in (1, 2):
-        await house.in_state(RequestState.PREFILL)
-        while len(house.engine.seen) < number:
-            await asyncio.sleep(0.001)
+    for _ in range(2):
+        await asked.get()
         house.supervisor.lost.set_result(stuck())
-        while len(house.supervisor.leases) < 2:
-            await asyncio.sleep(0.001)
     reply = await call
     assert (reply.status_code, reply.json()["error"]["code"]) == (502, "engine_stuck")
     assert reply.json()["error"]["message"].startswith(WHY)
