@@ -19,6 +19,8 @@ KEPT = 1000
 
 LAST_WORDS_S = 10.0
 """How long an ended engine's log is waited for: a runtime is slow on a busy box, and nobody else knows why it ended."""
+RECENT_S = 3.0
+"""How long the last lines of an engine that runs are waited for."""
 
 
 def lines_of(
@@ -69,7 +71,20 @@ class Logbook:
         if lines:
             self._lines[profile] = lines
 
-    async def read(self, profile: str, *, tail: int | None, follow: bool) -> AsyncIterator[str]:
+    async def recent(self, profile: str, count: int) -> list[str]:
+        """Read the last lines as of now; those that are kept where the runtime does not give them in time.
+
+        What is kept of an engine that runs ends with its start.
+        """
+        lines: deque[str] = deque(maxlen=count)
+        try:
+            async with asyncio.timeout(RECENT_S), aclosing(self.read(profile, tail=count, follow=False)) as said:
+                lines.extend([line async for line in said])
+        except (SparkdashError, TimeoutError):
+            return self.tail(profile, count)
+        return list(lines)
+
+    async def read(self, profile: str, *, tail: int | None, follow: bool) -> AsyncGenerator[str, None]:
         """Lines from the container while there is one, else those that were kept."""
         if container := self._containers.get(profile):
             async with lines_of(self._runtime, container, follow=follow, tail=tail) as said:

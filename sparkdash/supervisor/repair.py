@@ -196,7 +196,7 @@ class Repair:
             version=engine.version,
             started_at=engine.ready_at,
             looks=[_plain(each) for each in self._looks],
-            log=self._tools.logbook.tail(self._name, LOG_LINES),
+            log=() if light else await self._tools.logbook.recent(self._name, LOG_LINES),
             light=light,
         )
         try:

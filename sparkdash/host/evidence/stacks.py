@@ -22,7 +22,7 @@ from sparkdash.printable import printable
 from sparkdash.redaction import masked
 
 PY_SPY = "py-spy"
-DUMP_S = 4.0
+DUMP_S = 3.0
 """Limit of one dump; 60 threads take 60 ms."""
 KERNEL_S = 2.0
 """Limit of reading the kernel's stacks of all processes."""

@@ -32,8 +32,8 @@ from sparkdash.redaction import masked_values
 
 LOG = structlog.get_logger("sparkdash.evidence")
 
-TAKE_S = 20.0
-"""Limit of all parts together."""
+TAKE_S = 15.0
+"""Limit of all parts together; making the folder and ending what is late take some seconds more."""
 SPAN_S = 1.0
 """Seconds over which processor time is measured."""
 LIGHT_SPAN_S = 0.25
@@ -41,7 +41,7 @@ LIGHT_S = 1.0
 """Limit of light evidence."""
 PROCESSES_S = 4.0
 ARGV_S = 1.0
-STACKS_S = 17.0
+STACKS_S = 14.0
 PAGE_S = 2.0
 """Limit of a question to the engine; one that hangs mostly answers this one at once."""
 KERNEL_S = 8.0
