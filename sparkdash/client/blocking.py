@@ -15,6 +15,7 @@ from sparkdash.client.line import Line
 from sparkdash.client.routes import Ask, ProfileList, Toggle
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.incident import IncidentList
+from sparkdash.domain.memory_account import MemoryAccount
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
@@ -62,6 +63,10 @@ class Client:
     def incidents(self, profile: str | None = None) -> IncidentList:
         """Times that an engine stood still, newest first; of one profile, or of all."""
         return self._ask(routes.incidents(profile))
+
+    def memory(self) -> MemoryAccount:
+        """Who holds the memory of the daemon's box."""
+        return self._ask(routes.memory())
 
     def use(self, name: str) -> Plan:
         """Bring a profile up. Returns at once."""

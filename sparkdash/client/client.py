@@ -24,6 +24,7 @@ from sparkdash.domain.event import Event
 from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.lease import LEASE_HEADER
 from sparkdash.domain.measuring import Measuring
+from sparkdash.domain.memory_account import MemoryAccount
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.shelf import Shelf
 from sparkdash.domain.state import Snapshot
@@ -76,6 +77,10 @@ class AsyncClient:
     async def shelf(self) -> Shelf:
         """What of each profile is on the daemon's box: its image, its weights."""
         return await self._ask(routes.shelf())
+
+    async def memory(self) -> MemoryAccount:
+        """Who holds the memory of the daemon's box; takes up to a second."""
+        return await self._ask(routes.memory())
 
     async def doctor(self) -> Diagnosis:
         """Have the doctor examine the daemon's box; takes seconds."""

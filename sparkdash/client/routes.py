@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.measuring import Measuring
+from sparkdash.domain.memory_account import MemoryAccount
 from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.domain.shelf import Shelf
 from sparkdash.domain.state import Snapshot
@@ -116,6 +117,11 @@ def incidents(profile: str | None = None) -> Ask[IncidentList]:
 def shelf() -> Ask[Shelf]:
     """What of each profile is on the daemon's box."""
     return Ask("/api/shelf", Shelf.model_validate_json)
+
+
+def memory() -> Ask[MemoryAccount]:
+    """Who holds the memory of the daemon's box."""
+    return Ask("/api/memory", MemoryAccount.model_validate_json)
 
 
 def doctor() -> Ask[Diagnosis]:

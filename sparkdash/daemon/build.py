@@ -21,6 +21,7 @@ from sparkdash.catalog import Catalog
 from sparkdash.daemon import crowding, errands, reading
 from sparkdash.daemon.door import Door
 from sparkdash.daemon.house import House, Parts
+from sparkdash.daemon.memory_accounts import MemoryAccounts
 from sparkdash.daemon.profile_files import READ_S, ProfileFiles
 from sparkdash.domain.evidence import no_evidence
 from sparkdash.domain.lease import Request
@@ -88,6 +89,7 @@ def _house(
 ) -> House:
     holder: list[House] = []
     kernel_log = KernelLog()
+    accounts = MemoryAccounts(lambda: errands.memory(holder[0]), time.monotonic)
     supervisor = Supervisor(
         catalog=profiles,
         runtime=parts.runtime,
@@ -129,6 +131,7 @@ def _house(
         capture=_capturing(parts.settings),
         examine=None if parts.simulated else lambda names: errands.examine(holder[0], names),
         shelf=None if parts.simulated else lambda profiles: errands.shelf(holder[0], profiles),
+        memory=None if parts.simulated else accounts.now,
         runs=lambda run: errands.runs(run, simulated=parts.simulated),
         resume=lambda run: errands.resume(holder[0], run),
         translator=translator,

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 
 import structlog
 
-from sparkdash import __version__
+from sparkdash import __version__, paths
 from sparkdash.daemon.house import House
 from sparkdash.domain.event import Level, Notice
 from sparkdash.domain.finding import Diagnosis
+from sparkdash.domain.memory_account import MemoryAccount
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.shelf import Item, Shelf, Stock
 from sparkdash.errors import SparkdashError
+from sparkdash.host import memory_account
 from sparkdash.host.shelf import Image, stock
-from sparkdash.host.weights_here import Presence
+from sparkdash.host.weights_here import Presence, weight_files
 
 LOG = structlog.get_logger("sparkdash")
 
@@ -63,6 +66,25 @@ async def examine(house: House, names: Sequence[str]) -> Diagnosis:
     low_power = world.sample is not None and world.sample.low_power
     seen = DaemonSeen(house.url, __version__, os.getpid(), f"{house.url}/v1", house.parts.runtime.name, low_power)
     return Diagnosis(findings=await doctor.examine(doctor.Probe(settings=settings, daemon=seen), names))
+
+
+async def memory(house: House) -> MemoryAccount:
+    """Who holds this box's memory. Raises HostError."""
+    refs = {ref for one in house.bus.snapshot.profiles if not one.simulated for ref in one.weights}
+    hf_home = house.supervisor.settings.hf_home.expanduser()
+
+    def weights() -> Mapping[str, frozenset[Path]]:
+        return weight_files(refs, hf_home)
+
+    return await memory_account.look(
+        memory_account.Sources(
+            runtime=house.parts.runtime,
+            reader=house.parts.reader,
+            owner=paths.owner(),
+            engines=house.collector.pids,
+            weights=weights,
+        )
+    )
 
 
 async def shelf(house: House, profiles: Sequence[ProfileSummary]) -> Shelf:

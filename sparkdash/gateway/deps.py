@@ -20,6 +20,7 @@ from sparkdash.domain.event import Event, Fact
 from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.lease import Request
+from sparkdash.domain.memory_account import MemoryAccount
 from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.domain.shelf import Shelf
 from sparkdash.domain.state import Snapshot
@@ -255,6 +256,8 @@ class Deps:
     """Have the doctor look at the box, with all its checks or those named; None where the box is simulated."""
     shelf: Callable[[Sequence[ProfileSummary]], Awaitable[Shelf]] | None = None
     """What of those profiles is on the box; None where it is simulated."""
+    memory: Callable[[], Awaitable[MemoryAccount]] | None = None
+    """Account of the box's memory by holder, as of now; None where it is simulated."""
     keys: Keys | None = None
     """Who may come in; None where nobody is ever asked for a key."""
     used_today: Callable[[str], int] = _nothing

@@ -49,6 +49,7 @@ CONTROL: dict[tuple[str, str], Reach] = {
     ("GET", "/api/shelf"): Reach.OWN,
     ("GET", "/api/logs/{name:path}"): Reach.OWN,
     ("GET", "/api/doctor"): Reach.NOTHING,
+    ("GET", "/api/memory"): Reach.NOTHING,
     ("GET", "/api/bench"): Reach.NOTHING,
     ("GET", "/api/bench/{run}"): Reach.NOTHING,
     ("POST", "/api/bench/end"): Reach.NOTHING,

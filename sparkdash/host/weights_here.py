@@ -77,6 +77,12 @@ def blobs(hf_home: Path) -> frozenset[Path]:
     return frozenset(found)
 
 
+def weight_files(refs: Iterable[ModelRef], hf_home: Path) -> dict[str, frozenset[Path]]:
+    """The files of weights of each model that is here, by its path or repository."""
+    found = {ref.ref: files(ref, hf_home) for ref in refs}
+    return {name: here for name, here in found.items() if here}
+
+
 def summed(found: Iterable[Presence]) -> Presence | None:
     """All models of a profile as one: here when each is. None for a profile without models."""
     each = {one.ref: one for one in found}.values()

@@ -94,6 +94,11 @@ class Collector:
         self._band = PowerBand()
         self._told: set[str] = set()
 
+    @property
+    def pids(self) -> dict[str, set[int]]:
+        """Host process ids of each engine, as the runtime told them seconds ago; without engines of which it has not told."""
+        return {name: pids for name, pids in self._processes.known.items() if pids}
+
     async def run(self) -> None:
         """Tick until cancelled. A tick that crashes is logged, told of once, and followed by the next."""
         try:

@@ -26,6 +26,7 @@ from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import EngineChanged, ProfilesChanged
 from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.memory_account import MemoryAccount
 from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary, SimSpec
 from sparkdash.domain.shelf import Shelf
 from sparkdash.domain.state import OPEN, DaemonInfo, Snapshot
@@ -277,6 +278,7 @@ async def living_house(
     translator: Translator | None = None,
     counter: Counter | None = None,
     shelf: Callable[[Sequence[ProfileSummary]], Awaitable[Shelf]] | None = None,
+    memory: Callable[[], Awaitable[MemoryAccount]] | None = None,
 ) -> AsyncIterator[House]:
     catalog = FakeCatalog()
     info = DaemonInfo(
@@ -314,6 +316,7 @@ async def living_house(
             translator=translator,
             counter=counter,
             shelf=shelf,
+            memory=memory,
         )
         app = build(deps)
         server = listen.Server(app)

@@ -13,6 +13,7 @@ from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 
 from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.incident import IncidentList, repairs
+from sparkdash.domain.memory_account import MemoryAccount
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.shelf import Shelf
 from sparkdash.domain.state import Snapshot
@@ -80,6 +81,12 @@ def add(api: APIRouter) -> None:
     async def shelf(deps: Seen) -> Shelf:
         await deps.refresh()
         return await deps.shelf(deps.bus.snapshot.profiles) if deps.shelf else Shelf()
+
+    @api.get("/memory", summary="Who holds the box's memory: every byte with its holder")
+    async def memory(deps: Seen) -> MemoryAccount:
+        if deps.memory is None:
+            raise AdmissionError("The demo's memory is simulated.", code="no_memory_account", status=404)
+        return await deps.memory()
 
     @api.get("/doctor", summary="What of this box would keep engines from running")
     async def doctor(
