@@ -24,6 +24,7 @@ from sparkdash.cli import (
     incidents,
     keys,
     logs,
+    memory,
     new,
     profiles,
     pull,
@@ -63,6 +64,7 @@ for command in (
     ab.ab,
     demo.demo,
     doctor.doctor,
+    memory.memory,
     home.version,
 ):
     app.command()(command)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sparkdash.cli.parameters import AsJson, ProfileName
@@ -11,6 +11,7 @@ from sparkdash.cli.screen import emit, say
 from sparkdash.units import duration, gib
 
 if TYPE_CHECKING:
+    from sparkdash.client.blocking import Client
     from sparkdash.domain.state import Snapshot
     from sparkdash.domain.swap import Plan
 
@@ -20,8 +21,8 @@ LABEL = 16
 def why(profile: ProfileName, as_json: AsJson = False) -> None:
     """Tell whether PROFILE fits now, and who would leave for it.
 
-    What it needs, term by term; what is available; who would leave and why; whether the memory guard lets it. Nothing
-    is started or stopped.
+    What it needs, term by term; what is available; who would leave and why; whether the memory guard lets it. When it
+    does not fit: who else holds memory, and the command that frees it. Nothing is started or stopped.
 
     With --json: the plan, as `use --json` has it under "plan".
 
@@ -35,15 +36,27 @@ def why(profile: ProfileName, as_json: AsJson = False) -> None:
     with Client() as client:
         plan = client.plan(profile)
         world = client.state()
+        others = [] if as_json or plan.fits or not plan.needs_bytes else _others(client)
     if as_json:
         emit(plan)
     else:
         columns = shutil.get_terminal_size().columns
-        say("\n".join([*lines(plan, columns), *stuck(plan.profile, world, columns)]))
+        say("\n".join([*lines(plan, columns, others), *stuck(plan.profile, world, columns)]))
 
 
-def lines(plan: Plan, columns: int) -> Iterator[str]:
-    """A hold of the memory guard, the sum, the box, who leaves, the verdict."""
+def _others(client: Client) -> list[str]:
+    """The largest holders that are not ours, in words; none of a daemon that does not tell them, as the demo's."""
+    from sparkdash.cli.memory import largest
+    from sparkdash.errors import SparkdashError
+
+    try:
+        return list(largest(client.memory()))
+    except SparkdashError:
+        return []
+
+
+def lines(plan: Plan, columns: int, others: Sequence[str] = ()) -> Iterator[str]:
+    """A hold of the memory guard, the sum, the box, who leaves, the verdict, who else holds memory."""
     from sparkdash.cli.profile_page import needed, wrapped
 
     yield plan.profile
@@ -61,6 +74,8 @@ def lines(plan: Plan, columns: int) -> Iterator[str]:
     if plan.expected_s:
         yield _row("takes about", duration(plan.expected_s))
     yield plan.verdict
+    for number, one in enumerate(others):
+        yield from wrapped(_row("" if number else "others hold", ""), one, columns)
 
 
 def stuck(profile: str, world: Snapshot, columns: int) -> Iterator[str]:

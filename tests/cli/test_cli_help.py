@@ -20,7 +20,7 @@ from sparkdash.cli.main import app
 Run = Callable[..., Any]
 
 COMMANDS = [
-    (), ("serve",), ("status",), ("use",), ("why",), ("stop",), ("cancel",), ("requests",), ("incidents",), ("release",), ("logs",), ("run",), ("pull",), ("connect",), ("demo",), ("doctor",), ("version",),
+    (), ("serve",), ("status",), ("use",), ("why",), ("stop",), ("cancel",), ("requests",), ("incidents",), ("release",), ("logs",), ("run",), ("pull",), ("connect",), ("demo",), ("doctor",), ("memory",), ("version",),
     ("profiles",), ("profiles", "list"), ("profiles", "show"), ("profiles", "check"), ("profiles", "import"), ("profiles", "export"),
     ("profiles", "new"), ("profiles", "rules"), ("profiles", "schema"),
     ("ab",), ("bench",), ("bench", "run"), ("bench", "resume"), ("bench", "list"), ("bench", "suites"), ("bench", "calibrate"),

@@ -20,6 +20,7 @@ from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import Engine, EngineState, Failure, LoadProgress
 from sparkdash.domain.event import EVENT, EngineChanged, Event, Fact, SwapChanged
 from sparkdash.domain.incident import IncidentList
+from sparkdash.domain.memory_account import MemoryAccount
 from sparkdash.domain.metric import Sample
 from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary
 from sparkdash.domain.state import DaemonInfo, Snapshot
@@ -73,6 +74,7 @@ class FakeDaemon:
         """Is it gone soon after it was told to end?"""
         self.plans: dict[str, Plan] = {}
         self.whole: dict[str, Profile] = {}
+        self.memory: MemoryAccount | None = None
         self.log_lines: list[str] = ["first line", "second line"]
         self.pulls: list[PullProgress] = []
         self.pull_error: dict[str, Any] | None = None
@@ -235,6 +237,7 @@ class FakeDaemon:
             web.get("/api/plan/{name:.+}", self._plan),
             web.get("/api/incidents", self._incidents),
             web.get("/api/logs/{name:.+}", self._logs),
+            web.get("/api/memory", self._memory),
             web.post("/api/use", self._use),
             web.post("/api/stop", self._stopped),
             web.post("/api/toggle", self._toggle),
@@ -251,6 +254,11 @@ class FakeDaemon:
 
     async def _state(self, _request: web.Request) -> web.Response:
         return _json(self.bus.snapshot)
+
+    async def _memory(self, _request: web.Request) -> web.Response:
+        if self.memory is None:
+            return web.json_response({"error": {"message": "Simulated.", "code": "no_memory_account"}}, status=404)
+        return _json(self.memory)
 
     async def _profiles(self, _request: web.Request) -> web.Response:
         world = self.bus.snapshot

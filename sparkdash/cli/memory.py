@@ -1,0 +1,134 @@
+"""`sparkdash memory`: who holds the box's memory, and what frees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from sparkdash.cli.parameters import AsJson
+from sparkdash.cli.screen import emit, fitting, say, tell, width
+from sparkdash.printable import one_line
+from sparkdash.units import GIB, MIB, size
+
+if TYPE_CHECKING:
+    from sparkdash.domain.memory_account import Holding, MemoryAccount
+    from sparkdash.host.memory_account import Sources
+
+SMALL = 16 * MIB
+"""Holders of less share one row."""
+NAMED, NAMED_COUNT = GIB, 4
+"""Who holds less, or comes later, is not named where a model does not fit."""
+HEAD = ("held", "by", "kind", "user", "procs", "gpu", "swap", "what", "to free it")
+ALIGN = "><<<>>><<"
+DROPPED = ("what", "swap", "user", "procs", "gpu", "kind")
+"""Columns that a narrow terminal does without, in this order."""
+
+
+def memory(as_json: AsJson = False) -> None:
+    """Show who holds the box's memory: every byte with its holder.
+
+    Engines, other containers, services, programs, leftovers in /dev/shm, what the GPU driver and the kernel hold,
+    cached weights, free memory. The rows add up to the box's memory. The last column is the command that frees a row.
+    Without a daemon this command looks itself; engines are then known by their containers' labels.
+
+    Run as root to see processes and files of other users too.
+
+    \b
+    Examples:
+      sparkdash memory
+      sparkdash memory --json | jq '.holdings[] | [.bytes, .kind, .name]'
+      sparkdash memory --json | jq '.holdings[] | select(.kind == "leftover")'
+    """
+    found = account()
+    if as_json:
+        emit(found)
+    else:
+        shown, left_out = lines(found, width())
+        say("\n".join(shown))
+        if left_out:
+            tell(f"Left out to fit {width()} columns: {', '.join(left_out)}. A wider terminal and --json have them.")
+
+
+def account() -> MemoryAccount:
+    """The daemon's account; this box's own when no daemon answers.
+
+    Raises:
+        SparkdashError: the daemon refuses, or /proc tells too little.
+    """
+    from sparkdash.client.blocking import Client
+    from sparkdash.errors import DaemonError
+
+    client = Client()
+    try:
+        with client:
+            return client.memory()
+    except DaemonError:
+        if client.address.given:  # another box's
+            raise
+        import asyncio
+
+        from sparkdash.host.memory_account import look
+
+        return asyncio.run(look(_sources()))
+
+
+def lines(found: MemoryAccount, columns: int) -> tuple[list[str], list[str]]:
+    """(the page, the columns that it does without). Pure."""
+    listed, folded = _folded(found)
+    held, left_out = fitting(HEAD, [*map(_row, listed), *folded], ALIGN, DROPPED, columns)
+    return [_head(found), "", *held, *_tail(found)], left_out
+
+
+def _folded(found: MemoryAccount) -> tuple[list[Holding], list[tuple[str, ...]]]:
+    large = [one for one in found.holdings if one.bytes >= SMALL or one.kind.value in ("engine", "free")]
+    small = [one for one in found.holdings if one not in large]
+    rest = sum(one.bytes for one in small)
+    return large, [(size(rest), f"{len(small)} smaller", *[""] * (len(HEAD) - 2))] if small else []
+
+
+def _head(found: MemoryAccount) -> str:
+    swap = f", {size(found.swap_used)} in swap" if found.swap_used else ""
+    return f"{size(found.total)} in all, {size(found.available)} available{swap}"
+
+
+def _row(one: Holding) -> tuple[str, ...]:
+    return (
+        size(one.bytes),
+        one.name,
+        f"{one.kind.value}, comes back" if one.reclaimable else one.kind.value,
+        one.user or "",
+        str(one.processes) if one.processes else "",
+        size(one.gpu_bytes) if one.gpu_bytes else "",
+        size(one.swap_bytes) if one.swap_bytes else "",
+        one.what or "",
+        one.remedy or "",
+    )
+
+
+def _tail(found: MemoryAccount) -> Iterator[str]:
+    told = list(found.notes)
+    if found.unreadable:
+        told.append(f"{found.unreadable} processes are hidden from this user: `sudo sparkdash memory` sees them.")
+    if found.mlocked_bytes and found.mlocked_bytes >= SMALL:
+        told.append(
+            f"{size(found.mlocked_bytes)} are locked: neither swapped nor evicted. They are part of the rows above."
+        )
+    if told:
+        yield ""
+        yield from told
+
+
+def largest(found: MemoryAccount) -> Iterator[str]:
+    """The largest holders that are not ours, each with the command that frees it. Pure."""
+    for one in found.foreign(NAMED)[:NAMED_COUNT]:
+        what = f" ({one_line(one.what)})" if one.what and one.what != one.name else ""
+        yield f"{size(one.bytes)} {one_line(one.name)}{what}" + (f": {one.remedy}" if one.remedy else "")
+
+
+def _sources() -> Sources:
+    from sparkdash import paths, settings
+    from sparkdash.cli.local import runtime
+    from sparkdash.host.box import BoxReader
+    from sparkdash.host.memory_account import Sources
+
+    return Sources(runtime=runtime(settings.load()), reader=BoxReader(), owner=paths.owner())
