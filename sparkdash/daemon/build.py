@@ -104,10 +104,9 @@ def _house(
         flags=FlagStore(paths.flags_dir()),
         on_needs=lambda: reading.publish_profiles(holder[0], supervisor.catalog),
         before_ready=lambda profile: holder[0].collector.begin(profile),
-        figures=lambda profile: holder[0].collector.figures(profile),
-        gpu=lambda: holder[0].collector.gpu,
         take_evidence=no_evidence if parts.simulated else _evidence(parts, upstream, kernel_log).take,
         kernel_log=None if parts.simulated else kernel_log,
+        telemetry=lambda: holder[0].collector,
     )
 
     def record(request: Request) -> None:

@@ -62,10 +62,12 @@ def parse_stat(told: bytes) -> Stat | None:
     """Parse one /proc/<pid>/stat; None when it is something else."""
     before, _, after = told.rpartition(b")")
     fields = after.split()
+    if len(fields) < 15:
+        return None
     try:
         ticks = sum(int(field) for field in fields[11:15])
         state = fields[0].decode("ascii")
-    except (IndexError, ValueError):
+    except ValueError:
         return None
     return Stat(before.partition(b"(")[2].decode("utf-8", "replace"), state, ticks)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from sparkdash.domain.engine import Engine, EngineState
@@ -33,12 +34,26 @@ _HERE = frozenset({"127.0.0.1", "localhost", "::1"})
 _LOADS = frozenset({EngineState.CREATING, EngineState.LOADING, EngineState.WARMING})
 
 
+class Telemetry(Protocol):
+    """What a look asks of telemetry, which answers from what it read last."""
+
+    def figures(self, name: str) -> EngineFigures | None:
+        """Raw figures that the profile's engine told last; None where there is none, or it tells nothing."""
+        ...
+
+    @property
+    def gpu(self) -> GpuFigures | None:
+        """The last look at the GPU that was answered."""
+        ...
+
+
 class Looks:
     """Looks at engines. `held` counts what an engine holds of ours."""
 
-    def __init__(self, tools: Tools, held: Callable[[Engine], Held]) -> None:
+    def __init__(self, tools: Tools, held: Callable[[Engine], Held], telemetry: Callable[[], Telemetry]) -> None:
         self._tools = tools
         self._held = held
+        self._telemetry = telemetry
         self._reading: set[str] = set()
         """Containers whose processes a thread looks at; one that hangs in the kernel is not joined by others."""
 
@@ -46,7 +61,7 @@ class Looks:
         """Look at this incarnation now; takes less than 3 s. `lag_s`: how late the caller was to look."""
         well, activity = await asyncio.gather(health(self._tools, profile, engine.url or ""), self._activity(engine))
         now, ours = self._tools.clock.monotonic(), self._held(engine)
-        figures, gpu = self._tools.figures(engine.profile), self._gpu_of(engine, now)
+        figures, gpu = self._telemetry().figures(engine.profile), self._gpu_of(engine, now)
         answers = _answers(figures, now)
         told = figures if figures is not None and figures.is_live else EngineFigures()
         return Look(
@@ -93,7 +108,7 @@ class Looks:
 
     def _gpu_of(self, engine: Engine, now: float) -> GpuFigures | None:
         """What the GPU does for this engine; None while another one works, or where it is not this box's."""
-        gpu = self._tools.gpu()
+        gpu = self._telemetry().gpu
         if gpu is None or now - gpu.looked_at > FRESH_S or not _is_here(engine):
             return None
         others = (other for other in self._tools.books.engines.values() if other.profile != engine.profile)
@@ -102,7 +117,7 @@ class Looks:
     def _works(self, other: Engine) -> bool:
         if other.state in _LOADS or self._held(other).requests:
             return True
-        figures = self._tools.figures(other.profile)
+        figures = self._telemetry().figures(other.profile)
         return figures is not None and (figures.running or 0) > 0
 
 

@@ -71,8 +71,9 @@ class Repair:
         try:
             while not self._watched.given_up.done():
                 await self._until_used()
+                due = self._now() + LOOK_EVERY_S
                 await self._tools.clock.sleep(LOOK_EVERY_S)
-                if self._watched.used.is_set() and (look := await self._look()):
+                if self._watched.used.is_set() and (look := await self._look(lag_s=self._now() - due)):
                     await self._judged(self._judge.see(look))
         finally:
             if self._light is not None:
@@ -84,12 +85,11 @@ class Repair:
             self._show(None)
             await self._watched.used.wait()
 
-    async def _look(self) -> Look | None:
+    async def _look(self, *, lag_s: float = 0.0) -> Look | None:
         assert self._tools.look is not None  # noqa: S101 - without it nobody runs this
         try:
-            look = await bounded(
-                self._tools.look(self._watched.profile, self._watched.engine), self._tools.clock, LOOK_S
-            )
+            looking = self._tools.look(self._watched.profile, self._watched.engine, lag_s=max(lag_s, 0.0))
+            look = await bounded(looking, self._tools.clock, LOOK_S)
         except SparkdashError as error:
             LOG.warning("an engine could not be looked at", profile=self._name, why=error.message)
             return None

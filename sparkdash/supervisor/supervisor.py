@@ -14,7 +14,6 @@ from sparkdash.domain.container import PullProgress, Stranger
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Fact, Level
 from sparkdash.domain.evidence import TakeEvidence, no_evidence
-from sparkdash.domain.figures import EngineFigures, GpuFigures
 from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.lease import Request
 from sparkdash.domain.need import Need
@@ -40,6 +39,7 @@ from sparkdash.supervisor.claim import Lease, Progress
 from sparkdash.supervisor.clock import Clock, SystemClock
 from sparkdash.supervisor.footprint import Footprints
 from sparkdash.supervisor.liveness import Thresholds
+from sparkdash.supervisor.look import Looks, Telemetry
 from sparkdash.supervisor.moves import Cancel, Release, Stop, Use
 from sparkdash.supervisor.probe import sickness
 from sparkdash.supervisor.remotes import not_started
@@ -75,9 +75,8 @@ class Supervisor:
         look: Looking | None = None,
         thresholds: Thresholds | None = None,
         take_evidence: TakeEvidence = no_evidence,
-        figures: Callable[[str], EngineFigures | None] = lambda _: None,
-        gpu: Callable[[], GpuFigures | None] = lambda: None,
         kernel_log: KernelLog | None = None,
+        telemetry: Callable[[], Telemetry] | None = None,
         memory_helper: MemoryHelper | None = None,
     ) -> None:
         self._tools = furnish(
@@ -97,14 +96,14 @@ class Supervisor:
             look=look,
             thresholds=thresholds or Thresholds(),
             take_evidence=take_evidence,
-            figures=figures,
-            gpu=gpu,
             kernel_log=kernel_log,
             memory_helper=memory_helper,
         )
         self._on_needs = on_needs
         self._footprints = Footprints(self._tools, store, on_needs)
         self._actor = Actor(self._tools, catalog, store, self._footprints)
+        if telemetry is not None:
+            self._tools.look = Looks(self._tools, self._actor.leasing.held, telemetry).look
         self._group: asyncio.TaskGroup | None = None
 
     @property

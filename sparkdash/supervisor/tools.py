@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from sparkdash.domain.contiguity import LoadContiguity
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Fact
 from sparkdash.domain.evidence import TakeEvidence
-from sparkdash.domain.figures import EngineFigures, GpuFigures
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.errors import SparkdashError
@@ -31,13 +31,21 @@ from sparkdash.supervisor.ports import Ports
 from sparkdash.supervisor.wards import Wards
 from sparkdash.upstream import Upstream
 
-Looking = Callable[[Profile, Engine], Awaitable[Look]]
-"""Gathers the signals of one engine's liveness, in a few seconds at most."""
+
+class Looking(Protocol):
+    """Gathers the signals of one engine's liveness."""
+
+    def __call__(self, profile: Profile, engine: Engine, *, lag_s: float = 0.0) -> Awaitable[Look]:
+        """Look now, in a few seconds at most; `lag_s`: how late the caller was to look."""
+        ...
 
 
 @dataclass(slots=True)
 class Tools:
-    """One for the supervisor's life. Nothing of it is replaced but `settings`, by the supervisor, when their file was edited."""
+    """One for the supervisor's life. Nothing of it is replaced but `settings`, by the supervisor, when their file was edited.
+
+    `look` is set once, before anything runs: it needs the others.
+    """
 
     runtime: Runtime
     upstream: Upstream
@@ -67,10 +75,6 @@ class Tools:
     """Free blocks before and after the last loads, oldest first."""
     take_evidence: TakeEvidence
     """Keeps what can be seen of an engine that hangs, before it is ended."""
-    figures: Callable[[str], EngineFigures | None]
-    """Raw figures that telemetry last read from a profile's engine."""
-    gpu: Callable[[], GpuFigures | None]
-    """Figures of the last look at the GPU."""
     kernel_log: KernelLog | None
     """The kernel's log of this box; None where engines are simulated."""
     memory_helper: MemoryHelper | None
@@ -95,8 +99,6 @@ def furnish(
     look: Looking | None,
     thresholds: Thresholds,
     take_evidence: TakeEvidence,
-    figures: Callable[[str], EngineFigures | None],
-    gpu: Callable[[], GpuFigures | None],
     kernel_log: KernelLog | None,
     memory_helper: MemoryHelper | None,
 ) -> Tools:
@@ -134,8 +136,6 @@ def furnish(
         look=look,
         thresholds=thresholds,
         take_evidence=take_evidence,
-        figures=figures,
-        gpu=gpu,
         kernel_log=kernel_log,
         memory_helper=memory_helper,
     )

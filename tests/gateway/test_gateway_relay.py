@@ -238,7 +238,9 @@ async def test_an_engine_is_asked_for_with_what_it_is_for_and_by_whom(house: Any
     """So that `auto` is one that does this, and the one that this client uses."""
     said = {"model": "auto", "messages": []} if "chat" in path or "messages" in path else {"model": "auto"}
     await house.client.post(path, json=said, headers={"user-agent": "aider/1.0"})
-    assert house.supervisor.asks == [{"task": task, "client": "aider/1.0"}]
+    asked = {name: house.supervisor.asks[0][name] for name in ("task", "client")}
+    assert asked == {"task": task, "client": "aider/1.0"}
+    assert house.supervisor.asks[0]["progress"].is_held_up is False
 
 
 async def test_auto_is_replaced_by_a_name_the_engine_knows(house: Any) -> None:

@@ -242,6 +242,21 @@ class TestLimited:
         assert (told["code"], "sent nothing more" in told["message"]) == ("engine_timeout", True)
         assert (await house.ended()).error == "engine_timeout"
 
+    async def test_pings_are_no_sign_of_work(self, house: Any) -> None:
+        """llama-server writes comments into a stream while its engine stands still: that ends it all the same."""
+
+        async def pings_after_a_word(_seen: Any, wire: Any) -> None:
+            await wire.head()
+            await wire.chunk(WORD)
+            while True:
+                await wire.chunk(b": ping\n\n")
+                await asyncio.sleep(0.01)
+
+        house.engine.script = pings_after_a_word
+        reply = await house.chat(stream=True)
+        assert b"sent nothing more within" in reply.content
+        assert (await house.ended()).error == "engine_timeout"
+
     async def test_a_profiles_own_limit_goes_first(self, house: Any) -> None:
         """A model with long prompts may have longer than the others."""
         alpha = house.catalog.profiles["alpha"]

@@ -229,3 +229,51 @@ def test_a_message_that_was_left_has_no_count_of_what_was_written(recorded_body:
     tap = Tap(Dialect.MESSAGES)
     tap.feed(begun, 1.0)
     assert (tap.usage().prompt, tap.usage().completion) == (17, None)
+
+
+PIECE = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
+
+
+@pytest.mark.parametrize(
+    "ping",
+    [
+        b":\n\n",
+        b": ping\r\n\r\n",
+        b'event: ping\ndata: {"type": "ping"}\n\n',
+        b'event: ping\r\ndata: {"type":"ping"}\r\n\r\n',
+        b": a\n\n: b\n\n",
+    ],
+)
+def test_a_ping_is_not_heard_as_a_piece_of_the_answer(ping: bytes) -> None:
+    """The time is that of the last piece before it; before the first piece there is none."""
+    tap = Tap(Dialect.CHAT)
+    tap.feed(ping, 1.0)
+    assert tap.heard_at is None
+    tap.feed(PIECE, 2.0)
+    for tick in range(4):
+        tap.feed(ping, 3.0 + tick)
+    assert tap.heard_at == 2.0
+    tap.feed(ping + PIECE, 9.0)
+    assert tap.heard_at == 9.0
+
+
+def test_a_piece_that_begins_with_a_colon_is_heard() -> None:
+    """A chunk may begin in the middle of a line, and an answer that is no stream has no comments."""
+    tap = Tap(Dialect.CHAT)
+    tap.feed(b'data: {"choices":[{"delta":{"content"', 1.0)
+    tap.feed(b': "a"}}]}\n\n', 2.0)
+    assert tap.heard_at == 2.0
+    whole = Tap(Dialect.CHAT, stream=False)
+    whole.feed(b": no comment\n", 3.0)
+    assert whole.heard_at == 3.0
+
+
+def test_a_million_pings_are_not_heard_and_end_in_time() -> None:
+    """What is dropped meanwhile is remembered; a long run of line ends is matched once through."""
+    tap = Tap(Dialect.CHAT)
+    tap.feed(PIECE, 1.0)
+    for tick in range(10_000):
+        tap.feed(b":\n\n", 2.0 + tick)
+    assert tap.heard_at == 1.0
+    tap.feed(b"\n" * 1_000_000 + b"x", 20_000.0)
+    assert tap.heard_at == 20_000.0

@@ -51,7 +51,7 @@ class Box:
     def of(self, name: str) -> Signs:
         return self.signs.setdefault(name, Signs())
 
-    async def look(self, profile: Profile, engine: Engine) -> Look:
+    async def look(self, profile: Profile, engine: Engine, *, lag_s: float = 0.0) -> Look:
         signs, held = self.of(profile.name), self.house.supervisor.engines[profile.name].in_flight
         self.looks.append(profile.name)
         if signs.blind:

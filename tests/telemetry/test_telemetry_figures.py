@@ -30,12 +30,12 @@ def figured(kind: EngineKind, reading: Reading, before: EngineFigures = NOTHING)
 
 
 def test_a_vllm_at_work_tells_all_figures(recorded: Callable[[str], Any], reading: Callable[..., Reading]) -> None:
-    """Requests, raw KV use, sleep state, and counters with the one of steps."""
+    """Requests, raw KV use, and counters with the one of steps; without sleep mode there is no sleep state."""
     text = recorded("real-vllm-0.32.0-smallkv-midload.txt")
     told = figured(EngineKind.VLLM, reading(EngineKind.VLLM, text, 7.0))
     assert (told.answered_at, told.running, told.waiting, told.deferred) == (7.0, 8.0, 0.0, 0.0)
     assert told.kv_used == 0.9069767441860466
-    assert told.asleep is False
+    assert told.asleep is None
     assert told.is_live
     steps = next(line for line in text.splitlines() if line.startswith("vllm:iteration_tokens_total_count"))
     assert float(steps.split()[-1]) in told.progress
@@ -64,6 +64,8 @@ def test_a_sleeping_vllm_says_so(reading: Callable[..., Reading]) -> None:
     """The gauge of the state `awake` is 0 while it sleeps; an engine without the gauge tells nothing."""
     asleep = 'vllm:engine_sleep_state{sleep_state="awake"} 0\nvllm:engine_sleep_state{sleep_state="discard_all"} 1\n'
     assert figured(EngineKind.VLLM, reading(EngineKind.VLLM, asleep)).asleep is True
+    awake = 'vllm:engine_sleep_state{sleep_state="awake"} 1\nvllm:engine_sleep_state{sleep_state="discard_all"} 0\n'
+    assert figured(EngineKind.VLLM, reading(EngineKind.VLLM, awake)).asleep is False
     assert figured(EngineKind.VLLM, reading(EngineKind.VLLM, "vllm:num_requests_running 0")).asleep is None
 
 

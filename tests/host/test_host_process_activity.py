@@ -1,0 +1,185 @@
+"""What processes do, as the kernel tells it: recorded lines, and processes of our own that work, stop and vanish."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sparkdash.host import process_activity
+from sparkdash.host.process_activity import Stat
+
+VLLM = b"4711 (VLLM::EngineCor) R 1 4711 4711 0 -1 4194304 9 8 7 6 1500 250 30 20 20 0 131 0 99 1 2 3\n"
+
+
+def test_the_time_of_a_process_includes_its_children_that_ended() -> None:
+    """User and system time, its own and theirs."""
+    assert process_activity.parse_stat(VLLM) == Stat("VLLM::EngineCor", "R", 1800)
+
+
+@pytest.mark.parametrize("told", [b"", b"4711", b"4711 (a) S 1", b"1 (x) S a b c d e f g h i j k l m n o p"])
+def test_what_is_no_stat_is_nobody(told: bytes) -> None:
+    """A process that vanishes while it is read leaves half a line, or none."""
+    assert process_activity.parse_stat(told) is None
+
+
+def test_a_name_may_hold_anything() -> None:
+    """Brackets and spaces are the process's own choice."""
+    found = process_activity.parse_stat(VLLM.replace(b"(VLLM::EngineCor)", b"(a) (b) R c)"))
+    assert found == Stat("a) (b) R c", "R", 1800)
+
+
+@pytest.mark.parametrize(
+    ("name", "compiles"),
+    [
+        ("ptxas", True),
+        ("ptxas-blackwell", True),
+        ("nvcc", True),
+        ("cicc", True),
+        ("cudafe++", True),
+        ("ninja", True),
+        ("cc1plus", True),
+        ("g++", True),
+        ("gcc-13", True),
+        ("aarch64-linux-g", True),
+        ("clang-18", True),
+        ("ld.lld", True),
+        ("python3", False),
+        ("VLLM::EngineCor", False),
+        ("llama-server", False),
+        ("asyncio", False),
+        ("ld-linux-aarch6", False),
+        ("cuda-EvtHandlr", False),
+    ],
+)
+def test_compilers_are_known_by_name(name: str, compiles: bool) -> None:
+    """The kernel keeps 15 characters of a name."""
+    assert process_activity.is_compiler(name) is compiles
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Start programs; all are gone at the test's end."""
+    made: list[subprocess.Popen[bytes]] = []
+
+    def begin(*argv: str) -> subprocess.Popen[bytes]:
+        made.append(subprocess.Popen(argv, stdout=subprocess.PIPE))
+        return made[-1]
+
+    yield begin
+    for process in made:
+        process.kill()
+        process.wait()
+        if process.stdout:
+            process.stdout.close()
+
+
+def until(holds: Callable[[], object], limit_s: float = 20.0) -> None:
+    end = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < end, "it never came to that"
+        time.sleep(0.01)
+
+
+def test_processes_that_work_use_time_and_those_that_are_stopped_are_named(
+    start: Callable[..., subprocess.Popen[bytes]],
+) -> None:
+    """A busy one and a sleeping one; then one is stopped, and goes on."""
+    busy = start(sys.executable, "-c", "while True: pass")
+    sleeper = start("sleep", "600")
+    pids = {busy.pid, sleeper.pid}
+    until(lambda: (seen := process_activity.read(pids)) and seen.cpu_s > 0.2)
+    before = process_activity.read(pids)
+    assert before is not None
+    assert (before.processes, before.stopped, before.compilers) == (2, (), ())
+    os.kill(busy.pid, signal.SIGSTOP)
+    until(lambda: (seen := process_activity.read(pids)) and seen.stopped)
+    stopped = process_activity.read(pids)
+    assert stopped is not None
+    assert len(stopped.stopped) == 1
+    assert stopped.cpu_s >= before.cpu_s
+    os.kill(busy.pid, signal.SIGCONT)
+    until(lambda: (seen := process_activity.read(pids)) and not seen.stopped)
+
+
+def test_the_time_of_a_child_that_ended_stays(start: Callable[..., subprocess.Popen[bytes]]) -> None:
+    """A compiler that has ended must not make the sum fall."""
+    code = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'sum(range(10**7))'])\nprint('done', flush=True)\ninput()"
+    parent = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert parent.stdout is not None
+        parent.stdout.readline()
+        seen = process_activity.read([parent.pid])
+        assert seen is not None
+        assert seen.cpu_s >= 0.1
+    finally:
+        parent.kill()
+        parent.communicate()
+
+
+def test_a_compiler_among_them_is_named(start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path) -> None:
+    """By the name that the kernel keeps, whatever its folder."""
+    program = tmp_path / "ptxas"
+    shutil.copy(shutil.which("sleep") or "/bin/sleep", program)
+    seen = process_activity.read([start(str(program), "600").pid, os.getpid()])
+    assert seen is not None
+    assert seen.compilers == ("ptxas",)
+
+
+def test_processes_that_are_gone_are_nothing(start: Callable[..., subprocess.Popen[bytes]]) -> None:
+    """One that vanished is left out; when all have, there is no figure."""
+    gone = start("true")
+    gone.wait()
+    assert process_activity.read([gone.pid]) is None
+    seen = process_activity.read([gone.pid, os.getpid()])
+    assert seen is not None
+    assert seen.processes == 1
+
+
+def proc_of(folder: Path, group: str, state: str = "S") -> Path:
+    """A /proc with one process in that control group."""
+    process = folder / "proc" / "7"
+    process.mkdir(parents=True)
+    (process / "stat").write_bytes(VLLM.replace(b") R ", f") {state} ".encode()))
+    (process / "cgroup").write_text(group)
+    (process / "io").write_text("rchar: 9\nread_bytes: 4096\nwrite_bytes: 1\n")
+    return folder / "proc"
+
+
+@pytest.mark.parametrize(
+    ("group", "file", "told", "frozen"),
+    [
+        ("0::/a/libpod-1.scope\n", "a/libpod-1.scope/cgroup.events", "populated 1\nfrozen 1\n", True),
+        ("0::/a/libpod-1.scope\n", "a/libpod-1.scope/cgroup.events", "populated 1\nfrozen 0\n", False),
+        ("4:freezer:/docker/1\n0::/\n", "freezer/docker/1/freezer.state", "FROZEN\n", True),
+        ("4:freezer:/docker/1\n0::/\n", "freezer/docker/1/freezer.state", "THAWED\n", False),
+        ("", "elsewhere", "", False),
+    ],
+)
+def test_a_frozen_control_group_stops_its_processes(
+    tmp_path: Path, group: str, file: str, told: str, frozen: bool
+) -> None:
+    """A paused container's processes look asleep; their group says what they are."""
+    events = tmp_path / "cgroup" / file
+    events.parent.mkdir(parents=True)
+    events.write_text(told)
+    seen = process_activity.read([7], proc_of(tmp_path, group), tmp_path / "cgroup")
+    assert seen is not None
+    assert seen.stopped == (("VLLM::EngineCor",) if frozen else ())
+    assert seen.read_bytes == 4096
+
+
+def test_processes_that_wait_in_the_kernel_are_counted(tmp_path: Path) -> None:
+    """State D; figures of storage that may not be read are not known."""
+    proc = proc_of(tmp_path, "", "D")
+    (proc / "7" / "io").unlink()
+    seen = process_activity.read([7], proc, tmp_path)
+    assert seen is not None
+    assert (seen.in_kernel, seen.read_bytes) == (1, None)
