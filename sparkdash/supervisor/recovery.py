@@ -43,8 +43,10 @@ class Recovery:
 
     def see(self, look: Look) -> Outlook:
         """Judge this look, which is later than those before."""
-        if self._is_dumb(look) or self._is_over(look.at):
+        if self._is_dumb(look):
             return Outlook.HOPELESS
+        if self._is_over(look.at):
+            return Outlook.TRY if look.answers is not True and self._tried_at is None else Outlook.HOPELESS
         verdict, first = self._judge.see(look), self._first
         self._first = False
         free = verdict is None or (not first and verdict.still_s == 0.0)

@@ -152,7 +152,7 @@ class Collector:
         return max(every, UNWATCHED_S if running else ASLEEP_S)
 
     def _is_used(self) -> bool:
-        return any(engine.in_flight for engine in self._engines().values())
+        return any(engine.in_flight or engine.liveness for engine in self._engines().values())
 
     async def _tick(self) -> None:
         engines = self._engines()
