@@ -197,23 +197,28 @@ def advice(line: KernelLine) -> str:
     return xid_advice(line.xid) if line.xid is not None else _ADVICE[line.kind]
 
 
-def explains(found: KernelFindings, pids: Collection[int], container: str | None = None) -> KernelLine | None:
+def is_of(line: KernelLine, pids: Collection[int], container: str | None = None) -> bool:
+    """Whether the line names one of these host pids, or the control group of the container of this id."""
+    in_group = container is not None and line.cgroup is not None and container in line.cgroup
+    return in_group or (line.pid is not None and line.pid in pids)
+
+
+def explains(
+    found: KernelFindings, pids: Collection[int], container: str | None = None, near: float | None = None
+) -> KernelLine | None:
     """Choose the line that explains why an engine with these host pids, or in the container of this id, ended.
 
-    Its own OOM kill first, then an Xid of its own processes, then an Xid that stops every user of the GPU, then memory
-    that the driver was refused. Other processes' kills and harmless lines explain nothing.
+    Its own OOM kill first, then an Xid of its own processes, then an Xid that stops every user of the GPU. From the
+    moment `near` on also kills and Xids that are not known to be its own. Last, memory that the driver was refused.
     """
     lines = [line for line in reversed(found.lines) if not line.is_harmless]
-
-    def is_ours(line: KernelLine) -> bool:
-        in_group = container is not None and line.cgroup is not None and container in line.cgroup
-        return in_group or (line.pid is not None and line.pid in pids)
-
+    kills = [line for line in lines if line.kind is KernelKind.OOM_KILL]
     xids = [line for line in lines if line.xid is not None]
     for chosen in (
-        [line for line in lines if line.kind is KernelKind.OOM_KILL and is_ours(line)],
-        [line for line in xids if is_ours(line)],
+        [line for line in kills if is_of(line, pids, container)],
+        [line for line in xids if is_of(line, pids, container)],
         [line for line in xids if line.xid in _FOR_ALL],
+        [line for line in (*kills, *xids) if near is not None and line.at >= near],
         [line for line in lines if line.kind is KernelKind.DRIVER_MEMORY],
     ):
         if chosen:

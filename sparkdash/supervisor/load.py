@@ -25,6 +25,7 @@ from sparkdash.engines.loading import detail
 from sparkdash.errors import EngineError, SparkdashError, UpstreamError
 from sparkdash.supervisor.eta import START
 from sparkdash.supervisor.footprint import Scale
+from sparkdash.supervisor.kernel_reason import with_kernel
 from sparkdash.supervisor.logbook import lines_of
 from sparkdash.supervisor.probe import PROBE_S
 from sparkdash.supervisor.swap_record import SwapRecord
@@ -81,6 +82,7 @@ class Loading:
         self._told: LoadProgress | None = None
         self._told_at = 0.0
         self._moved_at = tools.clock.monotonic()
+        self._began_at = tools.clock.now()
         memory = tools.reader.memory()
         self._lowest, self._most_cached = memory.available, memory.page_cache or 0
 
@@ -208,7 +210,7 @@ class Loading:
         if code is not None:
             self._log.cancel()  # it may be behind, or have been lost: the container has all of it
             await self._tools.logbook.close(self._profile.name)
-        return crashed(self._tools, self._profile, self._container, code, "did not start")
+        return await crashed(self._tools, self._profile, self._container, code, "did not start", self._began_at)
 
     def _stuck(self, still_s: float) -> EngineError:
         stage = f" in stage {self._latest.stage}" if self._latest else ""
@@ -259,8 +261,12 @@ async def _exit_code(tools: Tools, container: str) -> int:
     return code
 
 
-def crashed(tools: Tools, profile: Profile, container: str, code: int | None, what: str) -> EngineError:
-    """Why an engine ended: the memory guard's word, else its own last ones; `what` it did: "did not start", "died"."""
+async def crashed(
+    tools: Tools, profile: Profile, container: str, code: int | None, what: str, since: float
+) -> EngineError:
+    """Why an engine ended: the memory guard's word, else its own last ones with the kernel's since that moment (Unix
+    seconds); `what` it did: "did not start", "died".
+    """
     if killed := tools.wards.reason(container):
         return killed
     removed = code == REMOVED
@@ -274,6 +280,7 @@ def crashed(tools: Tools, profile: Profile, container: str, code: int | None, wh
             hint=f"Find out who or what runs `{tools.runtime.name} rm` on this box.",
             log_tail=failure.log_tail[-TAIL:],
         )
+    failure = await with_kernel(tools, container, failure, since)
     return EngineError(
         f"{profile.name} {what}. {failure.message.rstrip('.')}.",
         code=failure.code,

@@ -19,6 +19,7 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import BadAnswerError, EngineDeadError, EngineError, SparkdashError, UpstreamError
 from sparkdash.supervisor.incidents import Incidents
+from sparkdash.supervisor.kernel_reason import RECENT_S
 from sparkdash.supervisor.load import TAIL, crashed, until_it_ends
 from sparkdash.supervisor.moves import STUCK, EngineDied, Move
 from sparkdash.supervisor.probe import sickness, speaks_nonsense, unreachable
@@ -140,19 +141,23 @@ class Watch:
         ended, code = await self._until_over(watched, container)
         if ended and code is None:
             # the memory guard killed it, and the runtime hangs: whoever waits is told before that ends
-            error = self._died(watched, crashed(self._tools, profile, container, code, "died"))
+            error = self._died(watched, await self._why_it_ended(profile, container, code))
             await self._clear_away(profile, container)
             return error
         self._ended.add(container)
         try:
             await self._tools.logbook.close(profile.name)
-            error = crashed(self._tools, profile, container, code, "died")
+            error = await self._why_it_ended(profile, container, code)
             if not (ended or (watched.ends_itself and error.code != "engine_crash")):  # its log knows of no end
                 error = self._with_last_words(watched)
             await self._clear_away(profile, container, watched.grace_s)
         finally:
             self._ended.discard(container)
         return self._died(watched, error)
+
+    async def _why_it_ended(self, profile: Profile, container: str, code: int | None) -> EngineError:
+        since = self._tools.clock.now() - RECENT_S
+        return await crashed(self._tools, profile, container, code, "died", since)
 
     async def _until_over(self, watched: Watched, container: str) -> tuple[bool, int | None]:
         """Wait until the engine has ended, or is given up and does not end by itself; return whether it ended, and its

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from sparkdash.host.kernel_lines import KEPT, KernelKind, KernelLine, advice, explains, findings, meaning, read_line
+from sparkdash.host.kernel_lines import (
+    KEPT,
+    KernelKind,
+    KernelLine,
+    advice,
+    explains,
+    findings,
+    is_of,
+    meaning,
+    read_line,
+)
 
 NO_MEMORY = (
     "NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051) returned from "
@@ -123,6 +133,14 @@ def test_the_clean_up_after_a_kill_explains_nothing() -> None:
     assert explains(findings([ours, other]), {5}) is None
     assert explains(findings([ours, other]), {6}) == other
     assert explains(findings([ours, other, lost]), {5}) == lost
+
+
+def test_a_kill_shortly_before_the_end_is_told_whosever_it_was() -> None:
+    """Where the kernel names no control group; one of an hour ago explains nothing."""
+    kill = findings(killed("cd" * 32)).lines[0]
+    assert explains(findings([kill]), (), ID, near=kill.at - 10) == kill
+    assert explains(findings([kill]), (), ID, near=kill.at + 10) is None
+    assert not is_of(kill, (), ID)
 
 
 def test_an_unknown_xid_is_told_with_its_number() -> None:

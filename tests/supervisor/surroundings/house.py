@@ -92,6 +92,7 @@ class House:
         problems: tuple[Problem, ...] = (),
         look: Any = None,
         take_evidence: Any = no_evidence,
+        kernel_log: Any = None,
         **settings: Any,
     ) -> Supervisor:
         """Start a supervisor with these profiles; returns once it has adopted."""
@@ -122,6 +123,7 @@ class House:
             before_ready=self._begin,
             look=look,
             take_evidence=take_evidence,
+            kernel_log=kernel_log,
         )
         self._running = asyncio.create_task(self.supervisor.run())
         await self.clock.drive(self.supervisor.adopted())

@@ -1,0 +1,48 @@
+"""The kernel's word on why an engine ended, beside the engine's own.
+
+Owns: when the kernel's log is asked, and how its line joins a failure. An engine that the kernel killed says nothing
+itself, and a fault of the GPU shows in its log as any exception.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from sparkdash.domain.engine import Failure
+from sparkdash.engines.failures import KILLED
+from sparkdash.errors import SparkdashError
+from sparkdash.host.kernel_lines import KernelKind, KernelLine, advice, explains, is_of, meaning
+from sparkdash.supervisor.tools import Tools
+
+RECENT_S = 300.0
+"""How far back the kernel's log explains the death of an engine that ran."""
+NEAR_S = 60.0
+"""A kill or a fault of the GPU so shortly before an engine's end is told, also where the kernel does not say whose it was."""
+_UNEXPLAINED = frozenset({"engine_crash", "out_of_memory"})
+"""Codes of failures that the kernel may know more about."""
+
+
+async def with_kernel(tools: Tools, container: str, failure: Failure, since: float) -> Failure:
+    """Add the kernel's line to a failure, where one explains it; the same failure where none does."""
+    if tools.kernel_log is None or failure.code not in _UNEXPLAINED:
+        return failure
+    found = await tools.kernel_log.since(since)
+    if found is None or not found.lines:
+        return failure
+    id_: str | None = None
+    with suppress(SparkdashError):
+        info = await tools.runtime.inspect(container)
+        id_ = info.id if info else None
+    line = explains(found, (), id_, near=tools.clock.now() - NEAR_S)
+    return failure if line is None else joined(failure, line, is_ours=is_of(line, (), id_))
+
+
+def joined(failure: Failure, line: KernelLine, *, is_ours: bool) -> Failure:
+    """One failure out of the engine's and the kernel's words. Pure."""
+    words = meaning(line)
+    sentence = words[0].upper() + words[1:]
+    if is_ours and line.kind is KernelKind.OOM_KILL:
+        return failure.replace(code="out_of_memory", message=sentence, hint=advice(line))
+    known = failure.code != "engine_crash" and failure.exit_code not in KILLED
+    message = f"{failure.message.rstrip('.')}. {sentence}"
+    return failure.replace(message=message, hint=failure.hint if known else advice(line))
