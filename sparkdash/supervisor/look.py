@@ -93,7 +93,7 @@ class Looks:
         container = engine.container
         if container is None or container in self._reading:
             return None
-        with suppress(TimeoutError, SparkdashError):
+        with suppress(TimeoutError, SparkdashError, OSError, RuntimeError):  # of a box out of files or threads, too
             async with asyncio.timeout(LOOK_S):
                 pids = await self._tools.runtime.pids(container)
                 return await in_thread(lambda: self._read(container, pids))
@@ -118,7 +118,7 @@ class Looks:
         if other.state in _LOADS or self._held(other).requests:
             return True
         figures = self._telemetry().figures(other.profile)
-        return figures is not None and (figures.running or 0) > 0
+        return figures is not None and figures.is_live and (figures.running or 0) > 0
 
 
 def _answers(figures: EngineFigures | None, now: float) -> bool | None:
