@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 import os
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
@@ -363,14 +363,12 @@ class Aware:
             match effect:
                 case Grant(id=id_, profile=profile):
                     assert profile in self.running
-                    ask = self.plan.asks[int(id_)]
-                    self.waits.append(self.box.now - ask.at)
                     self.answered[id_] = "served"
-                    self.box.at(self.box.now + ask.served_s, lambda id_=id_: self.leave(id_))
+                    self.serve(id_, profile)
                 case Refuse(id=id_):
                     self.answered[id_] = "refused"
                 case Cut(ids=ids):
-                    self.answered.update(dict.fromkeys(ids, "cut"))
+                    self.cut(ids)
                 case BeginSwap():
                     assert effect.target not in self.swaps
                     self._begin(effect)
@@ -381,6 +379,14 @@ class Aware:
                     self._later(self.swaps[target], 0.0, lambda target=target: self._cancelled(target))
         self._wake()
         self._look_ahead()
+
+    def serve(self, id_: str, profile: str) -> None:
+        ask = self.plan.asks[int(id_)]
+        self.waits.append(self.box.now - ask.at)
+        self.box.at(self.box.now + ask.served_s, lambda: self.leave(id_))
+
+    def cut(self, ids: Iterable[str]) -> None:
+        self.answered.update(dict.fromkeys(ids, "cut"))
 
     def _begin(self, swap: BeginSwap) -> None:
         life = self.swaps[swap.target] = Life(swap)
