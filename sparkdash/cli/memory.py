@@ -21,7 +21,7 @@ NAMED, NAMED_COUNT = GIB, 4
 HEAD = ("held", "by", "kind", "user", "procs", "gpu", "swap", "what", "to free it")
 ALIGN = "><<<>>><<"
 DROPPED = ("what", "swap", "user", "procs", "gpu", "kind")
-"""Columns that a narrow terminal does without, in this order."""
+"""Columns that a narrow terminal does without, in this order. An empty column is never shown."""
 
 
 def memory(as_json: AsJson = False) -> None:
@@ -75,7 +75,11 @@ def account() -> MemoryAccount:
 def lines(found: MemoryAccount, columns: int) -> tuple[list[str], list[str]]:
     """(the page, the columns that it does without). Pure."""
     listed, folded = _folded(found)
-    held, left_out = fitting(HEAD, [*map(_row, listed), *folded], ALIGN, DROPPED, columns)
+    rows = [*map(_row, listed), *folded]
+    used = [i for i in range(len(HEAD)) if any(row[i] for row in rows)]
+    head, align = [HEAD[i] for i in used], "".join(ALIGN[i] for i in used)
+    dropped = [title for title in DROPPED if title in head]
+    held, left_out = fitting(head, [[row[i] for i in used] for row in rows], align, dropped, columns)
     return [_head(found), "", *held, *_tail(found)], left_out
 
 

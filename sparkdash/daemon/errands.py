@@ -65,7 +65,8 @@ async def examine(house: House, names: Sequence[str]) -> Diagnosis:
     world, settings = house.bus.snapshot, house.supervisor.settings
     low_power = world.sample is not None and world.sample.low_power
     seen = DaemonSeen(house.url, __version__, os.getpid(), f"{house.url}/v1", house.parts.runtime.name, low_power)
-    return Diagnosis(findings=await doctor.examine(doctor.Probe(settings=settings, daemon=seen), names))
+    probe = doctor.Probe(settings=settings, daemon=seen, account=lambda _: memory(house))
+    return Diagnosis(findings=await doctor.examine(probe, names))
 
 
 async def memory(house: House) -> MemoryAccount:

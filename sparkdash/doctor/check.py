@@ -67,6 +67,8 @@ class Check:
     gpu: bool = False
     profiles: bool = False
     loads: bool = False
+    account: bool = False
+    """Who holds the box's memory."""
 
 
 CHECKS: dict[str, Check] = {}
@@ -85,11 +87,12 @@ def check(
     gpu: bool = False,
     profiles: bool = False,
     loads: bool = False,
+    account: bool = False,
 ) -> Callable[[Look], Look]:
     """Register a function as a check."""
 
     def register(look: Look) -> Look:
-        CHECKS[name] = Check(name, about, look, reads, modes, runs, disks, listeners, gpu, profiles, loads)
+        CHECKS[name] = Check(name, about, look, reads, modes, runs, disks, listeners, gpu, profiles, loads, account)
         return look
 
     return register

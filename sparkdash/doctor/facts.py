@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from sparkdash.domain.contiguity import LoadContiguity
+from sparkdash.domain.memory_account import MemoryAccount
 from sparkdash.domain.metric import Gpu
 from sparkdash.host.command import Done
 from sparkdash.settings import Settings
@@ -99,6 +100,8 @@ class Facts:
     """A few looks at the GPU, a second apart; empty when NVML tells nothing."""
     daemon: DaemonSeen | None = None
     profiles: ProfilesSeen | Unread | None = None
+    account: MemoryAccount | Unread | None = None
+    """Who holds the box's memory."""
     loads: Sequence[LoadContiguity] | Unread = ()
     """Free blocks before and after the last loads, oldest first."""
 

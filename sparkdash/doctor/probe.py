@@ -23,7 +23,9 @@ from sparkdash.doctor.check import Check
 from sparkdash.doctor.facts import DaemonSeen, Disk, Facts, Listener, ProfilesSeen, Unread
 from sparkdash.doctor.patience import each, within
 from sparkdash.domain.contiguity import LoadContiguity
+from sparkdash.domain.memory_account import MemoryAccount
 from sparkdash.domain.metric import Gpu
+from sparkdash.errors import SparkdashError
 from sparkdash.host.command import Done
 from sparkdash.settings import Settings
 
@@ -50,6 +52,7 @@ class Probe:
     listeners: Callable[[], Sequence[Listener]] = senses.listeners
     profiles: Callable[[Settings], ProfilesSeen] = senses.profiles
     loads: Callable[[], Sequence[LoadContiguity]] = senses.loads
+    account: Callable[[Settings], Awaitable[MemoryAccount]] = senses.account
     machine: str = field(default_factory=platform.machine)
     kernel: str = field(default_factory=platform.release)
     page_size: int = field(default_factory=resource.getpagesize)
@@ -72,6 +75,7 @@ class Probe:
             _if(any(one.profiles for one in wanted), self._profiles),
             _if(any(one.gpu for one in wanted), self.looks),
         )
+        account = await _if(any(one.account for one in wanted), self._account)
         loads = await _if(any(one.loads for one in wanted), self._loads)
         return Facts(
             settings=self.settings,
@@ -91,6 +95,7 @@ class Probe:
             looks=gpu or (),
             daemon=self.daemon,
             profiles=profiles,
+            account=account,
             loads=loads or (),
         )
 
@@ -147,6 +152,12 @@ class Probe:
 
     async def _heard(self) -> Sequence[Listener] | Unread:
         return await within("The list of ports", self.listeners)
+
+    async def _account(self) -> MemoryAccount | Unread:
+        try:
+            return await self.account(self.settings)
+        except SparkdashError as error:
+            return Unread(error.message.rstrip("."))
 
     async def _loads(self) -> Sequence[LoadContiguity] | Unread:
         return await within("The record of loads", self.loads)

@@ -14,11 +14,16 @@ from pathlib import Path
 from sparkdash import catalog, paths
 from sparkdash.doctor.facts import Disk, Listener, ProfilesSeen
 from sparkdash.domain.contiguity import LoadContiguity
+from sparkdash.domain.memory_account import MemoryAccount
 from sparkdash.domain.metric import Gpu
 from sparkdash.domain.profile import ApiProtocol, Profile
 from sparkdash.engines.protocols import lacks
+from sparkdash.host import memory_account
+from sparkdash.host.box import BoxReader
 from sparkdash.host.command import Done, call
 from sparkdash.host.nvml import Nvml
+from sparkdash.host.podman import Podman
+from sparkdash.host.process import Process
 from sparkdash.rules import Level, findings
 from sparkdash.settings import Settings
 from sparkdash.store import trend
@@ -89,6 +94,16 @@ def profiles(settings: Settings) -> ProfilesSeen:
         tuple(name for name, profile in found.profiles.items() if not profile.cannot_run and _lacks_one(profile)),
         importlib.util.find_spec("litellm") is not None,
     )
+
+
+async def account(settings: Settings) -> MemoryAccount:
+    """Who holds the box's memory; our engines are known by their containers' labels. Raises HostError."""
+    reader = BoxReader()
+    runtime = Process(paths.state_dir() / "processes") if settings.runtime == "process" else Podman(settings.runtime)
+    try:
+        return await memory_account.look(memory_account.Sources(runtime=runtime, reader=reader, owner=paths.owner()))
+    finally:
+        reader.close()
 
 
 def loads() -> tuple[LoadContiguity, ...]:

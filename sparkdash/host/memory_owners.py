@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from sparkdash.domain.memory_account import Holder
@@ -85,6 +85,8 @@ class Known:
 def owners(processes: Iterable[ProcessMemory], known: Known) -> dict[int, Owner]:
     """The owner of each process, by pid."""
     listed = {one.pid: one for one in processes}
+    ours = known.ours | {pid for pid, one in listed.items() if one.name == OURS}
+    known = replace(known, ours=ours)
     return {pid: _owner(one, _ancestors(one, listed), known) for pid, one in listed.items()}
 
 
@@ -119,7 +121,7 @@ def _owner(one: ProcessMemory, family: list[int], known: Known) -> Owner:
     if told := next((known.mains[pid] for pid in family if pid in known.mains), None):
         return _contained(told)
     user, own = known.user(one.uid), known.asks in (0, one.uid)
-    if not known.ours.isdisjoint(family) or one.name == OURS:
+    if not known.ours.isdisjoint(family):
         return Owner(Holder.SPARKDASH, OURS, user)
     return _unit(one.cgroups, user, own=own) or Owner(Holder.PROGRAM, one.name, user, own=own)
 

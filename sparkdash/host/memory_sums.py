@@ -259,7 +259,7 @@ def _small(rows: list[Holding]) -> Iterator[Holding]:
 
 def _leftover(one: ShmFiles, share: int) -> Holding:
     count = f"{len(one.names)} file{'s' if len(one.names) > 1 else ''} like {one.names[0]}, up to {duration(one.oldest_s)} old"
-    known = "no process maps them" if one.certain else "whether a process maps them, only root can tell"
+    known = "no process maps them" if one.certain else "a process that this user may not look at may map them"
     command = removal(one.names, own=one.own) if one.certain else None
     return Holding(kind=Holder.LEFTOVER, name=SHM, bytes=share, user=one.user, what=f"{count}; {known}", remedy=command)
 

@@ -20,6 +20,7 @@ from sparkdash.doctor.checks.memory_helper import SHOWN
 from sparkdash.doctor.facts import DaemonSeen, Disk, Listener, ProfilesSeen
 from sparkdash.domain.contiguity import LoadContiguity
 from sparkdash.domain.finding import Finding
+from sparkdash.domain.memory_account import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.domain.metric import Gpu
 from sparkdash.host import memory_helper_files
 from sparkdash.host.command import Done
@@ -38,6 +39,15 @@ def cdi_spec(driver: str = DRIVER, version: str = "0.5.0", devices: Iterable[str
         f'cdiVersion: "{version}"\nkind: nvidia.com/gpu\ndevices:\n{names}\ncontainerEdits:\n  mounts:\n'
         f"    - hostPath: {library}\n      containerPath: {library}\n"
     )
+
+
+def held(*more: Holding, told: bool = True) -> MemoryAccount:
+    """Who holds the memory of a healthy box with one engine, and of these."""
+    engine = Holding(kind=Holder.ENGINE, name="qwen", bytes=60 * GIB, gpu_bytes=56 * GIB if told else None, processes=9)
+    kept = Holding(kind=Holder.UNACCOUNTED, name="GPU driver or kernel", bytes=GIB)
+    rest = 121 * GIB - sum(one.bytes for one in (engine, kept, *more))
+    holdings = (engine, kept, *more, Holding(kind=Holder.FREE, name="free", bytes=rest))
+    return MemoryAccount(at=1.0, total=121 * GIB, holdings=holdings, gpu=GpuMemory.UNIFIED, gpu_told=told)
 
 
 def meminfo(**kib: int) -> str:
@@ -127,6 +137,7 @@ class Spark:
     ports: list[Listener] = field(default_factory=list)
     seen: ProfilesSeen = field(default_factory=lambda: ProfilesSeen(44, 0, 0, 0))
     loads: list[LoadContiguity] = field(default_factory=list)
+    account: MemoryAccount | Exception = field(default_factory=lambda: held())
     changes: dict[str, Any] = field(default_factory=dict)
     asked: list[tuple[str, ...]] = field(default_factory=list)
 
@@ -151,7 +162,7 @@ class Spark:
         daemon = DaemonSeen("unix:/run/user/1000/d.sock", __version__, 77, "http://127.0.0.1:8484/v1", "podman")
         healthy = Probe(
             settings=self.settings, daemon=daemon, root=self.root, command=self._command, looks=self._looks,
-            disk=self._disk, listeners=lambda: self.ports, loads=lambda: self.loads, profiles=lambda _: self.seen, machine="aarch64",
+            disk=self._disk, listeners=lambda: self.ports, loads=lambda: self.loads, account=self._account, profiles=lambda _: self.seen, machine="aarch64",
             kernel="6.17.0-1014-nvidia", uid=1000, user="lab", home="/home/lab", memlock=-1, page_size=4096, environment={},
         )  # fmt: skip
         return replace(healthy, **self.changes)
@@ -166,6 +177,11 @@ class Spark:
         if isinstance(said, Exception):
             raise said
         return said
+
+    async def _account(self, _settings: Settings) -> MemoryAccount:
+        if isinstance(self.account, Exception):
+            raise self.account
+        return self.account
 
     async def _looks(self) -> list[Gpu]:
         return self.gpu

@@ -15,6 +15,8 @@ from sparkdash.doctor.checks.cdi import REFRESH, TOOLKIT
 from sparkdash.doctor.checks.memory_helper import SHOWN
 from sparkdash.doctor.facts import DaemonSeen, Disk, Listener, ProfilesSeen
 from sparkdash.domain.finding import Status
+from sparkdash.domain.memory_account import GpuMemory, Holder, Holding, MemoryAccount
+from sparkdash.errors import HostError
 from sparkdash.host import memory_helper_files
 from sparkdash.host.command import Done
 from sparkdash.units import GIB, KIB
@@ -37,6 +39,23 @@ OTHER = "/etc/cdi/nvidia.yaml"
 OURS = "/run/cdi/nvidia.yaml"
 IB = "/sys/class/infiniband"
 USERNS = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
+
+
+WEBUI = Holding(kind=Holder.CONTAINER, name="open-webui", bytes=6 * GIB, remedy="docker stop open-webui")
+LEFTOVER = Holding(
+    kind=Holder.LEFTOVER, name="/dev/shm", bytes=21 * GIB // 10, user="alice", remedy="rm -- /dev/shm/psm_1",
+    what="9 files like psm_1, up to 2h00m old; no process maps them",
+)  # fmt: skip
+
+
+def _lost(size: int) -> Holding:
+    return Holding(kind=Holder.UNACCOUNTED, name="GPU driver or kernel", bytes=size * GIB)
+
+
+def _account(one: Holding, *, engine: bool = True, **changes: Any) -> MemoryAccount:
+    whole = box.held()
+    free = Holding(kind=Holder.FREE, name="free", bytes=GIB)
+    return whole.replace(holdings=(*whole.holdings[: 1 if engine else 0], one, free), **changes)
 
 
 class Defect(NamedTuple):
@@ -108,6 +127,14 @@ DEFECTS = {
     "little memory": Defect(lambda s: s.write("/proc/meminfo", box.meminfo(MemAvailable=6 << 20, Cached=1 << 20)), "memory", Status.WARN, "6.0 GiB available", "status"),
     "huge pages": Defect(lambda s: s.write("/proc/meminfo", box.meminfo() + "HugePages_Total: 8192\nHugepagesize: 2048 kB\n"), "memory", Status.WARN, "16.0 GiB are kept as huge pages", "nr_hugepages=0"),
     "memory kept for kexec handover": Defect(lambda s: s.write("/proc/meminfo", box.meminfo(CmaTotal=0, CmaFree=9_751_000)), "handover", Status.WARN, "9.3 GiB", "kho=off"),
+    "GPU memory of processes that ended": Defect(lambda s: setattr(s, "account", _account(_lost(34), engine=False)), "memory-holders", Status.WARN, "34.0 GiB are held by the GPU driver or the kernel for no process", "sudo reboot"),
+    "GPU memory that no process shows": Defect(lambda s: setattr(s, "account", _account(_lost(12))), "memory-holders", Status.NOTE, "page-locked memory", "only a reboot"),
+    "GPU memory without names": Defect(lambda s: setattr(s, "account", _account(_lost(80), engine=False, gpu_told=False)), "memory-holders", Status.NOTE, "NVML does not tell for whom"),
+    "drivers' buffers": Defect(lambda s: setattr(s, "account", _account(_lost(5), gpu=GpuMemory.OWN)), "memory-holders", Status.NOTE, "drivers hold them"),
+    "somebody else's container": Defect(lambda s: setattr(s, "account", _account(WEBUI)), "memory-holders", Status.NOTE, "open-webui (container) holds 6.0 GiB", "docker stop open-webui"),
+    "leftovers in shared memory": Defect(lambda s: setattr(s, "account", _account(LEFTOVER)), "memory-holders", Status.WARN, "/dev/shm holds 2.1 GiB of alice's: 9 files like psm_1", "rm -- /dev/shm/psm_1"),
+    "leftovers of others": Defect(lambda s: setattr(s, "account", _account(LEFTOVER.replace(remedy=None))), "memory-holders", Status.NOTE, "/dev/shm holds"),
+    "a box that is not looked through": Defect(lambda s: setattr(s, "account", HostError("/proc was not read within 10 s.")), "memory-holders", Status.UNKNOWN, "was not read within 10 s"),
     "no large block of memory free": Defect(lambda s: s.write("/proc/buddyinfo", box.recorded("gb10-7-days")["/proc/buddyinfo"]), "contiguity", Status.WARN, "fragmented: 0 of 200", "reboot"),
     "memory full of page cache": Defect(lambda s: s.write("/proc/meminfo", box.meminfo(MemFree=3 << 20, Cached=90 << 20)), "page-cache", Status.NOTE, "90.0 GiB page cache", "drop_caches"),
     "no memory helper": Defect(lambda s: s.remove(memory_helper_files.UNIT), "memory-helper", Status.NOTE, "not installed", "service install --helper"),

@@ -75,6 +75,12 @@ def test_an_engine_goes_before_its_container_and_its_parents() -> None:
     assert [found[pid].name for pid in (5, 10, 11, 6)] == ["sparkdash", "qwen", "qwen", "sparkdash"]
 
 
+def test_a_dashboard_and_what_it_starts_is_ours() -> None:
+    """By its name, whoever's daemon it shows."""
+    found = owners([process(5, name="sparkdash"), process(6, parent=5)], Known())
+    assert {one.kind for one in found.values()} == {Holder.SPARKDASH}
+
+
 @pytest.mark.parametrize(
     ("path", "name"),
     [

@@ -7,6 +7,7 @@ from sparkdash.doctor.checks import (  # noqa: I001 - that order
     cdi,
     rights,
     memory,
+    memory_holders,
     memory_helper,
     contiguity,
     disks,
@@ -14,4 +15,17 @@ from sparkdash.doctor.checks import (  # noqa: I001 - that order
     own,
 )
 
-__all__ = ["cdi", "contiguity", "disks", "gpu", "host", "memory", "memory_helper", "network", "own", "podman", "rights"]
+__all__ = [
+    "cdi",
+    "contiguity",
+    "disks",
+    "gpu",
+    "host",
+    "memory",
+    "memory_helper",
+    "memory_holders",
+    "network",
+    "own",
+    "podman",
+    "rights",
+]
