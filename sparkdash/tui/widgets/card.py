@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from sparkdash.domain.engine import Engine, EngineState, Failure
 from sparkdash.domain.state import DaemonInfo, Figures
-from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, frame, join, length, say, wrap
+from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, dimmed, frame, join, length, say, wrap
 from sparkdash.tui.mirror import LinkState, View
-from sparkdash.tui.widgets import figures, words
+from sparkdash.tui.widgets import figures, stuck, words
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
 from sparkdash.tui.widgets.progress import swap_rows, swap_title
 from sparkdash.units import duration
@@ -46,7 +46,10 @@ def face(view: View, width: int, tall: int) -> Face:
         return Face(_nothing(view, width), say("no engine runs"), _marks(view))
     if engine.state is EngineState.FAILED and engine.failure:
         return Face(failure_rows(engine.failure, width), _title(view, engine), _marks(view), engine)
-    return Face(figures.rows(view, engine, width, tall), _title(view, engine), _marks(view, engine), engine)
+    rows = figures.rows(view, engine, width, tall)
+    if told := stuck.rows(engine, view, width):
+        rows = [*told, *map(dimmed, rows)][: max(len(rows), len(told))]  # panels below keep their place
+    return Face(rows, _title(view, engine), _marks(view, engine), engine)
 
 
 def failure_rows(failure: Failure, width: int, log_lines: int = 3) -> list[Line]:
@@ -95,7 +98,8 @@ def _foot(engine: Engine | None, view: View) -> Ends:
     adopted = say("adopted", Ink.DIM) if engine.adopted else EMPTY
     loaded = say(f"loaded in {duration(engine.load_s)}", Ink.DIM) if engine.load_s is not None else adopted
     name = say(f"{engine.profile} ", Ink.STRONG) if view.swap else EMPTY
-    return Ends(join([name + words.engine_state(engine, view), loaded], DOTS), _url(view))
+    repaired = stuck.repaired(engine.profile, view)
+    return Ends(join([name + words.engine_state(engine, view), loaded, repaired], DOTS), _url(view))
 
 
 def _url(view: View) -> Line:

@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from sparkdash.domain.engine import EngineState
+from sparkdash.domain.liveness import LivenessState
 from sparkdash.domain.need import Basis
 from sparkdash.domain.profile import EngineKind, ProfileSummary
 from sparkdash.domain.shelf import Stock
@@ -159,9 +160,11 @@ def _state(snapshot: Snapshot, profile: ProfileSummary, stock: Stock | None) -> 
     if engine is None:
         coming = snapshot.swap_to(profile.name) is not None
         return say("◌ coming", Ink.PLAIN) if coming else _on_the_box(stock)
-    glyph, ink = words.ENGINE[engine.state]
+    standing = words.STANDING.get(engine.liveness.state) if engine.liveness else None
+    glyph, ink = standing or words.ENGINE[engine.state]
+    state = engine.liveness.state if engine.liveness and standing else engine.state
     edited = say(", edited", Ink.WARN) if snapshot.is_outdated(profile.name) else EMPTY
-    return say(f"{glyph} {engine.state}", ink) + edited
+    return say(f"{glyph} {state}", ink) + edited
 
 
 def lacks(stock: Stock | None) -> list[str]:
@@ -234,6 +237,8 @@ def _verdict(
     engine = snapshot.engines.get(profile.name)
     if engine and engine.state is EngineState.FAILED and engine.failure:
         return wrap(f"✗ {engine.failure.message} {engine.failure.hint or ''}", width, Ink.BAD, limit=3)
+    if engine and engine.liveness and engine.liveness.state is LivenessState.STUCK:
+        return wrap(f"✗ stuck, {engine.liveness.why}", width, Ink.BAD, limit=3)
     if snapshot.swap_to(profile.name):
         return [say("coming up", Ink.GOOD)]
     if plan and plan.held and not plan.evict:

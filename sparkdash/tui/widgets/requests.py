@@ -146,6 +146,7 @@ def _detail(request: Request, view: View) -> list[Line]:
         f"ttft {number(request.ttft_s, 3, ' s')}",
         f"in all {duration(max(whole, 0.0))}",
     ]
-    error = say(f"error {request.error}", Ink.BAD) if request.error else EMPTY
+    wrong = f"error {request.error}" if request.error else words.stuck_on(request, view)
+    error = say(wrong, Ink.BAD)
     made = say("made by sparkdash itself: the demo's traffic", Ink.DIM) if request.internal else EMPTY
     return [say(" · ".join(parts), Ink.PLAIN), say(" · ".join(times), Ink.PLAIN), error or made]

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.lease import ASIDES, Request, RequestState
+from sparkdash.domain.liveness import LivenessState
 from sparkdash.domain.profile import AUTO, EngineKind, ProfileSummary
 from sparkdash.domain.progress import left
+from sparkdash.domain.repair_text import waiting_on
+from sparkdash.domain.state import OPEN
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome
 from sparkdash.tui.ink import Ink, Line, dimmed, say
 from sparkdash.tui.mirror import LinkState, View
@@ -36,6 +39,13 @@ ENGINE: dict[EngineState, tuple[str, Ink]] = {
     EngineState.STOPPING: ("◌", Ink.WARN),
     EngineState.FAILED: ("✗", Ink.BAD),
 }
+
+STANDING: dict[LivenessState, tuple[str, Ink]] = {
+    LivenessState.COMPILING: ("◌", Ink.PLAIN),
+    LivenessState.SILENT: ("!", Ink.WARN),
+    LivenessState.STUCK: ("✗", Ink.BAD),
+}
+"""States of an engine whose work stands still, shown in place of its own state."""
 
 CAUSES: dict[SwapCause, str] = {
     SwapCause.REQUEST: "a request asked for it",
@@ -76,6 +86,10 @@ def kind(profile: ProfileSummary | None, engine: Engine | None = None) -> str:
 def engine_state(engine: Engine, view: View) -> Line:
     """Glyph, word and how long: "● ready 2h14m"; dimmed while the link is not there to confirm it."""
     glyph, ink = ENGINE[engine.state]
+    if (live := engine.liveness) is not None and live.state in STANDING:
+        glyph, ink = STANDING[live.state]
+        line = say(f"{glyph} {live.state}", ink) + say(f" {age(max(0.0, view.now - live.since))}", Ink.PLAIN)
+        return line if view.link is LinkState.LIVE else dimmed(line)
     since = engine.ready_at if engine.state is EngineState.READY and engine.ready_at else engine.since
     line = say(f"{glyph} {engine.state}", ink) + say(f" {age(view.now - since)}", Ink.PLAIN)
     return line if view.link is LinkState.LIVE else dimmed(line)
@@ -85,6 +99,8 @@ def request_state(request: Request, view: View) -> Line:
     """Glyph and word; one that waits says for what, as far as that is known, and what was only asked on the side
     what it was."""
     word, ink = REQUESTS[request.state]
+    if stuck_on(request, view):
+        return say("✗ engine stuck", Ink.BAD)
     if request.state is RequestState.WAITING:
         return say(word + _wait(request, view), ink)
     if request.state is RequestState.FAILED:
@@ -92,6 +108,12 @@ def request_state(request: Request, view: View) -> Line:
     if request.state is RequestState.DONE and request.route in ASIDES:
         return say(f"✓ {request.route.rpartition('/')[2]}", ink)  # it has no figures: what was it?
     return say(word, ink)
+
+
+def stuck_on(request: Request, view: View) -> str:
+    """What is done about the stuck engine that an open request is on, or waits for; empty for any other request."""
+    engine = view.snapshot.engines.get(request.profile) if view.snapshot and request.state in OPEN else None
+    return waiting_on(engine.liveness, view.now) if engine is not None else ""
 
 
 def waits_for(request: Request, swap: Swap) -> bool:
