@@ -69,6 +69,8 @@ class Check:
     loads: bool = False
     account: bool = False
     """Who holds the box's memory."""
+    kernel: bool = False
+    """Whether the kernel's log of the last day is read."""
 
 
 CHECKS: dict[str, Check] = {}
@@ -88,11 +90,14 @@ def check(
     profiles: bool = False,
     loads: bool = False,
     account: bool = False,
+    kernel: bool = False,
 ) -> Callable[[Look], Look]:
     """Register a function as a check."""
 
     def register(look: Look) -> Look:
-        CHECKS[name] = Check(name, about, look, reads, modes, runs, disks, listeners, gpu, profiles, loads, account)
+        CHECKS[name] = Check(
+            name, about, look, reads, modes, runs, disks, listeners, gpu, profiles, loads, account, kernel
+        )
         return look
 
     return register

@@ -15,6 +15,7 @@ from sparkdash.domain.contiguity import LoadContiguity
 from sparkdash.domain.memory_account import MemoryAccount
 from sparkdash.domain.metric import Gpu
 from sparkdash.host.command import Done
+from sparkdash.host.kernel_lines import KernelFindings
 from sparkdash.settings import Settings
 from sparkdash.units import KIB
 
@@ -104,6 +105,8 @@ class Facts:
     """Who holds the box's memory."""
     loads: Sequence[LoadContiguity] | Unread = ()
     """Free blocks before and after the last loads, oldest first."""
+    kernel_log: KernelFindings | Unread | None = None
+    """Lines of the kernel's log of the last day; None where it is closed to this user."""
 
     @property
     def rootless(self) -> bool:
@@ -149,6 +152,10 @@ class Facts:
     def told_loads(self) -> Sequence[LoadContiguity]:
         """The last loads; none where no daemon has kept any."""
         return told(self.loads) or ()
+
+    def kernel_lines(self) -> KernelFindings | None:
+        """Lines of the kernel's log; None where it is closed to this user."""
+        return told(self.kernel_log)
 
 
 def told(value: T | Unread) -> T:

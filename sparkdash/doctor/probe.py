@@ -27,6 +27,7 @@ from sparkdash.domain.memory_account import MemoryAccount
 from sparkdash.domain.metric import Gpu
 from sparkdash.errors import SparkdashError
 from sparkdash.host.command import Done
+from sparkdash.host.kernel_lines import KernelFindings
 from sparkdash.settings import Settings
 
 FILE_LIMIT = 1 << 20
@@ -53,6 +54,7 @@ class Probe:
     profiles: Callable[[Settings], ProfilesSeen] = senses.profiles
     loads: Callable[[], Sequence[LoadContiguity]] = senses.loads
     account: Callable[[Settings], Awaitable[MemoryAccount]] = senses.account
+    kernel_log: Callable[[], Awaitable[KernelFindings | None]] = senses.kernel_log
     machine: str = field(default_factory=platform.machine)
     kernel: str = field(default_factory=platform.release)
     page_size: int = field(default_factory=resource.getpagesize)
@@ -77,6 +79,7 @@ class Probe:
         )
         account = await _if(any(one.account for one in wanted), self._account)
         loads = await _if(any(one.loads for one in wanted), self._loads)
+        kernel = await _if(any(one.kernel for one in wanted), self.kernel_log)
         return Facts(
             settings=self.settings,
             settings_problem=self.settings_problem,
@@ -97,6 +100,7 @@ class Probe:
             profiles=profiles,
             account=account,
             loads=loads or (),
+            kernel_log=kernel,
         )
 
     def _at(self, path: str) -> Path:

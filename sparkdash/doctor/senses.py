@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import shutil
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from sparkdash.engines.protocols import lacks
 from sparkdash.host import memory_account
 from sparkdash.host.box import BoxReader
 from sparkdash.host.command import Done, call
+from sparkdash.host.kernel_lines import KernelFindings
+from sparkdash.host.kernel_log import KernelLog
 from sparkdash.host.nvml import Nvml
 from sparkdash.host.podman import Podman
 from sparkdash.host.process import Process
@@ -31,6 +34,8 @@ from sparkdash.telemetry import lowpower
 
 COMMAND_S = 15.0
 """Limit of one command. `podman info` takes 0.1 s; its first call after a reboot may take seconds."""
+DAY_S = 86_400.0
+"""Span of the kernel's log that is read."""
 NVML_S = 10.0
 """Limit of a look at the GPU: without the persistence daemon the first one sets the driver up anew."""
 LOOKS, APART_S = 3, 1.0
@@ -109,6 +114,11 @@ async def account(settings: Settings) -> MemoryAccount:
 def loads() -> tuple[LoadContiguity, ...]:
     """Free blocks before and after the last loads, out of the daemon's database."""
     return trend.read(paths.state_dir() / "sparkdash.db")
+
+
+async def kernel_log() -> KernelFindings | None:
+    """Lines of the kernel's log of the last day that matter; None where it is closed to this user."""
+    return await KernelLog().since(time.time() - DAY_S)
 
 
 def _lacks_one(profile: Profile) -> bool:

@@ -24,6 +24,7 @@ from sparkdash.domain.memory_account import GpuMemory, Holder, Holding, MemoryAc
 from sparkdash.domain.metric import Gpu
 from sparkdash.host import memory_helper_files
 from sparkdash.host.command import Done
+from sparkdash.host.kernel_lines import KernelFindings, findings, read_line
 from sparkdash.settings import Settings
 from sparkdash.units import GIB
 
@@ -138,6 +139,8 @@ class Spark:
     seen: ProfilesSeen = field(default_factory=lambda: ProfilesSeen(44, 0, 0, 0))
     loads: list[LoadContiguity] = field(default_factory=list)
     account: MemoryAccount | Exception = field(default_factory=lambda: held())
+    kernel: list[str] | None = field(default_factory=list)
+    """Lines of the kernel's log; None: it is closed to this user."""
     changes: dict[str, Any] = field(default_factory=dict)
     asked: list[tuple[str, ...]] = field(default_factory=list)
 
@@ -162,7 +165,7 @@ class Spark:
         daemon = DaemonSeen("unix:/run/user/1000/d.sock", __version__, 77, "http://127.0.0.1:8484/v1", "podman")
         healthy = Probe(
             settings=self.settings, daemon=daemon, root=self.root, command=self._command, looks=self._looks,
-            disk=self._disk, listeners=lambda: self.ports, loads=lambda: self.loads, account=self._account, profiles=lambda _: self.seen, machine="aarch64",
+            disk=self._disk, listeners=lambda: self.ports, loads=lambda: self.loads, account=self._account, kernel_log=self._kernel, profiles=lambda _: self.seen, machine="aarch64",
             kernel="6.17.0-1014-nvidia", uid=1000, user="lab", home="/home/lab", memlock=-1, page_size=4096, environment={},
         )  # fmt: skip
         return replace(healthy, **self.changes)
@@ -182,6 +185,11 @@ class Spark:
         if isinstance(self.account, Exception):
             raise self.account
         return self.account
+
+    async def _kernel(self) -> KernelFindings | None:
+        if self.kernel is None:
+            return None
+        return findings(line for text in self.kernel if (line := read_line(text, 1_800_000_000.0)))
 
     async def _looks(self) -> list[Gpu]:
         return self.gpu

@@ -166,6 +166,9 @@ DEFECTS = {
     "no translator": Defect(lambda s: setattr(s, "seen", ProfilesSeen(9, 0, 0, 0, ("a", "b", "c", "d"), translator=False)), "translator", Status.NOTE, "a, b, c and 1 more", "sparkdash[translate]"),
     "a token that all may read": Defect(lambda s: s.write(TOKEN, "x", mode=0o644), "hf-token", Status.WARN, "(mode 644)", "chmod 600"),
     "no token": Defect(lambda s: s.remove(TOKEN), "hf-token", Status.NOTE, "None", "hf auth login"),
+    "a kill for want of memory": Defect(lambda s: setattr(s, "kernel", ["Out of memory: Killed process 9 (python3) anon-rss:83886080kB"]), "kernel-log", Status.WARN, "The kernel killed python3 (pid 9, which held 80 GiB) for want of memory; last at 2027-01-15 08:00 UTC", "shorter context"),
+    "a GPU that fell off the bus": Defect(lambda s: setattr(s, "kernel", ["NVRM: Xid (PCI:000f:01:00): 79, GPU has fallen off the bus."] * 2), "kernel-log", Status.WARN, "Xid 79 (the GPU is off the bus); last at 2027-01-15 08:00 UTC, 2 times in the last day", "plug"),
+    "a kernel's log that is closed": Defect(lambda s: setattr(s, "kernel", None), "kernel-log", Status.UNKNOWN, "closed to this user", "usermod -aG systemd-journal lab"),
     "another processor": Defect(lambda s: s.changes.update(machine="x86_64"), "architecture", Status.NOTE, "x86_64"),
     "another system": Defect(lambda s: s.remove("/etc/dgx-release"), "system", Status.NOTE, "not DGX OS"),
 }  # fmt: skip
