@@ -13,10 +13,15 @@ from threading import Thread
 from typing import TypeVar
 
 T = TypeVar("T")
+AGAIN_S = 0.2
+"""Pause before another try where the box has no thread to give: it is at its limit of processes."""
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """What `work` returns or raises. When the caller is cancelled, the thread is left to end by itself."""
+    """What `work` returns or raises. When the caller is cancelled, the thread is left to end by itself.
+
+    Waits while the box has no thread to give, so that a program which starts too many does not end the daemon.
+    """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -35,5 +40,14 @@ async def in_thread(work: Callable[[], T]) -> T:
         with suppress(RuntimeError):  # the loop has gone
             loop.call_soon_threadsafe(settle, outcome)
 
-    Thread(target=run, daemon=True, name="sparkdash-work").start()
+    while not _started(run):  # noqa: ASYNC110 - the kernel does not tell when there is one
+        await asyncio.sleep(AGAIN_S)
     return await future
+
+
+def _started(run: Callable[[], None]) -> bool:
+    try:
+        Thread(target=run, daemon=True, name="sparkdash-work").start()
+    except RuntimeError:
+        return False
+    return True
