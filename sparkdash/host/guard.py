@@ -1,13 +1,14 @@
 """The memory guard: a thread that looks at memory twice a second, more often close to the end, and kills an engine before
 the kernel stands still.
 
-Owns: the thread, its open files, and the act. Must not know: NVML, the runtime, the event loop; the decision is
-`guarding`'s, and what may be killed is handed to it beforehand.
+Owns: the thread, its open files, and the act. Must not know: NVML, the runtime, the event loop; the decisions are
+`guarding`'s and `wedging`'s, and what may be killed is handed to it beforehand.
 
 On a Spark an over-commit ends no process: the whole box stands still until somebody pulls the plug. So:
-Rule 1: a look is two reads of files that are open already, and a kill is signals to processes known already.
+Rule 1: a look is reads of files that are open already, and a kill is signals to processes known already.
 Rule 2: act first, tell after; telling never waits. What is noted before the act is one assignment.
-Rule 3: it sleeps without a timer while no engine of ours runs.
+Rule 3: it sleeps without a timer while no engine of ours runs, and for up to SLOW_S while none loads, where the kernel
+itself wakes it at pressure.
 
 Its pages are not locked into memory: that would take a limit that users do not have (8 MiB by default, the interpreter
 alone has more), and pages used twice a second are the last that the kernel takes, far under these floors. It shares the
@@ -17,27 +18,30 @@ SQLite let go of it.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from sparkdash.domain.guard import Floors, GuardLevel
 from sparkdash.host import guarding, memory
-from sparkdash.host.guarding import EVERY_S, KILL_S, Judge, Look, Report, Target, Verdict, Victim
+from sparkdash.host.alarm import Alarm, open_trigger
+from sparkdash.host.guarding import EVERY_S, KILL_S, PRESSED_S, Judge, Look, Report, Target, Verdict, Victim
 from sparkdash.host.proc import PROC
+from sparkdash.host.vitals import VitalsFiles
+from sparkdash.host.wedging import Sign, Signs
 from sparkdash.settings import Settings
-from sparkdash.units import KIB
 
 
 class Guard:
-    """One for the daemon's life. `watch`, `govern` and `close` may be called from any thread."""
+    """One for the daemon's life. `close` may be called from any thread, all else from one."""
 
-    def __init__(self, settings: Settings, proc: Path = PROC) -> None:
-        """Raises HostError when the kernel does not tell its memory. `proc` is given by tests only."""
+    def __init__(
+        self, settings: Settings, proc: Path = PROC, trigger: Callable[[Path], int | None] = open_trigger
+    ) -> None:
+        """Raises HostError when the kernel does not tell its memory. `proc` and `trigger` are given by tests only."""
         self.mode: Literal["off", "warn", "act"] = settings.guard
         self._total = memory.read(proc).total
         self.floors: Floors = guarding.floors(settings, self._total)
@@ -46,8 +50,16 @@ class Guard:
         self._killed: list[Target] = []
         self._needed = threading.Event()
         self._closed = threading.Event()
-        self._meminfo = os.open(proc / "meminfo", os.O_RDONLY)
-        self._pressure = _opened(proc / "pressure/memory")
+        self._files = VitalsFiles(proc)
+        self._alarm = Alarm(trigger(proc / "pressure/memory"))
+        self._pressed_at = float("-inf")
+        self._driver_lines = 0
+        """Lines of the kernel's log since a load began in which the driver was refused memory."""
+        self._said_at: float | None = None
+        """When a load last wrote a line."""
+        self._signs = Signs()
+        self._warned: set[Sign] = set()
+        """Signs of the present load that were told, where a guard only warns."""
         self._thread: threading.Thread | None = None
         self._tell: Callable[[Report], object] = lambda _: None
         self._aim: Callable[[Report], object] = lambda _: None
@@ -64,11 +76,24 @@ class Guard:
 
     def watch(self, victims: tuple[Victim, ...]) -> None:
         """What runs now, and what each would cost; replaces what was handed over before. Nothing: the guard sleeps."""
+        loads = _loading(victims)
+        if loads and not _loading(self._victims):
+            self._driver_lines, self._said_at = 0, time.monotonic()
         self._victims = victims
         if victims:
             self._needed.set()
+            if loads:  # it may sleep for longer than a load can be left alone
+                self._alarm.call()
         else:
             self._needed.clear()
+
+    def heard_load(self) -> None:
+        """Note that an engine that loads wrote a line."""
+        self._said_at = time.monotonic()
+
+    def driver_refused(self, lines: int) -> None:
+        """Note new lines of the kernel's log in which the GPU's driver was refused memory."""
+        self._driver_lines += lines
 
     def govern(self, settings: Settings) -> None:
         """Other floors, and `warn` or `act`: whether there is a guard at all stays as it began. Holds from the next look on."""
@@ -81,11 +106,11 @@ class Guard:
         """End the thread, and wait until it has."""
         self._closed.set()
         self._needed.set()
+        self._alarm.call()
         if self._thread is not None:
             self._thread.join()
-        for fd in (self._meminfo, self._pressure):
-            if fd is not None:
-                os.close(fd)
+        self._files.close()
+        self._alarm.close()
 
     def _work(self) -> None:
         while not self._closed.is_set():
@@ -96,52 +121,63 @@ class Guard:
                 again_s = self._look()
             except Exception as error:  # noqa: BLE001 - whatever it was, the next look must come
                 self._failed(f"{type(error).__name__}: {error}")
-            self._closed.wait(again_s)
+            if not self._closed.is_set() and self._alarm.wait(again_s):
+                self._pressed_at = time.monotonic()
 
     def _rest(self) -> None:
         """Nothing to guard: forget what was seen, and sleep."""
         if self._judge.level is not GuardLevel.OK:
-            self._say(Report(self._read(), Verdict(GuardLevel.OK, pressed=False, kill=False)))
+            self._say(Report(self._files.look(), Verdict(GuardLevel.OK, pressed=False, kill=False)))
         self._judge.reset()
+        self._signs.reset()
         self._killed.clear()
         self._needed.wait()
 
     def _look(self) -> float:
         """Look and act; seconds until the next look."""
-        look, before = self._read(), self._judge.level
+        look, before = self._files.look(), self._judge.level
         verdict = self._judge.see(look)
-        if verdict.kill and self.mode == "act" and self._kill(look, verdict):
+        # the table may be old: who would renew it can hang as everybody else
+        left = [victim for victim in self._victims if victim.target not in self._killed]
+        if verdict.kill and self.mode == "act" and self._kill(Report(look, verdict), left):
             return KILL_S
         if verdict.level is not before:
             self._say(Report(look, verdict))
-        return verdict.again_s
+        loads = _loading(left)
+        if not loads:
+            self._signs.reset()
+            self._warned.clear()
+            rests = self._alarm.has_trigger and look.at - self._pressed_at > PRESSED_S
+            return guarding.pause(verdict, look, self.floors) if rests else verdict.again_s
+        return KILL_S if self._stop_load(Report(look, verdict), loads) else verdict.again_s
 
-    def _kill(self, look: Look, verdict: Verdict) -> bool:
-        # the table may be old: who would renew it can hang as everybody else
-        left = [victim for victim in self._victims if victim.target not in self._killed]
+    def _stop_load(self, report: Report, loads: list[Victim]) -> bool:
+        """Stop the load that costs least on a sign that the box is about to stand still."""
+        vitals = self._files.vitals(self._driver_lines, self._said_at)
+        wedge = self._signs.see(vitals, self.floors.warn)
+        if wedge is None:
+            return False
+        report = replace(report, wedge=wedge)
+        if self.mode == "act":
+            self._signs.reset()
+            return self._kill(report, loads)
+        if wedge.sign not in self._warned:
+            self._warned.add(wedge.sign)
+            self._say(report)
+        return False
+
+    def _kill(self, report: Report, left: list[Victim]) -> bool:
+        look = report.look
         victim = guarding.cheapest(left, self.floors.hold - look.available)
         if victim is None:
             return False
-        report = Report(look, verdict, victim)
+        report = replace(report, killed=victim)
         self._aim(report)
         processes = victim.target.kill()
         self._killed.append(victim.target)
         self._judge.killed(look)
         self._say(replace(report, processes=processes))
         return True
-
-    def _read(self) -> Look:
-        available = int(_after(os.pread(self._meminfo, 4096, 0), b"MemAvailable:")) * KIB
-        return Look(time.monotonic(), available, self._read_pressure())
-
-    def _read_pressure(self) -> float | None:
-        """Good to have; without it memory is guarded all the same."""
-        if self._pressure is None:
-            return None
-        try:
-            return float(_after(os.pread(self._pressure, 512, 0), b"full avg10=")) / 100
-        except (OSError, ValueError):
-            return None
 
     def _failed(self, why: str) -> None:
         if why not in self._told:
@@ -156,17 +192,5 @@ class Guard:
             return
 
 
-def _opened(path: Path) -> int | None:
-    """None where the kernel was built or booted without PSI."""
-    try:
-        return os.open(path, os.O_RDONLY)
-    except OSError:
-        return None
-
-
-def _after(text: bytes, word: bytes) -> bytes:
-    """The word that follows `word`. Raises ValueError when there is none."""
-    _, found, rest = text.partition(word)
-    if not found:
-        raise ValueError(f"{word.decode()} is missing")
-    return rest.split(None, 1)[0]
+def _loading(victims: Iterable[Victim]) -> list[Victim]:
+    return [victim for victim in victims if victim.loads]

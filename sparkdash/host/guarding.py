@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sparkdash.domain.guard import Floors, GuardLevel
+from sparkdash.host.wedging import Wedge
 from sparkdash.settings import Settings
 from sparkdash.units import GIB, MIB
 
@@ -31,6 +32,12 @@ FROZEN = 2 * GIB
 """Boxes were seen to stand still with less available: owners' 1.5 to 2 GiB are "too few". What must never be crossed."""
 EVERY_S = 0.5
 """Between two looks."""
+SLOW_S = 5.0
+"""The longest between two looks while nothing loads and the kernel itself would tell of pressure."""
+FASTEST = 8 * GIB
+"""Bytes a second of the quickest fall that is still seen before the hold floor, however long ago the last look was."""
+PRESSED_S = 10.0
+"""How long looks stay at EVERY_S after the kernel told of pressure."""
 QUICK_S = 0.1
 """Between two looks while memory falls under the hold floor."""
 KILL_S = 0.2
@@ -82,6 +89,8 @@ class Victim:
     target: Target
     serves: bool = True
     """False while it loads, and when it failed and would not stop."""
+    loads: bool = False
+    """It is coming up."""
     pinned: bool = False
     in_flight: int = 0
     bytes: int | None = None
@@ -113,6 +122,8 @@ class Report:
     killed: Victim | None = None
     processes: int | None = None
     """How many went with it; 0 when none could be signalled, None before the kill."""
+    wedge: Wedge | None = None
+    """The sign on which a load is stopped; None: memory itself is short."""
     error: str | None = None
     """Why it could not look or kill; told once for each reason."""
 
@@ -194,6 +205,16 @@ class Judge:
             self._killed = replace(before, available=min(before.available, look.available))
             return False
         return look.at - before.at >= OWED_S or look.available <= before.available - WORSE
+
+
+def pause(verdict: Verdict, look: Look, floors: Floors) -> float:
+    """Seconds until the next look where nothing loads, the kernel tells of pressure, and it has told of none of late.
+
+    As long as the quickest fall takes to the hold floor: from there on nothing is seen later than with EVERY_S.
+    """
+    if verdict.level is not GuardLevel.OK:
+        return verdict.again_s
+    return max(EVERY_S, min(SLOW_S, (look.available - floors.hold) / FASTEST))
 
 
 def _raised(level: GuardLevel, pressed: bool) -> GuardLevel:

@@ -6,6 +6,7 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.guard import Floors, GuardLevel
 from sparkdash.errors import AdmissionError, EngineError
 from sparkdash.host.guarding import Report
+from sparkdash.host.wedging import Sign, Wedge
 from sparkdash.units import gib, percent
 
 CODE = "memory_guard"
@@ -40,13 +41,39 @@ def level(report: Report, floors: Floors, *, acts: bool) -> str:
     return f"No engine runs any more, and the memory guard rests; {gib(available)} are available."
 
 
+def ended(report: Report, profile: str, floors: Floors) -> EngineError:
+    """The guard ended this profile's engine: memory was short, or its load was about to freeze the box."""
+    return killed(report, profile, floors) if report.wedge is None else wedging(report, report.wedge, profile)
+
+
+def wedging(report: Report, wedge: Wedge, profile: str) -> EngineError:
+    """The guard stopped this profile's load on a sign."""
+    return EngineError(
+        f"The memory guard stopped the load of {profile}: {wedge.evidence}, and boxes stood still for good after that. "
+        f"{gib(report.look.available)} were available.{_missed(report)}",
+        code=WEDGING,
+        hint=_MENDS[wedge.sign],
+    )
+
+
+def warned(wedge: Wedge) -> str:
+    """A sign that nothing is done about."""
+    return f"The box may stand still soon: {wedge.evidence}. `guard` is `warn`, so the load goes on."
+
+
+_FRAGMENTED = "Look at `sparkdash doctor contiguity`; a reboot mends fragmented memory."
+_MENDS = {
+    Sign.RECLAIM: _FRAGMENTED,
+    Sign.DRIVER: f"Give it a smaller context or KV cache. {_FRAGMENTED}",
+    Sign.LIVELOCK: "Load it without mmap: `--load-format fastsafetensors` or `instanttensor` (vLLM), `--load-mode dio` (llama.cpp).",
+}
+
+
 def killed(report: Report, profile: str, floors: Floors) -> EngineError:
     """The guard killed this profile's engine."""
-    none = report.processes == 0
-    missed = " None of its processes could be signalled; the runtime is asked instead." if none else ""
     return EngineError(
         f"The memory guard killed {profile}: {gib(report.look.available)} were available{_pressed(report)}"
-        f"{_falling(report, floors)}, and under {gib(floors.kill)} the whole box may stand still.{missed}",
+        f"{_falling(report, floors)}, and under {gib(floors.kill)} the whole box may stand still.{_missed(report)}",
         code=CODE,
         hint="Give it a smaller context or KV cache, run less beside it, or set `guard_kill_gib` in config.toml.",
     )
@@ -62,6 +89,10 @@ def short(profile: str, available: int, floors: Floors) -> AdmissionError:
         retry_after=RETRY_S,
         hint="Stop an engine or what else holds memory, or lower `guard_hold_gib` in config.toml.",
     )
+
+
+def _missed(report: Report) -> str:
+    return " None of its processes could be signalled; the runtime is asked instead." if report.processes == 0 else ""
 
 
 def _pressed(report: Report) -> str:

@@ -23,6 +23,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.engines.loading import detail
 from sparkdash.errors import EngineError, SparkdashError, UpstreamError
+from sparkdash.host.kernel_lines import KernelKind
 from sparkdash.supervisor.eta import START
 from sparkdash.supervisor.footprint import Scale
 from sparkdash.supervisor.kernel_reason import with_kernel
@@ -90,12 +91,13 @@ class Loading:
         self._end = asyncio.create_task(until_it_ends(self._tools, self._container))
         self._log = asyncio.create_task(self._read_log())
         self._memory = asyncio.create_task(self._watch_memory())
+        self._kernel = asyncio.create_task(self._watch_kernel())
         return self
 
     async def __aexit__(
         self, _type: type[BaseException] | None, _e: BaseException | None, _t: TracebackType | None
     ) -> None:
-        tasks = (self._end, self._log, self._memory)
+        tasks = (self._end, self._log, self._memory, self._kernel)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -167,6 +169,7 @@ class Loading:
 
     def _heard(self, line: str) -> None:
         self._tools.logbook.add(self._profile.name, line)
+        self._tools.wards.heard_load()
         progress = self._adapter.read_log(line)
         shape = _NUMBERS.sub("", line)
         if shape not in self._shapes or progress not in (None, self._latest):
@@ -195,6 +198,17 @@ class Loading:
             with suppress(SparkdashError):
                 self._look_at_memory()
             await self._tools.clock.sleep(POLL_S)
+
+    async def _watch_kernel(self) -> None:
+        """Tell the guard when the driver is refused memory, where the kernel's log is readable."""
+        if self._tools.kernel_log is None:
+            return
+        async with self._tools.kernel_log.follow() as tail:
+            while tail is not None:
+                refused = sum(line.kind is KernelKind.DRIVER_MEMORY for line in tail.news())
+                if refused:
+                    self._tools.wards.driver_refused(refused)
+                await self._tools.clock.sleep(POLL_S)
 
     def _look_at_memory(self) -> None:
         memory = self._tools.reader.memory()

@@ -35,6 +35,7 @@ LOG = structlog.get_logger("sparkdash.guard")
 
 KILLS_KEPT = 10
 SERVING = frozenset({EngineState.READY, EngineState.DRAINING})
+LOADING = frozenset({EngineState.CREATING, EngineState.LOADING, EngineState.WARMING})
 
 
 @dataclass(slots=True)
@@ -166,6 +167,7 @@ class Wards:
             container=engine.container or "",
             target=target,
             serves=engine.state in SERVING,
+            loads=engine.state in LOADING,
             pinned=self._settings.policy_of(profile.name).pinned,
             bytes=self._needs(profile).total_bytes,
             reload_s=self._store.expected_s(profile.fingerprint) if self._store else None,
@@ -181,7 +183,17 @@ class Wards:
         ward = self._wards.get(container or "")
         if ward is None or ward.reason or ward.aimed is None or self._guard is None:
             return ward.reason if ward else None
-        return words.killed(ward.aimed, ward.profile.name, self._guard.floors)
+        return words.ended(ward.aimed, ward.profile.name, self._guard.floors)
+
+    def heard_load(self) -> None:
+        """An engine that loads wrote a line."""
+        if self._guard is not None:
+            self._guard.heard_load()
+
+    def driver_refused(self, lines: int) -> None:
+        """The kernel's log has more lines in which the driver was refused memory."""
+        if self._guard is not None:
+            self._guard.driver_refused(lines)
 
     def short(self, what: str) -> AdmissionError | None:
         """Why a load of `what` may not begin now, with the figures; None when it may."""
@@ -206,6 +218,8 @@ class Wards:
             self._notice(Level.ERROR, "guard_failed", f"The memory guard could not look: {report.error}.")
         elif report.killed is not None:
             self._heard_kill(report, report.killed, self._guard)
+        elif report.wedge is not None:
+            self._notice(Level.WARNING, words.WEDGING, words.warned(report.wedge))
         else:
             self._heard_level(report, self._guard)
 
@@ -216,7 +230,7 @@ class Wards:
         self._notice(words.GRAVITY[level], f"memory_{level}", text)
 
     def _heard_kill(self, report: Report, victim: Victim, guard: Guard) -> None:
-        now, error = self._clock.now(), words.killed(report, victim.profile, guard.floors)
+        now, error = self._clock.now(), words.ended(report, victim.profile, guard.floors)
         kill = GuardKill(
             at=now,
             profile=victim.profile,
@@ -227,7 +241,7 @@ class Wards:
         )
         kills = (kill, *self._standing.kills)[:KILLS_KEPT]
         self._stand(self._standing.replace(level=report.verdict.level, since=now, kills=kills))
-        self._notice(Level.ERROR, words.CODE, error.text(), victim.profile)
+        self._notice(Level.ERROR, error.code, error.text(), victim.profile)
         if self._store is not None:
             self._store.record_kill(kill)
         unadopted = victim.profile in self._unadopted  # nobody else watches for its end and clears it away

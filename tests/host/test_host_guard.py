@@ -6,10 +6,12 @@ import errno
 import os
 import queue
 import select
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ import pytest
 from sparkdash.domain.container import ContainerInfo, ContainerState
 from sparkdash.domain.guard import GuardLevel
 from sparkdash.errors import HostError
+from sparkdash.host import guarding, wedging
+from sparkdash.host.alarm import Alarm
 from sparkdash.host.guard import Guard
 from sparkdash.host.guarding import Report, Victim
 from sparkdash.host.kill import Target
@@ -61,9 +65,14 @@ def guarded(box: Box) -> Iterator[Callable[..., tuple[Guard, queue.Queue[Report]
     """Makes a guard that runs, and the queue of what it tells."""
     made: list[Guard] = []
 
-    def make(*, aim: Callable[[Report], object] = lambda _: None, **settings: Any) -> tuple[Guard, queue.Queue[Report]]:
+    def make(
+        *,
+        aim: Callable[[Report], object] = lambda _: None,
+        trigger: Callable[[Path], int | None] = lambda _: None,
+        **settings: Any,
+    ) -> tuple[Guard, queue.Queue[Report]]:
         reports: queue.Queue[Report] = queue.Queue()
-        guard = Guard(Settings(**settings), box.proc)
+        guard = Guard(Settings(**settings), box.proc, trigger)
         made.append(guard)
         guard.start(reports.put, aim)
         return guard, reports
@@ -246,6 +255,121 @@ def test_a_box_that_does_not_tell_its_memory_is_refused(tmp_path: Path) -> None:
     """There is nothing to guard by."""
     with pytest.raises(HostError):
         Guard(Settings(), tmp_path)
+
+
+@pytest.fixture
+def reclaiming(box: Box, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Has the box win back one page of so many, over times that a test can wait for."""
+    monkeypatch.setattr(wedging, "HALF_S", 0.5)
+    monkeypatch.setattr(wedging, "APART_S", 0.1)
+    done = [0, 0]
+
+    def go_on(ratio: int) -> None:
+        done[0], done[1] = done[0] + 100_000 * ratio, done[1] + 100_000
+        text = f"allocstall_normal {done[0]}\npgscan_kswapd {done[0]}\npgsteal_kswapd {done[1]}\npgfault 0\npgpgin 0\n"
+        (box.proc / "vmstat").write_text(f"nr_free_pages 1\n{text}")
+
+    go_on(1)
+    return go_on
+
+
+def until_told(reports: queue.Queue[Report], go_on: Callable[[int], None], ratio: int) -> Report | None:
+    """The first word of the guard while the box goes on so for two seconds."""
+    for _ in range(20):
+        go_on(ratio)
+        with suppress(queue.Empty):
+            return reports.get(timeout=0.1)
+    return None
+
+
+def test_a_load_is_stopped_when_the_kernel_wins_hardly_any_page_back(
+    box: Box, reclaiming: Any, guarded: Any, engine: Any
+) -> None:
+    """With 60 GiB available; an engine that serves beside it is left alone."""
+    guard, reports = guarded()
+    (serving, beside), (loading, comes) = engine("serves"), engine("loads")
+    guard.watch((victim(beside), victim(comes, serves=False, loads=True)))
+    report = until_told(reports, reclaiming, 97)
+    assert report is not None
+    assert (report.killed.profile, report.wedge.sign, report.processes) == ("loads", "reclaim", 2)
+    assert "won back one page of 97" in report.wedge.evidence
+    assert loading.wait(SOON) == -9
+    assert serving.poll() is None
+
+
+def test_nobody_is_stopped_for_a_sign_while_nothing_loads(reclaiming: Any, guarded: Any, engine: Any) -> None:
+    """An engine that serves is the floors' matter."""
+    guard, reports = guarded()
+    process, container = engine()
+    guard.watch((victim(container),))
+    assert until_told(reports, reclaiming, 97) is None
+    assert process.poll() is None
+
+
+def test_a_guard_that_only_warns_tells_of_a_sign_once(reclaiming: Any, guarded: Any, engine: Any) -> None:
+    """And the load goes on."""
+    guard, reports = guarded(guard="warn")
+    process, container = engine()
+    guard.watch((victim(container, serves=False, loads=True),))
+    report = until_told(reports, reclaiming, 97)
+    assert report is not None
+    assert (report.killed, report.wedge.sign) == (None, "reclaim")
+    assert until_told(reports, reclaiming, 97) is None
+    assert process.poll() is None
+
+
+def test_a_load_is_stopped_when_the_driver_is_refused_memory_and_memory_falls(
+    box: Box, guarded: Any, engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under the floor that warns; the line alone stops nobody."""
+    monkeypatch.setattr(wedging, "FALL_S", 0.5)
+    monkeypatch.setattr(wedging, "APART_S", 0.1)
+    guard, reports = guarded()
+    process, container = engine()
+    guard.watch((victim(container, serves=False, loads=True),))
+    guard.driver_refused(1)
+    with pytest.raises(queue.Empty):
+        reports.get(timeout=1.5)
+    for step in range(SOON * 10):
+        box.write(max(11.9 - step / 10, 8.5))
+        with suppress(queue.Empty):
+            report = reports.get(timeout=0.05)
+            if report.killed is not None:
+                break
+    assert report.wedge.sign == "driver"
+    assert process.wait(SOON) == -9
+
+
+@pytest.mark.parametrize("wakes", ["pressure", "load"])
+def test_a_guard_that_sleeps_long_looks_at_once_at_pressure_and_when_a_load_begins(
+    box: Box, guarded: Any, engine: Any, monkeypatch: pytest.MonkeyPatch, wakes: str
+) -> None:
+    """Where the kernel would tell of pressure, and nothing loads, the next look may be far away."""
+    monkeypatch.setattr(guarding, "SLOW_S", 1000.0)
+    monkeypatch.setattr(guarding, "FASTEST", 1)
+    asleep, wait = threading.Event(), Alarm.wait
+
+    def told(self: Alarm, seconds: float) -> bool:
+        if seconds > SOON:
+            asleep.set()
+        return wait(self, seconds)
+
+    monkeypatch.setattr(Alarm, "wait", told)
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as kernel:
+        trigger = server.accept()[0].detach()
+        guard, reports = guarded(trigger=lambda _: trigger)
+        process, container = engine()
+        guard.watch((victim(container),))
+        assert asleep.wait(SOON)
+        box.write(4)
+        if wakes == "pressure":
+            kernel.send(b"!", socket.MSG_OOB)
+        else:
+            guard.watch((victim(container, serves=False, loads=True),))
+        while (report := reports.get(timeout=SOON)).killed is None:
+            pass
+        assert report.killed.profile == "a"
+        assert process.wait(SOON) == -9
 
 
 def test_a_target_that_is_let_go_of_is_not_signalled(engine: Any) -> None:

@@ -17,11 +17,13 @@ from sparkdash.host.guarding import (
     OWED_S,
     QUICK_S,
     REACH_S,
+    SLOW_S,
     Judge,
     Look,
     Victim,
     cheapest,
     floors,
+    pause,
 )
 from sparkdash.settings import Settings
 from sparkdash.units import GIB
@@ -106,6 +108,23 @@ def test_while_memory_falls_under_the_hold_floor_it_is_looked_at_more_often() ->
         EVERY_S,
         QUICK_S,
     ]
+
+
+@given(st.floats(8, 120), st.floats(0, 8))
+def test_a_guard_that_sleeps_for_longer_is_awake_before_the_hold_floor(gib: float, gib_s: float) -> None:
+    """However quickly memory falls meanwhile, up to 8 GiB a second; close to it, it looks as often as ever."""
+    box = Box()
+    look = Look(0.0, int(gib * GIB))
+    slept = pause(box.judge.see(look), look, FLOORS)
+    assert EVERY_S <= slept <= SLOW_S
+    assert slept == EVERY_S or gib - gib_s * slept >= 7.99
+
+
+def test_a_guard_that_saw_memory_short_does_not_sleep_for_longer() -> None:
+    """Whatever level it is."""
+    for gib in (11.9, 7, 4):
+        look = Look(0.0, int(gib * GIB))
+        assert pause(Judge(FLOORS).see(look), look, FLOORS) == EVERY_S
 
 
 @given(st.floats(0.5, 3), st.floats(8, 12), st.floats(0, 1))

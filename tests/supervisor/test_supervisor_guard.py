@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sparkdash.catalog import Problem
+from sparkdash.domain.contiguity import BLOCK, Contiguity
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import GuardChanged
 from sparkdash.domain.guard import Floors, GuardLevel
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, EngineError, UpstreamError
 from sparkdash.host.guarding import Look, Report, Verdict, Victim
+from sparkdash.host.kernel_lines import KernelKind, KernelLine
+from sparkdash.host.wedging import Sign, Wedge
+from sparkdash.store import Store
 from sparkdash.supervisor import load
 from sparkdash.units import GIB
 
@@ -30,6 +36,8 @@ class FakeGuard:
         self.floors = FLOORS
         self.victims: tuple[Victim, ...] = ()
         self.closed = False
+        self.lines_of_loads = 0
+        self.refusals = 0
         self.tell: Callable[[Report], object] = lambda _: None
         self.aim: Callable[[Report], object] = lambda _: None
 
@@ -42,15 +50,21 @@ class FakeGuard:
     def close(self) -> None:
         self.closed = True
 
+    def heard_load(self) -> None:
+        self.lines_of_loads += 1
+
+    def driver_refused(self, lines: int) -> None:
+        self.refusals += lines
+
     def kills(self, profile: str, available: float = 4.2, processes: int = 3) -> None:
         """Tells that it did."""
         self.tell(replace(self.aims(profile, available), processes=processes))
 
-    def aims(self, profile: str, available: float = 4.2) -> Report:
+    def aims(self, profile: str, available: float = 4.2, wedge: Wedge | None = None) -> Report:
         """Is about to, and its word has not reached the loop."""
         victim = next(v for v in self.victims if v.profile == profile)
         look = Look(0.0, int(available * GIB))
-        report = Report(look, Verdict(GuardLevel.KILL, pressed=False, kill=True), victim)
+        report = Report(look, Verdict(GuardLevel.KILL, pressed=False, kill=True), victim, wedge=wedge)
         self.aim(report)
         return report
 
@@ -82,6 +96,76 @@ async def test_the_guard_is_told_who_runs_who_loads_and_who_is_busy(house: Any, 
     assert guard.victims == ()
     await house.close()
     assert guard.closed
+
+
+WEDGE = Wedge(Sign.RECLAIM, "the kernel won back one page of 97 in the last 30s")
+
+
+async def test_a_load_that_is_stopped_on_a_sign_fails_with_it(
+    house: Any, make_profile: Any, guard: Any, tmp_path: Path
+) -> None:
+    """Whoever waits is told the sign, once; the box's record says that so many blocks were not enough."""
+    async with Store.opened(tmp_path / "sparkdash.db", lambda _: None) as store:
+        await house.open(make_profile("a"), guard=guard, store=store)
+        house.reader.contiguities = [
+            Contiguity(page_bytes=4096, largest_bytes=BLOCK, free_bytes=GIB, free_2m_bytes=0, free_32m_bytes=0)
+        ]
+        asking = house.ask("a")
+        await house.loads("a")
+        assert guard.victims[0].loads
+        report = guard.aims("a", 60, WEDGE)
+        await house.runtime.kill("a")
+        guard.tell(replace(report, processes=3))
+        with pytest.raises(EngineError) as caught:
+            await house.clock.drive(asking.granted())
+        assert caught.value.code == "memory_wedging"
+        assert "stopped the load of a: the kernel won back one page of 97" in caught.value.message
+        assert "60.0 GiB were available" in caught.value.message
+        assert [notice.code for notice in house.notices()] == ["memory_wedging"]
+        assert house.supervisor.engines["a"].failure.code == "memory_wedging"
+        await house.close()
+        assert [load.outcome for load in store.contiguity] == ["wedging"]
+    assert "one page of 97" in _standing(house).kills[0].reason
+
+
+async def test_a_sign_is_told_where_the_guard_only_warns(house: Any, make_profile: Any, guard: Any) -> None:
+    """And nothing else follows."""
+    guard.mode = "warn"
+    await house.open(make_profile("a"), guard=guard)
+    await house.leased("a")
+    guard.tell(Report(Look(0.0, 60 * GIB), Verdict(GuardLevel.OK, pressed=False, kill=False), wedge=WEDGE))
+    await house.clock.rest()
+    (notice,) = house.notices()
+    assert (notice.code, "one page of 97" in notice.text) == ("memory_wedging", True)
+    assert house.state("a") is EngineState.READY
+
+
+class Log:
+    """A kernel's log with lines that come while somebody follows."""
+
+    def __init__(self, *kinds: KernelKind) -> None:
+        self.lines = [KernelLine(0.0, kind, "NVRM: a line") for kind in kinds]
+        self.followed = 0
+
+    @asynccontextmanager
+    async def follow(self) -> AsyncIterator[Any]:
+        self.followed += 1
+        try:
+            yield self
+        finally:
+            self.followed -= 1
+
+    def news(self) -> tuple[KernelLine, ...]:
+        lines, self.lines = tuple(self.lines), []
+        return lines
+
+
+async def test_the_guard_hears_what_a_load_and_the_driver_say(house: Any, make_profile: Any, guard: Any) -> None:
+    """Only while something loads; other lines of the kernel are no refusals."""
+    log = Log(KernelKind.DRIVER_MEMORY, KernelKind.XID, KernelKind.DRIVER_MEMORY)
+    await house.open(make_profile("a"), guard=guard, kernel_log=log)
+    await house.leased("a")
+    assert (guard.refusals, guard.lines_of_loads > 1, log.followed) == (2, True, 0)
 
 
 async def test_an_adopted_engine_is_guarded_too(house: Any, make_profile: Any, guard: Any) -> None:

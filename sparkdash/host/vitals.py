@@ -1,0 +1,103 @@
+"""The kernel's figures that the memory guard looks at, through files that stay open.
+
+Owns: /proc/meminfo, /proc/vmstat and /proc/pressure/memory as open files. Must not know what the figures mean.
+Rule: a look is `pread` and a search: no file is opened and no process started, as a box short of memory may do neither.
+One of /proc/vmstat takes 30 µs.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from sparkdash.host.guarding import Look
+from sparkdash.host.wedging import Vitals
+from sparkdash.units import KIB
+
+SCANNED = (b"\npgscan_kswapd ", b"\npgscan_direct ")
+RECLAIMED = (b"\npgsteal_kswapd ", b"\npgsteal_direct ")
+STALLS = (
+    b"\nallocstall ",
+    b"\nallocstall_normal ",
+    b"\nallocstall_movable ",
+    b"\nallocstall_dma32 ",
+    b"\nallocstall_dma ",
+)
+
+
+class VitalsFiles:
+    """The open files. Owned by the guard's thread; `close` when it has ended."""
+
+    def __init__(self, proc: Path) -> None:
+        """Raises OSError without /proc/meminfo; the others are good to have."""
+        self._meminfo = os.open(proc / "meminfo", os.O_RDONLY | os.O_CLOEXEC)
+        self._vmstat = _opened(proc / "vmstat")
+        self._pressure = _opened(proc / "pressure/memory")
+
+    def look(self) -> Look:
+        """What is available, and how long programs waited for memory. Raises OSError, ValueError."""
+        return Look(time.monotonic(), self._available(self._read_meminfo()), self._read_pressure())
+
+    def vitals(self, driver_lines: int, said_at: float | None) -> Vitals:
+        """Everything that may announce a wedge. Raises as `look`."""
+        meminfo, vmstat = self._read_meminfo(), b""
+        if self._vmstat is not None:
+            vmstat = b"\n" + os.pread(self._vmstat, 32 * KIB, 0)
+        read = _sum(vmstat, (b"\npgpgin ",))
+        return Vitals(
+            at=time.monotonic(),
+            available=self._available(meminfo),
+            free=int(_after(meminfo, b"MemFree:")) * KIB,
+            scanned=_sum(vmstat, SCANNED),
+            reclaimed=_sum(vmstat, RECLAIMED),
+            stalls=_sum(vmstat, STALLS),
+            read_bytes=None if read is None else read * KIB,
+            faults=_sum(vmstat, (b"\npgfault ",)),
+            driver_lines=driver_lines,
+            said_at=said_at,
+        )
+
+    def close(self) -> None:
+        """Close them."""
+        for fd in (self._meminfo, self._vmstat, self._pressure):
+            if fd is not None:
+                os.close(fd)
+
+    def _read_meminfo(self) -> bytes:
+        return os.pread(self._meminfo, 4096, 0)
+
+    def _available(self, meminfo: bytes) -> int:
+        return int(_after(meminfo, b"MemAvailable:")) * KIB
+
+    def _read_pressure(self) -> float | None:
+        """Good to have; without it memory is guarded all the same."""
+        if self._pressure is None:
+            return None
+        try:
+            return float(_after(os.pread(self._pressure, 512, 0), b"full avg10=")) / 100
+        except (OSError, ValueError):
+            return None
+
+
+def _opened(path: Path) -> int | None:
+    """None where the kernel was built or booted without it."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def _after(text: bytes, word: bytes) -> bytes:
+    """The word that follows `word`. Raises ValueError when there is none."""
+    _, found, rest = text.partition(word)
+    if not found:
+        raise ValueError(f"{word.decode()} is missing")
+    return rest.split(None, 1)[0]
+
+
+def _sum(vmstat: bytes, names: Iterable[bytes]) -> int | None:
+    """Of the counters that are there; None when none is."""
+    found = [int(line) for name in names if (line := vmstat.partition(name)[2].partition(b"\n")[0]).isdigit()]
+    return sum(found) if found else None
