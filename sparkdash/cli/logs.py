@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sparkdash.cli.last_failure import evidence_of
 from sparkdash.cli.parameters import MaybeProfileName
 from sparkdash.cli.screen import say, tell
 from sparkdash.errors import AdmissionError
@@ -21,7 +22,8 @@ def logs(
 ) -> None:
     """Print an engine's log.
 
-    Without PROFILE that of the engine which runs or is coming up.
+    Without PROFILE that of the engine which runs or is coming up. When it hung in the last day, the folder with what
+    was kept of it follows on stderr.
 
     \b
     Examples:
@@ -37,6 +39,9 @@ def logs(
         for line in client.logs(name, follow=follow, tail=lines):
             say(line)
             said = True
+        folder = None if follow else evidence_of(client.state(), name)
+    if folder:
+        tell(f"Evidence of its last hang: {folder}")
     if not said and lines != 0:
         tell(f"{name} has said nothing since the daemon started.")
 

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from sparkdash.cli import last_failure
 from sparkdash.cli.parameters import AsJson, ProfileName
 from sparkdash.cli.screen import emit, say
 from sparkdash.units import duration, gib
@@ -79,10 +80,12 @@ def lines(plan: Plan, columns: int, others: Sequence[str] = ()) -> Iterator[str]
 
 
 def stuck(profile: str, world: Snapshot, columns: int) -> Iterator[str]:
-    """Why the profile's engine stands still, and what is done about it; and how often it was repaired."""
+    """What failed last and where its evidence is; why the engine stands still, and what is done about it."""
     from sparkdash.cli.profile_page import wrapped
     from sparkdash.domain.repair_text import is_told, repair_text, state_text, step_text
 
+    for label, text in last_failure.rows(world, profile):
+        yield from wrapped(_row(label, ""), text, columns)
     engine = world.engines.get(profile)
     if engine is not None and engine.liveness is not None and is_told(engine.liveness):
         words = f"{state_text(engine.liveness, world.at)}: {engine.liveness.why}"

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fake_daemon import GIB, FakeDaemon
+from fake_daemon import BIRTH, GIB, FakeDaemon, engine
 
+from sparkdash.domain.engine import EngineState, Failure, Parked
+from sparkdash.domain.incident import Incident
 from sparkdash.domain.need import Basis, Need, Term
 from sparkdash.domain.swap import Plan
 
@@ -74,3 +76,34 @@ def test_use_tells_the_reason_too(sparkdash: Run, daemon: FakeDaemon) -> None:
     told = sparkdash("use", "new", "--yes", "--no-wait").err
     assert "  old: idle for 12m34s; it frees 40.0 GiB.\n" in told
     assert "It runs beside small.\n" in told
+
+
+FAILURE = Failure(code="engine_stuck", message="new hung.", hint="Try another build.", evidence="/state/incidents/1")
+
+
+def test_the_last_failure_and_its_evidence_are_told(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """Of an engine that failed, and of a profile that is parked."""
+    daemon.plans["new"] = PLAN
+    daemon.set(engines={"new": engine("new", EngineState.FAILED, since=BIRTH, failure=FAILURE)}, at=BIRTH + 90)
+    told = sparkdash("why", "new").out
+    assert "  last failure    1m30s ago: new hung.\n                  Try another build.\n" in told
+    assert "  evidence        /state/incidents/1\n" in told
+    daemon.set(engines={}, parked={"new": Parked(since=BIRTH, failures=2, failure=FAILURE)})
+    assert "  last failure    new hung.\n" in sparkdash("why", "new").out
+
+
+def test_the_evidence_of_a_repaired_engine_is_named_for_a_day(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """By `why` and beside its log; the log itself stays as it is."""
+    daemon.plans["new"], daemon.log_lines = PLAN, ["line"]
+    hung = Incident(
+        id="1", profile="new", fingerprint="f", began=BIRTH, named_at=BIRTH, why="it stood", evidence="/i/1"
+    )
+    other = hung.replace(id="2", profile="old", evidence="/i/2")
+    daemon.set(engines={"new": engine("new")}, incidents=(other, hung), at=BIRTH + 60)
+    assert "  evidence        /i/1\n" in sparkdash("why", "new").out
+    done = sparkdash("logs", "new")
+    assert (done.out, done.err) == ("line\n", "Evidence of its last hang: /i/1\n")
+    assert sparkdash("logs", "new", "-f").err == ""
+    daemon.set(at=BIRTH + 90_000)
+    assert "/i/1" not in sparkdash("why", "new").out
+    assert sparkdash("logs", "new").err == ""
