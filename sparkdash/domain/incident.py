@@ -31,7 +31,7 @@ class IncidentEnd(StrEnum):
     STOPPED = "stopped"
     """A person, or a swap to another profile, ended the engine."""
     TOLD = "told"
-    """Nothing was done but telling: its requests left before it moved."""
+    """Nothing was done but telling: its requests left, and it moved when the next ones came."""
     UNKNOWN = "unknown"
     """The daemon ended meanwhile."""
 

@@ -65,6 +65,8 @@ class Repair:
         self._looks: deque[Look] = deque(maxlen=LOOKS_KEPT)
         self._light: asyncio.Task[Evidence | None] | None = None
         self._recovered_at: float | None = None
+        self._left = False
+        """Whether all requests left since the engine was last seen stuck: clients that retry begin no new incident."""
 
     async def run(self) -> None:
         """Look while the engine has requests; repair it when it is stuck."""
@@ -76,12 +78,16 @@ class Repair:
                 if self._watched.used.is_set() and (look := await self._look(lag_s=self._now() - due)):
                     await self._judged(self._judge.see(look))
         finally:
-            if self._light is not None:
-                self._light.cancel()
+            self._drop_light()
+
+    def _drop_light(self) -> None:
+        if self._light is not None:
+            self._light.cancel()
+            self._light = None
 
     async def _until_used(self) -> None:
         if not self._watched.used.is_set():
-            self._incidents.end(self._name, IncidentEnd.TOLD, words.LEFT)
+            self._left = True
             self._show(None)
             await self._watched.used.wait()
 
@@ -93,6 +99,9 @@ class Repair:
         except SparkdashError as error:
             LOG.warning("an engine could not be looked at", profile=self._name, why=error.message)
             return None
+        except Exception:  # a fault of ours must not end what serves
+            LOG.exception("a look at an engine failed", profile=self._name)
+            return None
         if look is not None:
             self._looks.append(look)
         return look
@@ -102,13 +111,14 @@ class Repair:
             self._show(None)
             return
         if verdict.state is not LivenessState.STUCK:
-            self._incidents.end(self._name, IncidentEnd.MOVED, words.MOVED)
+            self._incidents.end(self._name, *((IncidentEnd.TOLD, words.LEFT) if self._left else _MOVED))
             self._show(verdict)
             if verdict.is_suspect and self._light is None:
                 self._light = asyncio.create_task(self._evidence(verdict, light=True), name=f"evidence {self._name}")
             elif not verdict.is_suspect:
                 self._light = None
         elif self._only_told():
+            self._left = False
             if self._incidents.open(self._name) is None:
                 self._begin(verdict, RepairStep.WATCH)
                 self._notice(Level.ERROR, STUCK, words.only_told(self._name, verdict.why, ours=self._is_ours))
@@ -129,12 +139,13 @@ class Repair:
         self._begin(verdict, RepairStep.EVIDENCE)
         self._show(verdict, RepairStep.EVIDENCE)
         self._notice(Level.ERROR, STUCK, words.named(self._name, verdict.why))
+        self._drop_light()
         taken = await self._evidence(verdict, light=False)
         folder = taken.folder if taken else None
         look = await self._look()
         again = self._judge.see(look) if look else verdict
         if again is not None and again.state is not LivenessState.STUCK:
-            self._incidents.end(self._name, IncidentEnd.MOVED, words.MOVED)
+            self._incidents.end(self._name, *_MOVED)
             self._show(again)
             return
         self._incidents.step(self._name, RepairStep.CANCEL, folder)
@@ -245,6 +256,7 @@ class Repair:
         return now if at is None else now - (self._tools.clock.now() - at)
 
 
+_MOVED = IncidentEnd.MOVED, words.MOVED
 _STANDS = frozenset({LivenessState.SILENT, LivenessState.STUCK})
 
 

@@ -6,7 +6,7 @@ from sparkdash.domain.incident import Incident, IncidentEnd
 from sparkdash.units import duration
 
 MOVED = "It moved again by itself."
-LEFT = "Its requests left, and nothing was done."
+LEFT = "Its requests had left, and nothing was done."
 RECOVERED = "It worked again once its requests were cancelled."
 RESTARTED = "It was started again."
 AGAIN = "It stood still again before it was repaired."
@@ -58,7 +58,7 @@ def over(incident: Incident) -> str:
         case IncidentEnd.MOVED:
             return f"{name} moves again after {took} without progress."
         case IncidentEnd.TOLD:
-            return f"{name} stood still for {took}. {incident.note}"
+            return f"{name} moves again. {incident.note}"
         case IncidentEnd.FAILED:
             return f"{name} was stuck and does not serve again. {incident.note}"
         case _:

@@ -62,6 +62,7 @@ class Box:
         return Look(
             at=self.house.clock.monotonic(),
             held=held,
+            relayed_at=None if known else signs.tokens,
             health=signs.health,
             answers=known or None,
             running=running if known else None,
@@ -343,8 +344,19 @@ async def test_an_engine_that_is_only_told_of_is_not_touched(
     assert not lease.lost.done()
     assert codes(house) == ["engine_stuck"]
     if foreign:
+        for _ in range(3):  # clients that retry
+            await asking.leave()
+            await passes(house, 20)
+            asking = house.ask("a")
+            await passes(house, 100)
+        assert codes(house) == ["engine_stuck"]
         await asking.leave()
         await passes(house, 20)
+        assert liveness(house) is None
+        box.of("a").moves = True
+        asking = house.ask("a")
+        await passes(house, 20)
+        await asking.leave()
         assert incidents(house)[0].end is IncidentEnd.TOLD
     else:
         box.of("a").moves = True
@@ -430,6 +442,51 @@ async def test_a_persons_use_of_another_profile_goes_before_the_repair(
 
 
 @pytest.mark.parametrize("wanted", AT)
+async def test_a_persons_use_of_the_stuck_profile_starts_it_again_at_each_step(
+    house: Any, box: Box, opened: Any, wanted: RepairStep
+) -> None:
+    """At once, without waiting for the rest of the repair; it counts as repaired."""
+    await opened()
+    await old(house)
+    asking, lease = await at_step(house, box, wanted)
+    await house.supervisor.use("a", cause=SwapCause.USER)
+    await house.clock.rest()
+    house.runtime.gate.set()
+    box.of("a").holds, box.of("a").moves, box.evidence_hangs = False, True, False
+    await until(house, lambda: incidents(house)[0].ended_at is not None)
+    await asking.leave()
+    await house.settled()
+    assert house.state("a") is EngineState.READY
+    assert incidents(house)[0].end in (IncidentEnd.RESTARTED, IncidentEnd.MOVED)
+    if wanted is not RepairStep.EVIDENCE:
+        assert house.supervisor.engines["a"].ready_at > lease.engine.ready_at
+    new = await house.leased("a")
+    assert new.engine.ready_at == house.supervisor.engines["a"].ready_at
+
+
+async def test_an_engine_that_will_not_even_end_is_told_and_nobody_waits_for_ever(
+    house: Any, box: Box, opened: Any, behaviour: Any
+) -> None:
+    house.runtime.zoo["a"] = behaviour(wont_stop=True)
+    await opened()
+    await old(house)
+    asking, lease = await held(house, box)
+    box.of("a").holds = True
+    await until(house, lease.lost.done)
+    await asking.leave()
+    await until(house, lambda: incidents(house)[0].ended_at is not None)
+    assert "unkillable" in codes(house)
+    asked = house.ask("a")
+    await house.clock.drive(
+        asyncio.wait({asked.task, asyncio.ensure_future(house.clock.sleep(600))}, return_when="FIRST_COMPLETED")
+    )
+    assert asked.has_lease or asked.task.done()
+    if asked.has_lease:
+        await asked.leave()
+    house.runtime.zoo["a"].wont_stop = False
+
+
+@pytest.mark.parametrize("wanted", AT)
 async def test_a_daemon_that_ends_within_a_step_leaves_a_closed_incident(
     house: Any, box: Box, opened: Any, tmp_path: Any, wanted: RepairStep
 ) -> None:
@@ -495,6 +552,22 @@ async def test_an_engine_that_cannot_be_looked_at_is_not_judged(house: Any, box:
     box.of("a").blind = True
     await passes(house, 2000)
     assert not lease.lost.done()
+    await asking.leave()
+
+
+async def test_a_fault_in_a_look_ends_neither_the_daemon_nor_the_looks(house: Any, box: Box, opened: Any) -> None:
+    async def broken(profile: Profile, engine: Engine, *, lag_s: float = 0.0) -> Look:
+        if box.of("a").blind:
+            raise KeyError("a fault of ours")
+        return await box.look(profile, engine, lag_s=lag_s)
+
+    await opened(look=broken)
+    await old(house)
+    asking, lease = await held(house, box)
+    box.of("a").blind = True
+    await passes(house, 60)
+    box.of("a").blind = False
+    await until(house, lease.lost.done)
     await asking.leave()
 
 
