@@ -97,6 +97,10 @@ class Leftovers(Frozen):
     """Ended by us."""
     stuck: tuple[int, ...] = ()
     """Still there: not even SIGKILL ended them, or we may not send it."""
+    stuck_how: tuple[str, ...] = ()
+    """Of each of these who it is and what keeps it, in words; empty where that is not told."""
+    unremoved: str | None = None
+    """Why the ended container itself is still listed by its runtime; None: it is not."""
     unseen: bool = False
     """There may be more: the look at all processes was late."""
 

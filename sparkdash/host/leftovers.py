@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from sparkdash.domain.container import ENV_MARK, Leftovers
-from sparkdash.host import proc
+from sparkdash.host import proc, unkillable
 from sparkdash.host.proc import PROC
 from sparkdash.host.thread import in_thread
 
@@ -97,15 +97,22 @@ async def scanned(mark: str, container: str | None) -> Births | None:
     return None
 
 
+def living(processes: Mapping[int, str]) -> Births:
+    """Those that still live."""
+    return {pid: birth for pid, birth in processes.items() if births([pid]).get(pid) == birth}
+
+
 async def end(*looks: Births | None) -> Leftovers:
     """SIGKILL what still lives of those that were found, and wait for its end. None: a look that was late."""
     left = {pid: birth for found in looks if found for pid, birth in found.items()}
-    living = {pid: birth for pid, birth in left.items() if births([pid]).get(pid) == birth}
-    gone = await asyncio.gather(*(_end(pid, birth) for pid, birth in living.items()))
-    ends = dict(zip(living, gone, strict=True))
+    here = living(left)
+    gone = await asyncio.gather(*(_end(pid, birth) for pid, birth in here.items()))
+    ends = dict(zip(here, gone, strict=True))
+    stuck = tuple(sorted(pid for pid, over in ends.items() if not over))
     return Leftovers(
         ended=tuple(sorted(pid for pid, over in ends.items() if over)),
-        stuck=tuple(sorted(pid for pid, over in ends.items() if not over)),
+        stuck=stuck,
+        stuck_how=tuple(map(unkillable.described, stuck)),
         unseen=None in looks,
     )
 

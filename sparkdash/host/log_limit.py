@@ -1,6 +1,6 @@
 """Size limit for logs of processes that outlive the daemon, applied while they write.
 
-Owns: freeing a file's beginning, and finding what is left. The beginning becomes a hole that takes no disk. The end
+Owns: freeing a file's beginning, and finding what is left, or its last lines. The beginning becomes a hole that takes no disk. The end
 stays where the process writes and a reader reads, so no line is lost between the two. Where a file system has no holes
 the file is emptied. Must not know whose logs they are. All functions block.
 """
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import mmap
 import os
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 
 from sparkdash.units import MIB
@@ -51,3 +53,25 @@ def _free(path: Path, end: int) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.fallocate(file.fileno(), _PUNCH_KEEPING_SIZE, ctypes.c_long(0), ctypes.c_long(end)):
             file.truncate(0)
+
+
+def open_at(log: Path, tail: int | None) -> FileIO:
+    """Open the log at its start or at its last `tail` lines. Unbuffered, since holes in it are skipped."""
+    file = FileIO(log)
+    begin = first_kept(file.fileno())
+    size = file.seek(0, os.SEEK_END)
+    if size > begin and tail != 0:
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+            if begin:  # in the middle of a line
+                begin = text.find(b"\n", begin) + 1 or begin
+            file.seek(begin if tail is None else _tail_offset(text, begin, size, tail))
+    return file
+
+
+def _tail_offset(text: mmap.mmap, begin: int, size: int, tail: int) -> int:
+    cut = size - 1  # the last byte belongs to the last line, newline or not
+    for _ in range(tail):
+        cut = text.rfind(b"\n", begin, cut)
+        if cut < 0:
+            return begin
+    return cut + 1

@@ -11,7 +11,10 @@ from pathlib import Path
 from sparkdash.domain.metric import Memory
 from sparkdash.errors import HostError
 from sparkdash.host.proc import PROC
-from sparkdash.units import KIB
+from sparkdash.units import KIB, gib, percent
+
+TOLD_PRESSURE = 0.01
+"""Share of time lost in waiting for memory from which it is worth a word."""
 
 
 def read(proc: Path = PROC) -> Memory:
@@ -39,6 +42,20 @@ def read(proc: Path = PROC) -> Memory:
         swap_used=None if swap_total is None or swap_free is None else swap_total - swap_free,
         pressure=_pressure(proc),
     )
+
+
+def described(proc: Path = PROC) -> str:
+    """ "Then 3.1 GiB of 121.7 GiB of memory were available, and 23 % of the last 10 s were lost in waiting for memory."
+
+    Empty where the kernel does not tell.
+    """
+    try:
+        found = read(proc)
+    except HostError:
+        return ""
+    lost = found.pressure or 0.0
+    waited = f", and {percent(lost)} of the last 10 s were lost in waiting for memory" if lost >= TOLD_PRESSURE else ""
+    return f"Then {gib(found.available)} of {gib(found.total)} of memory were available{waited}."
 
 
 def figures(proc: Path = PROC) -> dict[str, int]:

@@ -28,7 +28,7 @@ from sparkdash.domain.container import (
     mark,
 )
 from sparkdash.errors import HostError
-from sparkdash.host import container_processes, leftovers, podman_commands, podman_logs
+from sparkdash.host import container_processes, leftovers, memory, podman_commands, podman_logs, podman_stop
 from sparkdash.host import podman_answers as answers
 from sparkdash.host import podman_argv as argv
 from sparkdash.host.command import Done, call, lines, output, running
@@ -41,8 +41,6 @@ START_S = 180.0
 """Limit of `run`. A rootless first start of a 20 GB image may copy its layers to change their owner."""
 SETTLE_S = 30.0
 """How long commands of an earlier daemon are waited for."""
-REMOVE_S = 60.0
-"""Limit of `rm`, and what `stop` may take beyond its grace."""
 ENDED_S = 60.0
 """Seconds to wait for the exit code of a container whose process has ended."""
 PULL_SILENCE_S = 3600.0
@@ -98,7 +96,7 @@ class Podman:
                     yield PullProgress(image=image, detail=line)
                 code = await process.wait()
         except TimeoutError:
-            raise answers.too_slow(self.name, "pull", PULL_SILENCE_S) from None
+            raise answers.too_slow(self.name, "pull", PULL_SILENCE_S, memory.described()) from None
         except OSError as error:
             raise answers.not_begun(self.name, error) from None
         if code:
@@ -123,13 +121,13 @@ class Podman:
         try:
             return await output(command, deadline_s=deadline_s, limit=OUTPUT_BYTES, env=_environment(spec))
         except TimeoutError:
-            raise answers.too_slow(self.name, "run", deadline_s) from None
+            raise answers.too_slow(self.name, "run", deadline_s, memory.described()) from None
         except OSError as error:
             raise answers.not_begun(self.name, error) from None
         except ValueError as error:  # a NUL in a profile's word
             raise answers.failed(self.name, "run", str(error)) from None
         finally:  # one whose `run` was killed lives on without it
-            removal = asyncio.ensure_future(self._call(argv.remove(self.name, spec.name), REMOVE_S))
+            removal = asyncio.ensure_future(self._call(argv.remove(self.name, spec.name), podman_stop.REMOVE_S))
             removal.add_done_callback(lambda done: done.cancelled() or done.exception())
             with suppress(HostError):
                 await asyncio.shield(removal)
@@ -154,24 +152,9 @@ class Podman:
     async def stop(self, name: str, grace_s: float, before_removal: Awaitable[None] | None = None) -> Leftovers:
         """SIGTERM, SIGKILL after the grace, remove, and end what is left of its processes. Gone already is success."""
         info = await self._last_seen(name)
-        members = await _members(info)
-        await self._stop(name, math.ceil(grace_s), before_removal)
+        left = await podman_stop.end(self._call, self.name, name, info, math.ceil(grace_s), before_removal)
         self._known.pop(name, None)
-        return await leftovers.end(members, await _members(info))
-
-    async def _stop(self, name: str, grace: int, before_removal: Awaitable[None] | None) -> None:
-        try:
-            stopped = await self._call(argv.stop(self.name, name, grace), grace + REMOVE_S)
-        except HostError as error:
-            if error.code != "runtime_timeout":
-                raise
-        else:
-            if stopped.code and answers.gone(stopped.err):
-                return
-        if before_removal is not None:
-            await before_removal
-        # A stop that failed or hung is known to leave containers "stopping"; removal by force ends those too.
-        await self._remove(name)
+        return left
 
     async def _last_seen(self, name: str) -> ContainerInfo | None:
         """Best effort: a podman that does not answer must not keep us from stopping."""
@@ -237,7 +220,7 @@ class Podman:
         try:
             return await call(command, deadline_s=deadline_s, env=env)
         except TimeoutError:
-            raise answers.too_slow(self.name, command[1], deadline_s or 0) from None
+            raise answers.too_slow(self.name, command[1], deadline_s or 0, memory.described()) from None
         except ValueError as error:  # a NUL in a profile's word
             raise answers.failed(self.name, command[1], str(error)) from None
         except OSError as error:
@@ -261,7 +244,7 @@ class Podman:
         ours = LABEL_PROFILE in present.labels and present.labels.get(LABEL_OWNER) == spec.labels.get(LABEL_OWNER)
         if not ours:
             raise answers.name_taken(self.name, spec.name)
-        await self._remove(spec.name)
+        await podman_stop.remove(self._call, self.name, spec.name)
 
     async def _run(self, spec: ContainerSpec) -> ContainerInfo:
         made = False
@@ -274,7 +257,7 @@ class Podman:
         except HostError as error:
             if error.code != "name_taken":  # half made, or running and unknown when podman fell silent
                 with suppress(HostError):  # the first reason is the one that can be mended
-                    await (self._remove(spec.name) if made else self._make_room(spec))
+                    await (podman_stop.remove(self._call, self.name, spec.name) if made else self._make_room(spec))
             raise
 
     async def _just_started(self, spec: ContainerSpec, printed: str) -> ContainerInfo:
@@ -287,22 +270,10 @@ class Podman:
         self._known[spec.name] = info
         return info
 
-    async def _remove(self, name: str) -> None:
-        done = await self._call(argv.remove(self.name, name), REMOVE_S)
-        if done.code and not answers.gone(done.err):
-            raise answers.failed(self.name, "rm", done.err)
-
 
 def _environment(spec: ContainerSpec) -> dict[str, str] | None:
     own = argv.environment(spec)
     return {**os.environ, **own} if own else None
-
-
-async def _members(info: ContainerInfo | None) -> leftovers.Births | None:
-    """The container's processes on this box, by its control group and its mark; None when the look was late."""
-    if info is None:
-        return {}
-    return await leftovers.scanned(mark(info.labels.get(LABEL_OWNER, ""), info.name), info.id)
 
 
 def _make_writable_mounts(spec: ContainerSpec) -> None:

@@ -141,12 +141,12 @@ def not_begun(program: str, error: OSError) -> HostError:
     )
 
 
-def too_slow(program: str, verb: str, seconds: float) -> HostError:
-    """A call that passed its deadline."""
+def too_slow(program: str, verb: str, seconds: float, memory: str) -> HostError:
+    """A call that passed its deadline; `memory` is what was measured of the box's memory then."""
     return HostError(
         f"`{program} {verb}` gave no answer for {seconds:.0f} s.",
         code="runtime_timeout",
-        hint=f"A box short of memory does this. See whether `{program} ps` answers, and what `free -h` says.",
+        hint=f"See whether `{program} ps` answers. {memory}".rstrip(),
     )
 
 

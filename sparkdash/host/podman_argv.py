@@ -76,6 +76,11 @@ def stop(program: str, name: str, grace_s: int) -> list[str]:
     return [program, "stop", "-t", str(grace_s), name]
 
 
+def unpause(program: str, name: str) -> list[str]:
+    """Have a paused container run again."""
+    return [program, "unpause", name]
+
+
 def remove(program: str, name: str) -> list[str]:
     """Remove a container and its anonymous volumes; one that still runs is killed at once."""
     now = [] if program == DOCKER else ["-t", "0"]

@@ -9,13 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import mmap
 import os
 import platform
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping
-from io import FileIO
 from pathlib import Path
 
 from sparkdash.domain.container import (
@@ -28,10 +26,10 @@ from sparkdash.domain.container import (
     mark,
 )
 from sparkdash.errors import HostError
-from sparkdash.host import leftovers, proc
+from sparkdash.host import leftovers, proc, suspended, unkillable
 from sparkdash.host.command import output
 from sparkdash.host.lines import LineSplitter
-from sparkdash.host.log_limit import first_kept
+from sparkdash.host.log_limit import first_kept, open_at
 from sparkdash.host.process_record import Record, Records, unwritable
 from sparkdash.redaction import MASK, is_secret_variable
 
@@ -114,15 +112,12 @@ class Process:
             return Leftovers()
         family = leftovers.births(self._family(record))
         if _alive(record):
+            suspended.resume(family, None)
             _signal_group(record.pid, signal.SIGTERM)
             if not await _ended(record, grace_s):
                 _signal_group(record.pid, signal.SIGKILL)
                 if not await _ended(record, KILLED_S):
-                    raise HostError(
-                        f"Process {record.pid} ({name}) does not end, not even by SIGKILL.",
-                        code="unkillable",
-                        hint="It is stuck in the kernel, most often in the GPU's driver; see `dmesg`. A restart of the box may be needed.",
-                    )
+                    raise unkillable.error(name, {record.pid}, KILLED_S)
         left = await leftovers.end(family, leftovers.births(self._family(record)), await _marked(record))
         self._settled(record)
         if before_removal is not None:
@@ -151,7 +146,7 @@ class Process:
         if record is None:
             raise HostError(f"There is no process {name}.", code="no_such_container")
         try:
-            log = _open_at(self._records.log(name), tail)
+            log = open_at(self._records.log(name), tail)
         except OSError as error:  # to make room, somebody may have taken it away
             raise HostError(f"The log of {name} cannot be read: {error.strerror}.", code="no_log") from None
         splitter = LineSplitter()
@@ -290,25 +285,3 @@ def _signal_group(leader: int, number: signal.Signals) -> None:
 
 def _matches(record: Record, labels: Mapping[str, str]) -> bool:
     return all(key in record.labels and value in ("", record.labels[key]) for key, value in labels.items())
-
-
-def _open_at(log: Path, tail: int | None) -> FileIO:
-    """Open the log at its start or at its last `tail` lines. Unbuffered, since holes in it are skipped."""
-    file = FileIO(log)
-    begin = first_kept(file.fileno())
-    size = file.seek(0, os.SEEK_END)
-    if size > begin and tail != 0:
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-            if begin:  # in the middle of a line
-                begin = text.find(b"\n", begin) + 1 or begin
-            file.seek(begin if tail is None else _tail_offset(text, begin, size, tail))
-    return file
-
-
-def _tail_offset(text: mmap.mmap, begin: int, size: int, tail: int) -> int:
-    cut = size - 1  # the last byte belongs to the last line, newline or not
-    for _ in range(tail):
-        cut = text.rfind(b"\n", begin, cut)
-        if cut < 0:
-            return begin
-    return cut + 1

@@ -91,12 +91,12 @@ def read(pids: Iterable[int], proc: Path = PROC, cgroup: Path = CGROUP) -> Activ
     found = {pid: stat for pid in pids if (stat := parse_stat(_told(f"{proc}/{pid}/stat")))}
     if not found:
         return None
-    is_frozen = _is_frozen(_told(f"{proc}/{min(found)}/cgroup").decode("utf-8", "replace"), cgroup)
+    frozen = is_frozen(_told(f"{proc}/{min(found)}/cgroup").decode("utf-8", "replace"), cgroup)
     reads = [bytes_ for pid in found if (bytes_ := parse_read_bytes(_told(f"{proc}/{pid}/io"))) is not None]
     return Activity(
         cpu_s=sum(stat.ticks for stat in found.values()) / os.sysconf("SC_CLK_TCK"),
         processes=len(found),
-        stopped=tuple(sorted(stat.name for stat in found.values() if is_frozen or stat.state in _STOPPED)),
+        stopped=tuple(sorted(stat.name for stat in found.values() if frozen or stat.state in _STOPPED)),
         in_kernel=sum(stat.state == _IN_KERNEL for stat in found.values()),
         compilers=tuple(sorted({stat.name for stat in found.values() if is_compiler(stat.name)})),
         read_bytes=sum(reads) if reads else None,
@@ -111,7 +111,7 @@ def _told(file: str | Path) -> bytes:
         return b""
 
 
-def _is_frozen(groups: str, root: Path) -> bool:
+def is_frozen(groups: str, root: Path) -> bool:
     """Whether the control group of these lines of /proc/<pid>/cgroup is frozen, itself or by one above it."""
     for line in groups.splitlines():
         _, _, rest = line.partition(":")

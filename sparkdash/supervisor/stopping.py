@@ -65,11 +65,12 @@ def tell(books: Books, profile: str, left: Leftovers) -> None:
         text = f"{profile} left {_processes(left.ended)} behind; ended now."
         books.notice(Level.WARNING, "orphan_ended", text, profile)
     if left.stuck:
-        text = (
-            f"{profile} left {_processes(left.stuck)} behind, and not even SIGKILL ends that: stuck in the kernel, most "
-            "often in the GPU's driver (`dmesg`), or another user's. Its memory may come back only with a restart of the box."
-        )
+        how = f": {'; '.join(left.stuck_how)}" if left.stuck_how else ""
+        text = f"{profile} left {_processes(left.stuck)} behind, which SIGKILL did not end{how}. What such a process holds is free once it ends."
         books.notice(Level.ERROR, "orphan_stuck", text, profile)
+    if left.unremoved:
+        text = f"{profile} has ended, and its container is still listed: {left.unremoved} The next start removes it."
+        books.notice(Level.WARNING, "container_left", text, profile)
     if left.unseen:
         text = (
             f"Whether {profile} left processes behind is not known: the look at all processes of this box was late. "

@@ -51,3 +51,13 @@ def test_this_box() -> None:
     found = memory.read()
     assert 0 < found.free <= found.total
     assert 0 < found.available <= found.total
+
+
+def test_in_words(gb10_proc: Path) -> None:
+    """What was measured, and the waiting for memory only where there was some."""
+    words = "Then 52.0 GiB of 121.7 GiB of memory were available"
+    assert memory.described(gb10_proc) == f"{words}, and 2 % of the last 10 s were lost in waiting for memory."
+    (gb10_proc / "pressure/memory").unlink()
+    assert memory.described(gb10_proc) == f"{words}."
+    (gb10_proc / "meminfo").unlink()
+    assert memory.described(gb10_proc) == ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,7 @@ async def test_podman_that_hangs(program: Program, monkeypatch: pytest.MonkeyPat
     with pytest.raises(HostError, match="`podman inspect` gave no answer") as caught:
         await Podman().inspect("n")
     assert caught.value.code == "runtime_timeout"
+    assert re.search(r"Then [\d.]+ GiB of [\d.]+ GiB of memory were available", caught.value.hint or "")
 
 
 IMAGES = """

@@ -45,6 +45,29 @@ async def test_orphans_are_told(house: Any, make_profile: Any, behaviour: Any) -
     assert "4712, 4713" in stuck.text
 
 
+async def test_what_keeps_an_orphan_is_told_as_it_was_found(house: Any, make_profile: Any, behaviour: Any) -> None:
+    how = "4712 (python3) waits in the kernel (state D), where no signal reaches it, in uvm_spin_loop"
+    house.runtime.zoo["a"] = behaviour(leftovers=Leftovers(stuck=(4712,), stuck_how=(how,)))
+    await house.open(make_profile("a"))
+    await house.leased("a")
+    await house.clock.drive(house.supervisor.stop("a"))
+    (stuck,) = house.notices()
+    assert f"orphan pid 4712 behind, which SIGKILL did not end: {how}." in stuck.text
+
+
+async def test_an_engine_that_ended_is_gone_though_its_container_is_still_listed(
+    house: Any, make_profile: Any, behaviour: Any
+) -> None:
+    house.runtime.zoo["a"] = behaviour(leftovers=Leftovers(unremoved="`podman rm` gave no answer for 60 s."))
+    await house.open(make_profile("a"))
+    await house.leased("a")
+    await house.clock.drive(house.supervisor.stop("a"))
+    (left,) = house.notices()
+    assert (left.code, left.level) == ("container_left", Level.WARNING)
+    assert "a has ended, and its container is still listed: `podman rm` gave no answer for 60 s." in left.text
+    assert not house.supervisor.engines
+
+
 async def test_that_nobody_could_look_for_orphans_is_told(house: Any, make_profile: Any, behaviour: Any) -> None:
     """Beside what was found: a box that is so slow is short of memory, and its owner must know where it may be."""
     house.runtime.zoo["a"] = behaviour(leftovers=Leftovers(ended=(4711,), unseen=True))

@@ -1,0 +1,62 @@
+"""What keeps a process that SIGKILL does not end, in words."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sparkdash.host import unkillable
+
+ME = os.getpid()
+
+
+def proc(tmp_path: Path, state: str, wchan: str = "0", groups: str = "") -> Path:
+    folder = tmp_path / str(ME)
+    folder.mkdir()
+    (folder / "stat").write_text(f"{ME} (VLLM::Engine) {state} 1 {'1 ' * 40}")
+    (folder / "wchan").write_text(wchan)
+    (folder / "cgroup").write_text(groups)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("state", "wchan", "words"),
+    [
+        ("D", "uvm_spin_loop", "waits in the kernel (state D), where no signal reaches it, in uvm_spin_loop"),
+        ("D", "0", "waits in the kernel (state D), where no signal reaches it"),
+        ("R", "", "runs in the kernel (state R) and does not come back from it"),
+        ("S", "do_poll", "is in state S, in do_poll"),
+    ],
+)
+def test_its_state_and_place(tmp_path: Path, state: str, wchan: str, words: str) -> None:
+    assert unkillable.described(ME, proc(tmp_path, state, wchan)) == f"{ME} (VLLM::Engine) {words}"
+
+
+def test_a_frozen_control_group(tmp_path: Path) -> None:
+    (tmp_path / "cgroup/a").mkdir(parents=True)
+    (tmp_path / "cgroup/a/cgroup.events").write_text("populated 1\nfrozen 1\n")
+    told = unkillable.described(ME, proc(tmp_path, "D", groups="0::/a"), tmp_path / "cgroup")
+    assert told == f"{ME} (VLLM::Engine) is in a frozen control group"
+
+
+def test_somebody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(pid: int, number: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refused)
+    told = unkillable.described(ME, proc(tmp_path, "S"))
+    assert told.startswith(f"{ME} (VLLM::Engine) belongs to ")
+    assert told.endswith(", whose processes sparkdash may not end")
+
+
+def test_one_that_ended_meanwhile(tmp_path: Path) -> None:
+    assert unkillable.described(ME, tmp_path) == f"{ME} has ended by now"
+
+
+def test_as_an_error() -> None:
+    error = unkillable.error("sparkdash-a", {ME}, 5.0)
+    assert error.message.startswith(f"sparkdash-a does not end: 5.0s after SIGKILL process {ME} (")
+    assert error.code == "unkillable"
+    assert "restart of the box" in (error.hint or "")
