@@ -32,7 +32,7 @@ class EvidenceRequest:
     log: Sequence[str] = ()
     """The last lines of its log, as it wrote them; secrets and prompts are removed when they are kept."""
     light: bool = False
-    """Only processes and figures, within a second: for an engine that is merely suspected."""
+    """Only processes and figures, in 0.3 s: for an engine that is merely suspected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Evidence:
 
 
 TakeEvidence = Callable[[EvidenceRequest], Awaitable[Evidence]]
-"""Takes evidence within 20 s (a light one within 1 s), and never raises but when it is cancelled."""
+"""Takes evidence within 20 s (a light one in 0.3 s), and never raises but when it is cancelled."""
 
 
 async def no_evidence(_request: EvidenceRequest) -> Evidence:

@@ -71,7 +71,7 @@ class KernelLog:
 
     async def since(self, unix_s: float) -> KernelFindings | None:
         """Lines that matter from this moment on, at most since the boot; None where the log is not readable."""
-        with suppress(OSError, TimeoutError):
+        with suppress(OSError, RuntimeError, TimeoutError):  # RuntimeError: the box has no thread left
             async with asyncio.timeout(READ_S):
                 return await in_thread(lambda: findings(self._records(unix_s)))
         return await self._journal(unix_s)

@@ -18,7 +18,7 @@ from sparkdash.host import command
 from sparkdash.host.evidence.processes import ProcessSeen
 from sparkdash.host.proc import PROC
 from sparkdash.host.thread import in_thread
-from sparkdash.printable import printable
+from sparkdash.printable import one_line, printable
 from sparkdash.redaction import masked
 
 PY_SPY = "py-spy"
@@ -59,7 +59,7 @@ async def python_stacks(processes: Sequence[ProcessSeen]) -> str:
 
     async def dumped(one: ProcessSeen) -> str:
         async with free:
-            return f"== pid {one.pid} {one.name}\n{await _dump(program, one.pid)}\n"
+            return f"== pid {one.pid} {one_line(one.name)}\n{await _dump(program, one.pid)}\n"
 
     return "\n".join(await asyncio.gather(*map(dumped, chosen)))
 

@@ -101,7 +101,7 @@ def _process_text(seen: ProcessSeen, span_s: float) -> str:
     memory = ", ".join(f"{name} {size(count)}" for name, count in seen.memory.items()) or DASH
     groups = sorted(seen.groups.items(), key=lambda item: -item[1])
     lines = [
-        f"pid {seen.pid}  {one_line(seen.name)}  state {state}  parent {seen.parent}  program {seen.program or DASH}",
+        f"pid {seen.pid}  {one_line(seen.name)}  state {state}  parent {seen.parent}  program {one_line(seen.program or DASH)}",
         f"  cpu      {seen.cpu_s:.1f} s in all, {share}",
         f"  memory   {memory}",
         f"  threads  {seen.threads}",
