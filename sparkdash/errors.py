@@ -7,6 +7,7 @@ Rule: a message says what failed and what was found; the hint says what to do. N
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 
@@ -76,6 +77,17 @@ class AdmissionError(SparkdashError):
     status = 400
     exit_code = 3
     default_code = "refused"
+
+    def __init__(self, message: str, *, holders: str | None = None, **rest: Any) -> None:
+        super().__init__(message, **rest)
+        self.holders = holders
+        """Who else holds memory, in a sentence. Only for the caller, if he may see the whole box: never part of `text`."""
+
+    def without_holders(self) -> AdmissionError:
+        """The same error for a caller who may not see the whole box. A copy: several who wait are told by one error."""
+        other = copy(self)
+        other.holders = None
+        return other
 
 
 class EngineError(SparkdashError):

@@ -104,6 +104,7 @@ def _house(
         flags=FlagStore(paths.flags_dir()),
         on_needs=lambda: reading.publish_profiles(holder[0], supervisor.catalog),
         before_ready=lambda profile: holder[0].collector.begin(profile),
+        foreign=accounts.foreign,
         take_evidence=no_evidence if parts.simulated else _evidence(parts, upstream, kernel_log).take,
         kernel_log=None if parts.simulated else kernel_log,
         telemetry=lambda: holder[0].collector,

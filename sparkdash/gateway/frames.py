@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from sparkdash.errors import SparkdashError
-from sparkdash.gateway.problems import encode, in_stream, response_code
+from sparkdash.gateway.problems import encode, in_stream, message_of, response_code
 from sparkdash.gateway.route import Dialect
 
 COMMENT = b":\n\n"
@@ -160,7 +160,7 @@ def failure(
         return event("error", in_stream(error, dialect))
     if dialect is Dialect.RESPONSES:
         failed = response(response_id, model, int(now), "failed")
-        failed["error"] = {"code": response_code(error), "message": error.text(), "reason": error.code}
+        failed["error"] = {"code": response_code(error), "message": message_of(error), "reason": error.code}
         return event(
             "response.failed", {"type": "response.failed", "sequence_number": sequence + 1, "response": failed}
         ) + event("error", _responses_error(error, sequence + 2))
@@ -173,7 +173,7 @@ def _responses_error(error: SparkdashError, sequence: int) -> dict[str, Any]:
     OpenAI documents the first and sends the second. SDKs raise for the second only, and the helper `responses.stream`
     of openai-python for nothing else.
     """
-    facts = {"code": response_code(error), "message": error.text(), "param": None}
+    facts = {"code": response_code(error), "message": message_of(error), "param": None}
     nested = {"type": in_stream(error, Dialect.RESPONSES)["error"]["type"], **facts, "reason": error.code}
     return {"type": "error", "sequence_number": sequence, **facts, "error": nested}
 

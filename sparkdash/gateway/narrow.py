@@ -8,7 +8,7 @@ route needs a check of its own. Must not know the routes: `rights` does.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import NoReturn
 
 from sparkdash.access.key import Key
@@ -20,6 +20,7 @@ from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.domain.weights import WeightFacts
+from sparkdash.errors import AdmissionError
 from sparkdash.gateway.access import may_see, permitted, whole_box
 from sparkdash.gateway.deps import Bus, Catalog, Deps, Lease, Running, Subscription, Supervisor
 from sparkdash.gateway.running import Off, unknown
@@ -150,9 +151,10 @@ class _Supervisor:
     ) -> AbstractAsyncContextManager[Lease]:
         """Lease the engine of an own model."""
         own = permitted(self._key, name, self._catalog(), self._bus.snapshot, task)
-        return self._whole.lease(
+        leased = self._whole.lease(
             own, request_id=request_id, on_wait=on_wait, batch=batch, task=task, client=client, progress=progress
         )
+        return _without_holders(leased)
 
     async def sickness(self, profile: Profile, url: str) -> str | None:
         """Probe an own model's engine that a lease gave."""
@@ -160,7 +162,10 @@ class _Supervisor:
 
     async def use(self, name: str, *, cause: SwapCause) -> Plan:
         """Use an own model. Other models make room as for a request; only own ones are named in the answer."""
-        return self._bus.sight.plan(await self._whole.use(self._own(name), cause=cause))
+        try:
+            return self._bus.sight.plan(await self._whole.use(self._own(name), cause=cause))
+        except AdmissionError as error:
+            raise error.without_holders() from None
 
     async def plan(self, name: str) -> Plan:
         """Plan a swap to an own model."""
@@ -207,6 +212,16 @@ class _Supervisor:
 
     def _refuse(self, why: str) -> NoReturn:
         raise whole_box(self._key, why)
+
+
+@asynccontextmanager
+async def _without_holders(leased: AbstractAsyncContextManager[Lease]) -> AsyncIterator[Lease]:
+    """The same; a refusal does not tell who else holds the box's memory."""
+    try:
+        async with leased as lease:
+            yield lease
+    except AdmissionError as error:
+        raise error.without_holders() from None
 
 
 class _Running:

@@ -94,7 +94,9 @@ async def _tell(exchange: Exchange, body: Mapping[str, Any]) -> None:
 async def refuse(exchange: Exchange, error: SparkdashError) -> None:
     """An error, as Ollama's clients read it."""
     more = [pair for pair in problems.headers(error) if pair[0] != b"content-type"]
-    await exchange.answer(problems.client_status(error), problems.encode({"error": error.text()}), [*HEADERS, *more])
+    await exchange.answer(
+        problems.client_status(error), problems.encode({"error": problems.message_of(error)}), [*HEADERS, *more]
+    )
 
 
 async def _pull(deps: Deps, exchange: Exchange, name: str) -> None:

@@ -96,8 +96,20 @@ def of_status(status: int, detail: str | None = None) -> SparkdashError:
 
 
 def _facts(error: SparkdashError) -> dict[str, Any]:
-    facts = {"message": error.text(), "code": error.code, "hint": error.hint, "src": "sparkdash", **error.details()}
+    facts = {
+        "message": message_of(error),
+        "code": error.code,
+        "hint": error.hint,
+        "src": "sparkdash",
+        **error.details(),
+    }
     return facts if error.retry_after is None else {**facts, "retry_after": error.retry_after}
+
+
+def message_of(error: SparkdashError) -> str:
+    """What a client shows: message, hint, and who else holds memory where the caller may see it."""
+    holders = error.holders if isinstance(error, AdmissionError) else None
+    return f"{error.text()} {holders}" if holders else error.text()
 
 
 def response_code(error: SparkdashError) -> str:

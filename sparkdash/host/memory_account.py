@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from sparkdash.domain.memory_account import GpuMemory, MemoryAccount
 from sparkdash.errors import HostError
@@ -76,48 +76,63 @@ async def look(sources: Sources) -> MemoryAccount:
     """
     named = await container_names.of_runtime(sources.runtime, sources.owner)
     reading = await sources.reader.gpu()
-    info, table, zram, users = await _limited(lambda: _read(sources), TABLE_S)
-    unknown: dict[str, set[str]] = {}
-    for one in table.processes:
-        if (told := memory_owners.container_id(one.cgroups)) and told[1] not in named.by_id:
-            unknown.setdefault(told[0], set()).add(told[1])
+    read = await _limited(lambda: _read(sources, named.by_id.keys()), TABLE_S)
     known = Known(
         engines={pid: profile for profile, pids in sources.engines.items() for pid in pids},
-        containers=named.by_id | await container_names.of_others(unknown, sources.runtime.name),
+        containers=named.by_id | await container_names.of_others(read.unknown, sources.runtime.name),
         mains=named.by_pid,
         ours=sources.ours,
         asks=sources.uid,
-        users=users,
+        users=read.users,
     )
+    listed = read.table.processes
     processes, shm, weights = await asyncio.gather(
-        _shares(info, table.processes, sources.proc),
+        _shares(read.meminfo, listed, sources.proc),
         _detail(
-            lambda: shm_files.leftovers(table.processes, known.user, sources.shm, sources.proc, sources.uid),
+            lambda: shm_files.leftovers(listed, known.user, sources.shm, sources.proc, sources.uid),
             otherwise=tuple[ShmFiles, ...](),
         ),
         _detail(lambda: _cached(sources.weights()), otherwise=dict[str, int]()),
     )
-    return memory_sums.account(
-        Figures(
-            at=time.time(),
-            meminfo=info,
-            zram=zram,
-            processes=processes,
-            unreadable=table.unreadable,
-            owners=memory_owners.owners(processes, known),
-            gpu=reading.processes,
-            gpu_memory=_where(reading, info["MemTotal"]),
-            leftovers=shm,
-            weights=weights,
+    return await in_thread(  # thousands of processes take some ten milliseconds
+        lambda: memory_sums.account(
+            Figures(
+                at=time.time(),
+                meminfo=read.meminfo,
+                zram=read.zram,
+                processes=processes,
+                unreadable=read.table.unreadable,
+                owners=memory_owners.owners(processes, known),
+                gpu=reading.processes,
+                gpu_memory=_where(reading, read.meminfo["MemTotal"]),
+                leftovers=shm,
+                weights=weights,
+            )
         )
     )
 
 
-def _read(sources: Sources) -> tuple[Mapping[str, int], ProcessTable, int, Mapping[int, str]]:
+class _Read(NamedTuple):
+    """What the first thread read."""
+
+    meminfo: Mapping[str, int]
+    table: ProcessTable
+    unknown: Mapping[str, Collection[str]]
+    """Ids of containers that our own runtime did not name, by their runtime."""
+    zram: int
+    users: Mapping[int, str]
+
+
+def _read(sources: Sources, named: Collection[str]) -> _Read:
     """The kernel's figures right after the processes' own, so that they agree."""
     memory.read(sources.proc)  # raises for a box that tells too little
     table = process_table.read(sources.proc)
-    return memory.figures(sources.proc), table, _zram(sources.sys), _users(sources.passwd)
+    meminfo = memory.figures(sources.proc)
+    unknown: dict[str, set[str]] = {}
+    for one in table.processes:
+        if (told := memory_owners.container_id(one.cgroups)) and told[1] not in named:
+            unknown.setdefault(told[0], set()).add(told[1])
+    return _Read(meminfo, table, unknown, _zram(sources.sys), _users(sources.passwd))
 
 
 async def _limited(work: Callable[[], T], limit_s: float) -> T:

@@ -37,6 +37,8 @@ class Box:
     """What is kept free."""
     owed: bool = False
     """More is on its way back than was measured."""
+    holders: str | None = None
+    """Who else holds much of it, in a sentence, if that was looked at lately."""
     side_by_side: bool = True
     """False: the owner wants one engine at a time."""
 

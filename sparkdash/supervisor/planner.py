@@ -16,7 +16,7 @@ from sparkdash.engines.allocation import sizes_by_free_memory
 from sparkdash.engines.tasks import tasks_of
 from sparkdash.errors import SparkdashError
 from sparkdash.rules.secret import secret_at
-from sparkdash.supervisor import reclaim
+from sparkdash.supervisor import reclaim, refusals
 from sparkdash.supervisor.fit import Box, Choice
 from sparkdash.supervisor.moves import Known
 from sparkdash.supervisor.tools import Tools
@@ -47,7 +47,9 @@ class Planner:
         late = self._tools.clock.monotonic() >= debts.at + self._tools.settings.reclaim_s
         missing = debts.missing(memory.available)
         coming = 0 if late or missing is None else missing
-        return Box(memory.total, memory.available + coming, reserve, owed=missing != 0, side_by_side=beside)
+        holders = refusals.holders(self._tools.foreign())
+        available = memory.available + coming
+        return Box(memory.total, available, reserve, missing != 0, holders, side_by_side=beside)
 
     def need(self, profile: str) -> Need:
         """See Scales."""
@@ -68,9 +70,12 @@ class Planner:
         if self._tools.books.debts.who:
             return None
         try:
-            return self._tools.wards.short(profile)
+            found = self._tools.wards.short(profile)
         except SparkdashError:  # a box that does not tell its memory
             return None
+        if found is not None:
+            found.holders = refusals.holders(self._tools.foreign())
+        return found
 
     def known(self, catalog: Catalog) -> dict[str, Known]:
         """What decisions need of each profile, the owner's policy with it."""

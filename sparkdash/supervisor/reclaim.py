@@ -16,7 +16,7 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.need import Basis
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import AdmissionError
-from sparkdash.supervisor import fit, stopping
+from sparkdash.supervisor import fit, refusals, stopping
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import GIB, MIB, duration, gib
 
@@ -139,6 +139,7 @@ def _does_not_fit(tools: Tools, target: Profile, available: int) -> AdmissionErr
         f"{target.name} needs {needs} and {gib(reserve(tools))} are kept in reserve; {gib(available)} are available.",
         code="does_not_fit",
         status=503,
+        holders=refusals.holders(tools.foreign()),
         hint="Stop what else holds memory, choose a smaller context or KV cache, or lower `reserve_gib`.",
     )
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from sparkdash.domain.memory_account import Holding
 from sparkdash.domain.need import Need
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.errors import AdmissionError, DaemonError, EngineError, SparkdashError
+from sparkdash.printable import one_line
 from sparkdash.supervisor.fit import Box, Choice
 from sparkdash.supervisor.moves import Known
 from sparkdash.units import gib
 
+NAMED = 2
+"""Holders that a refusal names."""
 RETRY_S = 10.0
 """What a full queue asks a client to wait. Clients keep Retry-After to the second, and none waits minutes."""
 
@@ -49,6 +55,12 @@ def shutting_down() -> SparkdashError:
     return DaemonError("sparkdash is shutting down.", code="shutting_down", retry_after=10.0)
 
 
+def holders(foreign: Sequence[Holding]) -> str | None:
+    """The largest holders that are not ours, in a short sentence; None without any."""
+    named = ", ".join(f"{one_line(one.name)} {gib(one.bytes)}" for one in foreign[:NAMED])
+    return f"Others hold memory: {named}." if named else None
+
+
 def no_room(name: str, need: Need, choice: Choice, box: Box) -> SparkdashError:
     """It is known not to fit, or it would take the place of a pinned engine; with the figures."""
     sums = " + ".join(f"{term.name} {gib(term.bytes)}" for term in need.terms)
@@ -68,6 +80,7 @@ def no_room(name: str, need: Need, choice: Choice, box: Box) -> SparkdashError:
         f"{needs} and {reserve}; {found}.",
         code="does_not_fit",
         status=503,
+        holders=box.holders,
         hint="Stop what else holds memory, choose a smaller context or KV cache, or lower `reserve_gib`.",
     )
 

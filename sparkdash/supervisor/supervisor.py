@@ -6,7 +6,7 @@ Owns: the public face, and the tasks that live as long as the actor. Must not to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from sparkdash.catalog import Catalog
@@ -16,6 +16,7 @@ from sparkdash.domain.event import Fact, Level
 from sparkdash.domain.evidence import TakeEvidence, no_evidence
 from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.lease import Request
+from sparkdash.domain.memory_account import Holding
 from sparkdash.domain.need import Need
 from sparkdash.domain.profile import AUTO, EngineKind, Profile
 from sparkdash.domain.swap import Plan, SwapCause
@@ -72,6 +73,7 @@ class Supervisor:
         on_needs: Callable[[], object] = lambda: None,
         adapter: Callable[[EngineKind], EngineAdapter] = registry.adapter,
         before_ready: Callable[[str], Awaitable[object]] = _nothing,
+        foreign: Callable[[], Sequence[Holding]] = tuple,
         look: Looking | None = None,
         thresholds: Thresholds | None = None,
         take_evidence: TakeEvidence = no_evidence,
@@ -93,6 +95,7 @@ class Supervisor:
             adapter=adapter,
             before_ready=before_ready,
             profiles=self._profiles,
+            foreign=foreign,
             look=look,
             thresholds=thresholds or Thresholds(),
             take_evidence=take_evidence,

@@ -10,6 +10,7 @@ from sparkdash.domain.contiguity import LoadContiguity
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Fact
 from sparkdash.domain.evidence import TakeEvidence
+from sparkdash.domain.memory_account import Holding
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.errors import SparkdashError
@@ -67,6 +68,8 @@ class Tools:
     """Flags that the engines' programs list in their `--help`."""
     profiles: Callable[[], Iterable[Profile]]
     """The profiles, as they were read last."""
+    foreign: Callable[[], Sequence[Holding]]
+    """Who else holds much of the box's memory, largest first; nobody if that was not looked at lately. Answers at once."""
     look: Looking | None
     """Gathers the signals of an engine's liveness; None: nobody judges engines."""
     thresholds: Thresholds
@@ -96,6 +99,7 @@ def furnish(
     adapter: Callable[[EngineKind], EngineAdapter],
     before_ready: Callable[[str], Awaitable[object]],
     profiles: Callable[[], Iterable[Profile]],
+    foreign: Callable[[], Sequence[Holding]],
     look: Looking | None,
     thresholds: Thresholds,
     take_evidence: TakeEvidence,
@@ -131,6 +135,7 @@ def furnish(
         needs=needs,
         before_ready=before_ready,
         profiles=profiles,
+        foreign=foreign,
         load_history=lambda: store.contiguity if store else (),
         flags=FlagProbe(flags, runtime=runtime, reader=reader, books=books, clock=clock, adapter=adapter),
         look=look,

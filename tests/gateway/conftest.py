@@ -178,6 +178,8 @@ class FakeSupervisor:
         return FakeLease(profile, ready(profile.name), url, self.headers, names, self.lost)
 
     async def use(self, name: str, *, cause: SwapCause) -> Plan:
+        if self.error:
+            raise self.error
         self.calls.append(("use", (name, cause)))
         return Plan(profile=self.catalog.find(name).name, evict=("beta/fast",), expected_s=12.5)
 

@@ -179,6 +179,25 @@ async def test_a_key_for_some_models_sees_no_others_anywhere(locked: Locked) -> 
     assert unload.json()["error"]["code"] == "scope_refused"
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat", "/api/use"])
+async def test_who_else_holds_memory_is_told_to_whom_the_whole_box_is_open(locked: Locked, path: str) -> None:
+    """Names of other programs are none of a key's business that is for some models."""
+    locked.house.supervisor.error = AdmissionError(
+        "alpha does not fit.", code="does_not_fit", status=503, holders="Others hold memory: open-webui 6.0 GiB."
+    )
+    locked.add(name="all", secret="a", scopes=["control", "inference"])
+    locked.add(name="some", secret="s", scopes=["control", "inference"], models=["alpha"])
+    body = {"model": "alpha", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1, "stream": False}
+    told = {}
+    for secret in ("a", "s"):
+        sent = {"profile": "alpha"} if path == "/api/use" else body
+        reply = await locked.house.client.post(path, json=sent, headers={"x-api-key": secret})
+        told[secret] = reply.text
+    assert "alpha does not fit." in told["s"]
+    assert "open-webui" not in told["s"]
+    assert "Others hold memory: open-webui 6.0 GiB." in told["a"]
+
+
 async def test_a_key_for_some_models_shares_what_is_counted(locked: Locked) -> None:
     """The memory for bodies, and who has the box to himself, are the gateway's."""
     whole = locked.house.app._deps

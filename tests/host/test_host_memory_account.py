@@ -214,7 +214,7 @@ async def test_pages_that_a_fork_shares_are_divided_by_the_kernels_own_shares(gb
 
 
 async def test_five_thousand_processes_take_seconds_at_most(gb10_proc: Path) -> None:
-    """On a disk; /proc answers quicker."""
+    """On a disk, with the loop free: /proc answers quicker."""
     for pid in range(10_000, 15_000):
         add(gb10_proc, pid, f"p{pid % 97}", 100, cgroup=f"0::/system.slice/s{pid % 61}.service")
     began = time.thread_time(), time.monotonic()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.engine import EngineState
+from sparkdash.domain.memory_account import Holder, Holding
 from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase
 from sparkdash.domain.task import Task
@@ -130,6 +131,19 @@ async def test_what_can_never_fit_is_refused_at_once_with_the_figures(house: Any
     assert (await house.supervisor.plan("whale")).verdict.startswith("It does not fit, whoever leaves")
     assert len(house.swaps()) == 1
     assert house.state("a") is EngineState.READY
+
+
+async def test_a_refusal_names_who_else_holds_memory_where_that_was_looked_at(house: Any, make_profile: Any) -> None:
+    """The two largest, beside the words that everybody may see."""
+    sizes = {"open-webui": 34, "firefox\x1b[2J": 6, "tail": 2}
+    held = [Holding(kind=Holder.CONTAINER, name=name, bytes=size * GIB) for name, size in sizes.items()]
+    await house.open(make_profile("whale", gib=125), foreign=lambda: tuple(held))
+    (error,) = await asyncio.gather(house.ask("whale").granted(), return_exceptions=True)
+    assert error.holders == "Others hold memory: open-webui 34.0 GiB, firefox\\u001b[2J 6.0 GiB."
+    assert "open-webui" not in error.text()
+    held.clear()
+    (error,) = await asyncio.gather(house.ask("whale").granted(), return_exceptions=True)
+    assert error.holders is None
 
 
 async def test_a_pinned_engine_leaves_only_for_a_person(house: Any, make_profile: Any) -> None:

@@ -16,6 +16,7 @@ from sparkdash.domain.contiguity import BLOCK, Contiguity
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import GuardChanged
 from sparkdash.domain.guard import Floors, GuardLevel
+from sparkdash.domain.memory_account import Holder, Holding
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, EngineError, UpstreamError
 from sparkdash.host.guarding import Look, Report, Verdict, Victim
@@ -287,12 +288,14 @@ async def test_a_load_that_is_killed_fails_with_the_guards_reason(house: Any, ma
 async def test_no_load_begins_while_memory_is_short(house: Any, make_profile: Any, guard: Any) -> None:
     """A request is refused on arrival, with the figures and when to come back; no swap begins and none fails, so that the
     profile need not rest afterwards. A person is told the same."""
-    await house.open(make_profile("a", gib=None), guard=guard)
+    webui = Holding(kind=Holder.CONTAINER, name="open-webui", bytes=40 * GIB)
+    await house.open(make_profile("a", gib=None), guard=guard, foreign=lambda: (webui,))
     house.reader.others = 113 * GIB
     with pytest.raises(AdmissionError) as caught:
         await house.clock.drive(house.ask("a").granted())
     error = caught.value
     assert (error.code, error.status, error.retry_after) == ("memory_low", 503, 10.0)
+    assert error.holders == "Others hold memory: open-webui 40.0 GiB."
     assert "7.0 GiB are available" in error.message
     assert "8.0 GiB" in error.message
     with pytest.raises(AdmissionError, match="not started while memory is short"):

@@ -93,6 +93,7 @@ class House:
         look: Any = None,
         take_evidence: Any = no_evidence,
         kernel_log: Any = None,
+        foreign: Any = tuple,
         **settings: Any,
     ) -> Supervisor:
         """Start a supervisor with these profiles; returns once it has adopted."""
@@ -124,6 +125,7 @@ class House:
             look=look,
             take_evidence=take_evidence,
             kernel_log=kernel_log,
+            foreign=foreign,
         )
         self._running = asyncio.create_task(self.supervisor.run())
         await self.clock.drive(self.supervisor.adopted())
