@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from http import HTTPStatus
 
 import structlog
 
@@ -26,6 +27,7 @@ from sparkdash.daemon.profile_files import READ_S, ProfileFiles
 from sparkdash.domain.evidence import no_evidence
 from sparkdash.domain.lease import Request
 from sparkdash.domain.state import DaemonInfo, Snapshot
+from sparkdash.errors import UpstreamError
 from sparkdash.gateway import app as gateway
 from sparkdash.gateway.capture import Capture
 from sparkdash.gateway.count.counter import Counter
@@ -158,7 +160,10 @@ def _house(
 
 def _evidence(parts: Parts, upstream: Upstream, log: KernelLog) -> EvidenceTaker:
     async def page(url: str) -> bytes:
-        return (await upstream.get(url, timeout_s=PAGE_S)).body
+        reply = await upstream.get(url, timeout_s=PAGE_S)
+        if reply.status != HTTPStatus.OK:
+            raise UpstreamError(f"The engine answered {reply.status}.")
+        return reply.body
 
     return EvidenceTaker(paths.incidents_dir(), parts.reader, page, log)
 

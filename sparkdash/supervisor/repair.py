@@ -142,6 +142,8 @@ class Repair:
         self._drop_light()
         taken = await self._evidence(verdict, light=False)
         folder = taken.folder if taken else None
+        if taken is not None and taken.problem:
+            self._notice(Level.WARNING, "evidence_incomplete", taken.problem)
         look = await self._look()
         again = self._judge.see(look) if look else verdict
         if again is not None and again.state is not LivenessState.STUCK:

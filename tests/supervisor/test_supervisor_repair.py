@@ -316,6 +316,21 @@ async def test_evidence_that_hangs_or_fails_holds_no_repair_up(
     await asking.leave()
 
 
+async def test_evidence_that_cannot_be_kept_is_told_and_holds_no_repair_up(house: Any, box: Box, opened: Any) -> None:
+    """A full disk: the notice says so, and the engine is repaired all the same."""
+    problem = "No evidence was kept: /state/incidents cannot be written: No space left on device."
+
+    async def full(_request: EvidenceRequest) -> Evidence:
+        return Evidence(None, problem)
+
+    await opened(take_evidence=full)
+    await old(house)
+    asking, lease = await held(house, box)
+    await until(house, lease.lost.done)
+    assert [notice.text for notice in house.notices() if notice.code == "evidence_incomplete"] == [problem]
+    await asking.leave()
+
+
 async def test_evidence_that_raises_holds_no_repair_up(house: Any, box: Box, opened: Any) -> None:
     async def broken(_request: EvidenceRequest) -> Evidence:
         raise RuntimeError("a fault of ours")

@@ -108,10 +108,10 @@ class EvidenceTaker:
             await asyncio.gather(*tasks, seen, return_exceptions=True)
         if late:
             case.problems.append(f"{len(late)} parts were not there in time")
-        problem = "; ".join(case.problems) or None
-        if problem:
-            LOG.warning("part of the evidence is missing", folder=str(folder), why=problem)
-        return Evidence(str(folder), problem)
+        missing = "; ".join(case.problems).rstrip(".")
+        if missing:
+            LOG.warning("part of the evidence is missing", folder=str(folder), why=missing)
+        return Evidence(str(folder), f"Part of the evidence is missing: {missing}." if missing else None)
 
     def _light(self, case: _Case, span_s: float) -> list[Coroutine[Any, Any, None]]:
         return [

@@ -27,7 +27,7 @@ _PROMPT = re.compile(
     r"prompt_?token_?ids|(?:token|input)_ids['\"]?\s*[=:]|SchedulerOutput\(|RequestData\(|ReqInput\("
     r"|\bprompts?['\"]?\s*[:=]|\b(?:text|messages|content|input|output|delta|arguments)\s*=\s*['\"\[{]"
     r"|['\"](?:messages|content|text|input|output|prompt|delta|arguments|system)['\"]\s*:"
-    r"|\b(?:request|response|output|input|message)s?:\s*['\"{\[]|parsed message|sampled token|next token:"
+    r"|\b(?:request|response|output|input|message)s?:\s*['\"{\[]|parsed message|sampled token|next token:|\btoken: \d+ ="
     r"|generated text|Dumping (?:input|scheduler)",
     re.IGNORECASE,
 )
@@ -77,7 +77,7 @@ def argv_text(words: Sequence[str]) -> str:
             continue
         found.append(masked(word if len(word) <= ARGUMENT_LIMIT else f"{word[:ARGUMENT_LIMIT]}…"))
     more = [f"… and {len(words) - ARGUMENTS} more"] if len(words) > ARGUMENTS else []
-    return one_line(" ".join([*found, *more]))
+    return one_line(" ".join([*found, *more])).rstrip()
 
 
 def _hides(flag: str) -> str | None:
