@@ -76,6 +76,9 @@ class RoomyBox:
         held = sum(self._needs[each.name] for each in self._folder.glob("c/*") if not (each / "exit").exists())
         return Memory(total=128 * GIB, available=120 * GIB - held, free=120 * GIB - held)
 
+    def contiguity(self) -> None:
+        """Nothing is known of its free blocks."""
+
     async def gpu(self) -> GpuReading:
         return GpuReading(gpu=None)
 
