@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 SMALL = 16 * MIB
 """Holders of less share one row."""
+HIDDEN = 256 * MIB
+"""Memory of hidden processes that is worth a word."""
 NAMED, NAMED_COUNT = GIB, 4
 """Who holds less, or comes later, is not named where a model does not fit."""
 HEAD = ("held", "by", "kind", "user", "procs", "gpu", "swap", "what", "to free it")
@@ -111,8 +113,8 @@ def _row(one: Holding) -> tuple[str, ...]:
 
 def _tail(found: MemoryAccount) -> Iterator[str]:
     told = list(found.notes)
-    if found.unreadable:
-        told.append(f"{found.unreadable} processes are hidden from this user: `sudo sparkdash memory` sees them.")
+    if found.unreadable or any(one.kind.value == "unseen" and one.bytes >= HIDDEN for one in found.holdings):
+        told.append("Processes are hidden from this user: `sudo sparkdash memory` sees them.")
     if found.mlocked_bytes and found.mlocked_bytes >= SMALL:
         told.append(
             f"{size(found.mlocked_bytes)} are locked: neither swapped nor evicted. They are part of the rows above."

@@ -17,7 +17,16 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from sparkdash.domain.memory_account import GpuMemory, MemoryAccount
 from sparkdash.errors import HostError
-from sparkdash.host import container_names, memory, memory_owners, memory_sums, pagecache, process_table, shm_files
+from sparkdash.host import (
+    container_names,
+    memory,
+    memory_owners,
+    memory_sums,
+    pagecache,
+    process_table,
+    program_names,
+    shm_files,
+)
 from sparkdash.host.memory_owners import Known
 from sparkdash.host.memory_remedies import SHM
 from sparkdash.host.memory_sums import OVERLAP, Figures, ShmFiles
@@ -86,14 +95,16 @@ async def look(sources: Sources) -> MemoryAccount:
         users=read.users,
     )
     listed = read.table.processes
-    processes, shm, weights = await asyncio.gather(
+    shares, names, shm, weights = await asyncio.gather(
         _shares(read.meminfo, listed, sources.proc),
+        _detail(lambda: program_names.scripts(listed, sources.proc), otherwise=dict[int, str]()),
         _detail(
             lambda: shm_files.leftovers(listed, known.user, sources.shm, sources.proc, sources.uid),
             otherwise=tuple[ShmFiles, ...](),
         ),
         _detail(lambda: _cached(sources.weights()), otherwise=dict[str, int]()),
     )
+    processes = tuple(process_table.refined(one, shares.get(one.pid), names.get(one.pid)) for one in listed)
     return await in_thread(  # thousands of processes take some ten milliseconds
         lambda: memory_sums.account(
             Figures(
@@ -156,18 +167,15 @@ def _where(reading: GpuReading, total: int) -> GpuMemory:
     return GpuMemory.UNIFIED if own is None or abs(own - total) < ALIKE * total else GpuMemory.OWN
 
 
-async def _shares(
-    info: Mapping[str, int], processes: tuple[ProcessMemory, ...], proc: Path
-) -> tuple[ProcessMemory, ...]:
-    """The processes with the exact shares of the largest, where pages that they share by a fork count more than once."""
+async def _shares(info: Mapping[str, int], processes: tuple[ProcessMemory, ...], proc: Path) -> dict[int, int]:
+    """Exact shares of the largest by pid, where pages that processes share by a fork count more than once."""
     anonymous = sum(one.anonymous for one in processes)
     if anonymous <= info.get("AnonPages", anonymous) * OVERLAP:
-        return processes
+        return {}
     largest = sorted((one for one in processes if not one.stuck), key=lambda one: -one.anonymous)[:SHARES]
-    exact = await _detail(
+    return await _detail(
         lambda: {one.pid: share for one in largest if (share := _share(one.pid, proc))}, otherwise=dict[int, int]()
     )
-    return tuple(process_table.with_share(one, exact.get(one.pid)) for one in processes)
 
 
 def _share(pid: int, proc: Path) -> int | None:

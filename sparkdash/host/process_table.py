@@ -66,9 +66,11 @@ def read(root: Path = PROC) -> ProcessTable:
     return ProcessTable(tuple(found), unreadable)
 
 
-def with_share(one: ProcessMemory, anonymous: int | None) -> ProcessMemory:
-    """The process with a more exact figure of its anonymous memory, if there is one."""
-    return one if anonymous is None else replace(one, anonymous=anonymous)
+def refined(one: ProcessMemory, anonymous: int | None, name: str | None) -> ProcessMemory:
+    """The process with a more exact figure of its anonymous memory, and a better name, as far as there are any."""
+    if anonymous is None and name is None:
+        return one
+    return replace(one, anonymous=one.anonymous if anonymous is None else anonymous, name=name or one.name)
 
 
 def _process(pid: int, folder: str) -> ProcessMemory | None:
