@@ -4,7 +4,7 @@ Owns: the trigger on /proc/pressure/memory (Documentation/accounting/psi.rst) an
 follows.
 
 A trigger needs no root where its window is a multiple of 2 s (Linux 6.4 and later; others refuse it with EINVAL or EPERM).
-It costs nothing while no program waits for memory. A kernel without it, or without PSI, leaves the time and the call.
+It costs nothing while no program waits for memory. The kernel looks every 2 s: 2 to 6 s after pressure began it has told. A kernel without it, or without PSI, leaves the time and the call.
 """
 
 from __future__ import annotations

@@ -29,6 +29,8 @@ DISTRUST = 2
 """A load that nearly wedged the box with more than this many times the blocks that it asked for says nothing of blocks."""
 MEND = "sync; echo 3 | sudo tee /proc/sys/vm/drop_caches; echo 1 | sudo tee /proc/sys/vm/compact_memory"
 
+_BY_HAND = f"Drop caches (`{MEND}`; `sparkdash service install --helper` has sparkdash do it) or reboot the box"
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -84,15 +86,17 @@ def told(blocks: int, wanted: Asked) -> str:
     return f"fragmented: {blocks} of {wanted.blocks} free 32 MiB blocks"
 
 
-def refusal(profile: str, blocks: int, wanted: Asked, available: int, tried: Iterable[str] = ()) -> AdmissionError:
-    """The load is not risked."""
+def refusal(
+    profile: str, blocks: int, wanted: Asked, available: int, tried: Iterable[str] = (), *, as_root: bool = False
+) -> AdmissionError:
+    """The load is not risked. `as_root`: caches were dropped and memory compacted, so that nothing but a restart is left."""
     done = "".join(f" {each}" for each in tried)
     return AdmissionError(
         f"{profile} is not started, as memory is {told(blocks, wanted)} ({wanted.why}), with {gib(available)} available."
         f"{done}",
         code=CODE,
         status=503,
-        hint=f"Drop caches (`{MEND}`) or reboot the box. "
+        hint=f"{'Reboot the box' if as_root else _BY_HAND}. "
         '`contiguity = "warn"` in config.toml starts such loads all the same.',
     )
 

@@ -65,7 +65,8 @@ async def ensure(tools: Tools, target: Profile, *, coming_bytes: int = 0) -> Con
             return seen
     available = tools.reader.memory().available
     if what == "refuse":
-        raise contiguity.refusal(target.name, seen.blocks, wanted, available, tried)
+        as_root = tools.memory_helper is not None and tools.memory_helper.available()
+        raise contiguity.refusal(target.name, seen.blocks, wanted, available, tried, as_root=as_root)
     text = contiguity.warning(target.name, seen.blocks, wanted, available)
     tools.books.notice(Level.WARNING, contiguity.CODE, text, target.name)
     return seen

@@ -28,7 +28,7 @@ def load(blocks: int, boot: str = "b0", outcome: LoadOutcome = LoadOutcome.DONE,
 
 
 def fragmented(spark: Any, blocks: int) -> None:
-    spark.write(BUDDYINFO, f"Node 0, zone   Normal {'900 ' * 13}{blocks}\n")
+    spark.write(BUDDYINFO, f"Node 0, zone   Normal 900000 {'900 ' * 12}{blocks}\n")
 
 
 async def test_a_box_that_has_been_up_for_days_shows_its_trend(spark: Any) -> None:
@@ -45,6 +45,13 @@ async def test_a_box_that_has_been_up_for_days_shows_its_trend(spark: Any) -> No
     assert "reboot before a big load" in (finding.fix or "")
     assert kernel.status is Status.OK
     assert kernel.evidence == "Kernel 6.17.0-1014-nvidia, driver 580.142."
+
+
+async def test_memory_full_of_page_cache_is_no_fragmented_memory(spark: Any) -> None:
+    """There is hardly anything free to be in pieces; a load gets its blocks from the cache."""
+    spark.write(BUDDYINFO, f"Node 0, zone   Normal {'90 ' * 13}20\n")
+    finding, _ = await spark.examine("contiguity")
+    assert (finding.status, "page cache" in finding.evidence) == (Status.NOTE, True)
 
 
 async def test_few_blocks_are_no_finding_where_engines_hold_the_memory(spark: Any, meminfo: Any) -> None:

@@ -195,8 +195,9 @@ async def test_what_was_tried_in_vain_is_told(house: Any, make_profile: Any, evi
     helper = Helper()
     await house.open(make_profile("a", gib=100), memory_helper=helper)
     house.reader.reading, house.reader.page_cache, house.reader.contiguities = SPARK, GIB, [blocks(11)]
-    with pytest.raises(AdmissionError, match="memory compacted"):
+    with pytest.raises(AdmissionError, match="memory compacted") as caught:
         await house.leased("a")
+    assert (caught.value.hint or "").startswith("Reboot the box.")
     assert (evicted, helper.runs) == ([], 1)
 
 

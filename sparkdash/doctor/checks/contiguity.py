@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from sparkdash.doctor.check import Said, check, note, ok, unknown, warn
 from sparkdash.doctor.checks.gpu import MODULE, loaded_driver
 from sparkdash.doctor.facts import Facts, meminfo
-from sparkdash.domain.contiguity import Contiguity, LoadContiguity
+from sparkdash.domain.contiguity import BLOCK, Contiguity, LoadContiguity
 from sparkdash.host import contiguity as host
 from sparkdash.supervisor import contiguity
 from sparkdash.units import duration, gib, size
@@ -50,6 +50,11 @@ def blocks(facts: Facts) -> Iterator[Said]:
         yield ok(f"{about} ({BUDDYINFO}). Judged on a DGX Spark only.")
     elif contiguity.enough(seen.blocks, wanted):
         yield ok(f"{about} ({BUDDYINFO}).")
+    elif seen.free_bytes < wanted.blocks * BLOCK:
+        yield note(
+            f"{about} ({BUDDYINFO}). Most of the {gib(available)} available is page cache, of which weights are let go "
+            f"before a load; {wanted.blocks} blocks are asked for.",
+        )
     else:
         told = f"Memory is {contiguity.told(seen.blocks, wanted)}, with {gib(available)} available"
         yield warn(
