@@ -122,6 +122,9 @@ class Repair:
             if self._incidents.open(self._name) is None:
                 self._begin(verdict, RepairStep.WATCH)
                 self._notice(Level.ERROR, STUCK, words.only_told(self._name, verdict.why, ours=self._is_ours))
+                if self._is_ours:
+                    self._drop_light()
+                    self._light = asyncio.create_task(self._keep(verdict), name=f"evidence {self._name}")
             self._show(verdict, RepairStep.WATCH)
         else:
             await self._repair(verdict)
@@ -189,6 +192,13 @@ class Repair:
         if last is not None and last.stopped and last.stopped == last.processes:
             return 0.0
         return min(self._tools.settings.stop_grace_s, GRACE_S)
+
+    async def _keep(self, verdict: Verdict) -> Evidence | None:
+        """Take evidence of an engine that is only told of: a person decides what becomes of it."""
+        taken = await self._evidence(verdict, light=False)
+        if taken is not None and taken.folder:
+            self._incidents.step(self._name, RepairStep.WATCH, taken.folder)
+        return taken
 
     async def _evidence(self, verdict: Verdict, *, light: bool) -> Evidence | None:
         engine, clock = self._watched.engine, self._tools.clock

@@ -358,6 +358,8 @@ async def test_an_engine_that_is_only_told_of_is_not_touched(
     assert (liveness(house).state, step(house)) == (LivenessState.STUCK, RepairStep.WATCH)
     assert not lease.lost.done()
     assert codes(house) == ["engine_stuck"]
+    assert incidents(house)[0].evidence == (None if foreign else FOLDER)
+    assert [taken.step for taken in incidents(house)[0].steps] == [RepairStep.WATCH]
     if foreign:
         for _ in range(3):  # clients that retry
             await asking.leave()
