@@ -71,6 +71,7 @@ class SparkdashApp(App[None]):
         Binding("S", "stop", "stop the engine", show=False),
         Binding("T", "traffic", "demo traffic", show=False),
         Binding("D", "doctor", "the doctor", show=False),
+        Binding("M", "memory", "memory by owner", show=False),
         Binding("colon", "command_palette", "palette", show=False),
         Binding("ctrl+p", "command_palette", "palette", show=False, priority=True),
         Binding("question_mark", "help", "help", show=False),
@@ -233,6 +234,10 @@ class SparkdashApp(App[None]):
     def action_doctor(self) -> None:
         """What of the daemon's box would keep engines from running."""
         self.order(self.orders.doctor())
+
+    def action_memory(self) -> None:
+        """Who holds the memory of the daemon's box."""
+        self.order(self.orders.memory())
 
     def action_help(self) -> None:
         """Every key."""

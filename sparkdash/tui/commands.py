@@ -71,6 +71,9 @@ class Actions(Protocol):
     def action_doctor(self) -> None:
         """Examine the box."""
 
+    def action_memory(self) -> None:
+        """Show who holds the memory."""
+
     def action_help(self) -> None:
         """Every key."""
 
@@ -102,6 +105,7 @@ def commands(app: Actions) -> Iterator[SystemCommand]:
             app.action_resume_measuring,
         )
     yield SystemCommand("Doctor", "What of this box would keep engines from running (D)", app.action_doctor)
+    yield SystemCommand("Memory by owner", "Who holds the box's memory, and what frees it (M)", app.action_memory)
     yield from _of_profiles(app)
     if app.view.snapshot and app.view.snapshot.traffic is not None:
         yield SystemCommand("Demo traffic on or off", "The demo's own requests (T)", app.action_traffic)

@@ -20,6 +20,7 @@ from sparkdash.client.feed import feed
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.event import Event
 from sparkdash.domain.finding import Diagnosis
+from sparkdash.domain.memory_account import MemoryAccount
 from sparkdash.domain.shelf import Shelf
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
@@ -97,6 +98,10 @@ class Link(Protocol):
 
     async def doctor(self) -> Diagnosis:
         """What the doctor finds on the daemon's box; takes seconds."""
+        ...
+
+    async def memory(self) -> MemoryAccount:
+        """Who holds the memory of the daemon's box; takes up to a second."""
         ...
 
     async def runs(self) -> tuple[Run, ...]:
@@ -186,6 +191,10 @@ class DaemonLink:
     async def doctor(self) -> Diagnosis:
         """See Link."""
         return await self._client.doctor()
+
+    async def memory(self) -> MemoryAccount:
+        """See Link."""
+        return await self._client.memory()
 
     async def runs(self) -> tuple[Run, ...]:
         """See Link."""

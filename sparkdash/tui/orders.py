@@ -20,7 +20,7 @@ from sparkdash.tui import questions
 from sparkdash.tui.ink import Told
 from sparkdash.tui.link import Link
 from sparkdash.tui.mirror import View
-from sparkdash.tui.widgets import findings
+from sparkdash.tui.widgets import findings, holders
 from sparkdash.tui.widgets.measuring import under_way
 
 
@@ -108,6 +108,10 @@ class Orders:
     async def doctor(self) -> None:
         """What of the daemon's box would keep engines from running."""
         await self._told(self._doctor())
+
+    async def memory(self) -> None:
+        """Who holds the memory of the daemon's box."""
+        await self._told(self._memory())
 
     async def why(self, name: str) -> None:
         """Why a profile cannot run; of one that can, what it needs and who would leave for it."""
@@ -246,6 +250,10 @@ class Orders:
         self._clerk.say("The doctor looks at the box…")
         diagnosis = await self._clerk.link.doctor()
         await self._clerk.ask("doctor", partial(findings.lines, diagnosis))
+
+    async def _memory(self) -> None:
+        found = await self._clerk.link.memory()
+        await self._clerk.ask("memory by owner", partial(holders.lines, found))
 
     async def _pull(self, name: str) -> None:
         snapshot = self._clerk.view.snapshot

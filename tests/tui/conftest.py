@@ -19,6 +19,7 @@ from sparkdash.domain.engine import Engine, EngineState, Failure, LoadProgress
 from sparkdash.domain.event import Event, Fact, SampleTaken
 from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.memory_account import MemoryAccount
 from sparkdash.domain.metric import EngineSample, Gpu, Memory, Metric, Sample
 from sparkdash.domain.profile import EngineKind, ProfileSummary
 from sparkdash.domain.shelf import Shelf
@@ -179,6 +180,7 @@ class ScriptedLink:
         self.plans: dict[str, Plan] = {}
         self.log: dict[str, list[str]] = {}
         self.diagnosis = Diagnosis(findings=())
+        self.account = MemoryAccount(at=NOW, total=0, holdings=())
         self.stock = Shelf()
         self.cut: SparkdashError | None = None
         """Ends a log that is followed."""
@@ -255,6 +257,10 @@ class ScriptedLink:
             raise self.cut
         if follow:
             await asyncio.Event().wait()
+
+    async def memory(self) -> MemoryAccount:
+        await self._do("memory")
+        return self.account
 
     async def traffic(self, *, on: bool) -> None:
         await self._do("traffic", on)

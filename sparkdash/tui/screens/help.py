@@ -33,6 +33,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("ctrl+s", "save the screen as an SVG"),
     ("T", "the demo's traffic on or off"),
     ("D", "the doctor: what of this box would keep engines from running"),
+    ("M", "who holds the box's memory, and the command that frees it"),
     ("q", "leave; the daemon goes on serving (`sparkdash stop --daemon --all` ends all)"),
 )
 EXPLAINED = {
