@@ -62,9 +62,8 @@ def argv_text(words: Sequence[str]) -> str:
     hidden: str | None = None
     for word in words[:ARGUMENTS]:
         name, equals, value = word.partition("=")
-        if hidden is not None and not word.startswith("--"):
+        if hidden is not None and not word.startswith("-"):  # vLLM takes several keys behind one flag
             found.append(hidden)
-            hidden = None
             continue
         hidden = None
         if instead := _hides(name):
