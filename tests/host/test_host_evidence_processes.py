@@ -79,6 +79,16 @@ def test_a_frozen_control_group_is_seen_in_either_version(
     assert ("(frozen)" in processes_text([seen], 1.0)) is bool(frozen)
 
 
+def test_the_command_line_of_a_paused_container_is_read(process: Process) -> None:
+    """Version 1 shows what it froze as D, though it hangs nowhere."""
+    root = process(("D", "hrtimer_nanosleep"), cgroup="6:freezer:/a\n")
+    (root / "cgroups/freezer/a").mkdir(parents=True)
+    (root / "cgroups/freezer/a/freezer.state").write_text("FROZEN\n")
+    (root / "proc/7/cmdline").write_bytes(b"vllm\0serve\0")
+    (seen,) = look([7], 0.0, root / "proc", root / "cgroups")
+    assert with_argv(seen, root / "proc").argv == ("vllm", "serve")
+
+
 @pytest.mark.parametrize("name", ["a) b (c", "x\n\x1b[2J", ""])
 def test_a_process_may_have_any_name(process: Process, name: str) -> None:
     """Brackets, and what would steer a terminal."""

@@ -67,8 +67,8 @@ class ProcessSeen:
 
     @property
     def hangs(self) -> bool:
-        """Whether a thread waits in the kernel where no signal reaches it."""
-        return any(state == _HANGS for state, _ in self.groups)
+        """Whether a thread waits in the kernel where no signal reaches it; control groups of version 1 freeze so too."""
+        return not self.is_frozen and any(state == _HANGS for state, _ in self.groups)
 
 
 def look(pids: Iterable[int], span_s: float, proc: Path = PROC, cgroups: Path = CGROUPS) -> tuple[ProcessSeen, ...]:
