@@ -9,7 +9,9 @@ from the disk), then all caches and compaction, as root, where the owner install
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +25,11 @@ from sparkdash.supervisor.tools import Tools
 from sparkdash.units import gib
 
 Mode = Literal["refuse", "warn", "off"]
+
+SPARE = 4
+"""Times as much as is lacking is let go of at first: of what the kernel gets back, only part completes a large block."""
+FILES_S = 5.0
+"""Limit of looking which files are the newcomer's."""
 
 
 def mode(chosen: Mode | None, *, unified: bool) -> Mode:
@@ -74,20 +81,25 @@ async def ensure(tools: Tools, target: Profile, *, coming_bytes: int = 0) -> Con
 
 async def _win(tools: Tools, target: Profile, lacking: int) -> AsyncIterator[str]:
     """Each step that did something, in words, as it is done."""
-    keep = await cache_room.files(tools, target)
-    for stay, whose in ((keep, "no engine uses"), (frozenset[Path](), "no engine uses yet")):
-        if gone := await _evict(tools, lacking, stay):
+    keep: Collection[Path] = ()
+    with suppress(TimeoutError):  # a disk that hangs: then none is known to be the newcomer's
+        async with asyncio.timeout(FILES_S):
+            keep = await cache_room.files(tools, target)
+    steps = (
+        (lacking * SPARE, keep, "no engine uses"),
+        (None, keep, "no engine uses"),
+        (None, (), "no engine uses yet"),
+    )
+    for wanted, stay, whose in steps:
+        cached = tools.reader.memory().page_cache
+        if cached is None or cached < lacking:
+            break
+        if gone := await cache_room.evict(tools, wanted or cached, keep=stay):
             yield f"{gib(gone)} of cached weights that {whose} were let go."
     helper = tools.memory_helper
     if helper is not None and helper.available():
         done = await helper.run()
         yield "Caches were dropped and memory compacted." if done.ok else f"The memory helper failed: {done.why}."
-
-
-async def _evict(tools: Tools, lacking: int, keep: Collection[Path]) -> int:
-    """Asked for more than is lacking: of what the kernel gets back, only part completes a large block."""
-    cached = tools.reader.memory().page_cache
-    return 0 if cached is None or cached < lacking else await cache_room.evict(tools, cached, keep=keep)
 
 
 async def _unified(tools: Tools) -> bool:

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sparkdash.domain.contiguity import BLOCK, Contiguity, LoadContiguity, LoadOutcome
 from sparkdash.domain.engine import EngineState
@@ -17,7 +19,7 @@ from sparkdash.host.memory_helper import HelperResult
 from sparkdash.host.reader import GpuReading
 from sparkdash.store import Store
 from sparkdash.supervisor import cache_room
-from sparkdash.supervisor.contiguity import Asked, asked, enough
+from sparkdash.supervisor.contiguity import MOST_BLOCKS, Asked, asked, enough
 from sparkdash.units import GIB
 
 RECORDED = Path(__file__).parent.parent / "data/contiguity"
@@ -173,18 +175,20 @@ def evicted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("looks", "evictions", "runs"), [((50, 300), 1, 0), ((50, 60, 300), 2, 0), ((50, 60, 60, 300), 2, 1)]
+    ("looks", "evictions", "runs"),
+    [((50, 300), 1, 0), ((50, 60, 300), 2, 0), ((50, 60, 60, 300), 3, 0), ((50, 60, 60, 60, 300), 3, 1)],
 )
 async def test_blocks_are_won_back_by_what_costs_least_first(
     house: Any, make_profile: Any, evicted: list[int], looks: tuple[int, ...], evictions: int, runs: int
 ) -> None:
-    """Cached weights of others, then the newcomer's own, then everything, as root; no more than is needed."""
+    """Some cached weights of others, all of them, the newcomer's own, then everything, as root; no more than is needed."""
     helper = Helper()
     await house.open(make_profile("a", gib=100), memory_helper=helper)
     house.reader.reading, house.reader.page_cache = SPARK, 60 * GIB
     house.reader.contiguities = [blocks(count) for count in looks]
     await house.leased("a")
     assert (len(evicted), helper.runs) == (evictions, runs)
+    assert evicted[0] == 150 * BLOCK * 4
     (notice,) = house.notices()
     assert notice.code == "blocks_won"
     assert "from 50 to 300" in notice.text
@@ -199,6 +203,35 @@ async def test_what_was_tried_in_vain_is_told(house: Any, make_profile: Any, evi
         await house.leased("a")
     assert (caught.value.hint or "").startswith("Reboot the box.")
     assert (evicted, helper.runs) == ([], 1)
+
+
+@given(
+    st.floats(0.2, 2),
+    st.lists(st.tuples(st.integers(8, 118), st.integers(0, 300)), min_size=1, max_size=30),
+)
+def test_no_load_that_is_admitted_wedges_a_box_that_needs_no_more_than_the_published_figure(
+    per_gib: float, wishes: list[tuple[int, int]]
+) -> None:
+    """Whatever the box needs, as long as larger loads need more: what it learns never lets too little in."""
+    past: list[LoadContiguity] = []
+    for gib, seen in wishes:
+        if enough(seen, asked(gib * GIB, past)):
+            assert seen >= min(int(per_gib * gib), MOST_BLOCKS)
+            past.append(load(LoadOutcome.DONE, gib=gib, seen=seen))
+
+
+@given(st.lists(st.tuples(st.integers(60, 118), st.integers(0, 500)), min_size=1, max_size=60))
+def test_a_box_that_needs_more_than_the_published_figure_learns_it(wishes: list[tuple[int, int]]) -> None:
+    """By loads that are stopped on a sign: no two of one size at the same number of blocks, or fewer."""
+    past: list[LoadContiguity] = []
+    for gib, seen in wishes:
+        if not enough(seen, asked(gib * GIB, past)):
+            continue
+        well = seen >= 3 * gib
+        stopped = [one for one in past if one.outcome is LoadOutcome.WEDGING and (one.need_bytes or 0) <= gib * GIB]
+        learnt = [one.before.blocks for one in stopped if one.before and one.before.blocks <= min(200, 2 * gib) * 2]
+        assert well or seen > max(learnt, default=-1)
+        past.append(load(LoadOutcome.DONE if well else LoadOutcome.WEDGING, gib=gib, seen=seen))
 
 
 async def test_an_engine_is_not_stopped_for_a_load_that_would_be_refused_all_the_same(
