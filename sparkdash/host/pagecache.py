@@ -97,6 +97,20 @@ def forget_up_to(files: Iterable[Path], wanted: int, limit_s: float) -> int | No
     return gone if counted or gone >= wanted else None
 
 
+def forget_range(descriptor: int, start: int, end: int) -> int | None:
+    """Forget the pages of an open file between two of its bytes; the bytes let go of, None where they cannot be counted.
+
+    Raises:
+        OSError: its file system takes no advice.
+    """
+    before = cached_bytes(descriptor)
+    if before == 0:
+        return 0
+    os.posix_fadvise(descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
+    after = cached_bytes(descriptor)
+    return None if before is None or after is None else max(0, before - after)
+
+
 def _in_pieces(descriptor: int, until: float) -> None:
     for start in range(0, os.fstat(descriptor).st_size, PIECE):
         if time.monotonic() >= until:

@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level
+from sparkdash.domain.metric import Memory
 from sparkdash.domain.profile import ModelRef, Profile
 from sparkdash.errors import SparkdashError
 from sparkdash.host import pagecache, weights_here
 from sparkdash.host.thread import in_thread
+from sparkdash.supervisor.reclaim import reserve
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import MIB, duration, gib
 
@@ -57,6 +60,41 @@ async def evict(tools: Tools, bytes_wanted: int, *, keep: Collection[Path] = ())
         text = f"Let {gib(gone)} of cached weights go before the load."
         tools.books.notice(Level.INFO, "page_cache_dropped", text)
     return gone
+
+
+async def before_load(tools: Tools, target: Profile) -> int:
+    """Let go of weights that no engine uses, as far as `target` would meet them; the bytes let go of."""
+    wanted = shortage(tools.reader.memory(), tools.needs(target).room_bytes or 0, reserve(tools))
+    if wanted < LEAST or not await shares_memory(tools, target):
+        return 0
+    return await evict(tools, wanted, keep=await files(tools, target))
+
+
+async def shares_memory(tools: Tools, profile: Profile) -> bool:
+    """Whether an engine takes what it needs from the box's own memory, as on a GB10 or without a GPU."""
+    if not profile.gpu:
+        return True
+    with suppress(SparkdashError):
+        gpu = (await tools.reader.gpu()).gpu
+        return gpu is None or gpu.unified
+    return False
+
+
+def short(tools: Tools, still_takes: int) -> bool:
+    """Whether a load that still takes so many bytes will meet the page cache."""
+    return shortage(tools.reader.memory(), still_takes, reserve(tools)) > 0
+
+
+def shortage(memory: Memory, takes: int, kept: int) -> int:
+    """Bytes of page cache in the way of memory that is about to be taken, `kept` staying free; 0 while memory is plentiful. Pure."""
+    return max(0, min(takes + kept - memory.free, memory.page_cache or 0))
+
+
+async def own_files(tools: Tools, profile: Profile) -> set[Path]:
+    """The weight files of a profile that no other engine reads too."""
+    refs, hf_home = _weights(tools, [profile]), tools.settings.hf_home.expanduser()
+    others = _weights(tools, [each for each in _in_use(tools) if each.name != profile.name])
+    return await in_thread(lambda: _files(refs, hf_home) - _files(others, hf_home))
 
 
 async def files(tools: Tools, profile: Profile) -> set[Path]:

@@ -30,6 +30,7 @@ from sparkdash.errors import EngineError, HostError
 from sparkdash.supervisor import cache_room, large_blocks, preflight, reclaim, stopping
 from sparkdash.supervisor.adopt import Found
 from sparkdash.supervisor.attach import attach
+from sparkdash.supervisor.behind_reader import BehindReader
 from sparkdash.supervisor.debts import Held
 from sparkdash.supervisor.footprint import Scale
 from sparkdash.supervisor.load import KILLED_S, Loading
@@ -153,6 +154,7 @@ class Transition:
         await reclaim.until_loads_leave_room(self._tools, target)
         missing = await reclaim.wait(self._tools, target)
         self._enter(SwapPhase.PREFLIGHT)
+        await cache_room.before_load(self._tools, target)
         if short := self._tools.wards.short(target.name):
             raise short
         self._order.before = await large_blocks.ensure(self._tools, target)
@@ -223,7 +225,8 @@ class Transition:
         tools.logbook.open(target.name, container)
         self._enter(SwapPhase.LOAD)
         tools.books.move(target.name, EngineState.LOADING)
-        async with Loading(tools, target, container, url, self._order.record, self._order.scale) as loading:
+        watched = Loading(tools, target, container, url, self._order.record, self._order.scale)
+        async with BehindReader(tools, target, container), watched as loading:
             await loading.until_alive()
             self._enter(SwapPhase.WARM)
             tools.books.move(target.name, EngineState.WARMING)

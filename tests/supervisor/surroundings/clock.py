@@ -9,7 +9,7 @@ from itertools import count
 from typing import TypeVar
 
 T = TypeVar("T")
-TURNS = 40
+TURNS = 60
 """Turns of the loop that count as rest: a request over loopback takes about fifteen."""
 LATE_MS = 300
 """How long a request is waited for whose packets the kernel of a busy machine brings late; one that hangs is left alone."""

@@ -1,0 +1,89 @@
+"""FileOpens: who opens and closes certain files, told by the kernel, and how far open ones are read.
+
+Owns: the watch on each file (inotify(7)), a descriptor of each for advice, and the positions in /proc/PID/fdinfo. Must not know whose files they are.
+
+Rule: a close is told when the last descriptor and the last mapping of one open are gone, whoever it was, also in a container.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, Self
+
+_OPEN, _CLOSE, _OVERFLOW = 0x20, 0x8 | 0x10, 0x4000
+_EVENT = struct.Struct("iIII")
+_EVENTS_BYTES = 1 << 16
+
+
+class Opened(NamedTuple):
+    """One report: a file was opened, or (False) one open of it is over."""
+
+    file: int
+    """Its descriptor here."""
+    opened: bool
+
+
+class FileOpens:
+    """Watches the files that can be opened, each by a descriptor of its own; `sizes` has their bytes."""
+
+    def __init__(self, files: Iterable[Path]) -> None:
+        self.sizes: dict[int, int] = {}
+        self._inodes: dict[tuple[int, int], int] = {}
+        self._watches: dict[int, int] = {}
+        libc = ctypes.CDLL(None, use_errno=True)
+        self.descriptor: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self.descriptor < 0:
+            raise OSError(ctypes.get_errno(), "inotify_init1")
+        for path in files:
+            with suppress(OSError):  # gone, or not for this user
+                file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # before the watch: no report of our own
+                found = os.fstat(file)
+                watch = libc.inotify_add_watch(self.descriptor, os.fsencode(path), _OPEN | _CLOSE)
+                if watch < 0:
+                    os.close(file)
+                    continue
+                self.sizes[file], self._watches[watch] = found.st_size, file
+                self._inodes[found.st_dev, found.st_ino] = file
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for descriptor in (self.descriptor, *self.sizes):
+            os.close(descriptor)
+
+    def reports(self) -> Iterator[Opened | None]:
+        """What happened since the last call. None: some reports were lost, and nothing that was counted holds any more."""
+        with suppress(BlockingIOError):
+            while data := os.read(self.descriptor, _EVENTS_BYTES):
+                at = 0
+                while at < len(data):
+                    watch, mask, _, name = _EVENT.unpack_from(data, at)
+                    at += _EVENT.size + name
+                    if mask & _OVERFLOW:
+                        yield None
+                    elif (file := self._watches.get(watch)) is not None and mask & (_OPEN | _CLOSE):
+                        yield Opened(file, bool(mask & _OPEN))
+
+    def positions(self, pids: Iterable[int], proc: Path = Path("/proc")) -> dict[int, int]:
+        """How far these processes have read each watched file, in bytes; of several readers the last one. Without direct I/O."""
+        found: dict[int, int] = {}
+        for pid in pids:
+            with suppress(OSError):  # it has ended, or is another user's
+                for link in (proc / str(pid) / "fd").iterdir():
+                    with suppress(OSError, ValueError, KeyError):
+                        stat = link.stat()
+                        file = self._inodes[stat.st_dev, stat.st_ino]
+                        told = _told(proc / str(pid) / "fdinfo" / link.name)
+                        if not int(told["flags"], 8) & os.O_DIRECT:
+                            found[file] = min(found.get(file, stat.st_size), int(told["pos"]))
+        return found
+
+
+def _told(fdinfo: Path) -> Mapping[str, str]:
+    return dict(line.split(":\t", 1) for line in fdinfo.read_text().splitlines() if ":\t" in line)

@@ -1,0 +1,87 @@
+"""PURE: how far a load has read its weight files, from their opens, closes and positions.
+
+Owns: what lies behind the reader, told once for each time it is read. Must not know how it is found out, nor what is done with it.
+
+Rule: in doubt nothing is behind. An engine opens a file for its header first (1 ms), and looks at its end (llama.cpp): neither means
+that it was read. A mapped file has no position and no close before it is unmapped. Opens are not counted: the kernel merges two equal
+reports in a row. Where several read one file, the first close counts, and the others read from the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sparkdash.units import GIB, MIB
+
+Range = tuple[int, int, int]
+QUICKEST = 30 * GIB
+"""Bytes a second that no reader surpasses (27 GiB/s were measured from memory): an open that was shorter did not read the file."""
+MARGIN = 64 * MIB
+"""Bytes behind a position that may still be read: several threads share one descriptor."""
+STEP = 64 * MIB
+"""Least bytes of an open file that are told at a time."""
+
+
+@dataclass(slots=True)
+class _File:
+    size: int
+    is_open: bool = False
+    since: float | None = None
+    """When it was opened last; None: never, as far as was seen."""
+    is_behind: bool = False
+    """Read whole and closed, and not told yet."""
+    told: int = 0
+    """Bytes from its beginning that were told while it is open."""
+    position: int = 0
+    """Of the last look."""
+
+
+class ReadFiles:
+    """The files of one load, by any number that stands for each."""
+
+    def __init__(self, sizes: Mapping[int, int]) -> None:
+        self._files = {number: _File(size) for number, size in sizes.items()}
+
+    @property
+    def has_open(self) -> bool:
+        """Whether a file is open now."""
+        return any(file.is_open for file in self._files.values())
+
+    def opened(self, number: int, at: float) -> None:
+        """Note an open."""
+        file = self._files[number]
+        if not file.is_open:
+            file.is_open, file.since, file.told, file.position = True, at, 0, 0
+
+    def closed(self, number: int, at: float) -> None:
+        """Note the end of an open; one whose beginning nobody saw counts as long."""
+        file = self._files[number]
+        long = file.since is None or at - file.since >= file.size / QUICKEST
+        file.is_open, file.is_behind = False, file.is_behind or long
+
+    def forget(self) -> None:
+        """Start anew: reports were lost, and what is open is not known."""
+        self._files = {number: _File(file.size) for number, file in self._files.items()}
+
+    def behind(self, positions: Mapping[int, int]) -> list[Range]:
+        """What was read since the last call, as (file, from, up to); `positions` are those of open files now.
+
+        An open file counts up to the smaller of two positions in a row, and whole once it is closed.
+        """
+        found = []
+        for number, file in self._files.items():
+            if file.is_open:
+                now = positions.get(number, 0)
+                end, file.position = min(now, file.position) - MARGIN, now
+                if end >= file.told + STEP:
+                    found.append((number, file.told, end))
+                    file.told = end
+            elif file.is_behind:
+                found.append((number, 0, file.size))
+                file.is_behind = False
+        return found
+
+    def everything(self) -> list[Range]:
+        """All of each file, for when the load is over."""
+        return [(number, 0, file.size) for number, file in self._files.items()]

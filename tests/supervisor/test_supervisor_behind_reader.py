@@ -1,0 +1,291 @@
+"""Weights that a load has read leave the page cache behind the reader, where memory is short; nothing else ever does."""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import os
+import shutil
+import sys
+import tempfile
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparkdash.domain.metric import Memory
+from sparkdash.domain.profile import EngineKind, ModelRef
+from sparkdash.host import pagecache
+from sparkdash.supervisor import cache_room
+from sparkdash.supervisor.behind_reader import BehindReader
+from sparkdash.supervisor.read_files import MARGIN, QUICKEST, STEP, ReadFiles
+from sparkdash.units import GIB, MIB
+
+SIZE = 160 * MIB
+SHARD = 4 * GIB
+LONG = 2 * SHARD / QUICKEST
+
+
+def test_a_shard_is_behind_once_it_was_open_long_enough_and_is_closed() -> None:
+    """Told once; an open for the header alone (a millisecond) is no reading, nor is one that goes on."""
+    files = ReadFiles({1: SHARD, 2: SHARD})
+    files.opened(1, at=0.0)
+    files.closed(1, at=0.001)
+    assert files.behind({}) == []
+    files.opened(1, at=1.0)
+    files.opened(2, at=1.0)
+    assert files.has_open
+    assert files.behind({}) == []
+    files.closed(1, at=1.0 + LONG)
+    assert files.behind({}) == [(1, 0, SHARD)]
+    assert files.behind({}) == []
+    assert files.everything() == [(1, 0, SHARD), (2, 0, SHARD)]
+
+
+def test_a_header_that_is_read_once_more_does_not_hide_what_was_read() -> None:
+    """Somebody looks at the file between its close and the next look."""
+    files = ReadFiles({1: SHARD})
+    files.opened(1, at=0.0)
+    files.closed(1, at=LONG)
+    files.opened(1, at=9.0)
+    assert files.behind({}) == []
+    files.closed(1, at=9.001)
+    assert files.behind({}) == [(1, 0, SHARD)]
+
+
+def test_a_shard_that_is_read_again_is_let_go_again() -> None:
+    """Two readers at once are as one: two opens or closes in a row may be one report."""
+    files = ReadFiles({1: SHARD})
+    for at in (0.0, 9.0):
+        files.opened(1, at=at)
+        files.opened(1, at=at + LONG)
+        files.closed(1, at=at + LONG)
+        files.closed(1, at=at + LONG)
+        assert not files.has_open
+        assert files.behind({}) == [(1, 0, SHARD)]
+
+
+def test_of_an_open_file_what_two_looks_have_passed_is_behind() -> None:
+    """A look at the end of the file and back, as llama.cpp's, is one look; a file that is mapped stands at 0."""
+    files = ReadFiles({1: SHARD})
+    files.opened(1, at=0.0)
+    assert files.behind({1: SHARD - 1}) == []
+    assert files.behind({1: 10 * MIB}) == []
+    assert files.behind({1: GIB}) == []
+    assert files.behind({1: 2 * GIB}) == [(1, 0, GIB - MARGIN)]
+    assert files.behind({1: 2 * GIB}) == [(1, GIB - MARGIN, 2 * GIB - MARGIN)]
+    assert files.behind({1: 2 * GIB + STEP // 2}) == []
+    assert files.behind({}) == []
+    assert files.behind({1: 3 * GIB}) == []
+    files.closed(1, at=9.0)
+    assert files.behind({}) == [(1, 0, SHARD)]
+
+
+def test_reports_that_were_lost_count_for_nothing() -> None:
+    """What is open then is not known; a close without an open counts as the end of a long one."""
+    files = ReadFiles({1: SHARD})
+    files.opened(1, at=0.0)
+    files.forget()
+    assert not files.has_open
+    assert files.behind({1: GIB}) == []
+    files.closed(1, at=9.0)
+    assert files.behind({}) == [(1, 0, SHARD)]
+
+
+MOVES = st.lists(st.tuples(st.sampled_from(["open", "close", "look"]), st.integers(0, 1), st.integers(0, SHARD)))
+
+
+@given(MOVES)
+def test_nothing_ahead_of_a_reader_is_told(moves: list[tuple[str, int, int]]) -> None:
+    """Whatever the kernel reports, in whichever order; and of a file that nobody opened or closed nothing at all."""
+    files, is_open, closed = ReadFiles({0: SHARD, 1: SHARD}), [False, False], [False, False]
+    for at, (move, number, position) in enumerate(moves):
+        if move == "open":
+            is_open[number] = True
+            files.opened(number, float(at))
+        elif move == "close":
+            is_open[number], closed[number] = False, True
+            files.closed(number, float(at))
+        else:
+            for found, start, end in files.behind({number: position}):
+                assert 0 <= start < end <= SHARD
+                assert end <= position - MARGIN if is_open[found] else closed[found]
+            assert files.behind({}) == []
+
+
+@pytest.mark.parametrize(
+    ("free", "cached", "takes", "short"),
+    [(110, 10, 85, 0), (90, 20, 85, 5), (40, 60, 85, 55), (5, 20, 85, 20), (9, 60, 0, 1), (11, 60, 0, 0)],
+)
+def test_the_cache_is_in_the_way_by_what_free_memory_lacks(free: int, cached: int, takes: int, short: int) -> None:
+    """Of what the load still takes and the reserve of 10; never more than is cached."""
+    memory = Memory(total=128 * GIB, available=(free + cached) * GIB, free=free * GIB, page_cache=cached * GIB)
+    assert cache_room.shortage(memory, takes * GIB, 10 * GIB) == short * GIB
+    unknown = Memory(total=128 * GIB, available=free * GIB, free=free * GIB)
+    assert cache_room.shortage(unknown, takes * GIB, 10 * GIB) == 0
+
+
+@pytest.fixture
+def weights() -> Iterator[Path]:
+    """A file of weights whose pages the kernel can count and let go of, none of them in memory."""
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    file = folder / "big.gguf"
+    file.write_bytes(os.urandom(MIB) * (SIZE // MIB))
+    with file.open("rb+") as opened:
+        os.fsync(opened.fileno())
+        if pagecache.forget_range(opened.fileno(), 0, SIZE) is None or pagecache.cached_bytes(opened.fileno()):
+            pytest.skip("this kernel, or this file system, does not tell or keeps its pages")
+    with file.open("rb") as opened:
+        OPENED[file] = opened.fileno()
+        yield file
+    shutil.rmtree(folder)
+
+
+OPENED: dict[Path, int] = {}
+"""A descriptor of each file: opening it to look would be seen."""
+
+
+def cached(file: Path) -> int:
+    """Its bytes in memory."""
+    found = pagecache.cached_bytes(OPENED[file])
+    assert found is not None
+    return found
+
+
+@asynccontextmanager
+async def reader(file: Path, size: int) -> AsyncIterator[None]:
+    """A process of its own that has read so much of the file, and holds it open."""
+    program = f"f = open({str(file)!r}, 'rb', 0); n = {size}\nwhile n > 0: n -= len(f.read(min(n, 1 << 20)))"
+    program += "\nprint(flush=True); open(0).read()"
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdin=PIPE, stdout=PIPE)
+    PIDS.add(child.pid)
+    assert child.stdin
+    assert child.stdout
+    await child.stdout.readline()
+    try:
+        yield
+    finally:
+        PIDS.clear()
+        child.stdin.close()
+        await child.wait()
+
+
+PIDS: set[int] = set()
+"""Of the readers that run."""
+
+
+class Load:
+    """A load of one profile in a supervisor whose box has `free` bytes of free memory; the test is the engine."""
+
+    def __init__(self, house: Any, profile: Any, monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+        self.house, self.profile = house, profile
+        memory = Memory(total=128 * GIB, available=100 * GIB, free=free, page_cache=60 * GIB)
+        monkeypatch.setattr(house.reader, "memory", lambda: memory)
+        self.behind = BehindReader(house.supervisor._tools, profile, "engine")
+        self.watching = asyncio.Event()
+
+        async def pids(_container: str) -> set[int]:
+            return set(PIDS)
+
+        async def sleep(_seconds: float) -> None:
+            self.watching.set()
+            await asyncio.sleep(0.01)
+
+        monkeypatch.setattr(house.runtime, "pids", pids)
+        monkeypatch.setattr(house.clock, "sleep", sleep)
+
+    async def __aenter__(self) -> Load:
+        await self.behind.__aenter__()
+        await self.watching.wait()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.behind.__aexit__(None, None, None)
+
+
+async def shrinks(file: Path, below: int) -> None:
+    """Wait until less than that is cached."""
+    async with asyncio.timeout(20):
+        while cached(file) >= below:  # noqa: ASYNC110 - the kernel tells nobody
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def profile(house: Any, make_profile: Any, weights: Path) -> Any:
+    """Of that file; another one runs."""
+    made = make_profile("big", gib=80, models={"target": ModelRef(path=str(weights))}, args={"model": "{target}"})
+    await house.open(made)
+    return made
+
+
+async def test_what_is_read_leaves_while_the_load_goes_on(
+    house: Any, profile: Any, weights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind the position of a reader that goes on, and all of it once the file is closed. It is told, with the size."""
+    async with Load(house, profile, monkeypatch, free=5 * GIB):
+        async with reader(weights, SIZE - 8 * MIB):
+            assert cached(weights) >= SIZE - 8 * MIB
+            await shrinks(weights, SIZE - STEP // 4)
+            assert cached(weights) > MARGIN // 2
+        await shrinks(weights, MIB)
+    (notice,) = house.notices()
+    assert notice.code == "page_cache_dropped"
+    assert "of cached weights of big were let go of while it loaded." in notice.text
+
+
+async def test_what_is_mapped_stays_until_it_is_unmapped(
+    house: Any, profile: Any, weights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its close is the mapping's end, whatever became of the descriptor."""
+    async with Load(house, profile, monkeypatch, free=5 * GIB) as load:
+        with weights.open("rb") as opened:
+            mapped = mmap.mmap(opened.fileno(), SIZE, prot=mmap.PROT_READ)
+        assert sum(mapped[::4096]) >= 0
+        for _ in range(3):
+            load.watching.clear()
+            await load.watching.wait()
+        assert cached(weights) == SIZE
+        mapped.close()
+        await shrinks(weights, MIB)
+
+
+async def test_nothing_leaves_while_memory_is_plentiful(
+    house: Any, profile: Any, weights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cached weights make the next load quick."""
+    async with Load(house, profile, monkeypatch, free=95 * GIB) as load:
+        async with reader(weights, SIZE):
+            assert cached(weights) == SIZE
+        for _ in range(3):
+            load.watching.clear()
+            await load.watching.wait()
+    assert cached(weights) == SIZE
+    assert house.notices() == []
+
+
+async def test_a_loader_that_fills_the_cache_first_is_left_alone(house: Any, make_profile: Any, weights: Path) -> None:
+    """vLLM's prefetch reads each file twice, the second time from memory."""
+    made = make_profile(
+        "big",
+        engine=EngineKind.VLLM,
+        models={"target": ModelRef(path=str(weights))},
+        args={"model": "{target}", "safetensors-load-strategy": "prefetch"},
+    )
+    await house.open(made)
+    async with BehindReader(house.supervisor._tools, made, "engine") as behind:
+        assert behind._task is None
+
+
+async def test_a_file_that_another_engine_uses_stays(house: Any, make_profile: Any, weights: Path) -> None:
+    """Also where the newcomer has read it."""
+    models = {"models": {"target": ModelRef(path=str(weights))}, "args": {"model": "{target}"}}
+    await house.open(make_profile("runs", gib=10, **models), make_profile("comes", gib=10, **models))
+    await house.leased("runs")
+    comes = house.supervisor.catalog.find("comes")
+    assert await cache_room.own_files(house.supervisor._tools, comes) == set()
+    assert await cache_room.files(house.supervisor._tools, comes) == {weights}
