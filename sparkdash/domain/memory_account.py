@@ -78,8 +78,10 @@ class GpuMemory(StrEnum):
     """In the system's memory, as on a GB10."""
     OWN = "own"
     """On the GPU itself: none of it is in the account."""
+    SILENT = "silent"
+    """Not known: a driver is loaded and does not answer."""
     NONE = "none"
-    """No GPU, or no driver that answers."""
+    """No GPU."""
 
 
 class MemoryAccount(Frozen):
@@ -93,7 +95,7 @@ class MemoryAccount(Frozen):
     """Who holds memory, largest first; then what comes back on demand; free memory last."""
     gpu: GpuMemory = GpuMemory.NONE
     gpu_told: bool = False
-    """Whether the driver named processes and their memory."""
+    """Whether the driver named the processes on the GPU, each with its memory."""
     unreadable: int = 0
     """Processes that this user may not look at."""
     mlocked_bytes: int | None = None

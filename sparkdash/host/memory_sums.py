@@ -53,11 +53,15 @@ class Figures:
     meminfo: Mapping[str, int]
     zram: int = 0
     """RAM that swap compressed in memory takes."""
+    arc: int = 0
+    """What ZFS caches of files, outside the page cache."""
     processes: Iterable[ProcessMemory] = ()
     unreadable: int = 0
     owners: Mapping[int, Owner] = field(default_factory=dict)
     gpu: Mapping[int, int] | None = None
     """GPU memory by pid; None when the driver does not tell."""
+    gpu_whole: bool = True
+    """Whether `gpu` has every process that is on the GPU."""
     gpu_memory: GpuMemory = GpuMemory.NONE
     leftovers: tuple[ShmFiles, ...] = ()
     weights: Mapping[str, int] = field(default_factory=dict)
@@ -74,6 +78,7 @@ class Pools(NamedTuple):
     """Page cache without shared memory."""
     reclaimable: int
     """Kernel objects that can be given back."""
+    arc: int
     kernel: tuple[Holding, ...]
     rest: int
     """In none of these figures."""
@@ -91,7 +96,7 @@ def account(seen: Figures) -> MemoryAccount:
         available=seen.meminfo.get("MemAvailable"),
         holdings=(*rows, Holding(kind=Holder.FREE, name="free", bytes=found.free)),
         gpu=seen.gpu_memory,
-        gpu_told=seen.gpu is not None,
+        gpu_told=_is_told(seen),
         unreadable=seen.unreadable,
         mlocked_bytes=seen.meminfo.get("Mlocked"),
         swap_total=swap,
@@ -116,12 +121,13 @@ def pools(seen: Figures) -> Pools:
     cached = take(info.get("Cached", 0) + info.get("Buffers", 0))
     shared = min(info.get("Shmem", 0), cached)
     reclaimable = take(max(info.get("KReclaimable", 0), info.get("SReclaimable", 0)))
+    arc = take(seen.arc)
     kernel = [
         Holding(kind=Holder.KERNEL, name=name, bytes=taken, what=what)
         for name, what, size in _kernel(info, seen.zram)
         if (taken := take(size))
     ]
-    return Pools(free, anonymous, shared, cached - shared, reclaimable, tuple(kernel), left)
+    return Pools(free, anonymous, shared, cached - shared, reclaimable, arc, tuple(kernel), left)
 
 
 def divide(total: int, claims: Mapping[K, int]) -> tuple[dict[K, int], int]:
@@ -264,10 +270,14 @@ def _leftover(one: ShmFiles, share: int) -> Holding:
     return Holding(kind=Holder.LEFTOVER, name=SHM, bytes=share, user=one.user, what=f"{count}; {known}", remedy=command)
 
 
+def _is_told(seen: Figures) -> bool:
+    return seen.gpu is not None and seen.gpu_whole
+
+
 def _unaccounted(seen: Figures, size: int) -> Holding:
-    if seen.gpu_memory is GpuMemory.UNIFIED:
+    if seen.gpu_memory in (GpuMemory.UNIFIED, GpuMemory.SILENT):
         name = "GPU driver or kernel"
-        unnamed = "NVML does not name processes" if seen.gpu is None else "in no process that the GPU driver names"
+        unnamed = "in no process that the GPU driver names" if _is_told(seen) else "NVML does not tell whose it is"
         what = f"owner unknown: {unnamed}, and in none of the kernel's figures"
     else:
         name, what = "not accounted", "in no process and in none of the kernel's figures: drivers' buffers"
@@ -281,6 +291,7 @@ def _given_back(seen: Figures, found: Pools) -> Iterator[Holding]:
         yield Holding(kind=Holder.WEIGHTS, name=name, bytes=size, what="weights in the page cache")
     for name, size, what in (
         ("page cache", others, "other files" if weights else "files"),
+        ("ZFS cache", found.arc, "files; ZFS gives it back slowly"),
         ("kernel caches", found.reclaimable, "slab that can be given back"),
     ):
         if size:

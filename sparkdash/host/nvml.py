@@ -71,7 +71,13 @@ class Device:
         """Everything at once; what the driver does not tell is None."""
         if not self._open():
             return NOTHING
-        return GpuReading(gpu=self._gpu(), processes=self._processes(), own_memory=self._own_memory)
+        gpu, entries = self._gpu(), self._entries()
+        return GpuReading(
+            gpu,
+            processes=None if entries is None else _largest(entries),
+            own_memory=self._own_memory,
+            unmeasured=frozenset(entry.pid for entry in entries or () if entry.usedGpuMemory is None),
+        )
 
     def close(self) -> None:
         """Release the driver."""
@@ -119,14 +125,15 @@ class Device:
             bits = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
         return tuple(word for name, word in _THROTTLE if (bits or 0) & getattr(self._nvml, name))
 
-    def _processes(self) -> dict[int, int] | None:
-        """GPU memory by host pid. A process with a compute and a graphics context is listed twice with the same memory."""
+    def _entries(self) -> list[Any] | None:
+        """Processes on the GPU; None when the driver does not tell. One with a compute and a graphics context is listed
+        twice with the same memory."""
         lists = [
             self._ask("nvmlDeviceGetComputeRunningProcesses"),
             self._ask("nvmlDeviceGetGraphicsRunningProcesses"),
         ]
         known = [entries for entries in lists if entries is not None]
-        return _largest(entry for entries in known for entry in entries) if known else None
+        return [entry for entries in known for entry in entries] if known else None
 
     def _ask(self, getter: str, *rest: object) -> Any:
         return None if self._handle is None else self._guarded(getter, self._handle, *rest)

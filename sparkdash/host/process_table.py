@@ -2,7 +2,7 @@
 
 Owns: which two files of a process are read. Must not know who owns what.
 Rule: only files that the kernel answers without the process's memory lock. `smaps_rollup`, `maps`, `cmdline` and
-`environ` take that lock, and a reader hangs with a process that hangs. 5,000 processes take 0.3 s (two small reads each).
+`environ` take that lock, and a reader hangs with a process that hangs. 3,566 processes took 0.35 s on two cores (two small reads each).
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ class GpuReading:
     processes: dict[int, int] | None = None
     own_memory: int | None = None
     """Bytes of memory on the GPU itself; None for one that shares the system's memory."""
+    unmeasured: frozenset[int] = frozenset()
+    """Processes on the GPU whose memory the driver does not tell."""
 
 
 class HostReader(Protocol):

@@ -130,6 +130,8 @@ DEFECTS = {
     "GPU memory of processes that ended": Defect(lambda s: setattr(s, "account", _account(_lost(34), engine=False)), "memory-holders", Status.WARN, "34.0 GiB are held by the GPU driver or the kernel for no process", "sudo reboot"),
     "GPU memory that no process shows": Defect(lambda s: setattr(s, "account", _account(_lost(12))), "memory-holders", Status.NOTE, "page-locked memory", "only a reboot"),
     "GPU memory without names": Defect(lambda s: setattr(s, "account", _account(_lost(80), engine=False, gpu_told=False)), "memory-holders", Status.NOTE, "NVML does not tell for whom"),
+    "a driver that is silent": Defect(lambda s: setattr(s, "account", _account(_lost(80), engine=False, gpu_told=False, gpu=GpuMemory.SILENT)), "memory-holders", Status.NOTE, "NVML does not tell for whom"),
+    "a GPU process that nobody sees": Defect(lambda s: setattr(s, "account", _account(Holding(kind=Holder.UNSEEN, name="pid 777", bytes=9 * GIB, gpu_bytes=9 * GIB, pid=777, what="it has ended"))), "memory-holders", Status.NOTE, "pid 777 holds 9.0 GiB of GPU memory: it has ended", "ps -o pid"),
     "drivers' buffers": Defect(lambda s: setattr(s, "account", _account(_lost(5), gpu=GpuMemory.OWN)), "memory-holders", Status.NOTE, "drivers hold them"),
     "somebody else's container": Defect(lambda s: setattr(s, "account", _account(WEBUI)), "memory-holders", Status.NOTE, "open-webui (container) holds 6.0 GiB", "docker stop open-webui"),
     "leftovers in shared memory": Defect(lambda s: setattr(s, "account", _account(LEFTOVER)), "memory-holders", Status.WARN, "/dev/shm holds 2.1 GiB of alice's: 9 files like psm_1", "rm -- /dev/shm/psm_1"),

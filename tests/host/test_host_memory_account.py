@@ -17,6 +17,7 @@ import pytest
 
 from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerInfo, ContainerState
 from sparkdash.domain.memory_account import GpuMemory, Holder, Holding, MemoryAccount
+from sparkdash.domain.metric import Gpu
 from sparkdash.errors import HostError
 from sparkdash.host import container_names, memory_account, process_table, shm_files
 from sparkdash.host.memory_account import Sources, look
@@ -112,7 +113,7 @@ async def test_a_gb10_with_an_engine_a_container_and_a_desktop(gb10_proc: Path, 
     )
     found = await look(given)
     assert adds_up(found)
-    assert (found.gpu, found.gpu_told) == (GpuMemory.UNIFIED, True)
+    assert (found.gpu, found.gpu_told) == (GpuMemory.UNIFIED, False)  # of pid 7 the driver tells no figure
     assert row(found, "qwen").bytes == 63931 * MIB + (3145728 + 1024) * KIB
     assert (row(found, "open-webui").bytes, row(found, "open-webui").remedy) == (2 * GIB, "podman stop open-webui")
     assert row(found, "gdm.service").bytes == 100_000 * KIB + 50 * MIB
@@ -364,3 +365,47 @@ async def test_cached_weights_are_counted_where_the_kernel_tells(tmp_path: Path)
     if not counted:
         pytest.skip("no cachestat(2) for this file system")
     assert counted == {"a/b": 3 * MIB}
+
+
+async def test_the_cache_of_zfs_is_read(gb10_proc: Path) -> None:
+    """Out of its own statistics; a header and other rows are passed over."""
+    folder = gb10_proc / "spl/kstat/zfs"
+    folder.mkdir(parents=True)
+    (folder / "arcstats").write_text(f"13 1 0x01 123\nname type data\nhits 4 9\nsize 4 {2 * GIB}\nc 4 1\n")
+    found = await look(sources(gb10_proc))
+    assert row(found, "ZFS cache").bytes == 2 * GIB
+
+
+class BusyGpu:
+    """A driver that is being asked by others at first."""
+
+    def __init__(self, empty: int) -> None:
+        self.empty = empty
+
+    async def gpu(self) -> GpuReading:
+        """Nothing, then a GB10."""
+        self.empty -= 1
+        return NOTHING if self.empty >= 0 else GpuReading(Gpu(name="NVIDIA GB10"), {4242: GIB})
+
+
+async def test_a_driver_that_others_ask_is_asked_again(gb10_proc: Path) -> None:
+    """A tick of telemetry takes milliseconds; one that stays silent is called so, and a box without a driver has no GPU."""
+    (gb10_proc / "driver/nvidia").mkdir(parents=True)
+    (gb10_proc / "driver/nvidia/version").write_text("580")
+    assert (await look(sources(gb10_proc, reader=BusyGpu(2)))).gpu is GpuMemory.UNIFIED
+    assert (await look(sources(gb10_proc, reader=BusyGpu(99)))).gpu is GpuMemory.SILENT
+    (gb10_proc / "driver/nvidia/version").unlink()
+    assert (await look(sources(gb10_proc, reader=BusyGpu(2)))).gpu is GpuMemory.NONE
+
+
+@pytest.mark.parametrize(
+    ("own", "where"), [(None, GpuMemory.UNIFIED), (127_600_748 * KIB, GpuMemory.UNIFIED), (24 * GIB, GpuMemory.OWN)]
+)
+async def test_where_the_gpus_memory_is(gb10_proc: Path, own: int | None, where: GpuMemory) -> None:
+    """A GB10 tells none, or the system's as its own; a card tells its own."""
+
+    class Card:
+        async def gpu(self) -> GpuReading:
+            return GpuReading(Gpu(name="x"), {4242: GIB}, own)
+
+    assert (await look(sources(gb10_proc, reader=Card()))).gpu is where

@@ -104,8 +104,27 @@ def test_without_nvml_the_engines_gpu_memory_is_not_guessed() -> None:
     """It stays with the driver, and the row says that the owner is not known."""
     found = account(figures(gpu=None))
     assert (row(found, "qwen").gpu_bytes, row(found, "qwen").bytes) == (None, 4 * GIB + 512 * MIB)
-    assert "NVML does not name processes" in (row(found, "GPU driver or kernel").what or "")
+    assert "NVML does not tell whose it is" in (row(found, "GPU driver or kernel").what or "")
     assert not found.gpu_told
+
+
+def test_a_driver_that_tells_of_some_processes_only_does_not_count_as_telling() -> None:
+    """What it does not tell is then not called nobody's."""
+    found = account(figures(gpu={}, gpu_whole=False))
+    assert not found.gpu_told
+    assert "NVML does not tell whose it is" in (row(found, "GPU driver or kernel").what or "")
+
+
+def test_a_driver_that_is_silent_is_told_apart_from_no_gpu() -> None:
+    """The row's name says who may have it."""
+    assert row(account(figures(gpu=None, gpu_memory=GpuMemory.SILENT)), "GPU driver or kernel").bytes > 60 * GIB
+    assert row(account(figures(gpu=None, gpu_memory=GpuMemory.NONE)), "not accounted").bytes > 60 * GIB
+
+
+def test_the_cache_of_zfs_is_a_row() -> None:
+    """It is in none of the figures of /proc/meminfo, and comes back on demand."""
+    found = row(account(figures(arc=7 * GIB)), "ZFS cache")
+    assert (found.bytes, found.reclaimable) == (7 * GIB, True)
 
 
 def test_a_gpu_with_memory_of_its_own_takes_nothing_of_the_systems() -> None:
@@ -206,6 +225,8 @@ def boxes(draw: Any) -> Figures:
         at=0.0,
         meminfo={"MemFree": draw(SIZES), **info, "MemTotal": total},
         zram=draw(SIZES),
+        arc=draw(SIZES),
+        gpu_whole=draw(st.booleans()),
         processes=tuple(process(pid, draw(SIZES), draw(SIZES)) for pid in pids),
         owners={pid: draw(OWNERS) for pid in pids},
         gpu=told,

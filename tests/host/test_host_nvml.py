@@ -28,7 +28,9 @@ def test_a_gb10_tells_everything_but_memory(gb10_nvml: Any) -> None:
 
 def test_processes_are_merged_by_the_larger_figure(gb10_nvml: Any) -> None:
     """A pid in both lists counts once; a pid whose memory the driver does not tell is left out."""
-    assert Device(gb10_nvml).look().processes == {4242: 63931 << 20, 9: 50 << 20}
+    reading = Device(gb10_nvml).look()
+    assert reading.processes == {4242: 63931 << 20, 9: 50 << 20}
+    assert reading.unmeasured == {7}
 
 
 def test_not_supported_is_unknown_and_asked_once(gb10_nvml: Any) -> None:

@@ -30,6 +30,9 @@ def holders(facts: Facts) -> Iterator[Said]:
     for one in found.holdings:
         if one.kind is Holder.LEFTOVER and one.bytes >= LEFT:
             yield _leftover(one)
+        elif one.kind is Holder.UNSEEN and (one.gpu_bytes or 0) >= LEAST:
+            look = f"ps -o pid,user,stat,wchan,args -p {one.pid}"
+            yield note(f"{one.name} holds {gib(one.gpu_bytes)} of GPU memory: {one.what}.", look)
     others = [one for one in found.foreign(FOREIGN) if one.kind not in (Holder.LEFTOVER, Holder.UNACCOUNTED)]
     for one in others[:FOREIGN_COUNT]:
         yield note(f"{one.name} ({one.kind.value}{_of(one)}) holds {gib(one.bytes)}.", one.remedy)
@@ -48,7 +51,7 @@ def _nobodys(found: MemoryAccount) -> Iterator[Said]:
     for one in found.holdings:
         if one.kind is not Holder.UNACCOUNTED or one.bytes < LOST:
             continue
-        if found.gpu is not GpuMemory.UNIFIED:
+        if found.gpu in (GpuMemory.NONE, GpuMemory.OWN):
             yield note(f"{gib(one.bytes)} are in no process and in none of the kernel's figures: drivers hold them.")
         elif not found.gpu_told:
             yield note(f"{gib(one.bytes)} are held by the GPU driver or the kernel; NVML does not tell for whom.")
