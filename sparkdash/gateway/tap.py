@@ -56,6 +56,8 @@ class _Words:
     """Bytes to be kept of a stream's end."""
     counts_first: bool = False
     """Are the prompt's counts at the beginning?"""
+    work: re.Pattern[bytes] | None = None
+    """What only an engine that has begun to work says, where it says something before that."""
 
 
 _WORDS = {
@@ -67,6 +69,7 @@ _WORDS = {
         re.compile(rb'"delta": ?"[^"]'),
         re.compile(rb"event: ?response\.(?:completed|failed|incomplete)[\r\n]"),
         tail=LONG_TAIL,
+        work=re.compile(rb"event: ?response\.(?!(?:created|in_progress|queued)[\r\n])"),
     ),
     Dialect.MESSAGES: _Words(
         re.compile(rb'"(?:text|thinking|partial_json)": ?"[^"]|"type": ?"tool_use"'),
@@ -152,7 +155,12 @@ class Tap:
 
     @property
     def heard_at(self) -> float | None:
-        """Time at which the last chunk came that is more than a keep-alive; None before the first."""
+        """Time at which the last chunk came that shows work of the engine; None before the first.
+
+        Keep-alives show none, nor does the opening of /v1/responses: vLLM's server sends it before its engine has the request.
+        """
+        if self.first is None and self._stream and self._words.work and not self._words.work.search(self.tail()):
+            return self._heard_dropped
         for place in range(len(self._chunks) - 1, -1, -1):
             if not self._keeps_alive(place):
                 return self._times[place]

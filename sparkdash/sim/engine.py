@@ -154,10 +154,12 @@ class Engine:
 
     async def _compile(self) -> None:
         """What the first prompt waits for; once."""
-        seconds = self.behaviour.compile_s / self._pace.scale
+        compiling = self.behaviour
+        seconds = compiling.compile_s / self._pace.scale
         self.on_compile(seconds)
         await self._clock.sleep_until(self._clock.now() + seconds)
-        self.change(HEALTHY)
+        if self.behaviour is compiling:  # else another fault has begun meanwhile
+            self.change(HEALTHY)
 
     async def _sleep(self, seconds: float) -> None:
         await self._clock.sleep_until(self._clock.now() + seconds / self._pace.scale)

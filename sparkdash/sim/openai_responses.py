@@ -19,7 +19,10 @@ def response_body(answer: Answer) -> bytes:
 
 
 async def response_stream(answer: Answer, _: Mapping[str, Any]) -> AsyncIterator[bytes]:
-    """created, in_progress, one item (a message with one text part, or a call of a tool), completed; numbered."""
+    """created, in_progress, one item (a message with one text part, or a call of a tool), completed; numbered.
+
+    As with vLLM the first two come before the engine has the request, the others with its first token and after.
+    """
     numbers = count()
     async for kind, fields in _events(answer):
         yield b"event: %b\ndata: %b\n\n" % (
@@ -31,30 +34,27 @@ async def response_stream(answer: Answer, _: Mapping[str, Any]) -> AsyncIterator
 async def _events(answer: Answer) -> AsyncIterator[tuple[str, dict[str, Any]]]:
     for state in ("created", "in_progress"):
         yield f"response.{state}", {"response": _response(answer, done=False)}
-    begun = _item(answer, "in_progress")
-    yield "response.output_item.added", {"output_index": 0, "item": begun}
-    async for event in (_called if answer.call else _said)(answer, {"item_id": begun["id"], "output_index": 0}):
-        yield event
+    item = _item(answer, "in_progress")
+    place = {"item_id": item["id"], "output_index": 0}
+    begun = False
+    async for piece in answer.pieces():
+        if not begun:
+            yield "response.output_item.added", {"output_index": 0, "item": item}
+            if not answer.call:
+                yield "response.content_part.added", {**place, "content_index": 0, "part": _part("")}
+            begun = True
+        if piece.text and answer.call:
+            yield "response.function_call_arguments.delta", {**place, "delta": piece.text}
+        elif piece.text:
+            yield "response.output_text.delta", {**place, "content_index": 0, "delta": piece.text, "logprobs": []}
+    if answer.call:
+        yield "response.function_call_arguments.done", {**place, "name": answer.call.name, "arguments": answer.text}
+    else:
+        place["content_index"] = 0
+        yield "response.output_text.done", {**place, "text": answer.text, "logprobs": []}
+        yield "response.content_part.done", {**place, "part": _part(answer.text)}
     yield "response.output_item.done", {"output_index": 0, "item": _item(answer, "completed")}
     yield "response.completed", {"response": _response(answer, done=True)}
-
-
-async def _said(answer: Answer, item: Mapping[str, Any]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-    place = {**item, "content_index": 0}
-    yield "response.content_part.added", {**place, "part": _part("")}
-    async for piece in answer.pieces():
-        if piece.text:
-            yield "response.output_text.delta", {**place, "delta": piece.text, "logprobs": []}
-    yield "response.output_text.done", {**place, "text": answer.text, "logprobs": []}
-    yield "response.content_part.done", {**place, "part": _part(answer.text)}
-
-
-async def _called(answer: Answer, item: Mapping[str, Any]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-    async for piece in answer.pieces():
-        if piece.text:
-            yield "response.function_call_arguments.delta", {**item, "delta": piece.text}
-    name = answer.call.name if answer.call else ""
-    yield "response.function_call_arguments.done", {**item, "name": name, "arguments": answer.text}
 
 
 def _response(answer: Answer, *, done: bool) -> dict[str, Any]:

@@ -257,6 +257,20 @@ def test_a_ping_is_not_heard_as_a_piece_of_the_answer(ping: bytes) -> None:
     assert tap.heard_at == 9.0
 
 
+def test_the_opening_of_a_response_is_not_heard_as_a_piece_of_the_answer() -> None:
+    """vLLM sends it before its engine has the request: a stuck engine opens every stream."""
+    tap = Tap(Dialect.RESPONSES)
+    tap.feed(b'event: response.created\ndata: {"type":"response.created","response":{"instructions":"', 1.0)
+    tap.feed(b"x" * 300_000, 2.0)
+    tap.feed(b'"}}\n\nevent: response.in_progress\ndata: {"type":"response.in_progress"}\n\n', 3.0)
+    assert tap.heard_at is None
+    tap.feed(b'event: response.output_item.added\ndata: {"type":"response.output_item.added"}\n\n', 4.0)
+    assert tap.heard_at == 4.0
+    tap.feed(b'event: response.output_text.delta\ndata: {"delta":"a"}\n\n', 5.0)
+    tap.feed(b": ping\n\n", 6.0)
+    assert tap.heard_at == 5.0
+
+
 def test_a_piece_that_begins_with_a_colon_is_heard() -> None:
     """A chunk may begin in the middle of a line, and an answer that is no stream has no comments."""
     tap = Tap(Dialect.CHAT)

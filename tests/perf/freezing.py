@@ -32,10 +32,12 @@ from told import GONE, LEFT, WHOLE, ask, is_wrong
 GIB = 2**30
 STUCK = ("sigstop", "frozen-core", "livelock", "waiting-only", "stalls-until-left")
 HEALTHY = "jit-first"
+COMPILE_S = 600.0
+"""Of a first prompt of a `jit-first` engine."""
 LOOK_S = 1.0
 PATIENCE_S = 1800.0
 """Longer than any wait that the daemon promises an end for."""
-WEIGHTS = {"alpha": 10, "beta": 10, "gamma": 0.1}
+WEIGHTS = {"alpha": 10, "beta": 10, "gamma": 0.03}
 
 
 @dataclass
@@ -206,11 +208,14 @@ async def strike_often(http: httpx.AsyncClient, account: Account, args: Namespac
     period = args.freeze_every * 60
     stuck, profiles, number = cycle(STUCK), cycle(("alpha", "beta")), 0
     due = time.monotonic()
+    compiles = COMPILE_S / args.pace < period / 3
     while True:
         due += period / 2
         await asyncio.sleep(max(0.0, due - time.monotonic()))
         number += 1
         fault, profile = (next(stuck), next(profiles)) if number % 2 else (HEALTHY, "beta")
+        if fault == HEALTHY and not compiles:  # it would go on into the next fault
+            continue
         await strike(http, account, profile, fault, period / 2)
 
 
