@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparkdash.host.proc import PROC
+from sparkdash.printable import one_line
 
 CGROUP = Path("/sys/fs/cgroup")
 
@@ -53,6 +54,7 @@ class Stat:
     """The part of /proc/<pid>/stat that tells of work (proc(5): fields 2, 3, and 14 to 17)."""
 
     name: str
+    """Harmless to a terminal: a process gives itself its name."""
     state: str
     ticks: int
     """CPU time of the process and its children that ended, in clock ticks."""
@@ -69,7 +71,8 @@ def parse_stat(told: bytes) -> Stat | None:
         state = fields[0].decode("ascii")
     except ValueError:
         return None
-    return Stat(before.partition(b"(")[2].decode("utf-8", "replace"), state, ticks)
+    name = before.partition(b"(")[2].decode("utf-8", "replace")
+    return Stat(one_line(name), state, ticks)
 
 
 def parse_read_bytes(told: bytes) -> int | None:

@@ -71,6 +71,8 @@ class Look:
     processes: int | None = None
     stopped: int | None = None
     """How many of them were stopped by a signal, or are frozen with their control group."""
+    stopped_names: tuple[str, ...] = ()
+    """Their names, each once."""
     compilers: tuple[str, ...] = ()
     """Names of compilers among its processes."""
     read_bytes: float | None = None
@@ -137,6 +139,7 @@ BUSY_CPU = 0.5
 """Cores in use from which the CPU counts as working; a server that waits for its GPU uses less than 0.1, spin waits left out."""
 IDLE_CPU = 0.05
 BUSY_GPU = 0.5
+NAMES_SHOWN = 3
 READS = 1 << 20
 """Bytes read between two looks that count as work: a log file is less."""
 
@@ -297,11 +300,7 @@ def _words(look: Look, cores: float | None, still_s: float, excuse: str) -> str:
     """What was seen, with the figures."""
     parts = [_requests(look)]
     if look.stopped:
-        parts.append(
-            "its processes are stopped"
-            if look.stopped == look.processes
-            else f"{look.stopped} of its processes are stopped"
-        )
+        parts.append(_stopped(look, look.stopped))
     parts.append(
         f"no token and no change of the KV cache for {duration(still_s)}"
         if look.kv_used is not None
@@ -322,6 +321,13 @@ def _words(look: Look, cores: float | None, still_s: float, excuse: str) -> str:
     if cores is not None:
         parts.append(f"{percent(cores)} CPU")
     return ", ".join(parts)
+
+
+def _stopped(look: Look, stopped: int) -> str:
+    if stopped == look.processes:
+        return "its processes are stopped"
+    names = ", ".join(look.stopped_names[:NAMES_SHOWN])
+    return f"{stopped} of its processes are stopped" + (f" ({names})" if names else "")
 
 
 def _requests(look: Look) -> str:

@@ -81,6 +81,7 @@ class Looks:
             cpu_s=activity.cpu_s if activity else None,
             processes=activity.processes if activity else None,
             stopped=len(activity.stopped) if activity else None,
+            stopped_names=tuple(sorted(set(activity.stopped))) if activity else (),
             compilers=activity.compilers if activity else (),
             read_bytes=activity.read_bytes if activity else None,
             power_w=gpu.power_w if gpu else None,

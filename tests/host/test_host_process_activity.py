@@ -34,6 +34,8 @@ def test_a_name_may_hold_anything() -> None:
     """Brackets and spaces are the process's own choice."""
     found = process_activity.parse_stat(VLLM.replace(b"(VLLM::EngineCor)", b"(a) (b) R c)"))
     assert found == Stat("a) (b) R c", "R", 1800)
+    steers = process_activity.parse_stat(VLLM.replace(b"(VLLM::EngineCor)", b"(\x1b[2J\n\xff)"))
+    assert steers == Stat("\\u001b[2J\\u000a\ufffd", "R", 1800)
 
 
 @pytest.mark.parametrize(

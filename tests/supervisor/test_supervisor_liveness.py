@@ -75,9 +75,9 @@ def test_an_engine_whose_processes_were_stopped_is_stuck_after_one_minute() -> N
 
 
 def test_one_process_of_several_that_was_stopped_is_told() -> None:
-    found = first_stuck(Judge(OLD), still(replace(HUNG, stopped=1), 600))
+    found = first_stuck(Judge(OLD), still(replace(HUNG, stopped=1, stopped_names=("VLLM::EngineCor",)), 600))
     assert found is not None
-    assert "1 of its processes are stopped" in found.why
+    assert "1 of its processes are stopped (VLLM::EngineCor)" in found.why
 
 
 def test_requests_that_wait_while_none_runs_are_stuck_after_two_minutes() -> None:

@@ -123,6 +123,7 @@ async def test_a_look_holds_all_signals(
         cpu_s=12.5,
         processes=3,
         stopped=1,
+        stopped_names=("VLLM::EngineCor",),
         compilers=("ptxas",),
         read_bytes=4096,
         power_w=14.0,
