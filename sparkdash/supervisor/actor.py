@@ -229,7 +229,7 @@ class Actor:
             self._handle(Adopted(profile.name, profile.fingerprint), None)
             self._begin_watch(profile)
         try:
-            self._take_over(await look(self._tools, self.catalog))
+            self._take_over(await look(self._tools, self.catalog, self.incidents.interrupted))
             self._refresh()
         except SparkdashError as error:
             text = f"Engines that may run already are not known yet: {error.text()}"
@@ -244,7 +244,7 @@ class Actor:
         group.create_task(self._look_again(), name="look again")
 
     async def _look_again(self) -> None:
-        self._put(await look_again(self._tools, lambda: self.catalog))
+        self._put(await look_again(self._tools, lambda: self.catalog, self.incidents.interrupted))
 
     def _take_over(self, adoption: Adoption) -> None:
         """Make what an earlier daemon left ours; what has been started in its place meanwhile has replaced it."""

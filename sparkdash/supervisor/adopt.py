@@ -7,7 +7,7 @@ others are `strangers`'.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
@@ -71,10 +71,11 @@ class Adoption:
     """Of those files, when it was looked."""
 
 
-async def look(tools: Tools, catalog: Catalog) -> Adoption:
+async def look(tools: Tools, catalog: Catalog, stuck: Collection[str] = ()) -> Adoption:
     """What may be adopted; our other containers are removed. Never raises for one that misbehaves.
 
-    One that has not come up yet was loading when its daemon died: minutes of work that are gone on with.
+    One that has not come up yet was loading when its daemon died: minutes of work that are gone on with. `stuck` are
+    profiles whose engines that daemon found stuck: one that still generates nothing is removed.
 
     Raises:
         HostError: the runtime does not tell what is there.
@@ -90,7 +91,7 @@ async def look(tools: Tools, catalog: Catalog) -> Adoption:
         if found is _NO_PROFILE and catalog.problems:
             unknown.append(container)
             continue
-        why = found if isinstance(found, str) else await _unfit(tools, found)
+        why = found if isinstance(found, str) else await _unfit(tools, found, stuck)
         if isinstance(found, Found) and why is None:
             ready.append(replace(found, version=await version_of(tools, found.profile, found.url)))
         elif isinstance(found, Found) and why is _LOADING and found.profile not in [one.profile for one in loading]:
@@ -100,12 +101,12 @@ async def look(tools: Tools, catalog: Catalog) -> Adoption:
     return Adoption(tuple(reversed(ready)), tuple(reversed(loading)), tuple(unknown), catalog.problems)
 
 
-async def look_again(tools: Tools, catalog: Callable[[], Catalog]) -> Adoption:
+async def look_again(tools: Tools, catalog: Callable[[], Catalog], stuck: Collection[str] = ()) -> Adoption:
     """The same for as long as the runtime does not tell: what an earlier daemon left holds memory, and nobody knows it."""
     for pause_s in chain(AGAIN_S, repeat(AGAIN_S[-1])):
         await tools.clock.sleep(pause_s)
         with suppress(SparkdashError):
-            return await look(tools, catalog())
+            return await look(tools, catalog(), stuck)
     raise AssertionError  # the pauses have no end
 
 
@@ -116,7 +117,7 @@ loads.
 """
 
 
-async def _unfit(tools: Tools, found: Found) -> str | None:
+async def _unfit(tools: Tools, found: Found, stuck: Collection[str]) -> str | None:
     """Why it cannot be adopted as ready; None when it answers and generates."""
     silent = await unreachable(tools, found.profile, found.url)
     if silent and not await _was_up(tools, found):
@@ -128,7 +129,9 @@ async def _unfit(tools: Tools, found: Found) -> str | None:
         silent = await unreachable(tools, found.profile, found.url)
     if silent:
         return f"it does not answer ({silent})"
-    return _LOADING if await mute(tools, found.profile, found.url, limit_s=ANSWER_S) else None
+    if not await mute(tools, found.profile, found.url, limit_s=ANSWER_S):
+        return None
+    return "it was stuck, and still generates nothing" if found.profile.name in stuck else _LOADING
 
 
 async def _was_up(tools: Tools, found: Found) -> bool:

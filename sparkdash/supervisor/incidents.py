@@ -34,6 +34,8 @@ class Incidents:
         """By id, oldest first."""
         self._open: dict[str, str] = {}
         """Ids of open incidents by profile."""
+        self.interrupted: set[str] = set()
+        """Profiles whose engines an earlier daemon had found stuck when it ended."""
 
     @property
     def list(self) -> IncidentList:
@@ -45,6 +47,7 @@ class Incidents:
         for incident in self._store.incidents if self._store else ():
             self._all[incident.id] = incident
             if incident.ended_at is None:
+                self.interrupted.add(incident.profile)
                 last = max([incident.named_at, *(step.at for step in incident.steps)])
                 self._put(incident.replace(ended_at=last, end=IncidentEnd.UNKNOWN, note=words.DAEMON_ENDED))
         if self._all:

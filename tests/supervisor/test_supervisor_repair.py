@@ -18,7 +18,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import SparkdashError
 from sparkdash.store import Store
-from sparkdash.supervisor import repair
+from sparkdash.supervisor import adopt, repair
 from sparkdash.supervisor.liveness import Health, Look
 
 FOLDER = "/var/lib/evidence/a"
@@ -521,6 +521,30 @@ async def test_a_daemon_that_ends_within_a_step_leaves_a_closed_incident(
         await opened(store=store)
         (incident,) = incidents(house)
         assert (incident.end, incident.steps[-1].step) == (IncidentEnd.UNKNOWN, wanted)
+        await house.leased("a")
+        await house.close()
+
+
+async def test_a_stuck_engine_that_an_earlier_daemon_left_is_not_waited_for(
+    house: Any, box: Box, opened: Any, behaviour: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers its health route and generates nothing, as one does that still loads: the incident tells them apart."""
+    monkeypatch.setattr(adopt, "ANSWER_S", 0.1)
+    does = house.runtime.zoo["a"] = behaviour()
+    file = tmp_path / "sparkdash.db"
+    async with Store.opened(file, lambda _: None) as store:
+        await opened(store=store)
+        await old(house)
+        await at_step(house, box, RepairStep.CANCEL)
+        await house.crash()
+    house.runtime.gate, does.hangs = None, True
+    house.facts.clear()
+    async with Store.opened(file, lambda _: None) as store:
+        await opened(store=store)
+        assert codes(house) == ["not_adopted"]
+        assert "it was stuck, and still generates nothing" in house.notices()[0].text
+        assert (house.runtime.here, house.swaps()) == ({}, [])
+        does.hangs = False
         await house.leased("a")
         await house.close()
 
