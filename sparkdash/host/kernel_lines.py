@@ -188,7 +188,7 @@ def meaning(line: KernelLine) -> str:
     if line.kind is KernelKind.PAGE_ALLOCATION:
         return f"the kernel found no {2 ** (line.order or 0)} free pages together for {line.process}"
     if line.kind is KernelKind.HUNG_TASK and line.process is not None:
-        return f"{line.process} (pid {line.pid}) stands still in the kernel"
+        return f"the task {line.process} (pid {line.pid}) stands still in the kernel"
     return _MEANING[line.kind]
 
 
@@ -226,5 +226,22 @@ def explains(
     return None
 
 
+def holds_up(found: KernelFindings) -> KernelLine | None:
+    """Choose the line that explains why an engine stands still: a fault of the GPU first, then a task that hangs in the
+    kernel, then memory that the driver or the kernel could not have. The newest of its kind.
+    """
+    lines = [line for line in reversed(found.lines) if not line.is_harmless]
+    for kinds in _HOLD_UP:
+        if chosen := next((line for line in lines if line.kind in kinds), None):
+            return chosen
+    return None
+
+
+_HOLD_UP = (
+    {KernelKind.XID},
+    {KernelKind.HUNG_TASK, KernelKind.KERNEL_CRASH},
+    {KernelKind.DRIVER_MEMORY},
+    {KernelKind.PAGE_ALLOCATION, KernelKind.OOM_KILL},
+)
 _FOR_ALL = frozenset({48, 62, 79, 95, 119, 120, 154})
 """Xids after which no program can use the GPU."""

@@ -31,7 +31,7 @@ LINES = 20_000
 OUTPUT_LIMIT = 8 * MIB
 RECORD_LIMIT = 8192
 """Bytes of one record of /dev/kmsg (its longest)."""
-RECORDS_AT_ONCE = 5_000
+RECORDS_AT_ONCE = 1_000
 """Records that one call takes from /dev/kmsg; the rest comes with the next call."""
 CLOCK_S = 2.0
 """Seconds that the kernel's clock may be behind the box's."""

@@ -1,4 +1,4 @@
-"""The kernel's word on why an engine ended, beside the engine's own.
+"""The kernel's word on why an engine ended or stands still, beside the engine's own.
 
 Owns: when the kernel's log is asked, and how its line joins a failure. An engine that the kernel killed says nothing
 itself, and a fault of the GPU shows in its log as any exception.
@@ -7,11 +7,12 @@ itself, and a fault of the GPU shows in its log as any exception.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 
 from sparkdash.domain.engine import Failure
 from sparkdash.engines.failures import KILLED
 from sparkdash.errors import SparkdashError
-from sparkdash.host.kernel_lines import KernelKind, KernelLine, advice, explains, is_of, meaning
+from sparkdash.host.kernel_lines import KernelKind, KernelLine, advice, explains, holds_up, is_of, meaning
 from sparkdash.supervisor.tools import Tools
 
 RECENT_S = 300.0
@@ -37,12 +38,33 @@ async def with_kernel(tools: Tools, container: str, failure: Failure, since: flo
     return failure if line is None else joined(failure, line, is_ours=is_of(line, (), id_))
 
 
+@dataclass(frozen=True, slots=True)
+class KernelWord:
+    """A sentence, and what to do."""
+
+    words: str
+    advice: str
+
+
+async def of_standstill(tools: Tools, since: float) -> KernelWord | None:
+    """Say what the kernel reported since that moment (Unix seconds) that makes an engine stand still; None without such
+    a line.
+    """
+    found = None if tools.kernel_log is None else await tools.kernel_log.since(since)
+    line = None if found is None else holds_up(found)
+    return None if line is None else KernelWord(_sentence(line), advice(line))
+
+
 def joined(failure: Failure, line: KernelLine, *, is_ours: bool) -> Failure:
     """One failure out of the engine's and the kernel's words. Pure."""
-    words = meaning(line)
-    sentence = words[0].upper() + words[1:]
+    sentence = _sentence(line)
     if is_ours and line.kind is KernelKind.OOM_KILL:
         return failure.replace(code="out_of_memory", message=sentence, hint=advice(line))
     known = failure.code != "engine_crash" and failure.exit_code not in KILLED
     message = f"{failure.message.rstrip('.')}. {sentence}"
     return failure.replace(message=message, hint=failure.hint if known else advice(line))
+
+
+def _sentence(line: KernelLine) -> str:
+    words = meaning(line)
+    return words[0].upper() + words[1:]

@@ -16,7 +16,7 @@ import re
 from collections.abc import Awaitable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from sparkdash.domain.engine import LoadProgress
 from sparkdash.domain.profile import Profile
@@ -24,14 +24,15 @@ from sparkdash.domain.swap import SwapPhase
 from sparkdash.engines.loading import detail
 from sparkdash.errors import EngineError, SparkdashError, UpstreamError
 from sparkdash.host.kernel_lines import KernelKind
+from sparkdash.supervisor.engine_end import AGAIN_S, TAIL, crashed, until_it_ends
 from sparkdash.supervisor.eta import START
 from sparkdash.supervisor.footprint import Scale
-from sparkdash.supervisor.kernel_reason import with_kernel
 from sparkdash.supervisor.logbook import lines_of
 from sparkdash.supervisor.probe import PROBE_S
+from sparkdash.supervisor.standstill import stood_still
 from sparkdash.supervisor.swap_record import SwapRecord
 from sparkdash.supervisor.tools import Tools
-from sparkdash.units import MIB, duration
+from sparkdash.units import MIB
 
 POLL_S = 0.5
 FIRST_POLL_S = 0.02
@@ -42,18 +43,8 @@ POLL_SHARE = 0.1
 """Pause as a share of the time that has passed: an engine is seen to be up at most a tenth later than it is."""
 TELL_S = 0.25
 """Progress within a stage is published at most this often; vLLM writes 50 progress-bar lines a second while it captures graphs."""
-TAIL = 40
-"""Log lines that an error carries."""
 TAKEN = 64 * MIB
 """Memory that an engine must have taken for it to count as progress."""
-AGAIN_S = 5.0
-"""Pause after the runtime could not be asked."""
-KILLED_S = 2.0
-"""How long the runtime may take to notice the end of an engine that the memory guard killed, and to clear it away while
-somebody waits. One that hangs, as it does just then, is not waited for."""
-
-REMOVED = -1000
-"""Stands for the exit code of a container that is no longer there."""
 
 _NUMBERS = re.compile(r"[\d.:%]+")
 T = TypeVar("T")
@@ -114,7 +105,7 @@ class Loading:
             still = self._tools.clock.monotonic() - self._moved_at
             self._record.still(still)
             if still >= self._tools.settings.no_progress_s:
-                raise self._stuck(still)
+                raise await self._stood_still(still)
             passed = self._tools.clock.monotonic() - began
             pause = min(max(FIRST_POLL_S, POLL_SHARE * passed), POLL_S)
             await self._while_it_lives(self._tools.clock.sleep(pause))
@@ -226,14 +217,16 @@ class Loading:
             await self._tools.logbook.close(self._profile.name)
         return await crashed(self._tools, self._profile, self._container, code, "did not start", self._began_at)
 
-    def _stuck(self, still_s: float) -> EngineError:
-        stage = f" in stage {self._latest.stage}" if self._latest else ""
-        return EngineError(
-            f"{self._profile.name} made no progress for {duration(still_s)}{stage}: no new line in its log, no memory taken.",
-            code="no_progress",
-            hint="Its last lines may tell; raise `no_progress_s` in config.toml if this engine is only slow.",
+    async def _stood_still(self, still_s: float) -> EngineError:
+        return await stood_still(
+            self._tools,
+            self._profile,
+            self._container,
+            self._url,
+            stage=self._latest.stage if self._latest else None,
+            still_s=still_s,
+            began_at=self._began_at,
             log_tail=self._tail(),
-            phase=SwapPhase.LOAD.value,
         )
 
     def _bad_answer(self, why: str) -> EngineError:
@@ -248,57 +241,3 @@ class Loading:
     def _tail(self) -> tuple[str, ...]:
         # classify masks what looks like a token or a key
         return self._adapter.classify(self._tools.logbook.tail(self._profile.name, TAIL), None).log_tail
-
-
-async def until_it_ends(tools: Tools, container: str) -> int | None:
-    """The container's exit code, once it has one; None when the memory guard killed it and the runtime does not tell."""
-    asked = asyncio.ensure_future(_exit_code(tools, container))
-    either: set[asyncio.Future[Any]] = {asked, *filter(None, [tools.wards.killed(container)])}
-    try:
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.wait({asked}, timeout=KILLED_S)
-        return asked.result() if asked.done() else None
-    finally:
-        asked.cancel()
-
-
-async def _exit_code(tools: Tools, container: str) -> int:
-    """A runtime that cannot be asked is asked again: it is no engine's end."""
-    while True:
-        with suppress(SparkdashError):
-            code = await tools.runtime.wait(container)
-            break
-        await tools.clock.sleep(AGAIN_S)
-    with suppress(SparkdashError):
-        if await tools.runtime.inspect(container) is None:
-            return REMOVED
-    return code
-
-
-async def crashed(
-    tools: Tools, profile: Profile, container: str, code: int | None, what: str, since: float
-) -> EngineError:
-    """Why an engine ended: the memory guard's word, else its own last ones with the kernel's since that moment (Unix
-    seconds); `what` it did: "did not start", "died".
-    """
-    if killed := tools.wards.reason(container):
-        return killed
-    removed = code == REMOVED
-    # below zero: the runtime could not tell
-    code = code if code is not None and code >= 0 else None
-    failure = tools.adapter(profile.engine).classify(tools.logbook.tail(profile.name), code)
-    if removed:
-        return EngineError(
-            f"{profile.name} {what}. Its container {container} was removed, and not by sparkdash.",
-            code="container_removed",
-            hint=f"Find out who or what runs `{tools.runtime.name} rm` on this box.",
-            log_tail=failure.log_tail[-TAIL:],
-        )
-    failure = await with_kernel(tools, container, failure, since)
-    return EngineError(
-        f"{profile.name} {what}. {failure.message.rstrip('.')}.",
-        code=failure.code,
-        hint=failure.hint_for(profile.name),
-        container_exit=code,
-        log_tail=failure.log_tail[-TAIL:],
-    )

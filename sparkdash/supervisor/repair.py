@@ -19,11 +19,12 @@ from typing import Any
 import structlog
 
 from sparkdash.domain.event import Level
-from sparkdash.domain.evidence import Evidence, EvidenceRequest
+from sparkdash.domain.evidence import Evidence
 from sparkdash.domain.incident import IncidentEnd
 from sparkdash.domain.liveness import Liveness, LivenessState, RepairStep
 from sparkdash.domain.profile import OnStuck
 from sparkdash.errors import EngineError, SparkdashError
+from sparkdash.supervisor import evidence, kernel_reason
 from sparkdash.supervisor import repair_words as words
 from sparkdash.supervisor.bounded import bounded
 from sparkdash.supervisor.incidents import Incidents
@@ -39,17 +40,12 @@ LOOK_EVERY_S = 5.0
 """Seconds between two looks at an engine that has requests."""
 LOOK_S = 10.0
 """Limit of one look."""
-EVIDENCE_S = 20.0
-"""Limit of taking evidence: nobody waits longer for a repair because of it."""
-PIDS_S = 2.0
-"""Limit of asking the runtime for the engine's processes."""
 LOOKS_KEPT = 24
 """Looks that go into the evidence: two minutes."""
 GRACE_S = 10.0
 """Longest time that a stuck engine has to end by itself: one that is killed at once leaves shared memory behind."""
 RELAPSE_S = 600.0
 """An engine that is stuck again within this time of its recovery is ended without another try."""
-LOG_LINES = 200
 
 
 class Repair:
@@ -167,7 +163,14 @@ class Repair:
             return
         self._incidents.step(self._name, RepairStep.END)
         self._show(verdict, RepairStep.END)
-        error = EngineError(words.ended(self._name, verdict.why, why_not), code=STUCK, evidence=folder)
+        kernel = await kernel_reason.of_standstill(self._tools, self._wall(verdict.moved_at))
+        text = words.ended(self._name, verdict.why, why_not)
+        error = EngineError(
+            f"{text} {kernel.words}." if kernel else text,
+            code=STUCK,
+            hint=kernel.advice if kernel else None,
+            evidence=folder,
+        )
         self._watched.give_up(error, grace_s=self._grace())
 
     async def _why_not_recovered(self, look: Look | None) -> str | None:
@@ -201,32 +204,20 @@ class Repair:
         return taken
 
     async def _evidence(self, verdict: Verdict, *, light: bool) -> Evidence | None:
-        engine, clock = self._watched.engine, self._tools.clock
-        pids: set[int] | None = None
-        if engine.container is not None:
-            try:
-                pids = await bounded(self._tools.runtime.pids(engine.container), clock, PIDS_S)
-            except SparkdashError:
-                pids = None
-        request = EvidenceRequest(
-            profile=self._name,
-            kind=engine.kind,
-            reason=verdict.why,
-            pids=frozenset(pids or ()),
+        engine = self._watched.engine
+        return await evidence.take(
+            self._tools,
+            self._name,
+            engine.kind,
+            verdict.why,
             container=engine.container,
             url=engine.url,
             fingerprint=engine.fingerprint,
             version=engine.version,
             started_at=engine.ready_at,
             looks=[_plain(each) for each in self._looks],
-            log=() if light else await self._tools.logbook.recent(self._name, LOG_LINES),
             light=light,
         )
-        try:
-            return await bounded(self._tools.take_evidence(request), clock, EVIDENCE_S)
-        except Exception:  # whatever it was, the engine is repaired all the same
-            LOG.exception("no evidence of a stuck engine", profile=self._name)
-            return None
 
     # What is told.
 

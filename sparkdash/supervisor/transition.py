@@ -32,8 +32,9 @@ from sparkdash.supervisor.adopt import Found
 from sparkdash.supervisor.attach import attach
 from sparkdash.supervisor.behind_reader import BehindReader
 from sparkdash.supervisor.debts import Held
+from sparkdash.supervisor.engine_end import KILLED_S
 from sparkdash.supervisor.footprint import Scale
-from sparkdash.supervisor.load import KILLED_S, Loading
+from sparkdash.supervisor.load import Loading
 from sparkdash.supervisor.moves import Admitted, DrainOver, Evicted, Move, WontStop
 from sparkdash.supervisor.probe import version_of
 from sparkdash.supervisor.swap_record import SwapRecord

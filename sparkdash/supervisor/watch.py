@@ -18,9 +18,9 @@ from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import BadAnswerError, EngineDeadError, EngineError, SparkdashError, UpstreamError
+from sparkdash.supervisor.engine_end import TAIL, crashed, until_it_ends
 from sparkdash.supervisor.incidents import Incidents
 from sparkdash.supervisor.kernel_reason import RECENT_S
-from sparkdash.supervisor.load import TAIL, crashed, until_it_ends
 from sparkdash.supervisor.moves import STUCK, EngineDied, Move
 from sparkdash.supervisor.probe import sickness, speaks_nonsense, unreachable
 from sparkdash.supervisor.repair import Repair

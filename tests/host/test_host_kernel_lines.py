@@ -11,6 +11,7 @@ from sparkdash.host.kernel_lines import (
     advice,
     explains,
     findings,
+    holds_up,
     is_of,
     meaning,
     read_line,
@@ -148,3 +149,18 @@ def test_an_unknown_xid_is_told_with_its_number() -> None:
     found = line("NVRM: Xid (PCI:000f:01:00): 999, pid=5, name=python3, something new")
     assert meaning(found) == "the NVIDIA driver reported Xid 999 (not in our list)"
     assert "list of Xid errors" in advice(found)
+
+
+def test_what_holds_an_engine_up_is_chosen_by_its_weight() -> None:
+    """A fault of the GPU before a task that hangs, that before memory; harmless lines are none."""
+    order = [
+        "NVRM: Xid (PCI:000f:01:00): 45, pid=5, name=python3, Ch 00000008",
+        "python3: page allocation failure: order:9, mode:0x40cc0(GFP_KERNEL|__GFP_COMP), nodemask=(null)",
+        NO_MEMORY,
+        "INFO: task python3:77 blocked for more than 120 seconds.",
+        "NVRM: Xid (PCI:000f:01:00): 119, Timeout after 6s of waiting for RPC response from GPU0 GSP!",
+    ]
+    lines = [line(text, float(at)) for at, text in enumerate(order)]
+    assert holds_up(findings(lines[:1])) is None
+    for count in range(2, 6):
+        assert holds_up(findings(reversed(lines[:count]))) == lines[count - 1]

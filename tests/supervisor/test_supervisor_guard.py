@@ -23,7 +23,7 @@ from sparkdash.host.guarding import Look, Report, Verdict, Victim
 from sparkdash.host.kernel_lines import KernelKind, KernelLine
 from sparkdash.host.wedging import Sign, Wedge
 from sparkdash.store import Store
-from sparkdash.supervisor import load
+from sparkdash.supervisor import engine_end
 from sparkdash.units import GIB
 
 FLOORS = Floors(warn=12 * GIB, hold=8 * GIB, kill=5 * GIB)
@@ -200,7 +200,7 @@ async def test_a_runtime_that_hangs_holds_nobody_up(
     house: Any, make_profile: Any, guard: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine is dead by the guard's word; podman, which would tell of it, does not answer."""
-    monkeypatch.setattr(load, "KILLED_S", 0.01)
+    monkeypatch.setattr(engine_end, "KILLED_S", 0.01)
     await house.open(make_profile("a"), guard=guard)
     asking = house.ask("a")
     lease = await house.clock.drive(asking.granted())

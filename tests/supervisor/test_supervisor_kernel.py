@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from sparkdash.domain.engine import EngineState, Failure
+from sparkdash.domain.evidence import Evidence, EvidenceRequest
 from sparkdash.errors import EngineError
 from sparkdash.host.kernel_lines import KernelFindings, findings, read_line
 from sparkdash.supervisor.kernel_reason import with_kernel
@@ -121,6 +122,30 @@ async def test_a_failed_load_has_the_kernels_line_of_its_own_time(
     with pytest.raises(EngineError) as caught:
         await house.leased("a")
     assert "The NVIDIA driver was refused memory (NV_ERR_NO_MEMORY)" in caught.value.message
+
+
+async def test_a_load_that_stands_still_keeps_its_evidence_and_the_kernels_word(
+    house: Any, make_profile: Any, behaviour: Any
+) -> None:
+    """Taken before it is ended: its processes, and what the kernel told since the load began."""
+    kernel = Kernel("INFO: task python3:77 blocked for more than 120 seconds.", at=house.clock.now() + 1)
+    asked: list[tuple[EvidenceRequest, bool]] = []
+
+    async def take(request: EvidenceRequest) -> Evidence:
+        asked.append((request, "sparkdash-a" in house.runtime.here))
+        return Evidence("/state/incidents/1")
+
+    house.runtime.zoo["a"] = behaviour(never_ready=True)
+    await house.open(make_profile("a"), kernel_log=kernel, take_evidence=take, no_progress_s=20)
+    with pytest.raises(EngineError) as caught:
+        await house.leased("a")
+    assert (caught.value.code, caught.value.evidence) == ("no_progress", "/state/incidents/1")
+    assert "made no progress for" in caught.value.message
+    assert caught.value.message.endswith("no memory taken. The task python3 (pid 77) stands still in the kernel.")
+    ((request, was_there),) = asked
+    assert was_there
+    assert (request.profile, request.light, bool(request.pids), bool(request.log)) == ("a", False, True, True)
+    assert failure_of(house).evidence == "/state/incidents/1"
 
 
 async def test_a_cause_that_its_log_names_is_not_looked_for_in_the_kernels() -> None:

@@ -17,8 +17,9 @@ from sparkdash.domain.liveness import LivenessState, RepairStep
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import SparkdashError
+from sparkdash.host.kernel_lines import KernelFindings, findings, read_line
 from sparkdash.store import Store
-from sparkdash.supervisor import adopt, repair
+from sparkdash.supervisor import adopt, evidence, repair
 from sparkdash.supervisor.liveness import Health, Look
 
 FOLDER = "/var/lib/evidence/a"
@@ -312,8 +313,27 @@ async def test_evidence_that_hangs_or_fails_holds_no_repair_up(
     await until(house, lambda: step(house) is RepairStep.EVIDENCE)
     began = house.clock.time
     await until(house, lease.lost.done)
-    assert house.clock.time - began <= repair.EVIDENCE_S + 5
+    assert house.clock.time - began <= evidence.EVIDENCE_S + 5
     await asking.leave()
+
+
+async def test_a_fault_of_the_gpu_that_the_kernel_reported_is_in_the_reason(house: Any, box: Box, opened: Any) -> None:
+    """Since the engine last moved: the reason, and what to do about it."""
+
+    class Kernel:
+        async def since(self, unix_s: float) -> KernelFindings:
+            line = read_line("NVRM: Xid (PCI:000f:01:00): 119, Timeout of the GSP", unix_s + 1)
+            return findings([line] if line else [])
+
+    await opened(kernel_log=Kernel())
+    await old(house)
+    _, lease = await held(house, box)
+    box.of("a").holds = True
+    await until(house, lambda: house.state("a") is EngineState.FAILED)
+    failure = house.supervisor.engines["a"].failure
+    assert failure.message.endswith("Xid 119 (the GPU's system processor (GSP) did not answer in time).")
+    assert (failure.hint, failure.evidence) == ("Reboot the box.", FOLDER)
+    await until(house, lease.lost.done)
 
 
 async def test_evidence_that_cannot_be_kept_is_told_and_holds_no_repair_up(house: Any, box: Box, opened: Any) -> None:
