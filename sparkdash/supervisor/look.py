@@ -116,7 +116,7 @@ class Looks:
         return None if any(self._works(other) for other in others) else gpu
 
     def _works(self, other: Engine) -> bool:
-        if other.state in _LOADS or self._held(other).requests:
+        if other.state in _LOADS or other.in_flight:
             return True
         figures = self._telemetry().figures(other.profile)
         return figures is not None and figures.is_live and (figures.running or 0) > 0

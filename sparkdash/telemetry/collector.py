@@ -194,7 +194,7 @@ class Collector:
         """Keep what the GPU tells for whoever judges liveness, and learn its power."""
         if gpu is None:
             return
-        now, told = self._monotonic(), list(samples)
+        now, told = self._monotonic(), [sample for sample in samples if sample.error is None]
         works = any(engine.in_flight or engine.state in WORKING for engine in engines)
         self._band.see(
             now,

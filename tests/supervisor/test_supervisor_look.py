@@ -296,10 +296,12 @@ async def test_the_gpu_tells_of_an_engine_only_while_no_other_works(stand: Stand
     stand.telemetry.gpu = replace(gpu, looked_at=house.clock.time)
     assert (await stand.look()).power_w is None
     await house.clock.drive(other.granted())
+    await house.clock.drive(house.clock.sleep(1))  # how many use an engine is told a moment later
     stand.telemetry.gpu = replace(gpu, looked_at=house.clock.time)
     seen = await stand.look()
     assert (seen.power_w, seen.low_w, seen.utilization) == (None, None, None)
     await other.leave()
+    await house.clock.drive(house.clock.sleep(1))
     assert (await stand.look()).power_w == 14.0
     stand.telemetry.told["b"] = EngineFigures(running=1)
     assert (await stand.look()).power_w is None

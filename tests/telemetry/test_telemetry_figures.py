@@ -12,6 +12,7 @@ import pytest
 
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.figures import EngineFigures
+from sparkdash.domain.metric import Gpu
 from sparkdash.domain.profile import EngineKind
 from sparkdash.engines.expositions import ATLAS
 from sparkdash.engines.registry import adapter
@@ -150,7 +151,13 @@ def test_a_llama_server_that_replays_a_rejected_draft_makes_no_progress(reading:
 
 
 @pytest.fixture
-async def collector(time: Any, box: Any) -> Any:
+def options() -> dict[str, Any]:
+    """Settings of the collector; a test may change them."""
+    return {}
+
+
+@pytest.fixture
+async def collector(time: Any, box: Any, options: dict[str, Any]) -> Any:
     """A collector whose engines are `engines`, and which looks only when it is told to."""
     engines: dict[str, Engine] = {}
     async with Upstream() as upstream:
@@ -165,7 +172,7 @@ async def collector(time: Any, box: Any) -> Any:
             pids=nothing,
             strangers=nothing,
             publish=lambda _: None,
-            settings=Settings,
+            settings=lambda: Settings(**options),
             clock=time.unix,
             monotonic=time.monotonic,
             sleep=time.sleep,
@@ -226,3 +233,62 @@ async def test_an_answer_without_figures_is_an_answer(collector: Any, new_engine
     engines["coder"] = engine(server.url)
     await made.begin("coder")
     assert made.figures("coder") == EngineFigures()
+
+
+@pytest.fixture
+async def ticking(collector: Any, time: Any) -> Any:
+    """The collector runs; called, the fixture lets so many seconds pass."""
+    running = asyncio.create_task(collector[0].run())
+
+    async def passes(seconds: float) -> None:
+        end = time.now + seconds
+        while time.now < end:  # noqa: ASYNC110 - time passes in the collector's own sleeps
+            await asyncio.sleep(0.001)
+
+    yield passes
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_an_engine_with_requests_is_asked_every_five_seconds_whatever_the_owner_set(
+    collector: Any, ticking: Any, new_engine: Any, engine: Any, options: dict[str, Any]
+) -> None:
+    """A rare sample saves work on an idle box; whether an engine still moves is seen only by looking."""
+    _, engines = collector
+    options["sample_s"] = 60
+    server = await new_engine()
+    server.text = "vllm:num_requests_running 0"
+    engines["coder"] = engine(server.url)
+    await ticking(600)
+    idle = server.asked
+    engines["coder"] = engine(server.url, in_flight=1)
+    await ticking(600)
+    assert idle <= 20
+    assert server.asked - idle >= 100
+
+
+async def test_the_gpu_of_an_engine_that_answers_no_more_teaches_nothing(
+    collector: Any, ticking: Any, new_engine: Any, engine: Any, time: Any, box: Any
+) -> None:
+    """A hung engine's last rate stays on the screen; its low power is no power of decoding."""
+    made, engines = collector
+    server = await new_engine()
+    seen = {"count": 0}
+
+    def step() -> None:
+        seen["count"] += 40
+        server.text = f"vllm:generation_tokens_total {seen['count']}\nvllm:num_requests_running 1"
+
+    server.step = step
+    box.gpu_now = Gpu(name="NVIDIA RTX 6000", power_w=40.0, utilization=0.0)
+    await ticking(100)
+    assert (made.gpu.power_w, made.gpu.low_w) == (40.0, None)
+    engines["coder"] = engine(server.url, in_flight=1)
+    box.gpu_now = Gpu(name="NVIDIA RTX 6000", power_w=300.0, utilization=0.99)
+    await ticking(400)
+    assert made.gpu.low_w == pytest.approx(170.0)
+    server.status = 500
+    box.gpu_now = Gpu(name="NVIDIA RTX 6000", power_w=60.0, utilization=0.96)
+    await ticking(1200)
+    assert made.gpu.low_w == pytest.approx(170.0)
+    assert made.gpu.looked_at == pytest.approx(time.now, abs=2)
