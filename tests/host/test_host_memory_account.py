@@ -19,10 +19,9 @@ from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerInfo
 from sparkdash.domain.memory_account import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.domain.metric import Gpu
 from sparkdash.errors import HostError
-from sparkdash.host import container_names, memory_account, process_table, shm_files
-from sparkdash.host.memory_account import Sources, look
+from sparkdash.host.memory_account import Sources, container_names, look, process_table, reading, shm_files
+from sparkdash.host.memory_account.process_table import ProcessMemory
 from sparkdash.host.nvml import NOTHING, Nvml
-from sparkdash.host.process_table import ProcessMemory
 from sparkdash.host.reader import GpuReading
 from sparkdash.units import GIB, KIB, MIB
 
@@ -361,7 +360,7 @@ async def test_cached_weights_are_counted_where_the_kernel_tells(tmp_path: Path)
     """Bytes in the page cache, by model; a model whose file cannot be opened is left out."""
     file = tmp_path / "model.safetensors"
     file.write_bytes(b"w" * 3 * MIB)
-    counted = memory_account._cached({"a/b": [file, file], "c/d": [tmp_path / "none"]})
+    counted = reading._cached({"a/b": [file, file], "c/d": [tmp_path / "none"]})
     if not counted:
         pytest.skip("no cachestat(2) for this file system")
     assert counted == {"a/b": 3 * MIB}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sparkdash.domain.memory_account import Holder
-from sparkdash.host.memory_owners import Container, Known, Owner, container_id, owners
-from sparkdash.host.memory_remedies import remedy, removal
-from sparkdash.host.process_table import ProcessMemory
+from sparkdash.host.memory_account.owners import Container, Known, Owner, container_id, owners
+from sparkdash.host.memory_account.process_table import ProcessMemory
+from sparkdash.host.memory_account.remedies import remedy, removal
 
 ID = "0123456789abcdef" * 4
 SHORT = ID[:12]

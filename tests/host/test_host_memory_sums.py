@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkdash.domain.memory_account import GpuMemory, Holder, Holding, MemoryAccount
-from sparkdash.host.memory_owners import Owner
-from sparkdash.host.memory_sums import ROWS, Figures, ShmFiles, account, divide
-from sparkdash.host.process_table import ProcessMemory
+from sparkdash.host.memory_account.owners import Owner
+from sparkdash.host.memory_account.process_table import ProcessMemory
+from sparkdash.host.memory_account.sums import ROWS, Figures, ShmFiles, account, divide
 from sparkdash.units import GIB, KIB, MIB
 
 GB10 = {
@@ -154,6 +155,18 @@ def test_anonymous_memory_of_hidden_processes_is_a_row() -> None:
     assert row(found, "other processes").bytes == GB10["AnonPages"]
 
 
+def test_an_exact_share_is_not_scaled() -> None:
+    """Where forks overlap, the shares that are known stay; the others have the rest."""
+    forks = (
+        ProcessMemory(10, 1, "big", 0, 6 * GIB, 0, exact=True),
+        ProcessMemory(11, 1, "small", 0, 4 * GIB, 0),
+        ProcessMemory(12, 1, "alike", 0, 4 * GIB, 0),
+    )
+    named = {one.pid: Owner(Holder.PROGRAM, one.name) for one in forks}
+    found = account(figures(processes=forks, owners=named, gpu=None))
+    assert [row(found, name).bytes for name in ("big", "small", "alike")] == [6 * GIB, 3 * GIB // 2, 3 * GIB // 2]
+
+
 def test_leftover_files_are_named_with_their_removal() -> None:
     """Names that a shell could take amiss are not typed."""
     files = ShmFiles("alice", 2 * GIB // 4, ("psm_1", "psm_a;reboot", "sem.mp-x"), 7200.0, own=True, certain=True)
@@ -227,7 +240,7 @@ def boxes(draw: Any) -> Figures:
         zram=draw(SIZES),
         arc=draw(SIZES),
         gpu_whole=draw(st.booleans()),
-        processes=tuple(process(pid, draw(SIZES), draw(SIZES)) for pid in pids),
+        processes=tuple(replace(process(pid, draw(SIZES), draw(SIZES)), exact=draw(st.booleans())) for pid in pids),
         owners={pid: draw(OWNERS) for pid in pids},
         gpu=told,
         gpu_memory=draw(st.sampled_from(list(GpuMemory))),

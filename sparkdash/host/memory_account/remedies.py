@@ -10,7 +10,7 @@ import re
 import shlex
 
 from sparkdash.domain.memory_account import Holder
-from sparkdash.host.memory_owners import Owner
+from sparkdash.host.memory_account.owners import Owner
 from sparkdash.units import MIB
 
 LARGE = 256 * MIB

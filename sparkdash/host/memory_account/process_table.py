@@ -34,6 +34,8 @@ class ProcessMemory:
     swapped: int = 0
     cgroups: str = ""
     """/proc/<pid>/cgroup as text."""
+    exact: bool = False
+    """Whether `anonymous` is this process's own share of pages that others have too."""
     stuck: bool = False
     """It waits in the kernel; its memory lock may be held."""
 
@@ -70,7 +72,8 @@ def refined(one: ProcessMemory, anonymous: int | None, name: str | None) -> Proc
     """The process with a more exact figure of its anonymous memory, and a better name, as far as there are any."""
     if anonymous is None and name is None:
         return one
-    return replace(one, anonymous=one.anonymous if anonymous is None else anonymous, name=name or one.name)
+    named = replace(one, name=name or one.name)
+    return named if anonymous is None else replace(named, anonymous=anonymous, exact=True)
 
 
 def _process(pid: int, folder: str) -> ProcessMemory | None:

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from sparkdash.host.memory_remedies import SHM
-from sparkdash.host.memory_sums import ShmFiles
+from sparkdash.host.memory_account.process_table import ProcessMemory
+from sparkdash.host.memory_account.remedies import SHM
+from sparkdash.host.memory_account.sums import ShmFiles
 from sparkdash.host.proc import PROC
-from sparkdash.host.process_table import ProcessMemory
 from sparkdash.units import MIB
 
 LEAST = MIB

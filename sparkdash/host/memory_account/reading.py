@@ -1,7 +1,6 @@
 """The account of the box's memory, read on demand.
 
-Owns: what is read, in which order, and each read's limit; never a figure's meaning (`memory_sums`) or owner
-(`memory_owners`). What does not answer in time is left out, and the account still adds up. Nothing here repeats itself.
+Owns: what is read, in which order, and each read's limit; never a figure's meaning (`sums`) or owner (`owners`). What does not answer in time is left out, and the account still adds up. Nothing here repeats itself.
 """
 
 from __future__ import annotations
@@ -17,21 +16,13 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from sparkdash.domain.memory_account import GpuMemory, MemoryAccount
 from sparkdash.errors import HostError
-from sparkdash.host import (
-    container_names,
-    memory,
-    memory_owners,
-    memory_sums,
-    pagecache,
-    process_table,
-    program_names,
-    shm_files,
-)
-from sparkdash.host.memory_owners import Known
-from sparkdash.host.memory_remedies import SHM
-from sparkdash.host.memory_sums import OVERLAP, Figures, ShmFiles
+from sparkdash.host import memory, pagecache
+from sparkdash.host.memory_account import container_names, owners, process_table, program_names, shm_files, sums
+from sparkdash.host.memory_account.owners import Known
+from sparkdash.host.memory_account.process_table import ProcessMemory, ProcessTable
+from sparkdash.host.memory_account.remedies import SHM
+from sparkdash.host.memory_account.sums import OVERLAP, Figures, ShmFiles
 from sparkdash.host.proc import PROC
-from sparkdash.host.process_table import ProcessMemory, ProcessTable
 from sparkdash.host.reader import GpuReading
 from sparkdash.host.runtime import Runtime
 from sparkdash.host.thread import in_thread
@@ -108,7 +99,7 @@ async def look(sources: Sources) -> MemoryAccount:
     )
     processes = tuple(process_table.refined(one, shares.get(one.pid), names.get(one.pid)) for one in listed)
     return await in_thread(  # thousands of processes take some ten milliseconds
-        lambda: memory_sums.account(
+        lambda: sums.account(
             Figures(
                 at=time.time(),
                 meminfo=read.meminfo,
@@ -116,7 +107,7 @@ async def look(sources: Sources) -> MemoryAccount:
                 arc=read.arc,
                 processes=processes,
                 unreadable=read.table.unreadable,
-                owners=memory_owners.owners(processes, known),
+                owners=owners.owners(processes, known),
                 gpu=reading.processes,
                 gpu_whole=not reading.unmeasured,
                 gpu_memory=_where(reading, read),
@@ -148,7 +139,7 @@ def _read(sources: Sources, named: Collection[str]) -> _Read:
     meminfo = memory.figures(sources.proc)
     unknown: dict[str, set[str]] = {}
     for one in table.processes:
-        if (told := memory_owners.container_id(one.cgroups)) and told[1] not in named:
+        if (told := owners.container_id(one.cgroups)) and told[1] not in named:
             unknown.setdefault(told[0], set()).add(told[1])
     arc, driver = _arc(sources.proc), (sources.proc / _DRIVER).exists()
     return _Read(meminfo, table, unknown, _zram(sources.sys), arc, driver, _users(sources.passwd))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkdash.host.process_table import ProcessMemory
-from sparkdash.host.program_names import LARGE, script, scripts
+from sparkdash.host.memory_account.process_table import ProcessMemory
+from sparkdash.host.memory_account.program_names import LARGE, script, scripts
 
 
 @pytest.mark.parametrize(

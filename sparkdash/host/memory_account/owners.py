@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from sparkdash.domain.memory_account import Holder
-from sparkdash.host.process_table import ProcessMemory
+from sparkdash.host.memory_account.process_table import ProcessMemory
 
 SHORT_ID = 12
 """Characters of a container's id that runtimes show."""

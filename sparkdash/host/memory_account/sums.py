@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from sparkdash.domain.memory_account import GpuMemory, Holder, Holding, MemoryAccount
-from sparkdash.host.memory_owners import Owner
-from sparkdash.host.memory_remedies import LARGE, SHM, remedy, removal
-from sparkdash.host.process_table import ProcessMemory
+from sparkdash.host.memory_account.owners import Owner
+from sparkdash.host.memory_account.process_table import ProcessMemory
+from sparkdash.host.memory_account.remedies import LARGE, SHM, remedy, removal
 from sparkdash.units import duration, gib
 
 ROWS = 40
@@ -162,9 +162,10 @@ def _kernel(info: Mapping[str, int], zram: int) -> Iterator[tuple[str, str, int]
 def _held(seen: Figures, found: Pools, notes: list[str]) -> Iterator[Holding]:
     """Everything that does not come back by itself, but for the kernel's own objects."""
     processes = list(seen.processes)
-    anonymous = {one.pid: one.anonymous for one in processes}
-    by_pid, unseen = divide(found.anonymous, anonymous)
-    _note_overlap(notes, "anonymous memory", sum(anonymous.values()), found.anonymous)
+    by_pid, rest = divide(found.anonymous, {one.pid: one.anonymous for one in processes if one.exact})
+    others, unseen = divide(rest, {one.pid: one.anonymous for one in processes if not one.exact})
+    by_pid |= others
+    _note_overlap(notes, "anonymous memory", sum(one.anonymous for one in processes), found.anonymous)
     leftovers, rest = divide(found.shared, {one: one.bytes for one in seen.leftovers})
     mapped: Counter[Owner] = Counter()
     for one in processes:  # an engine's processes map the same pages: the largest stands for all

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerInfo, ContainerState
 from sparkdash.errors import HostError
 from sparkdash.host.command import call
-from sparkdash.host.memory_owners import Container
+from sparkdash.host.memory_account.owners import Container
 from sparkdash.host.runtime import Runtime
 
 OWN_S = 5.0

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
 
+from sparkdash.host.memory_account.process_table import ProcessMemory
 from sparkdash.host.proc import PROC
-from sparkdash.host.process_table import ProcessMemory
 from sparkdash.units import MIB
 
 LARGE, MOST = 64 * MIB, 32
