@@ -165,7 +165,7 @@ def _evidence(parts: Parts, upstream: Upstream, log: KernelLog) -> EvidenceTaker
             raise UpstreamError(f"The engine answered {reply.status}.")
         return reply.body
 
-    return EvidenceTaker(paths.incidents_dir(), parts.reader, page, log)
+    return EvidenceTaker(paths.incidents_dir().absolute(), parts.reader, page, log)
 
 
 def _capturing(settings: Settings) -> Callable[[Exchange, bytes, float], None] | None:
