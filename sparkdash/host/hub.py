@@ -7,7 +7,8 @@ Rule 1: what has come is kept. The library (2.x) fetches a file under a new name
         cut, so big files come here, through the library's own `http_get`, to `blobs/HASH.incomplete`, and a later call
         goes on where they end. The library then lays out the snapshot, and writes last what a revision means.
 Rule 2: a file that was resumed is hashed before it counts: who wrote its beginning is not known.
-Rule 3: no word of the library's reaches a person: its messages hold addresses that are signed.
+Rule 3: what is fetched or hashed leaves the page cache again: tens of GB at once would fill it.
+Rule 4: no word of the library's reaches a person: its messages hold addresses that are signed.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from sparkdash.errors import HostError
 from sparkdash.host.hub_errors import telling
 from sparkdash.host.meter import Meter, WeightsProgress
 from sparkdash.host.thread import in_thread
+from sparkdash.host.uncached import Uncached, pieces, settle
 from sparkdash.host.weights_here import is_quant, is_weights, of_hub, repository
 from sparkdash.units import gib
 
@@ -181,7 +183,8 @@ class Hub:
                 part.unlink(missing_ok=True)
                 return
             came = out.tell() if out.tell() <= file.size else out.truncate(0)
-            http_get(url, out, resume_size=came, headers=headers, expected_size=file.size, tqdm_class=bar)
+            written: Any = Uncached(out)
+            http_get(url, written, resume_size=came, headers=headers, expected_size=file.size, tqdm_class=bar)
             out.flush()
             if came and _sha256(part) != file.sha256:
                 part.unlink()
@@ -190,6 +193,7 @@ class Hub:
                     code="weights_damaged",
                     hint="Call the same command again: that file is fetched anew.",
                 )
+            settle(part)
             part.rename(blob)
 
     def _huge(self, listed: Listed, file: File, meter: Meter) -> None:
@@ -199,7 +203,7 @@ class Hub:
 
         try:
             with telling(listed.repo, listed.revision), disable_progress_bars():
-                hf_hub_download(
+                came = hf_hub_download(
                     listed.repo,
                     file.path,
                     revision=listed.commit,
@@ -214,6 +218,7 @@ class Hub:
                 code="xet_missing",
                 hint="Install hf_xet beside sparkdash, and unset HF_HUB_DISABLE_XET.",
             ) from None
+        settle(Path(came))
         meter.add(file.missing, file.missing)
 
     def _lay_out(self, listed: Listed) -> None:
@@ -237,7 +242,7 @@ class Hub:
         from huggingface_hub import HfApi
         from huggingface_hub.utils import logging
 
-        logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # rule 3
+        logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # rule 4
         return HfApi(endpoint=self._endpoint, library_name="sparkdash", library_version=__version__)
 
 
@@ -280,8 +285,10 @@ def _size(path: Path) -> int:
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    found = hashlib.sha256()
+    for piece in pieces(path):
+        found.update(piece)
+    return found.hexdigest()
 
 
 def _free(folder: Path) -> int:

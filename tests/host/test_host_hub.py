@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import aclosing
@@ -20,6 +21,7 @@ from sparkdash.errors import HostError
 from sparkdash.host.hub import Hub, wanted
 from sparkdash.host.hub_errors import telling
 from sparkdash.host.meter import Meter
+from sparkdash.host.pagecache import cached_bytes
 from sparkdash.host.weights_here import look
 
 REF = ModelRef(hf="org/big")
@@ -163,6 +165,23 @@ async def test_without_xet_such_a_file_is_refused_with_the_reason(
     with pytest.raises(HostError, match="which the hub gives through xet only") as caught:
         await fetched(mine)
     assert caught.value.code == "xet_missing"
+
+
+@pytest.mark.parametrize("begun", [b"", MEGABYTE[:300_000]])
+async def test_what_came_is_not_left_in_the_page_cache(hub: FakeHub, begun: bytes) -> None:
+    """Also not by hashing a file that was resumed."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        mine = Hub(Path(folder), endpoint=hub.url)
+        (big,) = (file for file in (await mine.plan([REF]))[0].files if file.path == SHARDS[0])
+        blob = Path(folder) / f"hub/models--org--big/blobs/{big.sha256}"
+        blob.parent.mkdir(parents=True)
+        blob.with_name(f"{blob.name}.incomplete").write_bytes(begun)
+        await fetched(mine)
+        with blob.open("rb") as opened:
+            if (left := cached_bytes(opened.fileno())) is None:
+                pytest.skip("this kernel does not count cached pages")
+            assert left == 0
+            assert opened.read() == MEGABYTE
 
 
 async def test_two_programs_do_not_fetch_the_same_file(hub: FakeHub, mine: Hub, tmp_path: Path) -> None:
