@@ -182,9 +182,18 @@ async def _shares(info: Mapping[str, int], processes: tuple[ProcessMemory, ...],
     if anonymous <= info.get("AnonPages", anonymous) * OVERLAP:
         return {}
     largest = sorted((one for one in processes if not one.stuck), key=lambda one: -one.anonymous)[:SHARES]
-    return await _detail(
-        lambda: {one.pid: share for one in largest if (share := _share(one.pid, proc))}, otherwise=dict[int, int]()
-    )
+    return await _detail(lambda: _exact(largest, proc), otherwise=dict[int, int]())
+
+
+def _exact(largest: Iterable[ProcessMemory], proc: Path) -> dict[int, int]:
+    """As many as there is time for."""
+    until, found = time.monotonic() + DETAIL_S / 2, dict[int, int]()
+    for one in largest:
+        if time.monotonic() > until:
+            break
+        if (share := _share(one.pid, proc)) is not None:
+            found[one.pid] = share
+    return found
 
 
 def _share(pid: int, proc: Path) -> int | None:
