@@ -125,7 +125,7 @@ _CRASH = re.compile(r"^(?:Unable to handle kernel |Internal error: |Kernel panic
 
 def read_line(text: str, at: float) -> KernelLine | None:
     """One line of the kernel, without its prefix; None when it does not matter here."""
-    kept = masked(text[:TEXT_LIMIT])
+    kept = masked(text)[:TEXT_LIMIT]
     if found := _XID.search(text):
         pid, name = _XID_PID.search(found[2]), _XID_NAME.search(found[2])
         return KernelLine(

@@ -239,6 +239,12 @@ async def test_prompts_and_tokens_stay_out_of_the_log(take: Take) -> None:
     assert text.count("it may hold a prompt") == 6
 
 
+async def test_a_token_at_the_end_of_what_is_kept_is_masked(take: Take) -> None:
+    """Half of it has no form by which it could be known."""
+    text = files(await take(log=[f"{'x' * 1990} {TOKEN}"]))["log.txt"]
+    assert "hf_" not in text
+
+
 async def test_only_the_last_lines_of_the_log_are_kept(take: Take) -> None:
     """200 of them, each cut."""
     text = files(await take(log=[f"INFO 11-23 line {number} {'x' * 9000}" for number in range(1000)]))["log.txt"]
@@ -289,23 +295,38 @@ async def test_two_at_once_have_a_folder_each(take: Take) -> None:
     assert set(files(first)) == set(files(second)) == {"summary.json", "processes.txt"}
 
 
+def one_more(parent: Path, at: float, *, light: bool) -> Path:
+    made = incident_folder.create(parent, "a", at, light=light)
+    incident_folder.forget_old(made)
+    return made
+
+
 def test_the_newest_twenty_are_kept_and_nothing_else_is_touched(parent: Path, tmp_path: Path) -> None:
     """Suspicions do not push out hangs; a stranger's file and a link stay."""
     parent.mkdir(parents=True)
     (tmp_path / "mine").mkdir()
     (parent / "notes").mkdir()
     (parent / "20200101T000000Z-link").symlink_to(tmp_path / "mine")
-    made = [incident_folder.create(parent, "a", float(at * 60), light=False) for at in range(25)]
-    light = [incident_folder.create(parent, "a", 1e9 + at * 60, light=True) for at in range(15)]
+    made = [one_more(parent, float(at * 60), light=False) for at in range(25)]
+    light = [one_more(parent, 1e9 + at * 60, light=True) for at in range(15)]
     kept = set(parent.iterdir())
     assert kept == {*made[-20:], *light[-10:], parent / "notes", parent / "20200101T000000Z-link"}
+
+
+async def test_each_taking_removes_what_is_too_old(take: Take, parent: Path) -> None:
+    """After the new evidence is written: a slow disk costs no part of it."""
+    for at in range(25):
+        incident_folder.create(parent, "a", float(at * 60), light=False)
+    found = await take()
+    assert Path(found.folder or "").name in os.listdir(parent)  # noqa: PTH208 - async
+    assert len(os.listdir(parent)) == 20  # noqa: PTH208 - async
 
 
 def test_a_clock_that_was_set_back_does_not_lose_the_newest(parent: Path) -> None:
     """The folder that is being written stays, whatever its name's place in the order."""
     for at in range(20):
-        incident_folder.create(parent, "a", 1e9 + at, light=False)
-    newest = incident_folder.create(parent, "a", 0.0, light=False)
+        one_more(parent, 1e9 + at, light=False)
+    newest = one_more(parent, 0.0, light=False)
     assert newest.exists()
     assert len(list(parent.iterdir())) == 20
 

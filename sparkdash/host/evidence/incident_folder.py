@@ -27,7 +27,7 @@ _LIGHT = ".suspect"
 
 
 def create(parent: Path, profile: str, at: float, *, light: bool) -> Path:
-    """Make a new folder and remove the oldest ones beyond the limit. Raises OSError when it cannot be made."""
+    """Make a new folder. Raises OSError when it cannot be made."""
     parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     safe = _UNSAFE.sub("_", profile)[:_LONGEST].strip(".") or "_"
     base = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(at))}-{safe}"
@@ -37,7 +37,6 @@ def create(parent: Path, profile: str, at: float, *, light: bool) -> Path:
             made.mkdir(mode=0o700)
         except FileExistsError:
             continue
-        _forget_old(parent, made, light=light)
         return made
     raise FileExistsError(f"{parent / base} and its successors exist")
 
@@ -52,12 +51,15 @@ def write(folder: Path, name: str, text: str) -> None:
         file.write(content)
 
 
-def _forget_old(parent: Path, newest: Path, *, light: bool) -> None:
-    """Light evidence has a limit of its own, so that suspicions do not push out real hangs."""
+def forget_old(newest: Path) -> None:
+    """Remove the oldest folders of the same kind beyond the limit, never `newest`; raises OSError when they cannot be
+    listed. Light evidence has a limit of its own, so that suspicions do not push out real hangs.
+    """
+    light = newest.name.endswith(_LIGHT)
     kept = SUSPICIONS if light else INCIDENTS
     alike = sorted(
         each
-        for each in parent.iterdir()
+        for each in newest.parent.iterdir()
         if _NAME.fullmatch(each.name)
         and each.name.endswith(_LIGHT) == light
         and each != newest

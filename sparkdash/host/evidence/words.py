@@ -18,6 +18,8 @@ from sparkdash.units import DASH, size
 LOG_LINES = 200
 LINE_LIMIT = 2000
 """Characters of a log line that are kept."""
+READ_LIMIT = 8192
+"""Characters of a line or an argument that are looked at."""
 ARGUMENT_LIMIT = 500
 """Characters of one argument that are kept."""
 ARGUMENTS = 400
@@ -46,13 +48,14 @@ def log_lines(lines: Sequence[str]) -> list[str]:
     """The last lines of a log, without secrets; what may hold a prompt is cut, with the lines that go on with it."""
     found: list[str] = []
     cutting = False
-    for line in lines:
+    for whole in lines:
+        line = whole[:READ_LIMIT]
         if cutting and not _NEW_LINE.match(line):
             continue
         begins = _PROMPT.search(line)
         cutting = begins is not None
         kept = line if begins is None else f"{line[: begins.start()]}{PROMPT_CUT}"
-        found.append(one_line(masked(kept[:LINE_LIMIT])))
+        found.append(one_line(_masked(kept, LINE_LIMIT)))
     return found[-LOG_LINES:]
 
 
@@ -74,9 +77,15 @@ def argv_text(words: Sequence[str]) -> str:
         elif equals and is_secret_variable(name) and value:
             found.append(f"{name}={MASK}")
             continue
-        found.append(masked(word if len(word) <= ARGUMENT_LIMIT else f"{word[:ARGUMENT_LIMIT]}…"))
+        found.append(_masked(word[:READ_LIMIT], ARGUMENT_LIMIT))
     more = [f"… and {len(words) - ARGUMENTS} more"] if len(words) > ARGUMENTS else []
     return one_line(" ".join([*found, *more])).rstrip()
+
+
+def _masked(text: str, limit: int) -> str:
+    """Mask first and cut then: the beginning of a token has no form of its own."""
+    clean = masked(text)
+    return clean if len(clean) <= limit else f"{clean[:limit]}…"
 
 
 def _hides(flag: str) -> str | None:
