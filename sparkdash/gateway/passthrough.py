@@ -30,7 +30,7 @@ from sparkdash.gateway.peek import Peeked, is_batch, is_for_responses, peek
 from sparkdash.gateway.problems import of_status
 from sparkdash.gateway.reply import Reply
 from sparkdash.gateway.room import Place
-from sparkdash.gateway.route import Dialect, Route, understand
+from sparkdash.gateway.route import Dialect, Route, shows_work, understand
 from sparkdash.gateway.want import Want
 from sparkdash.limits import shown
 
@@ -188,7 +188,7 @@ class _Relay:
                 batch=self._want.batch,
                 task=self._want.route.task,
                 client=_client(self._exchange),
-                progress=self._reply,
+                progress=self._reply if shows_work(self._want.route, self._exchange.method) else None,
             ) as right:
                 if self._alive is not None:
                     await self._alive.end()

@@ -46,7 +46,8 @@ class Reply:
     """One request's. Its body is let go once no other engine can answer in the place of the one that does."""
 
     __slots__ = (
-        "_deps", "_exchange", "_flow", "_framed", "_lease", "_route", "_row", "_splice", "_tap", "_waiting", "_want", "begun",
+        "_deps", "_exchange", "_flow", "_framed", "_is_refusal", "_lease", "_route", "_row", "_splice", "_tap", "_waiting",
+        "_want", "begun",
     )  # fmt: skip
 
     def __init__(self, want: Want, row: InFlight) -> None:
@@ -64,6 +65,8 @@ class Reply:
         """Flow control to the client, once an answer comes."""
         self._splice: Splice | None = None
         """What must differ in the answer; None: nothing, as for nearly all."""
+        self._is_refusal = False
+        """Whether the answer has an error's status, which an engine's server gives alone."""
         self._framed = False
         """Does the client read an event stream? Any other answer that breaks off is simply cut: it has no words."""
         self.begun = False
@@ -99,8 +102,9 @@ class Reply:
 
     @property
     def heard_at(self) -> float | None:
-        """Time at which the last piece of the answer came, or was asked for after a pause; None before the first."""
-        at, flow = self._tap.heard_at, self._flow
+        """Time at which the last piece of the answer came, or was asked for after a pause; None before the first, and for
+        a refusal."""
+        at, flow = None if self._is_refusal else self._tap.heard_at, self._flow
         return at if at is None or flow is None else max(at, flow.room_at)
 
     @property
@@ -128,6 +132,7 @@ class Reply:
         engine broke off, is dead, or gave no usable answer; the client was sent none of it.
         """
         exchange, self._lease = self._exchange, lease
+        self._is_refusal = answer.status >= BAD_REQUEST
         if answer.status >= SERVER_ERROR and lease is not None:
             return self._broken(answer, lease)
         if exchange.started and not self._can_continue(answer):

@@ -64,6 +64,8 @@ _MODEL = {
     "/v1/audio/translations": Dialect.OTHER,
     "/v1/audio/speech": Dialect.OTHER,
 }
+_OF_SERVER = frozenset({"/tokenize", "/detokenize", "/apply-template", "/messages/count_tokens"})
+"""Paths, without /v1, that an engine's HTTP server answers without its model."""
 _AT_ROOT = {
     "/tokenize": _POST,
     "/detokenize": _POST,
@@ -132,6 +134,11 @@ def understand(raw_path: str) -> Route | None:
     if methods := _AT_ROOT.get(raw_path):
         return Route(raw_path, methods=methods, task=_TASKS.get(raw_path))
     return Route(raw_path) if raw_path.startswith("/v1/") and not is_for_owners(path) else None
+
+
+def shows_work(route: Route, method: str) -> bool:
+    """Whether an answer shows that the engine works; a stuck one still counts tokens and tells of itself."""
+    return method not in _READ and route.path.removeprefix("/v1") not in _OF_SERVER
 
 
 def is_plain(raw_path: str) -> bool:

@@ -76,6 +76,7 @@ _WORDS = {
         re.compile(rb"event: ?message_stop[\r\n]"),
         stop=counts.STOP,
         counts_first=True,
+        work=re.compile(rb"event: ?(?!(?:message_start|content_block_start|ping)[\r\n])[a-z]"),
     ),
     Dialect.OTHER: _Words(re.compile(rb'"(?:text|content|delta)": ?"[^"]')),
 }
@@ -157,7 +158,8 @@ class Tap:
     def heard_at(self) -> float | None:
         """Time at which the last chunk came that shows work of the engine; None before the first.
 
-        Keep-alives show none, nor does the opening of /v1/responses: vLLM's server sends it before its engine has the request.
+        Keep-alives show none. Nor does the opening of /v1/responses, which vLLM's server sends before its engine has the
+        request, or of /v1/messages, which the translator sends before the engine's answer.
         """
         if self.first is None and self._stream and self._words.work and not self._words.work.search(self.tail()):
             return self._heard_dropped

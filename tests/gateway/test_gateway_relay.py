@@ -240,7 +240,47 @@ async def test_an_engine_is_asked_for_with_what_it_is_for_and_by_whom(house: Any
     await house.client.post(path, json=said, headers={"user-agent": "aider/1.0"})
     asked = {name: house.supervisor.asks[0][name] for name in ("task", "client")}
     assert asked == {"task": task, "client": "aider/1.0"}
-    assert house.supervisor.asks[0]["progress"].is_held_up is False
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "shows_work"),
+    [
+        ("POST", "/v1/chat/completions", True),
+        ("POST", "/v1/embeddings", True),
+        ("POST", "/upstream/alpha/v1/chat/completions", True),
+        ("POST", "/upstream/alpha/v1/pooling", True),
+        ("POST", "/v1/messages/count_tokens", False),
+        ("POST", "/tokenize", False),
+        ("POST", "/upstream/alpha/tokenize", False),
+        ("GET", "/upstream/alpha/metrics", False),
+    ],
+)
+async def test_what_an_engines_server_answers_alone_is_no_work_of_the_engine(
+    house: Any, method: str, path: str, shows_work: bool
+) -> None:
+    """A stuck engine still counts tokens and shows its metrics: whoever asks for them must not hide that it is stuck."""
+    said = {"model": "alpha", "messages": []}
+
+    async def answers(_seen: Any, wire: Any) -> None:
+        await wire.answer(b"{}")
+
+    house.engine.script = answers
+    await house.client.request(method, path, json=said if method == "POST" else None)
+    progress = house.supervisor.asks[0]["progress"]
+    assert (progress is not None and progress.heard_at is not None) is shows_work
+    assert progress is None or progress.is_held_up is False
+
+
+async def test_a_refusal_is_no_work_of_the_engine(house: Any) -> None:
+    """A stuck engine's server goes on refusing what is wrong; it does so without the engine."""
+
+    async def refuses(_seen: Any, wire: Any) -> None:
+        await wire.answer(b'{"error": {"message": "no such route"}}', status=404)
+
+    house.engine.script = refuses
+    reply = await house.chat()
+    assert reply.status_code == 404
+    assert house.supervisor.asks[0]["progress"].heard_at is None
 
 
 async def test_auto_is_replaced_by_a_name_the_engine_knows(house: Any) -> None:

@@ -271,6 +271,17 @@ def test_the_opening_of_a_response_is_not_heard_as_a_piece_of_the_answer() -> No
     assert tap.heard_at == 5.0
 
 
+def test_the_opening_of_a_message_is_not_heard_as_a_piece_of_the_answer() -> None:
+    """The translator sends it before the engine it asked has answered."""
+    tap = Tap(Dialect.MESSAGES)
+    tap.feed(b'event: message_start\ndata: {"type":"message_start","message":{"content":[]}}\n\n', 1.0)
+    tap.feed(b'event: content_block_start\ndata: {"content_block":{"type":"text","text":""}}\n\n', 2.0)
+    tap.feed(b'event: ping\ndata: {"type":"ping"}\n\n', 3.0)
+    assert tap.heard_at is None
+    tap.feed(b'event: content_block_delta\ndata: {"delta":{"type":"signature_delta"}}\n\n', 4.0)
+    assert tap.heard_at == 4.0
+
+
 def test_a_piece_that_begins_with_a_colon_is_heard() -> None:
     """A chunk may begin in the middle of a line, and an answer that is no stream has no comments."""
     tap = Tap(Dialect.CHAT)
