@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerInfo, ContainerState
 from sparkdash.domain.memory_account import GpuMemory, Holder, Holding, MemoryAccount
@@ -29,6 +31,17 @@ ID = "0123456789abcdef" * 4
 OWNER = "me"
 NOBODY = 65534
 LIVE = "import os, time; os.setuid({uid}); held = bytearray({size}); held[::4096] = b'x' * len(held[::4096]); print('up', flush=True); time.sleep(60)"
+
+
+MEMINFO = """\
+MemTotal:       127600748 kB
+MemFree:         2904064 kB
+MemAvailable:   24525952 kB
+Buffers:           81240 kB
+Cached:         23477376 kB
+Shmem:           1048576 kB
+SReclaimable:    2097152 kB
+"""
 
 
 class FakeRuntime:
@@ -408,3 +421,61 @@ async def test_where_the_gpus_memory_is(gb10_proc: Path, own: int | None, where:
             return GpuReading(Gpu(name="x"), {4242: GIB}, own)
 
     assert (await look(sources(gb10_proc, reader=Card()))).gpu is where
+
+
+GROUPS = st.sampled_from(
+    [
+        "",
+        "0::/",
+        "garbage",
+        f"0::/machine.slice/libpod-{ID}.scope/container",
+        f"12:memory:/docker/{'e' * 64}\n0::/",
+        "0::/system.slice/ssh.service",
+        "0::/user.slice/user-1000.slice/user@1000.service/app.slice/app-gnome-firefox-7.scope",
+        "0::/user.slice/user-1000.slice/session-3.scope",
+        "1:name=systemd:/\xff/\x1b[2J.service",
+    ]
+)
+KIBS = st.integers(0, 1 << 30)
+TREES = st.dictionaries(
+    st.integers(2, 60),
+    st.fixed_dictionaries(
+        {
+            "name": st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1, max_size=15),
+            "anonymous": KIBS,
+            "shared": KIBS,
+            "swap": KIBS,
+            "cgroup": GROUPS,
+            "uid": st.integers(0, 1 << 32),
+            "parent": st.integers(0, 61),
+            "state": st.sampled_from("SRDZT"),
+        }
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(tree=TREES, gone=st.sets(st.integers(2, 60)), gpu=st.none() | st.dictionaries(st.integers(2, 70), KIBS))
+async def test_any_tree_of_processes_adds_up(
+    tmp_path_factory: pytest.TempPathFactory, tree: dict[int, Any], gone: set[int], gpu: dict[int, int] | None
+) -> None:
+    """Families in circles, names of anybody's, processes that go between listing and reading: each byte has one holder."""
+    proc = tmp_path_factory.mktemp("tree") / "proc"
+    proc.mkdir()
+    (proc / "meminfo").write_text(f"{MEMINFO}AnonPages: 9437184 kB\nSUnreclaim: 900000 kB\n")
+    for pid, told in tree.items():
+        folder = add(proc, pid, **told)
+        if pid in gone:
+            (folder / "status").unlink()
+
+    class Told:
+        async def gpu(self) -> GpuReading:
+            return GpuReading(Gpu(name="NVIDIA GB10"), gpu)
+
+    found = await look(
+        sources(proc, reader=Told(), engines={"qwen": {5, 6, 99}}, runtime=FakeRuntime(container("web")))
+    )
+    assert adds_up(found)
+    assert all(one.bytes >= 0 for one in found.holdings)
+    assert sum(one.processes or 0 for one in found.holdings) <= len(tree.keys() - gone)
