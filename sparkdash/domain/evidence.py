@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from sparkdash.domain.profile import EngineKind
@@ -11,7 +11,7 @@ from sparkdash.domain.profile import EngineKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceRequest:
-    """One engine at one moment. Times are Unix seconds; `figures` and `looks` are JSON-ready, without prompts."""
+    """One engine at one moment. Times are Unix seconds; `looks` are JSON-ready, without prompts."""
 
     profile: str
     kind: EngineKind
@@ -26,7 +26,6 @@ class EvidenceRequest:
     version: str | None = None
     started_at: float | None = None
     """Start of the engine; lines of the kernel's log count from here."""
-    figures: Mapping[str, Any] = field(default_factory=dict)
     looks: Sequence[Mapping[str, Any]] = ()
     """The last looks at it, oldest first."""
     log: Sequence[str] = ()

@@ -103,17 +103,17 @@ def _joined(first: KernelLine, second: KernelLine) -> KernelLine:
     return replace(told, at=first.at, cgroup=first.cgroup or second.cgroup, process=told.process or other.process)
 
 
-_KILLED = re.compile(r"Killed process (\d+),?(?: UID \d+,)? \((.*)\)(.*)")
-_RSS = re.compile(r"\b(?:anon|file|shmem)-rss:(\d+)kB")
-_OOM = re.compile(r"^oom-kill:.*?\btask_memcg=([^,]*),task=(.*),pid=(\d+),uid=")
-_XID = re.compile(r"NVRM: Xid \([^)]*\): (\d+)(.*)")
-_XID_PID = re.compile(r"\bpid='?(\d+)")
+_KILLED = re.compile(r"Killed process (\d{1,10}),?(?: UID \d+,)? \((.*)\)(.*)")
+_RSS = re.compile(r"\b(?:anon|file|shmem)-rss:(\d{1,15})kB")
+_OOM = re.compile(r"^oom-kill:.*?\btask_memcg=([^,]*),task=(.*),pid=(\d{1,10}),uid=")
+_XID = re.compile(r"NVRM: Xid \([^)]*\): (\d{1,5})\b(.*)")
+_XID_PID = re.compile(r"\bpid='?(\d{1,10})")
 _XID_NAME = re.compile(r"\bname='?([^,']+)")
-_HUNG = re.compile(r"INFO: task (.*):(\d+) blocked (?:in I/O wait )?for more than \d+ seconds")
+_HUNG = re.compile(r"INFO: task (.*):(\d{1,10}) blocked (?:in I/O wait )?for more than \d+ seconds")
 _LOCKUP = re.compile(
-    r"watchdog: BUG: soft lockup .*\[(.*):(\d+)\]|hard LOCKUP|rcu: INFO: \S+ (?:self-)?detected (?:expedited )?stall"
+    r"watchdog: BUG: soft lockup .*\[(.*):(\d{1,10})\]|hard LOCKUP|rcu: INFO: \S+ (?:self-)?detected (?:expedited )?stall"
 )
-_ORDER = re.compile(r"^(?:warn_alloc: )?(.*): page allocation (?:failure|stalls).*?\border:\s?(\d+)")
+_ORDER = re.compile(r"^(?:warn_alloc: )?(.*): page allocation (?:failure|stalls).*?\border:\s?(\d{1,2})\b")
 _DRIVER_MEMORY = re.compile(r"NVRM:.*NV_ERR_NO_MEMORY|sysmemConstruct_IMPL.*Cannot allocate sysmem")
 _DRIVER_FAULT = re.compile(r"NVRM:.*(?:nv(?:Assert|Check)Ok?FailedNoLog|nvAssertFailedNoLog|rm_init_adapter failed)")
 _HARDWARE = re.compile(

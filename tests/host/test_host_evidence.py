@@ -115,14 +115,12 @@ def modes(found: Evidence) -> set[int]:
 async def test_every_part_is_there_and_for_its_owner_only(take: Take, child: Any) -> None:
     """Seven files of a vLLM; nobody else may read them."""
     one = child("")
-    found = await take(
-        one.pid, log=["INFO 11-23 03:00:00 [core.py:1] hello"], figures={"running": 2}, looks=[{"at": 1}]
-    )
+    found = await take(one.pid, log=["INFO 11-23 03:00:00 [core.py:1] hello"], looks=[{"running": 2}])
     assert found.problem is None
     texts = files(found)
     assert set(texts) == {"summary.json", "processes.txt", "stacks.txt", "log.txt", "metrics.txt", "kernel.txt"}
     summary = json.loads(texts["summary.json"])
-    assert (summary["profile"], summary["reason"], summary["figures"]) == ("gpt", "no token for 300 s", {"running": 2})
+    assert (summary["profile"], summary["reason"], summary["looks"]) == ("gpt", "no token for 300 s", [{"running": 2}])
     assert summary["memory"]["total"] == 127600748 * 1024
     assert summary["not_known"] == {}
     assert texts["metrics.txt"] == "vllm:num_requests_running 2.0\n"

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sparkdash.host.evidence.processes import look, with_argv
-from sparkdash.host.evidence.words import argv_text, processes_text
+from sparkdash.host.evidence.words import argv_text, log_lines, processes_text, slots_text
 
+PROMPT = "my most secret prompt"
 Process = Callable[..., Path]
 
 
@@ -129,3 +133,25 @@ def test_a_damaged_stat_is_a_process_that_is_not_there(process: Process, damage:
 def test_a_command_line_is_shown_without_what_nobody_should_see(argv: tuple[str, ...], shown: str) -> None:
     """Keys and prompts, by the flags before them."""
     assert argv_text(argv) == shown
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.just(PROMPT),
+        lambda inner: (
+            st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["id", "prompt", "x"]), inner, max_size=4)
+        ),
+    )
+)
+def test_no_text_of_slots_is_kept(value: object) -> None:
+    """Whatever shape an answer has: names, numbers, yes and no are all that comes through."""
+    kept = json.loads(slots_text(json.dumps(value).encode()))
+    assert PROMPT not in json.dumps(kept)
+
+
+@given(st.lists(st.text(max_size=80), max_size=30))
+def test_no_log_trips_its_reader(lines: list[str]) -> None:
+    """A line of the log is a line of the file, and there are no more than there were."""
+    kept = log_lines(lines)
+    assert len(kept) <= len(lines)
+    assert not [line for line in kept if "\n" in line or "\x1b" in line]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sparkdash.host.kernel_lines import (
     KEPT,
@@ -164,3 +166,20 @@ def test_what_holds_an_engine_up_is_chosen_by_its_weight() -> None:
     assert holds_up(findings(lines[:1])) is None
     for count in range(2, 6):
         assert holds_up(findings(reversed(lines[:count]))) == lines[count - 1]
+
+
+PIECES = st.sampled_from(
+    ["NVRM: Xid (PCI): ", "Killed process ", " (x) anon-rss:", "kB", "oom-kill:", "task_memcg=/a,task=b,pid=", ",uid=0", "INFO: task ",
+     " blocked for more than ", " seconds", ": page allocation failure: order:", "watchdog: BUG: soft lockup ", "[x:", "]", "pid=", "name=",
+     "9" * 5000, "7", "\x00", "\u202e", " "]
+)  # fmt: skip
+
+
+@given(st.lists(PIECES | st.text(max_size=20), max_size=12).map("".join))
+def test_no_line_trips_the_reader(text: str) -> None:
+    """Damaged lines, and figures of any size; what is made of them can be said."""
+    found = read_line(text, 1.0)
+    if found is not None:
+        assert len(meaning(found)) < 6000
+        assert advice(found)
+        assert explains(findings([found]), {1}) in (found, None)

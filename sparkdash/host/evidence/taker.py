@@ -170,7 +170,6 @@ class EvidenceTaker:
             "engine_started_at": request.started_at,
             "sparkdash": __version__,
             "kernel": platform.release(),
-            "figures": request.figures,
             "looks": list(request.looks),
             **found,
             "not_known": failed,

@@ -141,4 +141,4 @@ def _figures(value: Any) -> Any:
         }
     if isinstance(value, list):
         return [_figures(item) for item in value if isinstance(item, dict)]
-    return value
+    return value if isinstance(value, bool | int | float) else None
