@@ -1,0 +1,46 @@
+"""`sparkdash serve` with engines as processes, and thresholds of liveness of seconds in the place of minutes."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import uvloop
+
+from sparkdash import catalog, daemon, log, settings
+from sparkdash.host.box import BoxReader
+from sparkdash.host.process import Process
+from sparkdash.paths import runtime_dir
+from sparkdash.supervisor import liveness, repair
+
+SECONDS = {
+    "slow_s": 1.0, "suspect_s": 2.0, "stopped_s": 3.0, "voted_s": 60.0, "plain_s": 60.0, "young_s": 0.0, "recovery_s": 6.0,
+}  # fmt: skip
+
+
+def hurry() -> None:
+    """Judge with these thresholds, and look often."""
+    fields = liveness.Thresholds.__dataclass_fields__
+    given = tuple(SECONDS.get(name, each.default) for name, each in fields.items())
+    liveness.Thresholds.__init__.__defaults__ = given
+    repair.LOOK_EVERY_S = 0.5
+
+
+def main() -> None:
+    """The real daemon, put together as daemon.run does."""
+    log.configure()
+    hurry()
+    load = partial(settings.load, port=0)
+    given = load()
+    parts = daemon.Parts(
+        settings=given,
+        runtime=Process(runtime_dir() / "processes"),
+        reader=BoxReader(),
+        load_catalog=lambda: catalog.load(given.profile_folders()),
+        profile_folders=given.profile_folders,
+        load_settings=load,
+    )
+    uvloop.run(daemon.serve(parts))
+
+
+if __name__ == "__main__":
+    main()
