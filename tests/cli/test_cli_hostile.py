@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import structlog
 import typer.main
-from fake_daemon import BIRTH, FakeDaemon, engine, sample, summary, swap
+from fake_daemon import BIRTH, GIB, FakeDaemon, engine, sample, summary, swap
 from pydantic import BaseModel
 
 from sparkdash import log, paths
@@ -30,6 +30,7 @@ from sparkdash.domain.incident import Incident, Repairs, RepairTime
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.liveness import Liveness, LivenessState
 from sparkdash.domain.measuring import Measuring
+from sparkdash.domain.memory_account import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.state import Snapshot
@@ -52,6 +53,7 @@ FROM_THE_DAEMON: dict[str, tuple[str, ...]] = {
     "status": ("status",),
     "status --json": ("status", "--json"),
     "incidents": ("incidents",),
+    "memory": ("memory",),
     "requests": ("requests", "--all"),
     "release": ("release",),
     "release --all": ("release", "--all"),
@@ -161,6 +163,12 @@ def evil(daemon: FakeDaemon) -> FakeDaemon:
     ).model_copy(update={"profile": "new"})
     daemon.whole = {name: Profile(name=name, engine=EngineKind.VLLM, image=f"img{EVIL}") for name in ("new", "newer")}
     daemon.set(profiles=(*daemon.bus.snapshot.profiles, summary("new"), summary("newer")))
+    held = Holding(
+        kind=Holder.CONTAINER, name="other", bytes=GIB, what="i", user="u", processes=1, remedy="docker stop"
+    )
+    daemon.memory = poisoned(
+        MemoryAccount(at=BIRTH, total=GIB, available=0, gpu=GpuMemory.UNIFIED, holdings=(held,), notes=("Slow.",))
+    )
     daemon.log_lines = [f"engine says {EVIL}"]
     daemon.pulls = [PullProgress(image=f"img{EVIL}", detail=f"layer {EVIL}")]
     daemon.pull_error = ERROR

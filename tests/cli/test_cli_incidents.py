@@ -17,33 +17,40 @@ Run = Callable[..., Any]
 NOW = BIRTH + 3700
 WHY = "2 running, 0 waiting, no token and no change of the KV cache for 2m05s, GPU 14 W at 96 %"
 LIVE = Liveness(state=LivenessState.STUCK, why=WHY, since=NOW - 165, step=RepairStep.CANCEL, step_since=NOW - 40)
-OVER = Incident(
-    id="1",
-    profile="qwen",
-    fingerprint="f",
-    began=time.time() - 3852,
-    named_at=time.time() - 3720,
-    why=WHY,
-    steps=(TakenStep(step=RepairStep.END, at=time.time() - 3700),),
-    ended_at=time.time() - 3600,
-    end=IncidentEnd.RESTARTED,
-    note="It was started again.",
-    evidence="/state/evidence/qwen-1",
-)
-OPEN = OVER.replace(
-    id="2",
-    profile="gpt-oss",
-    named_at=time.time() - 7230,
-    steps=(TakenStep(step=RepairStep.CANCEL, at=time.time() - 3630),),
-    ended_at=None,
-    end=None,
-    note="",
-    evidence=None,
-)
 
 
-def given(daemon: FakeDaemon) -> None:
+def stood_still() -> tuple[Incident, Incident]:
+    """One that is being repaired, and one that is over; their ages are those of this moment."""
+    now = time.time()
+    over = Incident(
+        id="1",
+        profile="qwen",
+        fingerprint="f",
+        began=now - 3852,
+        named_at=now - 3720,
+        why=WHY,
+        steps=(TakenStep(step=RepairStep.END, at=now - 3700),),
+        ended_at=now - 3600,
+        end=IncidentEnd.RESTARTED,
+        note="It was started again.",
+        evidence="/state/evidence/qwen-1",
+    )
+    stuck = over.replace(
+        id="2",
+        profile="gpt-oss",
+        named_at=now - 7230,
+        steps=(TakenStep(step=RepairStep.CANCEL, at=now - 3630),),
+        ended_at=None,
+        end=None,
+        note="",
+        evidence=None,
+    )
+    return stuck, over
+
+
+def given(daemon: FakeDaemon) -> tuple[Incident, Incident]:
     """A stuck engine with a request on it, and one that was repaired."""
+    incidents = stood_still()
     daemon.set(
         at=NOW,
         engines={"qwen": engine("qwen").replace(liveness=LIVE)},
@@ -51,9 +58,10 @@ def given(daemon: FakeDaemon) -> None:
             "1": Request(id="1", client="codex", profile="qwen", route="chat", state=RequestState.WAITING,
                          started_at=NOW, position=1),
         },
-        incidents=(OPEN, OVER),
-        repairs=repairs([OPEN, OVER]),
+        incidents=incidents,
+        repairs=repairs(incidents),
     )  # fmt: skip
+    return incidents
 
 
 def test_each_incident_has_how_it_ended_and_what_was_seen(sparkdash: Run, daemon: FakeDaemon) -> None:
@@ -69,9 +77,9 @@ def test_each_incident_has_how_it_ended_and_what_was_seen(sparkdash: Run, daemon
 
 
 def test_json_is_what_the_api_says(sparkdash: Run, daemon: FakeDaemon) -> None:
-    given(daemon)
+    incidents = given(daemon)
     kept = IncidentList.model_validate_json(sparkdash("incidents", "--json").out)
-    assert kept == IncidentList(incidents=(OPEN, OVER), repairs=repairs([OVER]))
+    assert kept == IncidentList(incidents=incidents, repairs=repairs(incidents))
 
 
 def test_a_box_whose_engines_never_stood_still_says_so(sparkdash: Run, daemon: FakeDaemon) -> None:

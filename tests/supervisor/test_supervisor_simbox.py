@@ -280,6 +280,7 @@ class Aware:
             reader=self.box,
             needs=lambda p: self.need(p.name),
             holds=self.holds,
+            foreign=tuple,
         )
         planner = Planner(self.tools, lambda: PROFILES, lambda p: self.plan.models[p.name].load_s if p else None)
         self.scheduler = Scheduler(
