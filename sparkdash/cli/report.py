@@ -17,7 +17,7 @@ from sparkdash.domain.lease import Request
 from sparkdash.domain.liveness import Liveness
 from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.metric import EngineSample, Memory, Metric
-from sparkdash.domain.progress import estimate_text, stage_text
+from sparkdash.domain.progress import estimate_text, stage_text, wait_text
 from sparkdash.domain.repair_text import is_told, repair_text, state_text, step_text, waiting_on
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap
@@ -65,7 +65,8 @@ def _measuring(now: Measuring) -> Iterator[str]:
 def swap_line(swap: Swap, now: float) -> str:
     """ "to gpt-oss-120b: load weights 63 %  38 % in 43s, about 1m40s left", what a swap does and how long it takes."""
     goal = f"to {swap.target}" if swap.target else "stop"
-    return f"{goal}: {phase(swap)}  {times(swap, now)}"
+    words = (f"{goal}: {phase(swap)}", wait_text(swap, now), times(swap, now))
+    return "  ".join(filter(None, words))
 
 
 def phase(swap: Swap) -> str:

@@ -12,6 +12,9 @@ from sparkdash.domain.profile import AUTO
 from sparkdash.domain.swap import Swap, SwapPhase
 from sparkdash.units import age, percent
 
+_ENDS = {SwapPhase.DRAIN: "cut", SwapPhase.STOP: "killed"}
+"""What becomes of those who are waited for too long."""
+
 
 class Left(NamedTuple):
     """Seconds that a swap should still take, a drain's rest left out."""
@@ -41,6 +44,17 @@ def stage_text(swap: Swap) -> str:
         return swap.phase.value
     share = f" {percent(swap.progress.fraction)}" if swap.progress.fraction is not None else ""
     return swap.progress.stage + share
+
+
+def wait_text(swap: Swap, now: float) -> str:
+    """ "waits for 2 requests of a, cut in 1m40s"; empty where nothing is waited for, or the load's progress tells it."""
+    if swap.waits_for is None:
+        return ""
+    words = f"waits for {swap.waits_for}"
+    if swap.until is None:
+        return words
+    end, left_s = _ENDS.get(swap.phase, "given up"), swap.until - now
+    return f"{words}, {end} in {age(left_s)}" if left_s >= 0 else f"{words}, {end} {age(-left_s)} ago"
 
 
 def still_text(swap: Swap, now: float) -> str:

@@ -67,6 +67,10 @@ class Swap(Frozen):
     started_at: float
     phase_at: float
     """When the present phase began."""
+    waits_for: str | None = None
+    """What its present phase waits for, in words: "2 requests of gpt-oss-120b". None: for nothing, or `progress` tells."""
+    until: float | None = None
+    """When that wait ends at the latest, Unix seconds: requests are cut, engines killed, missing memory is given up."""
     progress: LoadProgress | None = None
     waiting: int = 0
     """Requests that wait for the target."""

@@ -150,7 +150,9 @@ class Sight:
             return None
         if self.covers(swap):
             return swap
-        part = swap.replace(evict=self._names(swap.evict), reasons=self._by_name(swap.reasons))
+        part = swap.replace(
+            evict=self._names(swap.evict), reasons=self._by_name(swap.reasons), waits_for=None, until=None
+        )
         if swap.target in self.profiles:
             return part
         return part.replace(target=None, progress=None, failure=None, steps=())

@@ -362,7 +362,7 @@ class Actor:
         """What follows from the scheduler's books: figures, the next alarm, those who wait for its rest."""
         self._alarm.set(self._running(), self._scheduler.due)
         books, records = self._tools.books, self._scheduler.records
-        self._swaps.waiting(records.waiting_for)
+        self._swaps.waiting(records.waiting_for, records.in_flight)
         for name in list(books.engines):
             in_flight, resident = records.in_flight(name), records.residents.get(name)
             books.able(name, self._planner.tasks(name))

@@ -9,7 +9,7 @@ miscounts what is free (vLLM aborts when free memory grows while it profiles).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Level
@@ -26,6 +26,9 @@ STEADY = 256 * MIB
 """Bytes of movement over those samples below which available memory is steady; an engine gives back gigabytes a
 second.
 """
+STEADIES = "the memory of those who left to be steady"
+TOLD_SAMPLES = 10
+"""What is waited for is told once a second."""
 BACK_SAMPLES = 2
 """Enough of them when all that was held is seen to be back."""
 BACK_STEADY = 128 * MIB
@@ -42,6 +45,10 @@ BESIDE_S = 1.0
 """Seconds between two looks at what the other loads have taken."""
 AGAIN_S = 60.0
 """When a start that was refused for missing memory may be tried again."""
+
+
+Told = Callable[[str | None, float | None], None]
+"""Tells what is waited for, and until when at most; Unix seconds."""
 
 
 async def until_loads_leave_room(tools: Tools, target: Profile) -> None:
@@ -72,7 +79,7 @@ def _at_most(tools: Tools, profile: Profile) -> int | None:
     return None if margin is None or room is None else int(room * (1 + margin))
 
 
-async def wait(tools: Tools, target: Profile) -> int:
+async def wait(tools: Tools, target: Profile, told: Told = lambda *_: None) -> int:
     """Wait until those who left lately gave their memory back, or `reclaim_s` after the last of them; what is missing.
 
     Lately: evicted for this start, stopped before it, cancelled or crashed. Nobody left: no wait. Missing memory
@@ -81,11 +88,15 @@ async def wait(tools: Tools, target: Profile) -> int:
     """
     debts, clock, limit = tools.books.debts, tools.clock, tools.settings.reclaim_s
     asked = _must_be_free(tools, target)
-    began = clock.monotonic()
+    began, until = clock.monotonic(), clock.now() + limit
     seen: deque[int] = deque(maxlen=STEADY_SAMPLES)
+    look = 0
     while debts.who:
         seen.append(tools.reader.memory().available)
         missing, now = debts.missing(seen[-1]), clock.monotonic()
+        look += 1
+        if look % TOLD_SAMPLES == 0:
+            told(f"{gib(missing)} of memory to come back" if missing else STEADIES, until)
         if missing == 0 and _steady(list(seen)[-BACK_SAMPLES:], BACK_SAMPLES, BACK_STEADY):
             debts.settle()
             break
@@ -98,11 +109,12 @@ async def wait(tools: Tools, target: Profile) -> int:
     return 0
 
 
-async def after_stop(tools: Tools) -> None:
+async def after_stop(tools: Tools, told: Told) -> None:
     """No engine comes: wait shortly, and tell what is missing. The next start goes on waiting for it."""
     debts, clock = tools.books.debts, tools.clock
-    until = clock.monotonic() + STOP_S
+    until, then = clock.monotonic() + STOP_S, clock.now() + STOP_S
     while missing := debts.missing(tools.reader.memory().available):
+        told(f"{gib(missing)} of memory to come back", then)
         if clock.monotonic() >= until:
             text = f"{_gone(tools, missing)} {duration(STOP_S)} after the stop. The next start waits for it."
             tools.books.notice(Level.WARNING, "memory_not_returned", text, debts.who[-1])

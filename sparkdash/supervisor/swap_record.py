@@ -44,9 +44,20 @@ class SwapRecord:
             self._course.enter(phase, self._phase_began)
             self._tell(
                 self.swap.replace(
-                    phase=phase, phase_at=self._clock.now(), stage_s=times, progress=None, still_since=None
+                    phase=phase,
+                    phase_at=self._clock.now(),
+                    stage_s=times,
+                    waits_for=None,
+                    until=None,
+                    progress=None,
+                    still_since=None,
                 )
             )
+
+    def waits(self, what: str | None, until: float | None = None) -> None:
+        """Set what the present phase waits for, and until when at most; Unix seconds."""
+        if (what, until) != (self.swap.waits_for, self.swap.until):
+            self._tell(self.swap.replace(waits_for=what, until=until))
 
     def progress(self, progress: LoadProgress) -> None:
         """Set how far the load has come, by its log."""
@@ -73,6 +84,8 @@ class SwapRecord:
     def end(self, outcome: SwapOutcome, failure: Failure | None = None) -> Swap:
         """Publish the swap's outcome."""
         ended = self.swap.replace(
+            waits_for=None,
+            until=None,
             eta_s=None,
             eta_low_s=None,
             eta_high_s=None,

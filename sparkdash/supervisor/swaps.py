@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sparkdash.domain.contiguity import LoadContiguity, LoadOutcome
@@ -38,6 +38,11 @@ def kin(profile: Profile) -> str:
     """What launches have in common that load about alike: the engine and the target model."""
     target = profile.models.get("target")
     return f"{profile.engine.value} {target.ref}" if target else ""
+
+
+def _requests(held: Mapping[str, int]) -> str:
+    left = sum(held.values())
+    return f"{left} request{'' if left == 1 else 's'} of {' and '.join(held)}"
 
 
 @dataclass(slots=True)
@@ -86,6 +91,7 @@ class Swaps:
         resumes = self._resumed(target)
         record = self._record(effect, target, first_phase(managed and resumes is None, evict))
         order = Order(target, evict, record, self._tell, self._unwatch, resumes, scale)
+        order.drain_until = self._tools.clock.now() + self._tools.settings.drain_s
         transition = Transition(self._tools, order)
         for engine in evict:
             if engine.state is EngineState.READY:
@@ -114,10 +120,14 @@ class Swaps:
         found, self.resumes = self.resumes, None
         return found if found and found.profile == target else None
 
-    def waiting(self, count: Callable[[str | None], int]) -> None:
-        """Publish how many requests wait for each target."""
+    def waiting(self, count: Callable[[str | None], int], in_flight: Callable[[str], int]) -> None:
+        """Publish how many requests wait for each target, and which requests its drain waits for."""
         for target, swap in self._under_way.items():
-            swap.order.record.waiting(count(target))
+            record = swap.order.record
+            record.waiting(count(target))
+            if record.swap.phase is SwapPhase.DRAIN:
+                held = {name: left for name in record.swap.evict if (left := in_flight(name))}
+                record.waits(_requests(held) if held else None, swap.order.drain_until if held else None)
 
     def drained(self, target: str | None) -> None:
         """Let the swap to `target` stop the engines that it evicts."""

@@ -61,6 +61,8 @@ class Order:
     """Weighs what comes up."""
     before: Contiguity | None = None
     """How much free memory lay in large blocks just before the start."""
+    drain_until: float | None = None
+    """When requests are cut that hold the evicted engines, Unix seconds."""
     drained: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the evicted may be stopped."""
 
@@ -73,6 +75,10 @@ class Transition:
         self._order = order
         self.phase = order.record.swap.phase
         self._flags: KnownFlags | None = None
+        self._stopping: list[str] = []
+        """Profiles whose containers are told to end and have not."""
+        self._stops_until = 0.0
+        """When those are killed, Unix seconds."""
 
     async def run(self) -> None:
         """All phases. On failure or cancellation what was begun is gone again.
@@ -91,7 +97,8 @@ class Transition:
         await self._stop()
         if target is None:
             if any(engine.container for engine in self._order.evict):
-                await reclaim.after_stop(self._tools)
+                self._enter(SwapPhase.RECLAIM)
+                await reclaim.after_stop(self._tools, self._order.record.waits)
         elif managed:
             await self._make_room(target)
             await self._bring_up(target)
@@ -111,6 +118,10 @@ class Transition:
     async def _drain(self) -> None:
         if self._order.drained.is_set():
             return
+        order, tools = self._order, self._tools
+        order.drain_until = tools.clock.now() + tools.settings.drain_s  # from now on: what was looked at took its time
+        if (waits_for := order.record.swap.waits_for) is not None:
+            order.record.waits(waits_for, order.drain_until)
         timer = asyncio.create_task(self._drain_limit())
         try:
             await self._order.drained.wait()
@@ -137,6 +148,9 @@ class Transition:
             self._order.unwatch(engine.profile)
         # weighed before the first of them gives anything back: what is available then is what the debts count from
         held = await asyncio.gather(*(stopping.weigh(self._tools, engine) for engine in evict))
+        self._stopping = [engine.profile for engine in evict if engine.container]
+        self._stops_until = self._tools.clock.now() + self._tools.settings.stop_grace_s
+        self._tell_stopping()
         ends = [self._end(engine, its) for engine, its in zip(evict, held, strict=True)]
         for ended in await asyncio.gather(*ends, return_exceptions=True):
             if isinstance(ended, BaseException):
@@ -148,12 +162,22 @@ class Transition:
         except HostError:
             self._order.tell(WontStop(engine.profile))
             raise
+        finally:
+            if engine.profile in self._stopping:
+                self._stopping.remove(engine.profile)
+                self._tell_stopping()
         self._order.tell(Evicted(engine.profile))
+
+    def _tell_stopping(self) -> None:
+        if self._stopping:
+            self._order.record.waits(f"{' and '.join(self._stopping)} to end", self._stops_until)
+        else:
+            self._order.record.waits(None)
 
     async def _make_room(self, target: Profile) -> None:
         self._enter(SwapPhase.RECLAIM)
         await reclaim.until_loads_leave_room(self._tools, target)
-        missing = await reclaim.wait(self._tools, target)
+        missing = await reclaim.wait(self._tools, target, self._order.record.waits)
         self._enter(SwapPhase.PREFLIGHT)
         await cache_room.before_load(self._tools, target)
         if short := self._tools.wards.short(target.name):

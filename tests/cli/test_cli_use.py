@@ -9,7 +9,7 @@ import pytest
 from fake_daemon import BIRTH, GIB, FakeDaemon, engine, sample, summary, swap
 from programs import Program
 
-from sparkdash.cli.progress import steps
+from sparkdash.cli.progress import Progress, steps
 from sparkdash.client import routes
 from sparkdash.domain.engine import EngineState, Failure, LoadProgress, Parked
 from sparkdash.domain.event import EngineChanged, Fact, SampleTaken, SwapChanged
@@ -213,6 +213,18 @@ def test_the_line_of_phases_marks_the_present_one() -> None:
         "drain stop reclaim preflight create [load weights 63 %] warm  38 % in 2m10s, no progress for 2m10s"
     )
     assert steps(swap("a"), BIRTH + 61) == "[drain] stop reclaim preflight create load warm  1s, first load here"
+
+
+def test_what_a_stop_waits_for_takes_the_place_of_the_other_steps(
+    daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a log once for each phase, as it was then: not once for each request."""
+    now = swap(None, waits_for="2 requests of a", until=BIRTH + 100)
+    assert steps(now, BIRTH + 80) == "drain  waits for 2 requests of a, cut in 20s  20s"
+    shown, world = Progress("a"), daemon.bus.snapshot.replace(at=BIRTH + 80)
+    for seen in (now, now.replace(waits_for="1 request of a"), now.replace(phase=SwapPhase.STOP, waits_for=None)):
+        shown.show(world.replace(swap=seen))
+    assert capsys.readouterr().err == "drain: waits for 2 requests of a, cut in 20s\nstop\n"
 
 
 @pytest.mark.parametrize(("argv", "asked"), [

@@ -175,6 +175,7 @@ def swap(number: str, target: str, *evict: str, ended: float | None = None) -> S
     outcome = SwapOutcome.DONE if ended else None
     return Swap(
         id=number, target=target, evict=evict, reasons=dict.fromkeys(evict, "idle"), cause=SwapCause.USER, phase=SwapPhase.LOAD,
+        waits_for=f"1 request of {', '.join(evict)}" if evict else None,
         started_at=1, phase_at=1, ended_at=ended, outcome=outcome,
     )  # fmt: skip
 

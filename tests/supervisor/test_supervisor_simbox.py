@@ -270,7 +270,7 @@ class Aware:
         self.books = SimpleNamespace(
             debts=Debts(), engines={}, started={}, notice=lambda *_: None, loading=self.others_that_load
         )
-        clock = SimpleNamespace(monotonic=lambda: self.box.now, sleep=Sleep)
+        clock = SimpleNamespace(monotonic=lambda: self.box.now, now=lambda: self.box.now, sleep=Sleep)
         wards = SimpleNamespace(short=self.short)
         self.tools: Any = SimpleNamespace(
             books=self.books,

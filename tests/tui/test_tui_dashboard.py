@@ -10,7 +10,7 @@ from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged, GuardChanged, Level, Notice, RequestChanged, SwapChanged
 from sparkdash.domain.guard import Floors, Guard, GuardLevel
 from sparkdash.domain.lease import RequestState
-from sparkdash.domain.swap import SwapOutcome
+from sparkdash.domain.swap import SwapOutcome, SwapPhase
 from sparkdash.errors import DaemonError
 
 FIRST: dict[str, Any] = {
@@ -116,6 +116,13 @@ async def test_a_load_that_stands_still_says_so(stage: Any, box: Any) -> None:
     async with stage(box.swapping(swap=box.swap(still_since=box.now - 130))) as on:
         assert "no progress for 2m10s" in on.lines[4]
         assert "left" not in on.lines[4]
+
+
+async def test_what_a_swap_waits_for_is_told_in_the_place_of_the_log(stage: Any, box: Any) -> None:
+    """With the time until the wait is over: it is the daemon's to cut requests and to kill an engine."""
+    drains = box.swap(phase=SwapPhase.DRAIN, progress=None, waits_for="2 requests of qwen", until=box.now + 100)
+    async with stage(box.swapping(swap=drains)) as on:
+        assert "waits for 2 requests of qwen, cut in 1m40s" in on.lines[5]
 
 
 async def test_where_the_estimate_is_from_is_told(stage: Any, box: Any) -> None:

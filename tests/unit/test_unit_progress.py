@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparkdash.domain.engine import LoadProgress
-from sparkdash.domain.progress import Left, estimate_text, left, progress_text, waiting_text
+from sparkdash.domain.progress import Left, estimate_text, left, progress_text, wait_text, waiting_text
 from sparkdash.domain.swap import Swap, SwapCause, SwapPhase
 
 SWAP = Swap(
@@ -54,3 +54,18 @@ def test_who_waits_is_told_for_what() -> None:
     assert waiting_text(SWAP, "other", 143).startswith("other comes after new: weights 62 %")
     assert waiting_text(with_(SWAP, target=None), "new", 143) == "old stops"
     assert estimate_text(with_(SWAP, target=None), 143) == ""
+
+
+@pytest.mark.parametrize(
+    ("phase", "until", "words"),
+    [
+        (SwapPhase.DRAIN, 160, "waits for it, cut in 20s"),
+        (SwapPhase.STOP, 170, "waits for it, killed in 30s"),
+        (SwapPhase.STOP, 137, "waits for it, killed 3s ago"),
+        (SwapPhase.RECLAIM, 260, "waits for it, given up in 2m00s"),
+        (SwapPhase.RECLAIM, None, "waits for it"),
+    ],
+)
+def test_what_is_waited_for_and_until_when(phase: SwapPhase, until: float | None, words: str) -> None:
+    assert wait_text(with_(SWAP, phase=phase, waits_for="it", until=until), 140) == words
+    assert wait_text(with_(SWAP, phase=phase, waits_for=None, until=until), 140) == ""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparkdash.domain.progress import estimate_text, left, stage_text, still_text
+from sparkdash.domain.progress import estimate_text, left, stage_text, still_text, wait_text
 from sparkdash.domain.swap import Swap, SwapPhase
 from sparkdash.tui.ink import EMPTY, Ink, Line, clip, ends, join, say
 from sparkdash.tui.mirror import View
@@ -36,7 +36,7 @@ def goal(swap: Swap) -> str:
 
 def swap_rows(view: View, swap: Swap, width: int) -> list[Line]:
     """Five rows of at most `width` cells."""
-    rows = [phase_line(swap), _bar(swap, width), _times(swap, view), _log(swap), _waiting(swap, view, width)]
+    rows = [phase_line(swap), _bar(swap, width), _times(swap, view), _log(swap, view), _waiting(swap, view, width)]
     return [clip(row, width) for row in rows]
 
 
@@ -85,7 +85,9 @@ def _learned(swap: Swap) -> Line:
     return say(f"{usual}   n {swap.learned_from}", Ink.DIM)
 
 
-def _log(swap: Swap) -> Line:
+def _log(swap: Swap, view: View) -> Line:
+    if waits := wait_text(swap, view.now):
+        return say(waits, Ink.PLAIN)
     detail = swap.progress.detail if swap.progress else ""
     return say("log ", Ink.DIM) + (say(detail, Ink.PLAIN) if detail else say("-", Ink.DIM))
 

@@ -1,0 +1,102 @@
+"""`sparkdash stop` and `use` of a real container that is frozen with requests in flight: what they say is what happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.podman, pytest.mark.timeout(180)]
+
+DRAIN_S, GRACE_S = 4, 3
+
+
+@pytest.fixture(scope="module")
+def spark(new_daemon: Callable[..., Any], tiny: Any) -> Any:
+    """A daemon on real podman with two profiles, one engine at a time."""
+    daemon = new_daemon(
+        runtime="podman", stop_grace_s=GRACE_S, drain_s=DRAIN_S, min_dwell_s=0, side_by_side=False, reclaim_s=10
+    )
+    for name in ("east", "west"):
+        daemon.write(name, tiny(name))
+    return daemon.start()
+
+
+def stream(spark: Any) -> str:
+    """A request that would take minutes; all of its answer."""
+    body = {"model": "east", "messages": [{"role": "user", "content": "x"}], "stream": True, "max_tokens": 10**6}
+    request = urllib.request.Request(
+        f"{spark.url}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        return str(answer.read().decode())
+
+
+def sigstop(name: str) -> None:
+    """To every process of the container."""
+    told = subprocess.check_output(["podman", "top", name, "hpid"], text=True)
+    for pid in told.split()[1:]:
+        os.kill(int(pid), signal.SIGSTOP)
+
+
+def pause(name: str) -> None:
+    subprocess.run(["podman", "pause", name], check=True, capture_output=True)
+
+
+@contextmanager
+def frozen(spark: Any, freeze: Callable[[str], None]) -> Iterator[list[Future[str]]]:
+    """`east` runs, streams two answers, and is frozen."""
+    assert spark.sparkdash("use", "east").returncode == 0
+    with ThreadPoolExecutor(2) as pool:
+        answers = [pool.submit(stream, spark) for _ in range(2)]
+        spark.until(lambda state: state["engines"]["east"]["in_flight"] == len(answers))
+        freeze("sparkdash-east")
+        yield answers
+
+
+@pytest.mark.parametrize("freeze", [sigstop, pause])
+def test_a_stop_says_what_it_waits_for_and_ends_a_frozen_engine(spark: Any, freeze: Callable[[str], None]) -> None:
+    """Requests are cut once the drain is over, and the engine is killed once its grace is over; nothing else is guessed."""
+    with frozen(spark, freeze) as answers:
+        done = spark.sparkdash("stop", "east")
+        cut = [answer.result() for answer in answers]
+    assert (done.returncode, done.stdout) == (0, "east has stopped.\n")
+    assert re.search(r"^drain: waits for 2 requests of east, cut in [34]s$", done.stderr, re.MULTILINE)
+    assert re.search(r"^stop: waits for east to end, killed in \d+s$", done.stderr, re.MULTILINE)
+    assert "memory" not in done.stderr
+    assert all("was cut because its engine was stopped" in each for each in cut)
+    assert spark.containers() == []
+    assert spark.state()["swaps"][0]["outcome"] == "done"
+
+
+@pytest.mark.parametrize("freeze", [sigstop, pause])
+def test_another_profile_takes_the_place_of_a_frozen_engine(spark: Any, freeze: Callable[[str], None]) -> None:
+    with frozen(spark, freeze) as answers:
+        done = spark.sparkdash("use", "west")
+        cut = [answer.result() for answer in answers]
+    assert done.returncode == 0, done.stderr
+    assert "waits for 2 requests of east, cut in " in done.stderr
+    assert all("was cut to make room for west" in each for each in cut)
+    assert spark.containers() == ["sparkdash-west"]
+
+
+def test_who_does_not_wait_any_longer_leaves_the_stop_under_way(spark: Any) -> None:
+    with frozen(spark, sigstop) as answers:
+        stop = spark.begin("stop", "east")
+        spark.until(lambda state: state["swap"] is not None)
+        stop.send_signal(signal.SIGINT)
+        _, told = stop.communicate(timeout=30)
+        spark.until(lambda state: "east" not in state["engines"])
+        for answer in answers:
+            answer.result()
+    assert "Not waiting any longer; the engine goes on stopping." in told
+    assert spark.containers() == []
