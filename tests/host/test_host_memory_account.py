@@ -479,3 +479,14 @@ async def test_any_tree_of_processes_adds_up(
     assert adds_up(found)
     assert all(one.bytes >= 0 for one in found.holdings)
     assert sum(one.processes or 0 for one in found.holdings) <= len(tree.keys() - gone)
+
+
+def test_file_systems_in_memory_are_measured(gb10_proc: Path) -> None:
+    """Each once, also one that is mounted twice; of one that cannot be looked at nothing is told."""
+    (gb10_proc / "self").mkdir()
+    (gb10_proc / "self/mountinfo").write_text(
+        "24 1 0:22 / /proc rw - proc proc rw\n30 1 0:30 / /dev/shm rw shared:5 - tmpfs tmpfs rw\n"
+        "31 1 0:30 / /mnt/again rw - tmpfs tmpfs rw\n32 1 0:31 / /nowhere/at\\040all rw - tmpfs tmpfs rw\n"
+    )
+    assert list(reading._tmpfs(gb10_proc)) == (["/dev/shm"] if Path("/dev/shm").is_dir() else [])
+    assert reading._tmpfs(gb10_proc / "none") == {}

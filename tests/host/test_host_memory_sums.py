@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from sparkdash.domain.memory_account import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.host.memory_account.owners import Owner
+from sparkdash.host.memory_account.pools import Figures, ShmFiles, divide
 from sparkdash.host.memory_account.process_table import ProcessMemory
-from sparkdash.host.memory_account.sums import ROWS, Figures, ShmFiles, account, divide
+from sparkdash.host.memory_account.sums import ROWS, account
 from sparkdash.units import GIB, KIB, MIB
 
 GB10 = {
@@ -126,6 +127,15 @@ def test_the_cache_of_zfs_is_a_row() -> None:
     """It is in none of the figures of /proc/meminfo, and comes back on demand."""
     found = row(account(figures(arc=7 * GIB)), "ZFS cache")
     assert (found.bytes, found.reclaimable) == (7 * GIB, True)
+
+
+def test_file_systems_in_memory_are_named() -> None:
+    """The three largest of those that hold much; it is part of what shared memory holds."""
+    tmpfs = {"/run": MIB, "/tmp": 3 * GIB, "/dev/shm": GIB // 2}
+    assert (
+        row(account(figures(tmpfs=tmpfs)), "shared memory").what
+        == "tmpfs, memfd, System V: /tmp 3.0 GiB, /dev/shm 0.5 GiB"
+    )
 
 
 def test_a_gpu_with_memory_of_its_own_takes_nothing_of_the_systems() -> None:

@@ -19,9 +19,10 @@ from sparkdash.errors import HostError
 from sparkdash.host import memory, pagecache
 from sparkdash.host.memory_account import container_names, owners, process_table, program_names, shm_files, sums
 from sparkdash.host.memory_account.owners import Known
+from sparkdash.host.memory_account.pools import Figures, ShmFiles
 from sparkdash.host.memory_account.process_table import ProcessMemory, ProcessTable
 from sparkdash.host.memory_account.remedies import SHM
-from sparkdash.host.memory_account.sums import OVERLAP, Figures, ShmFiles
+from sparkdash.host.memory_account.sums import OVERLAP
 from sparkdash.host.proc import PROC
 from sparkdash.host.reader import GpuReading
 from sparkdash.host.runtime import Runtime
@@ -105,6 +106,7 @@ async def look(sources: Sources) -> MemoryAccount:
                 meminfo=read.meminfo,
                 zram=read.zram,
                 arc=read.arc,
+                tmpfs=read.tmpfs,
                 processes=processes,
                 unreadable=read.table.unreadable,
                 owners=owners.owners(processes, known),
@@ -127,6 +129,7 @@ class _Read(NamedTuple):
     """Ids of containers that our own runtime did not name, by their runtime."""
     zram: int
     arc: int
+    tmpfs: Mapping[str, int]
     driver: bool
     """Whether an NVIDIA driver is loaded."""
     users: Mapping[int, str]
@@ -142,7 +145,7 @@ def _read(sources: Sources, named: Collection[str]) -> _Read:
         if (told := owners.container_id(one.cgroups)) and told[1] not in named:
             unknown.setdefault(told[0], set()).add(told[1])
     arc, driver = _arc(sources.proc), (sources.proc / _DRIVER).exists()
-    return _Read(meminfo, table, unknown, _zram(sources.sys), arc, driver, _users(sources.passwd))
+    return _Read(meminfo, table, unknown, _zram(sources.sys), arc, _tmpfs(sources.proc), driver, _users(sources.passwd))
 
 
 async def _gpu(sources: Sources) -> GpuReading:
@@ -247,6 +250,21 @@ def _arc(proc: Path) -> int:
     except OSError:
         return 0
     return next((int(row[2]) for row in rows if len(row) == 3 and row[0] == "size" and row[2].isdecimal()), 0)
+
+
+def _tmpfs(proc: Path) -> dict[str, int]:
+    """Bytes in use of each tmpfs that this process sees, by mount point; one that is mounted twice counts once."""
+    found: dict[str, tuple[str, int]] = {}
+    try:
+        rows = (proc / "self/mountinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return {}
+    for words in (row.split() for row in rows if " - tmpfs " in row):
+        mount = words[4].replace("\\040", " ")
+        with suppress(OSError):
+            told = os.statvfs(mount)
+            found.setdefault(words[2], (mount, (told.f_blocks - told.f_bfree) * told.f_frsize))
+    return dict(found.values())
 
 
 def _users(passwd: Path) -> dict[int, str]:

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from sparkdash.host.memory_account.pools import ShmFiles
 from sparkdash.host.memory_account.process_table import ProcessMemory
 from sparkdash.host.memory_account.remedies import SHM
-from sparkdash.host.memory_account.sums import ShmFiles
 from sparkdash.host.proc import PROC
 from sparkdash.units import MIB
 
@@ -28,7 +28,7 @@ YOUNG_S = 60.0
 BLOCK = 512
 """Bytes of a block as stat(2) counts."""
 
-_NAMES = re.compile(r"(psm_|sem\.|nccl-|torch_|cuda\.shm\.|vllm|sglang|ray_).*")
+_NAMES = re.compile(r"(psm_|sem\.mp-|nccl-|torch_|cuda\.shm\.|vllm|sglang|ray_).*")
 
 
 class _File(NamedTuple):

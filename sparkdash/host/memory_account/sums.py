@@ -1,7 +1,6 @@
 """PURE: every byte of the box's memory to one holder, so that all add up to MemTotal.
 
-Owns: which figure of the kernel holds which other, and how a figure is divided among its owners. Must not know how any
-figure is read.
+Owns: how each figure is divided among its owners. Must not know how any figure is read.
 
 The kernel's own figures come first: free, anonymous, page cache with shared memory in it, kernel objects. Each is divided
 among its owners. Claims that exceed it (pages shared between processes count in each of them) are scaled down; what
@@ -12,12 +11,11 @@ took without telling: on a GB10 the GPU's. NVML's figures per process divide tha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterator, Mapping
 
 from sparkdash.domain.memory_account import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.host.memory_account.owners import Owner
+from sparkdash.host.memory_account.pools import Figures, Pools, ShmFiles, divide, pools
 from sparkdash.host.memory_account.process_table import ProcessMemory
 from sparkdash.host.memory_account.remedies import LARGE, SHM, remedy, removal
 from sparkdash.units import duration, gib
@@ -28,60 +26,6 @@ OVERLAP = 1.02
 """Claims may exceed their figure by so much, as files are read one after the other, before a note tells of it."""
 TOP = 3
 """Programs that a row names."""
-K = TypeVar("K")
-
-
-class ShmFiles(NamedTuple):
-    """Files of one user in /dev/shm that vLLM and its like left behind, as far as this user can tell."""
-
-    user: str
-    bytes: int
-    names: tuple[str, ...]
-    """Largest first."""
-    oldest_s: float
-    own: bool
-    """Whether this user may delete them."""
-    certain: bool
-    """Whether this user could look at every process that might map them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Figures:
-    """Everything that was read."""
-
-    at: float
-    meminfo: Mapping[str, int]
-    zram: int = 0
-    """RAM that swap compressed in memory takes."""
-    arc: int = 0
-    """What ZFS caches of files, outside the page cache."""
-    processes: Iterable[ProcessMemory] = ()
-    unreadable: int = 0
-    owners: Mapping[int, Owner] = field(default_factory=dict)
-    gpu: Mapping[int, int] | None = None
-    """GPU memory by pid; None when the driver does not tell."""
-    gpu_whole: bool = True
-    """Whether `gpu` has every process that is on the GPU."""
-    gpu_memory: GpuMemory = GpuMemory.NONE
-    leftovers: tuple[ShmFiles, ...] = ()
-    weights: Mapping[str, int] = field(default_factory=dict)
-    """Cached bytes of weight files, by the profile or profiles that read them."""
-
-
-class Pools(NamedTuple):
-    """MemTotal by the kernel's own figures, each byte once."""
-
-    free: int
-    anonymous: int
-    shared: int
-    cached: int
-    """Page cache without shared memory."""
-    reclaimable: int
-    """Kernel objects that can be given back."""
-    arc: int
-    kernel: tuple[Holding, ...]
-    rest: int
-    """In none of these figures."""
 
 
 def account(seen: Figures) -> MemoryAccount:
@@ -105,60 +49,6 @@ def account(seen: Figures) -> MemoryAccount:
     )
 
 
-def pools(seen: Figures) -> Pools:
-    """The kernel's figures in the order of their certainty. None is larger than what those before it left of MemTotal:
-    they overlap in places, and are not read at one moment."""
-    info, left = seen.meminfo, seen.meminfo["MemTotal"]
-
-    def take(size: int) -> int:
-        nonlocal left
-        taken = max(min(size, left), 0)
-        left -= taken
-        return taken
-
-    free = take(info["MemFree"])
-    anonymous = take(info.get("AnonPages", sum(one.anonymous for one in seen.processes)))
-    cached = take(info.get("Cached", 0) + info.get("Buffers", 0))
-    shared = min(info.get("Shmem", 0), cached)
-    reclaimable = take(max(info.get("KReclaimable", 0), info.get("SReclaimable", 0)))
-    arc = take(seen.arc)
-    kernel = [
-        Holding(kind=Holder.KERNEL, name=name, bytes=taken, what=what)
-        for name, what, size in _kernel(info, seen.zram)
-        if (taken := take(size))
-    ]
-    return Pools(free, anonymous, shared, cached - shared, reclaimable, arc, tuple(kernel), left)
-
-
-def divide(total: int, claims: Mapping[K, int]) -> tuple[dict[K, int], int]:
-    """(share of each claim, what nobody claims). Together they are `total`; claims that exceed it are scaled down."""
-    wanted = {key: claim for key, claim in claims.items() if claim > 0}
-    asked = sum(wanted.values())
-    if asked <= total:
-        return wanted, total - asked
-    shares = {key: claim * total // asked for key, claim in wanted.items()}
-    dropped = total - sum(shares.values())  # less than a byte for each claim
-    for key in sorted(wanted, key=lambda key: -wanted[key])[:dropped]:
-        shares[key] += 1
-    return shares, 0
-
-
-def _kernel(info: Mapping[str, int], zram: int) -> Iterator[tuple[str, str, int]]:
-    stacks = info.get("KernelStack", 0)
-    yield "slab", "kernel objects that cannot be given back", info.get("SUnreclaim", 0)
-    yield "page tables", "", info.get("PageTables", 0) + info.get("SecPageTables", 0)
-    yield "kernel stacks", "", stacks
-    yield "per-CPU data", "", info.get("Percpu", 0)
-    yield "huge pages", "kept by vm.nr_hugepages; no engine uses them", info.get("Hugetlb", 0)
-    yield "compressed swap", "zram and zswap", zram + info.get("Zswap", 0)
-    yield (
-        "vmalloc",
-        "kernel buffers; stacks taken off, which the kernel counts here again",
-        info.get("VmallocUsed", 0) - stacks,
-    )
-    yield "balloon", "lent to the hypervisor", info.get("Balloon", 0)
-
-
 def _held(seen: Figures, found: Pools, notes: list[str]) -> Iterator[Holding]:
     """Everything that does not come back by itself, but for the kernel's own objects."""
     processes = list(seen.processes)
@@ -179,12 +69,19 @@ def _held(seen: Figures, found: Pools, notes: list[str]) -> Iterator[Holding]:
     yield from (_leftover(one, size) for one, size in leftovers.items())
     for kind, name, size, what in (
         (Holder.UNSEEN, "other processes", unseen, "hidden from this user, or gone meanwhile"),
-        (Holder.SHARED, "shared memory", shared, "tmpfs, memfd and System V memory that nobody maps who could be seen"),
+        (Holder.SHARED, "shared memory", shared, _tmpfs(seen)),
     ):
         if size:
             yield Holding(kind=kind, name=name, bytes=size, what=what)
     if unnamed:
         yield _unaccounted(seen, unnamed)
+
+
+def _tmpfs(seen: Figures) -> str:
+    """The largest file systems in memory; what of their files a process maps is that process's."""
+    largest = sorted(((size, mount) for mount, size in seen.tmpfs.items() if size >= LARGE // 4), reverse=True)
+    told = ", ".join(f"{mount} {gib(size)}" for size, mount in largest[:TOP])
+    return f"tmpfs, memfd, System V: {told}" if told else "tmpfs, memfd, System V"
 
 
 def _on_gpu(seen: Figures, found: Pools, notes: list[str]) -> tuple[dict[int, int], int]:

@@ -1,0 +1,125 @@
+"""PURE: MemTotal by the kernel's own figures, and how a figure is divided among claims.
+
+Owns: which figure of the kernel holds which other. Must not know whose anything is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from sparkdash.domain.memory_account import GpuMemory, Holder, Holding
+from sparkdash.host.memory_account.owners import Owner
+from sparkdash.host.memory_account.process_table import ProcessMemory
+
+K = TypeVar("K")
+
+
+class ShmFiles(NamedTuple):
+    """Files of one user in /dev/shm that vLLM and its like left behind, as far as this user can tell."""
+
+    user: str
+    bytes: int
+    names: tuple[str, ...]
+    """Largest first."""
+    oldest_s: float
+    own: bool
+    """Whether this user may delete them."""
+    certain: bool
+    """Whether this user could look at every process that might map them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """Everything that was read."""
+
+    at: float
+    meminfo: Mapping[str, int]
+    zram: int = 0
+    """RAM that swap compressed in memory takes."""
+    arc: int = 0
+    """What ZFS caches of files, outside the page cache."""
+    tmpfs: Mapping[str, int] = field(default_factory=dict)
+    """Bytes in use of each file system in memory, by mount point."""
+    processes: Iterable[ProcessMemory] = ()
+    unreadable: int = 0
+    owners: Mapping[int, Owner] = field(default_factory=dict)
+    gpu: Mapping[int, int] | None = None
+    """GPU memory by pid; None when the driver does not tell."""
+    gpu_whole: bool = True
+    """Whether `gpu` has every process that is on the GPU."""
+    gpu_memory: GpuMemory = GpuMemory.NONE
+    leftovers: tuple[ShmFiles, ...] = ()
+    weights: Mapping[str, int] = field(default_factory=dict)
+    """Cached bytes of weight files, by the profile or profiles that read them."""
+
+
+class Pools(NamedTuple):
+    """MemTotal by the kernel's own figures, each byte once."""
+
+    free: int
+    anonymous: int
+    shared: int
+    cached: int
+    """Page cache without shared memory."""
+    reclaimable: int
+    """Kernel objects that can be given back."""
+    arc: int
+    kernel: tuple[Holding, ...]
+    rest: int
+    """In none of these figures."""
+
+
+def pools(seen: Figures) -> Pools:
+    """The kernel's figures in the order of their certainty. None is larger than what those before it left of MemTotal:
+    they overlap in places, and are not read at one moment."""
+    info, left = seen.meminfo, seen.meminfo["MemTotal"]
+
+    def take(size: int) -> int:
+        nonlocal left
+        taken = max(min(size, left), 0)
+        left -= taken
+        return taken
+
+    free = take(info["MemFree"])
+    anonymous = take(info.get("AnonPages", sum(one.anonymous for one in seen.processes)))
+    cached = take(info.get("Cached", 0) + info.get("Buffers", 0))
+    shared = min(info.get("Shmem", 0), cached)
+    reclaimable = take(max(info.get("KReclaimable", 0), info.get("SReclaimable", 0)))
+    arc = take(seen.arc)
+    kernel = [
+        Holding(kind=Holder.KERNEL, name=name, bytes=taken, what=what)
+        for name, what, size in _kernel(info, seen.zram)
+        if (taken := take(size))
+    ]
+    return Pools(free, anonymous, shared, cached - shared, reclaimable, arc, tuple(kernel), left)
+
+
+def divide(total: int, claims: Mapping[K, int]) -> tuple[dict[K, int], int]:
+    """(share of each claim, what nobody claims). Together they are `total`; claims that exceed it are scaled down."""
+    wanted = {key: claim for key, claim in claims.items() if claim > 0}
+    asked = sum(wanted.values())
+    if asked <= total:
+        return wanted, total - asked
+    shares = {key: claim * total // asked for key, claim in wanted.items()}
+    dropped = total - sum(shares.values())  # less than a byte for each claim
+    for key in sorted(wanted, key=lambda key: -wanted[key])[:dropped]:
+        shares[key] += 1
+    return shares, 0
+
+
+def _kernel(info: Mapping[str, int], zram: int) -> Iterator[tuple[str, str, int]]:
+    stacks = info.get("KernelStack", 0)
+    yield "slab", "kernel objects that cannot be given back", info.get("SUnreclaim", 0)
+    yield "page tables", "", info.get("PageTables", 0) + info.get("SecPageTables", 0)
+    yield "kernel stacks", "", stacks
+    yield "per-CPU data", "", info.get("Percpu", 0)
+    yield "huge pages", "kept by vm.nr_hugepages; no engine uses them", info.get("Hugetlb", 0)
+    yield "compressed swap", "zram and zswap", zram + info.get("Zswap", 0)
+    yield (
+        "vmalloc",
+        "kernel buffers; stacks taken off, which the kernel counts here again",
+        info.get("VmallocUsed", 0) - stacks,
+    )
+    yield "balloon", "lent to the hypervisor", info.get("Balloon", 0)
