@@ -31,6 +31,7 @@ from sparkdash.host.command import output
 from sparkdash.host.lines import LineSplitter
 from sparkdash.host.log_limit import first_kept, open_at
 from sparkdash.host.process_record import Record, Records, unwritable
+from sparkdash.host.thread import in_thread
 from sparkdash.redaction import MASK, is_secret_variable
 
 UNKNOWN_EXIT = -1
@@ -179,7 +180,10 @@ class Process:
     async def pids(self, name: str) -> set[int]:
         """The process and all its descendants; empty when it does not run."""
         record = self._records.get(name)
-        return self._family(record) if record and _alive(record) else set()
+        if record is None or not _alive(record):
+            return set()
+        # all of /proc is read: 20 µs a process, 0.1 s on a box with 5,000
+        return await in_thread(lambda: self._family(record))
 
     def _spawn(self, spec: ContainerSpec) -> Record:
         """posix_spawn, as asyncio and Popen would take the child down with the daemon, or complain that it lives on."""

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,20 @@ async def test_workers_in_a_session_of_their_own_are_ended(tmp_path: Path) -> No
     assert worker in await runtime.pids("qwen3.5-a")
     await runtime.stop("qwen3.5-a", grace_s=5)
     assert not runs(worker)
+
+
+async def test_looking_for_processes_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a box with thousands of processes it takes a tenth of a second, and is asked every few seconds."""
+    runtime = Process(tmp_path)
+    info = await runtime.start(spec("sleep 300"))
+    free, family = threading.Event(), proc.family
+    monkeypatch.setattr(proc, "family", lambda leader: free.wait(5) and family(leader))
+    asking = asyncio.ensure_future(runtime.pids("qwen3.5-a"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    free.set()
+    assert info.pid in await asking
+    await runtime.stop("qwen3.5-a", grace_s=0)
 
 
 async def test_an_engine_lives_until_its_last_thread_has_ended(tmp_path: Path) -> None:
