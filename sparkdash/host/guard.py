@@ -176,7 +176,8 @@ class Guard:
         processes = victim.target.kill()
         self._killed.append(victim.target)
         self._judge.killed(look)
-        self._say(replace(report, processes=processes))
+        blocks = self._files.blocks() if report.wedge else None
+        self._say(replace(report, processes=processes, blocks=blocks))
         return True
 
     def _failed(self, why: str) -> None:

@@ -124,6 +124,8 @@ class Report:
     """How many went with it; 0 when none could be signalled, None before the kill."""
     wedge: Wedge | None = None
     """The sign on which a load is stopped; None: memory itself is short."""
+    blocks: int | None = None
+    """Free blocks of 32 MiB at a sign; None: not looked at, or not known."""
     error: str | None = None
     """Why it could not look or kill; told once for each reason."""
 

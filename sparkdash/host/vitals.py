@@ -1,6 +1,6 @@
 """The kernel's figures that the memory guard looks at, through files that stay open.
 
-Owns: /proc/meminfo, /proc/vmstat and /proc/pressure/memory as open files. Must not know what the figures mean.
+Owns: /proc/meminfo, vmstat, buddyinfo and pressure/memory as open files. Must not know what the figures mean.
 Rule: a look is `pread` and a search: no file is opened and no process started, as a box short of memory may do neither.
 One of /proc/vmstat takes 30 µs.
 """
@@ -11,7 +11,9 @@ import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from resource import getpagesize
 
+from sparkdash.host import contiguity
 from sparkdash.host.guarding import Look
 from sparkdash.host.wedging import Vitals
 from sparkdash.units import KIB
@@ -35,6 +37,7 @@ class VitalsFiles:
         self._meminfo = os.open(proc / "meminfo", os.O_RDONLY | os.O_CLOEXEC)
         self._vmstat = _opened(proc / "vmstat")
         self._pressure = _opened(proc / "pressure/memory")
+        self._buddyinfo = _opened(proc / "buddyinfo")
 
     def look(self) -> Look:
         """What is available, and how long programs waited for memory. Raises OSError, ValueError."""
@@ -59,9 +62,20 @@ class VitalsFiles:
             said_at=said_at,
         )
 
+    def blocks(self) -> int | None:
+        """Free blocks of 32 MiB; None where the kernel does not tell."""
+        if self._buddyinfo is None:
+            return None
+        try:
+            text = os.pread(self._buddyinfo, 64 * KIB, 0).decode(errors="replace")
+        except OSError:
+            return None
+        seen = contiguity.parse(text, "", getpagesize())
+        return None if seen is None else seen.blocks
+
     def close(self) -> None:
         """Close them."""
-        for fd in (self._meminfo, self._vmstat, self._pressure):
+        for fd in (self._meminfo, self._vmstat, self._pressure, self._buddyinfo):
             if fd is not None:
                 os.close(fd)
 

@@ -50,7 +50,7 @@ def wedging(report: Report, wedge: Wedge, profile: str) -> EngineError:
     """The guard stopped this profile's load on a sign."""
     return EngineError(
         f"The memory guard stopped the load of {profile}: {wedge.evidence}, and boxes stood still for good after that. "
-        f"{gib(report.look.available)} were available.{_missed(report)}",
+        f"{gib(report.look.available)} were available{_blocks(report)}.{_missed(report)}",
         code=WEDGING,
         hint=_MENDS[wedge.sign],
     )
@@ -89,6 +89,10 @@ def short(profile: str, available: int, floors: Floors) -> AdmissionError:
         retry_after=RETRY_S,
         hint="Stop an engine or what else holds memory, or lower `guard_hold_gib` in config.toml.",
     )
+
+
+def _blocks(report: Report) -> str:
+    return "" if report.blocks is None else f", and {report.blocks} free blocks of 32 MiB"
 
 
 def _missed(report: Report) -> str:

@@ -286,6 +286,7 @@ def test_a_load_is_stopped_when_the_kernel_wins_hardly_any_page_back(
     box: Box, reclaiming: Any, guarded: Any, engine: Any
 ) -> None:
     """With 60 GiB available; an engine that serves beside it is left alone."""
+    (box.proc / "buddyinfo").write_text("Node 0, zone   Normal " + "9 " * 13 + "3\n")
     guard, reports = guarded()
     (serving, beside), (loading, comes) = engine("serves"), engine("loads")
     guard.watch((victim(beside), victim(comes, serves=False, loads=True)))
@@ -293,6 +294,7 @@ def test_a_load_is_stopped_when_the_kernel_wins_hardly_any_page_back(
     assert report is not None
     assert (report.killed.profile, report.wedge.sign, report.processes) == ("loads", "reclaim", 2)
     assert "won back one page of 97" in report.wedge.evidence
+    assert report.blocks == 3
     assert loading.wait(SOON) == -9
     assert serving.poll() is None
 

@@ -116,12 +116,13 @@ async def test_a_load_that_is_stopped_on_a_sign_fails_with_it(
         assert guard.victims[0].loads
         report = guard.aims("a", 60, WEDGE)
         await house.runtime.kill("a")
-        guard.tell(replace(report, processes=3))
+        guard.tell(replace(report, processes=3, blocks=2))
         with pytest.raises(EngineError) as caught:
             await house.clock.drive(asking.granted())
         assert caught.value.code == "memory_wedging"
         assert "stopped the load of a: the kernel won back one page of 97" in caught.value.message
         assert "60.0 GiB were available" in caught.value.message
+        assert "and 2 free blocks of 32 MiB" in house.notices()[0].text
         assert [notice.code for notice in house.notices()] == ["memory_wedging"]
         assert house.supervisor.engines["a"].failure.code == "memory_wedging"
         await house.close()
