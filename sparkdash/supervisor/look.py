@@ -63,7 +63,7 @@ class Looks:
         now, ours = self._tools.clock.monotonic(), self._held(engine)
         figures, gpu = self._telemetry().figures(engine.profile), self._gpu_of(engine, now)
         answers = _answers(figures, now)
-        told = figures if figures is not None and figures.is_live else EngineFigures()
+        told = EngineFigures() if figures is None or answers is None else figures
         return Look(
             at=now,
             held=ours.requests - ours.held_up,
@@ -123,12 +123,12 @@ class Looks:
 
 
 def _answers(figures: EngineFigures | None, now: float) -> bool | None:
-    """Whether figures came with this look; None where there never were any that move while a request runs."""
+    """Whether figures came with this look; None where the engine tells none, or only those of requests that are over."""
     if figures is None or not figures.is_live:
         return None
-    if figures.answered_at is None:
-        return None if figures.unanswered_since is None else False
-    return now - figures.answered_at <= FRESH_S
+    if figures.answered_at is not None and now - figures.answered_at <= FRESH_S:
+        return True
+    return None if figures.unanswered_since is None else False
 
 
 def _queue_silent_s(figures: EngineFigures | None, well: Health, now: float) -> float | None:

@@ -320,6 +320,7 @@ async def test_the_gpu_tells_of_an_engine_only_while_no_other_works(stand: Stand
         (EngineFigures(answered_at=999_999.0), True),
         (EngineFigures(answered_at=999_999.0, unanswered_since=999_999.5), True),
         (EngineFigures(answered_at=999_900.0, unanswered_since=999_901.0), False),
+        (EngineFigures(answered_at=999_900.0), None),
         (EngineFigures(answered_at=999_999.0, is_live=False), None),
     ],
 )
@@ -338,9 +339,11 @@ async def test_figures_come_with_the_look_or_do_not_or_never_did(
     assert (await stand.look()).answers is answers
 
 
-async def test_figures_of_the_last_request_are_not_those_of_this_one(stand: Stand) -> None:
-    """TensorRT-LLM's gauges stay as they were when a request ended: an idle engine may look busy for ever."""
-    stand.telemetry.told["a"] = replace(TOLD, answered_at=stand.house.clock.time, is_live=False)
+@pytest.mark.parametrize(("age", "is_live"), [(0, False), (60, True)])
+async def test_figures_of_earlier_requests_are_not_those_of_this_one(stand: Stand, age: float, is_live: bool) -> None:
+    """TensorRT-LLM's gauges stay as they were when a request ended, and broken metrics leave the last ones that could be
+    read: an idle engine would look busy for ever."""
+    stand.telemetry.told["a"] = replace(TOLD, answered_at=stand.house.clock.time - age, is_live=is_live)
     seen = await stand.look()
     assert (seen.running, seen.waiting, seen.progress, seen.has_work) == (None, None, (), False)
 
