@@ -1,0 +1,102 @@
+"""A real llama-server's weights in the page cache of this kernel: what it reads leaves behind it, what it maps stays.
+
+No root is needed, and none is used: who runs the tests owns the file.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import big_gguf
+import pytest
+import tiny_profiles
+
+from sparkdash.host import pagecache
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+
+MIB = 600
+SHORT = 500.0
+"""GiB of reserve that no box has: memory is short."""
+
+
+@pytest.fixture(scope="module")
+def weights() -> Iterator[Path]:
+    """A model of some hundred MiB on a file system that can let go of pages."""
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    big_gguf.write(folder / "big.gguf", MIB)
+    yield folder / "big.gguf"
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def cached(weights: Path) -> Iterator[Callable[[], int]]:
+    """Bytes of it in memory, asked through one descriptor: opening it would be seen. Before: none."""
+    with weights.open("rb") as opened:
+        os.fsync(opened.fileno())
+        if pagecache.forget_range(opened.fileno(), 0, weights.stat().st_size) is None:
+            pytest.skip("this kernel does not count cached pages")
+
+        def count() -> int:
+            found = pagecache.cached_bytes(opened.fileno())
+            assert found is not None
+            return found
+
+        assert count() == 0
+        yield count
+
+
+def load(new_daemon: Any, llama: Path, weights: Path, mode: str, reserve_gib: float) -> Any:
+    """A daemon that has brought up llama-server with that file."""
+    daemon = new_daemon(runtime="process", stop_grace_s=20, reserve_gib=reserve_gib, guard="off")
+    document = tiny_profiles.llama_document(
+        llama,
+        "big",
+        models={"target": {"path": str(weights)}},
+        memory={},
+        args={"ctx-size": 512, "parallel": 1, "load-mode": mode},
+        variants={},
+    )
+    daemon.write("big", document)
+    daemon.start()
+    done = daemon.sparkdash("use", "big", timeout=200)
+    assert done.returncode == 0, done.stderr
+    return daemon
+
+
+def told(daemon: Any) -> list[str]:
+    """What it said of the page cache."""
+    return [one["text"] for one in daemon.state()["notices"] if one["code"] == "page_cache_dropped"]
+
+
+def test_what_is_read_leaves_behind_the_reader(
+    new_daemon: Any, llama: Path, weights: Path, cached: Callable[[], int]
+) -> None:
+    """None of it is left once the engine is ready, which still answers; how much went is told."""
+    daemon = load(new_daemon, llama, weights, "none", SHORT)
+    assert cached() < mmap.PAGESIZE * 1024
+    assert any("cached weights of big were let go of while it loaded" in text for text in told(daemon))
+    daemon.end()
+
+
+def test_what_is_mapped_stays(new_daemon: Any, llama: Path, weights: Path, cached: Callable[[], int]) -> None:
+    """The kernel keeps what a process uses, whoever asks."""
+    daemon = load(new_daemon, llama, weights, "mmap", SHORT)
+    assert cached() > 0.9 * weights.stat().st_size
+    daemon.end()
+
+
+def test_nothing_leaves_while_memory_is_plentiful(
+    new_daemon: Any, llama: Path, weights: Path, cached: Callable[[], int]
+) -> None:
+    """The next load is quick."""
+    daemon = load(new_daemon, llama, weights, "none", 0.1)
+    assert cached() > 0.9 * weights.stat().st_size
+    assert told(daemon) == []
+    daemon.end()
