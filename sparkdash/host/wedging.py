@@ -40,6 +40,8 @@ SCARCE = GIB
 """Free memory under which a load may be in a livelock."""
 READ = 64 * MIB
 """Bytes that a box reads in SILENT_S beside a load that stands still. The slowest disk that was reported reads 36 MB a second."""
+TAKEN = GIB // 2
+"""Available memory that a load takes and one in a livelock does not: weights that come over a network count as no read."""
 FAULTS = 1000.0
 """Page faults a second of a box on which no program gets on."""
 
@@ -173,4 +175,6 @@ def _ratio(before: Vitals, now: Vitals) -> float | None:
 def _moved(start: Vitals, now: Vitals) -> bool:
     """Whether the box has read, or its programs got on, since `start`; a little of both is always there."""
     allowed = FAULTS * max(now.at - start.at, 10.0)
+    if start.available - now.available >= TAKEN:
+        return True
     return (now.read_bytes or 0) - (start.read_bytes or 0) >= READ or (now.faults or 0) - (start.faults or 0) >= allowed

@@ -76,7 +76,7 @@ def _up(facts: Facts) -> float | None:
 
 
 def _trend(loads: Sequence[LoadContiguity], now: Contiguity, up_s: float | None) -> str:
-    """ "; before loads 1,417, 782, 140 over 6d02h up, 9 loads"."""
+    """ "; before loads 1,417 → 782 → 140 (after the last 12), now 90, over 6d02h up, 9 loads"."""
     counts = [load.before.blocks for load in loads if load.before is not None]
     if not counts:
         return ""
@@ -84,7 +84,8 @@ def _trend(loads: Sequence[LoadContiguity], now: Contiguity, up_s: float | None)
     places = sorted({round(step * last / (SHOWN - 1)) for step in range(SHOWN)})
     course = " → ".join(f"{counts[place]:,}" for place in places)
     number = "1 load" if len(counts) == 1 else f"{len(counts)} loads"
-    return f"; before loads {course}, now {now.blocks:,}, over {duration(up_s)} up, {number}"
+    after = f" (after the last {loads[-1].after.blocks:,})" if loads[-1].after else ""
+    return f"; before loads {course}{after}, now {now.blocks:,}, over {duration(up_s)} up, {number}"
 
 
 def _kernel(facts: Facts) -> Said:
