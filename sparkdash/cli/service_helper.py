@@ -74,9 +74,9 @@ def _may_write(root: Path | None) -> bool:
 
 
 def _hand_over(*words: str) -> None:
-    """sparkdash never asks for a password: the person types sudo."""
+    """sparkdash never asks for a password: the person types sudo. `-B`: root leaves no files in the owner's installation."""
     verb, *rest = words
-    command = join(["sudo", sys.executable, "-m", "sparkdash", "service", verb, "--helper", *rest])
+    command = join(["sudo", sys.executable, "-B", "-m", "sparkdash", "service", verb, "--helper", *rest])
     raise HostError("This needs root; nothing was changed.", code="needs_root", hint=f"Type: {command}")
 
 

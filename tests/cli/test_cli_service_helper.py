@@ -61,7 +61,7 @@ def test_without_root_the_command_is_shown(sparkdash: Run, monkeypatch: pytest.M
     done = sparkdash("service", "install", "--helper")
     assert done.code == 5
     assert texts.TEXT in done.out
-    assert f"-m sparkdash service install --helper --user {getpass.getuser()}" in done.err
+    assert f"-B -m sparkdash service install --helper --user {getpass.getuser()}" in done.err
     assert "sudo" in done.err
     done = sparkdash("service", "uninstall", "--helper")
     assert done.code == 5

@@ -92,6 +92,21 @@ def test_the_rule_is_one_command_for_one_user(user: str, who: str) -> None:
     assert lines[0].startswith(memory_helper_files.MARK)
 
 
+def test_the_unit_writes_two_files_and_nothing_else() -> None:
+    """What it does, in order, and what keeps it from more. ProtectKernelTunables would keep it from that too."""
+    lines = memory_helper_files.TEXT.splitlines()
+    assert [line.removeprefix("ExecStart=") for line in lines if line.startswith("ExecStart=")] == [
+        "/bin/sync",
+        "/bin/sh -c 'echo 3 >/proc/sys/vm/drop_caches'",
+        "/bin/sh -c 'echo 1 >/proc/sys/vm/compact_memory'",
+    ]
+    for line in ("Type=oneshot", "TimeoutStartSec=60", "ProtectSystem=strict", "ReadOnlyPaths=/proc /sys", "PrivateNetwork=yes",
+                 "ReadWritePaths=/proc/sys/vm/drop_caches /proc/sys/vm/compact_memory", "CapabilityBoundingSet=",
+                 "NoNewPrivileges=yes", "ProtectHome=yes", "SystemCallFilter=@system-service"):  # fmt: skip
+        assert line in lines
+    assert not [line for line in lines if line.startswith(("ProtectKernelTunables", "[Install]", "User="))]
+
+
 def test_root_gets_no_rule() -> None:
     """It may start any unit."""
     assert [file.path for file in memory_helper_files.files("root", 0)] == [memory_helper_files.UNIT]
