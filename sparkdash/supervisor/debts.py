@@ -48,11 +48,14 @@ class Debts:
         return sum(known) if known and len(known) == len(self._took) else None
 
     def left(self, profile: str, now: float, held: Held | None = None) -> None:
-        """An engine of ours is gone, however it ended; `held` None: nobody measured it."""
+        """An engine of ours is gone, however it ended; `held` None: nobody measured it now.
+
+        What was measured before it was ended stands until a start takes memory.
+        """
         self.at = now
         if held and self._before is None:
             self._before = held.available
-        self._took[profile] = held.took if held else None
+        self._took[profile] = held.took if held else self._took.get(profile)
 
     def missing(self, available: int) -> int | None:
         """Bytes that have not come back; None when that cannot be told, since not all of it was measured."""

@@ -24,7 +24,7 @@ from sparkdash.supervisor.kernel_reason import RECENT_S
 from sparkdash.supervisor.moves import STUCK, EngineDied, Move
 from sparkdash.supervisor.probe import sickness, speaks_nonsense, unreachable
 from sparkdash.supervisor.repair import Repair
-from sparkdash.supervisor.stopping import tell
+from sparkdash.supervisor.stopping import holds, tell
 from sparkdash.supervisor.tools import Tools
 from sparkdash.supervisor.watched import Watched
 
@@ -150,6 +150,8 @@ class Watch:
             error = await self._why_it_ended(profile, container, code)
             if not (ended or (watched.ends_itself and error.code != "engine_crash")):  # its log knows of no end
                 error = self._with_last_words(watched)
+            if not ended and (held := await holds(self._tools, container)) is not None:
+                self._tools.books.gone(profile.name, held)  # owed from now on, so that the next start waits for it
             await self._clear_away(profile, container, watched.grace_s)
         finally:
             self._ended.discard(container)

@@ -21,6 +21,7 @@ from sparkdash.host.kernel_lines import KernelFindings, findings, read_line
 from sparkdash.store import Store
 from sparkdash.supervisor import adopt, evidence, repair
 from sparkdash.supervisor.liveness import Health, Look
+from sparkdash.units import GIB
 
 FOLDER = "/var/lib/evidence/a"
 
@@ -214,6 +215,28 @@ async def test_it_comes_up_again_also_when_nobody_waits(house: Any, box: Box, op
     await until(house, lambda: bool(incidents(house)) and incidents(house)[0].ended_at is not None)
     assert incidents(house)[0].end is IncidentEnd.RESTARTED
     assert house.state("a") is EngineState.READY
+
+
+async def test_it_comes_up_beside_another_though_its_memory_is_not_back_yet(
+    house: Any, box: Box, opened: Any, make_profile: Any
+) -> None:
+    """What it held was measured before its end, and is on its way back: it is no reason to call the box too full."""
+    await opened(make_profile("a", gib=80), make_profile("b", gib=20), reclaim_s=300)
+    await house.leased("b")
+    await old(house)
+    asking, lease = await held(house, box)
+    box.of("a").holds = True
+    house.reader.leaks["a"] = 80 * GIB
+    await until(house, lease.lost.done)
+    await asking.leave()
+    await until(house, lambda: "a" in house.runtime.stopped)
+    await passes(house, 30)
+    assert house.runtime.running() == ["b"], "its memory is waited for"
+    house.reader.leaks.clear()
+    await until(house, lambda: house.state("a") is EngineState.READY)
+    assert house.swaps()[-1].cause is SwapCause.REPAIR
+    assert house.runtime.running() == ["b", "a"]
+    assert "not_restarted" not in codes(house)
 
 
 async def test_an_engine_that_is_freed_by_cancelling_serves_on(house: Any, box: Box, opened: Any) -> None:
