@@ -89,14 +89,15 @@ async def test_a_kernel_that_does_not_tell_is_unknown(spark: Any, text: str) -> 
 
 
 async def test_a_damaged_record_of_loads_is_told(spark: Any) -> None:
-    """By its reason."""
+    """By its reason, and the blocks of now are judged all the same."""
 
     def damaged() -> list[LoadContiguity]:
         raise ValueError("no such column")
 
     spark.changes = {"loads": damaged}
-    (finding,) = await spark.examine("contiguity")
+    finding, now, _ = await spark.examine("contiguity")
     assert (finding.status, "no such column" in finding.evidence) == (Status.UNKNOWN, True)
+    assert (now.status, "782 free" in now.evidence) == (Status.OK, True)
 
 
 async def test_the_kernel_that_failed_most_is_named(spark: Any) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from sparkdash.doctor.check import Said, check, note, ok, unknown, warn
 from sparkdash.doctor.checks.gpu import MODULE, loaded_driver
-from sparkdash.doctor.facts import Facts, meminfo
+from sparkdash.doctor.facts import Facts, Unread, meminfo
 from sparkdash.domain.contiguity import BLOCK, Contiguity, LoadContiguity
 from sparkdash.host import contiguity as host
 from sparkdash.supervisor import contiguity
@@ -40,7 +40,11 @@ def blocks(facts: Facts) -> Iterator[Said]:
     if seen is None:
         yield unknown(f"{BUDDYINFO} does not tell the free blocks.")
         return
-    loads = facts.told_loads()
+    loads: Sequence[LoadContiguity] = ()
+    try:
+        loads = facts.told_loads()
+    except Unread as why:  # the blocks of now are known all the same
+        yield unknown(f"{why}.")
     boot = (facts.file(BOOT) or "").strip()
     here = [load for load in loads if load.before is not None and load.before.boot == boot]
     about = f"{_now(seen)}{_trend(here, seen, _up(facts))}"
