@@ -100,7 +100,7 @@ def read(pids: Iterable[int], proc: Path = PROC, cgroup: Path = CGROUP) -> Activ
         cpu_s=sum(stat.ticks for stat in found.values()) / os.sysconf("SC_CLK_TCK"),
         processes=len(found),
         stopped=tuple(sorted(stat.name for stat in found.values() if frozen or stat.state in _STOPPED)),
-        in_kernel=sum(stat.state == _IN_KERNEL for stat in found.values()),
+        in_kernel=0 if frozen else sum(stat.state == _IN_KERNEL for stat in found.values()),
         compilers=tuple(sorted({stat.name for stat in found.values() if is_compiler(stat.name)})),
         read_bytes=sum(reads) if reads else None,
     )

@@ -73,6 +73,8 @@ class Look:
     """How many of them were stopped by a signal, or are frozen with their control group."""
     stopped_names: tuple[str, ...] = ()
     """Their names, each once."""
+    in_kernel: int | None = None
+    """How many of them wait in the kernel, where no signal reaches them: for the disk, or in a driver that hangs."""
     compilers: tuple[str, ...] = ()
     """Names of compilers among its processes."""
     read_bytes: float | None = None
@@ -301,6 +303,8 @@ def _words(look: Look, cores: float | None, still_s: float, excuse: str) -> str:
     parts = [_requests(look)]
     if look.stopped:
         parts.append(_stopped(look, look.stopped))
+    if look.in_kernel:
+        parts.append(f"{look.in_kernel} of its processes in the kernel (state D)")
     parts.append(
         f"no token and no change of the KV cache for {duration(still_s)}"
         if look.kv_used is not None

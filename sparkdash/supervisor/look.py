@@ -82,6 +82,7 @@ class Looks:
             processes=activity.processes if activity else None,
             stopped=len(activity.stopped) if activity else None,
             stopped_names=tuple(sorted(set(activity.stopped))) if activity else (),
+            in_kernel=activity.in_kernel if activity else None,
             compilers=activity.compilers if activity else (),
             read_bytes=activity.read_bytes if activity else None,
             power_w=gpu.power_w if gpu else None,

@@ -80,6 +80,12 @@ def test_one_process_of_several_that_was_stopped_is_told() -> None:
     assert "1 of its processes are stopped (VLLM::EngineCor)" in found.why
 
 
+def test_processes_that_hang_in_the_driver_are_told() -> None:
+    found = first_stuck(Judge(OLD), still(replace(HUNG, in_kernel=2), 600))
+    assert found is not None
+    assert "2 of its processes in the kernel (state D)" in found.why
+
+
 def test_requests_that_wait_while_none_runs_are_stuck_after_two_minutes() -> None:
     form_b = replace(HUNG, running=0.0, waiting=3.0, kv_used=0.0, power_w=None, utilization=None)
     found = first_stuck(Judge(OLD), still(form_b, 600))

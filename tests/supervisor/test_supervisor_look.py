@@ -124,6 +124,7 @@ async def test_a_look_holds_all_signals(
         processes=3,
         stopped=1,
         stopped_names=("VLLM::EngineCor",),
+        in_kernel=1,
         compilers=("ptxas",),
         read_bytes=4096,
         power_w=14.0,
