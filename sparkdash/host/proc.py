@@ -6,6 +6,7 @@ is None or left out: between listing and reading, processes end.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,6 +88,27 @@ def anonymous_of_others(pids: set[int], proc: Path = PROC) -> int:
     """Anonymous memory of all processes but these. Shared memory is left out: it would count once for each that maps it."""
     others = {int(entry.name) for entry in proc.iterdir() if entry.name.isdigit()} - pids
     return sum(_summed(pid, _HOST_MEMORY[:1], proc) or 0 for pid in others)
+
+
+def taken_in(pids: Iterable[int], proc: Path = PROC) -> dict[int, int]:
+    """By pid what a process has read, from storage, cache or elsewhere, and what it keeps in memory, file pages included.
+
+    What is read counts only where we may ask for it: of one's own processes. Those that are gone are left out.
+    """
+    found = {}
+    for pid in pids:
+        resident = _summed(pid, ("VmRSS:",), proc)
+        if resident is not None:
+            found[pid] = resident + (_read_chars(pid, proc) or 0)
+    return found
+
+
+def _read_chars(pid: int, proc: Path) -> int | None:
+    try:
+        lines = (proc / str(pid) / "io").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith("rchar:")), None)
 
 
 def _summed(pid: int, names: tuple[str, ...], proc: Path) -> int | None:

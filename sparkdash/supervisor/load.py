@@ -5,7 +5,8 @@ before, or who waits.
 
 Rule: a load has no time limit of its own (a 120B model from a slow disk takes an hour); it has one on standing
 still. A line of a shape not seen before counts as progress, and so does memory that is taken, or a page cache that
-grows: weights that an engine maps from their file show nowhere else. A line that only repeats (vLLM's "No available
+grows: weights that an engine maps from their file show nowhere else. Beside another load its own processes' figures
+count instead (`own_movement`). A line that only repeats (vLLM's "No available
 shared memory broadcast block found in 60 seconds") does not, nor does processor time: an engine that hangs spins.
 """
 
@@ -28,6 +29,7 @@ from sparkdash.supervisor.engine_end import AGAIN_S, TAIL, crashed, until_it_end
 from sparkdash.supervisor.eta import START
 from sparkdash.supervisor.footprint import Scale
 from sparkdash.supervisor.logbook import lines_of
+from sparkdash.supervisor.own_movement import OwnMovement
 from sparkdash.supervisor.probe import PROBE_S
 from sparkdash.supervisor.standstill import stood_still
 from sparkdash.supervisor.swap_record import SwapRecord
@@ -45,6 +47,8 @@ TELL_S = 0.25
 """Progress within a stage is published at most this often; vLLM writes 50 progress-bar lines a second while it captures graphs."""
 TAKEN = 64 * MIB
 """Memory that an engine must have taken for it to count as progress."""
+OWN_EVERY_S = 2.0
+"""Seconds between two looks at its own processes, beside another load."""
 
 _NUMBERS = re.compile(r"[\d.:%]+")
 T = TypeVar("T")
@@ -77,6 +81,7 @@ class Loading:
         self._began_at = tools.clock.now()
         memory = tools.reader.memory()
         self._lowest, self._most_cached = memory.available, memory.page_cache or 0
+        self._own = OwnMovement(tools, container, TAKEN)
 
     async def __aenter__(self) -> Self:
         self._end = asyncio.create_task(until_it_ends(self._tools, self._container))
@@ -185,9 +190,18 @@ class Loading:
 
     async def _watch_memory(self) -> None:
         """Until the engine is ready: its start, its load and its warm-up."""
+        own_at = float("-inf")
+        own: bool | None = None
         while True:
+            now = self._tools.clock.monotonic()
+            alone = not self._tools.books.loading(but=self._profile.name)
+            if not alone and now - own_at >= OWN_EVERY_S:
+                own, own_at = await self._own.moved(), now
+                if own:
+                    self._moved_at = now
             with suppress(SparkdashError):
-                self._look_at_memory()
+                if self._look_at_memory() and (alone or own is None):
+                    self._moved_at = self._tools.clock.monotonic()
             await self._tools.clock.sleep(POLL_S)
 
     async def _watch_kernel(self) -> None:
@@ -201,15 +215,16 @@ class Loading:
                     self._tools.wards.driver_refused(refused)
                 await self._tools.clock.sleep(POLL_S)
 
-    def _look_at_memory(self) -> None:
+    def _look_at_memory(self) -> bool:
+        """Whether the box's memory shows progress, whoever's that is."""
+        moved = False
         memory = self._tools.reader.memory()
         self._record.took(self._scale.note(memory.available) if self._scale else 0)
         if memory.available <= self._lowest - TAKEN:
-            self._lowest = memory.available
-            self._moved_at = self._tools.clock.monotonic()
+            self._lowest, moved = memory.available, True
         if memory.page_cache is not None and memory.page_cache >= self._most_cached + TAKEN:
-            self._most_cached = memory.page_cache
-            self._moved_at = self._tools.clock.monotonic()
+            self._most_cached, moved = memory.page_cache, True
+        return moved
 
     async def _crashed(self, code: int | None) -> EngineError:
         if code is not None:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from sparkdash.host import proc
 from sparkdash.host.box import BoxReader
 from sparkdash.host.nvml import NOTHING, Nvml
 from sparkdash.units import KIB, MIB
@@ -53,3 +54,24 @@ async def test_this_box() -> None:
     reading = await reader.gpu()
     assert reading.gpu is None or reading.gpu.name
     reader.close()
+
+
+def test_what_a_process_reads_and_keeps_counts_as_taken_in(tmp_path: Path) -> None:
+    """Also from the page cache: a second read of the same file is progress like the first."""
+    file = tmp_path / "weights"
+    file.write_bytes(bytes(8 * MIB))
+    before = proc.taken_in([os.getpid()])[os.getpid()]
+    for _ in range(2):
+        assert file.read_bytes()
+    after = proc.taken_in([os.getpid()])[os.getpid()]
+    assert after - before >= 12 * MIB
+    assert proc.taken_in([2**22 + 1]) == {}
+
+
+def test_memory_counts_where_what_is_read_may_not_be_asked(tmp_path: Path) -> None:
+    """The kernel tells of another user's process what it holds, and not what it reads."""
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/status").write_text("Name:\tx\nVmRSS:\t    2048 kB\n")
+    assert proc.taken_in([7], tmp_path) == {7: 2 * MIB}
+    (tmp_path / "7/io").write_text("rchar: 1000\nwchar: 1\n")
+    assert proc.taken_in([7], tmp_path) == {7: 2 * MIB + 1000}

@@ -6,11 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
+from surroundings.engines import pid_of
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import SwapChanged
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase
+from sparkdash.host import proc
 from sparkdash.store import Store
 from sparkdash.units import GIB
 
@@ -245,3 +247,27 @@ async def test_a_server_that_is_not_ours_is_stopped_at_once_while_memory_comes_b
     assert [notice.code for notice in house.notices() if notice.code == "memory_not_returned"] == []
     await asyncio.gather(house.clock.drive(coming.granted()), return_exceptions=True)
     await server.cleanup()
+
+
+@pytest.mark.parametrize("readable", [True, False])
+async def test_a_load_that_hangs_beside_another_is_noticed_while_that_one_loads(
+    house: Any, fixed: Any, behaviour: Any, monkeypatch: pytest.MonkeyPatch, readable: bool
+) -> None:
+    """Memory that the neighbour takes is no sign of life of its own, where its processes can be asked."""
+    taken = {pid_of("hung"): GIB, pid_of("busy"): 0}
+    asked = dict if readable else lambda _: {}
+    monkeypatch.setattr(proc, "taken_in", lambda pids: asked({pid: taken[pid] for pid in pids}))
+    house.runtime.zoo.update(hung=behaviour(never_ready=True), busy=behaviour(never_ready=True))
+    await house.open(fixed("hung", 30), fixed("busy", 10), no_progress_s=60)
+    waiting, other = house.ask("hung"), house.ask("busy")
+    await both_load(house, "hung", "busy")
+    began = house.clock.time
+    while house.state("hung") is EngineState.LOADING and house.clock.time - began < 200:
+        taken[pid_of("busy")] += GIB
+        house.reader.others += GIB // 64
+        house.clock.step()
+        await house.clock.rest()
+    assert (house.state("hung") is EngineState.FAILED) is readable
+    assert house.state("busy") is EngineState.LOADING
+    await house.clock.drive(house.supervisor.cancel())
+    await asyncio.gather(waiting.granted(), other.granted(), return_exceptions=True)
