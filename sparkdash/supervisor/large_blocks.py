@@ -60,7 +60,7 @@ async def ensure(tools: Tools, target: Profile, *, coming_bytes: int = 0) -> Con
     if seen is None or contiguity.enough(seen.blocks, wanted, coming_bytes):
         return seen
     what = mode(tools.settings.contiguity, unified=await _unified(tools))
-    if what == "off":
+    if what == "off" or (coming_bytes and what == "warn"):  # a warning is given before the start
         return seen
     tried: list[str] = []
     before = seen.blocks

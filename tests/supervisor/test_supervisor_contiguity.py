@@ -140,6 +140,15 @@ async def test_an_owner_who_only_wants_a_warning_gets_one(house: Any, make_profi
     assert "0 of 200" in notice.text
 
 
+async def test_a_warning_is_given_once_also_when_another_engine_leaves_first(house: Any, make_profile: Any) -> None:
+    """Before the start, and not before the stop as well."""
+    await house.open(make_profile("a", gib=100), make_profile("tiny", gib=3), side_by_side=False, contiguity="warn")
+    house.reader.contiguities = [blocks(0)]
+    await house.leased("tiny")
+    await house.leased("a")
+    assert [notice.code for notice in house.notices()] == ["fragmented"]
+
+
 async def test_small_loads_and_those_that_use_no_gpu_ask_for_no_blocks(house: Any, make_profile: Any) -> None:
     """The driver takes nothing for them, or little."""
     await house.open(make_profile("small", gib=7), make_profile("cpu", gib=60, gpu=False))
