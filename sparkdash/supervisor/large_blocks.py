@@ -13,29 +13,20 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
 
 from sparkdash.domain.contiguity import Contiguity
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
 from sparkdash.supervisor import cache_room, contiguity
-from sparkdash.supervisor.contiguity import Asked
+from sparkdash.supervisor.blocks_asked import asked, mode
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import gib
-
-Mode = Literal["refuse", "warn", "off"]
 
 SPARE = 4
 """Times as much as is lacking is let go of at first: of what the kernel gets back, only part completes a large block."""
 FILES_S = 5.0
 """Limit of looking which files are the newcomer's."""
-
-
-def mode(chosen: Mode | None, *, unified: bool) -> Mode:
-    """What few large blocks lead to. Unless the owner chose: a refusal where the GPU takes its memory from the kernel's own
-    pool, and nothing elsewhere, since it was seen nowhere else. Pure."""
-    return chosen or ("refuse" if unified else "off")
 
 
 async def look_ahead(tools: Tools, target: Profile, leave: Iterable[Engine]) -> None:
@@ -56,10 +47,10 @@ async def ensure(tools: Tools, target: Profile, *, coming_bytes: int = 0) -> Con
         AdmissionError: `fragmented`: too few large blocks, and no way to win more.
     """
     seen = tools.reader.contiguity()
-    wanted = contiguity.asked(tools.needs(target).room_bytes, tools.load_history()) if target.gpu else Asked(0, "")
+    wanted = asked(tools, target)
     if seen is None or contiguity.enough(seen.blocks, wanted, coming_bytes):
         return seen
-    what = mode(tools.settings.contiguity, unified=await _unified(tools))
+    what = await mode(tools)
     if what == "off" or (coming_bytes and what == "warn"):  # a warning is given before the start
         return seen
     tried: list[str] = []
@@ -100,8 +91,3 @@ async def _win(tools: Tools, target: Profile, lacking: int) -> AsyncIterator[str
     if helper is not None and helper.available():
         done = await helper.run()
         yield "Caches were dropped and memory compacted." if done.ok else f"The memory helper failed: {done.why}."
-
-
-async def _unified(tools: Tools) -> bool:
-    gpu = (await tools.reader.gpu()).gpu
-    return gpu is not None and gpu.unified

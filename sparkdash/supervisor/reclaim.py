@@ -16,7 +16,7 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.need import Basis
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import AdmissionError
-from sparkdash.supervisor import fit, refusals, stopping
+from sparkdash.supervisor import blocks_asked, fit, refusals, stopping
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import GIB, MIB, duration, gib
 
@@ -54,15 +54,17 @@ Told = Callable[[str | None, float | None], None]
 async def until_loads_leave_room(tools: Tools, target: Profile) -> None:
     """Wait while others load, until there is room for them and for `target`, or nobody loads any more.
 
-    Each load counts with its peak and a margin; the reserve is kept.
+    Each load counts with its peak and a margin, and with all large blocks that it asks for; the reserve is kept.
     """
     while others := tools.books.loading(but=target.name):
         if not tools.books.debts.who and tools.wards.short(target.name) is None:
             # before the first of them is weighed: by then another may have been given up, and be in no book
-            peaks = [_at_most(tools, tools.books.started[engine.profile]) for engine in others]
+            loads = [tools.books.started[engine.profile] for engine in others]
+            peaks = [_at_most(tools, load) for load in loads]
             still = [await _may_still_take(tools, *each) for each in zip(others, peaks, strict=True)]
             asked = [_at_most(tools, target), reserve(tools), *still]
-            if None not in asked and sum(filter(None, asked)) <= tools.reader.memory().available:
+            fits = None not in asked and sum(filter(None, asked)) <= tools.reader.memory().available
+            if fits and await blocks_asked.do_for_all(tools, [target, *loads]):
                 return
         await tools.clock.sleep(BESIDE_S)
 

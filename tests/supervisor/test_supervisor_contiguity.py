@@ -149,6 +149,26 @@ async def test_a_warning_is_given_once_also_when_another_engine_leaves_first(hou
     assert [notice.code for notice in house.notices()] == ["fragmented"]
 
 
+async def test_a_load_waits_for_another_when_large_blocks_do_not_do_for_both(
+    house: Any, make_profile: Any, behaviour: Any
+) -> None:
+    """It is not refused for what the other one is about to take: it begins once that is ready."""
+    fixed = {"kv-cache-memory-bytes": "1G"}
+    house.runtime.zoo["long"] = behaviour(load_s=15)
+    await house.open(
+        make_profile("long", gib=30, args=fixed), make_profile("short", gib=20, args=fixed), contiguity="refuse"
+    )
+    house.reader.contiguities = [blocks(80)]
+    coming, asking = house.ask("long"), house.ask("short")
+    await house.loads("long")
+    await house.clock.drive(coming.granted())
+    assert house.state("short") is None
+    await house.clock.drive(asking.granted())
+    assert [swap.target for swap in house.swaps()] == ["long", "short"]
+    await coming.leave()
+    await asking.leave()
+
+
 async def test_small_loads_and_those_that_use_no_gpu_ask_for_no_blocks(house: Any, make_profile: Any) -> None:
     """The driver takes nothing for them, or little."""
     await house.open(make_profile("small", gib=7), make_profile("cpu", gib=60, gpu=False))
