@@ -26,6 +26,7 @@ from serving import deserted
 from sparkdash import listen
 from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
+from sparkdash.domain.figures import EngineFigures, GpuFigures
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Mount, Profile
 from sparkdash.domain.state import DaemonInfo, Snapshot
@@ -38,6 +39,7 @@ from sparkdash.host.podman import Podman
 from sparkdash.host.reader import GpuReading, HostReader
 from sparkdash.settings import Settings
 from sparkdash.supervisor import Supervisor
+from sparkdash.supervisor.liveness import Thresholds
 from sparkdash.units import GIB
 from sparkdash.upstream import Upstream
 
@@ -63,6 +65,15 @@ class FastClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds / FASTER)
+
+
+class Blind:
+    """Telemetry that knows nothing: the tiny engine has no figures, and no GPU."""
+
+    gpu: GpuFigures | None = None
+
+    def figures(self, _name: str) -> EngineFigures | None:
+        return None
 
 
 class RoomyBox:
@@ -281,6 +292,7 @@ async def opened(
     *profiles: Profile,
     reader: HostReader | None = None,
     no_progress_s: float = 600,
+    thresholds: Thresholds | None = None,
 ) -> AsyncIterator[Box]:
     """A supervisor that has adopted, behind a gateway on a real port, and somebody who asks for its health."""
     info = DaemonInfo(version="0", host="h", pid=1, started_at=0, runtime="podman", url="http://x/v1")
@@ -296,7 +308,7 @@ async def opened(
     async with Upstream() as upstream:
         supervisor = Supervisor(
             catalog=catalog, runtime=Podman(), upstream=upstream, reader=reader or RoomyBox(folder, *profiles), publish=bus.publish,
-            settings=settings, owner=owner, clock=FastClock(),
+            settings=settings, owner=owner, clock=FastClock(), telemetry=Blind, thresholds=thresholds,
         )  # fmt: skip
         deps = gateway.Deps(
             supervisor=supervisor, bus=bus, upstream=upstream, catalog=lambda: catalog, settings=settings,

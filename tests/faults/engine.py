@@ -7,7 +7,7 @@ it starts for 10 ms of CPU, where socket and signal make it 30.
 import os
 import sys
 import time
-from _signal import SIG_IGN, SIGKILL, SIGTERM, signal
+from _signal import SIG_IGN, SIGKILL, SIGSTOP, SIGTERM, signal
 from _socket import SO_REUSEADDR, SOL_SOCKET, socket
 
 ANIMAL = os.environ.get("FAKE_ENGINE", "")
@@ -62,6 +62,7 @@ server.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
 server.bind(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])))
 server.listen()
 print("INFO:     Application startup complete.", flush=True)
+posts = 0
 while True:
     client = socket(fileno=server._accept()[0])
     request = client.recv(65536)
@@ -69,6 +70,9 @@ while True:
         client.close()
         continue
     if request.startswith(b"POST"):
+        posts += 1
+        if ANIMAL == "freezes" and posts > 1:  # its warm-up lives
+            os.kill(os.getpid(), SIGSTOP)
         word = b"" if ANIMAL == "lies-about-health" else b'data: {"choices":[{"index":0,"delta":{"content":"hi"}}]}\n\n'
         kind, body = b"text/event-stream", word + b"data: [DONE]\n\n"
     else:

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from sparkdash.supervisor import repair
+from sparkdash.supervisor.liveness import Thresholds
+
 ZOO = [
     # animal -> code, words of the message, is it parked at once?
     ("out-of-memory", "out_of_memory", "Tried to allocate 20.00 GiB", False),
@@ -90,4 +93,20 @@ async def test_an_engine_that_dies_while_it_serves(open_box: Any, make_profile: 
         failure = box.bus.snapshot.engines["a"].failure
         assert failure.code == "engine_crash"
         assert "KeyError" in failure.message
+        assert box.left() == set()
+
+
+async def test_an_engine_that_freezes_is_ended_and_its_request_replayed_once(
+    open_box: Any, make_profile: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers its warm-up and stops itself at the first client's request, each time: told once it was stuck twice."""
+    monkeypatch.setattr(repair, "LOOK_S", 100.0)  # a look takes as long as ever, on a clock that is fast
+    quick = Thresholds(slow_s=2, suspect_s=4, stopped_s=6, gap_s=300)
+    async with open_box(make_profile("a", "freezes"), thresholds=quick) as box:
+        status, error = await box.chat("a")
+        assert (status, error["code"]) == (502, "engine_stuck")
+        assert "its processes are stopped" in error["message"]
+        await box.until(lambda: all(each.end for each in box.bus.snapshot.incidents))
+        assert [each.end for each in box.bus.snapshot.incidents] == ["failed", "restarted"]
+        assert set(box.bus.snapshot.parked) == {"a"}
         assert box.left() == set()
