@@ -353,6 +353,16 @@ async def test_a_full_disk_is_told(take: Take, monkeypatch: pytest.MonkeyPatch) 
     assert found.problem == problem
 
 
+async def test_a_box_without_a_free_thread_is_told(take: Take, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where thousands of processes are at the limit: a repair goes on without evidence."""
+
+    async def none_left(_work: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(taker, "in_thread", none_left)
+    assert "can't start new thread" in ((await take()).problem or "")
+
+
 async def test_a_disk_that_hangs_does_not_hold_up_the_repair(take: Take, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a dead NFS mount does."""
     monkeypatch.setattr(taker, "WRITE_S", 0.2)

@@ -111,7 +111,7 @@ class EvidenceTaker:
         with suppress(OSError, RuntimeError, TimeoutError):
             async with asyncio.timeout(WRITE_S):
                 await in_thread(partial(incident_folder.forget_old, folder))
-        missing = "; ".join(case.problems).rstrip(".")
+        missing = "; ".join(case.problems)
         if missing:
             LOG.warning("part of the evidence is missing", folder=str(folder), why=missing)
         return Evidence(str(folder), f"Part of the evidence is missing: {missing}." if missing else None)
@@ -195,7 +195,7 @@ async def _part(case: _Case, name: str, limit_s: float, make: Callable[[], Await
         async with asyncio.timeout(WRITE_S):
             await in_thread(lambda: incident_folder.write(case.folder, name, text))
     except (OSError, RuntimeError, TimeoutError) as error:
-        case.problems.append(f"{name} cannot be written: {_why(error, WRITE_S)}")
+        case.problems.append(f"{name} cannot be written: {_why(error, WRITE_S).rstrip('.')}")
 
 
 async def _processes(request: EvidenceRequest, span_s: float) -> tuple[ProcessSeen, ...]:
