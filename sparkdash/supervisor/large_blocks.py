@@ -10,7 +10,7 @@ from the disk), then all caches and compaction, as root, where the owner install
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,8 +25,12 @@ from sparkdash.units import gib
 
 SPARE = 4
 """Times as much as is lacking is let go of at first: of what the kernel gets back, only part completes a large block."""
+COMPACTED = "Caches were dropped and memory compacted."
 FILES_S = 5.0
 """Limit of looking which files are the newcomer's."""
+
+Told = Callable[[str | None, float | None], None]
+"""Tells what is waited for, and until when at most; Unix seconds."""
 
 
 async def look_ahead(tools: Tools, target: Profile, leave: Iterable[Engine]) -> None:
@@ -40,7 +44,9 @@ async def look_ahead(tools: Tools, target: Profile, leave: Iterable[Engine]) -> 
         await ensure(tools, target, coming_bytes=sum(filter(None, needs)))
 
 
-async def ensure(tools: Tools, target: Profile, *, coming_bytes: int = 0) -> Contiguity | None:
+async def ensure(
+    tools: Tools, target: Profile, told: Told = lambda _what, _until: None, *, coming_bytes: int = 0
+) -> Contiguity | None:
     """Contiguity just before the start; None where the kernel does not tell. `coming_bytes` are what others will give back.
 
     Raises:
@@ -55,16 +61,19 @@ async def ensure(tools: Tools, target: Profile, *, coming_bytes: int = 0) -> Con
         return seen
     tried: list[str] = []
     before = seen.blocks
+    told(f"large blocks of memory ({before} of {wanted.blocks})", None)
     async for did in _win(tools, target, contiguity.lacking_bytes(before, wanted)):
         tried.append(did)
         seen = tools.reader.contiguity() or seen
         if contiguity.enough(seen.blocks, wanted, coming_bytes):
             tools.books.notice(Level.INFO, "blocks_won", contiguity.won(before, seen.blocks, tried), target.name)
-            return seen
+            break
+    told(None, None)
+    if contiguity.enough(seen.blocks, wanted, coming_bytes):
+        return seen
     available = tools.reader.memory().available
     if what == "refuse":
-        as_root = tools.memory_helper is not None and tools.memory_helper.available()
-        raise contiguity.refusal(target.name, seen.blocks, wanted, available, tried, as_root=as_root)
+        raise contiguity.refusal(target.name, seen.blocks, wanted, available, tried, as_root=COMPACTED in tried)
     text = contiguity.warning(target.name, seen.blocks, wanted, available)
     tools.books.notice(Level.WARNING, contiguity.CODE, text, target.name)
     return seen
@@ -90,4 +99,4 @@ async def _win(tools: Tools, target: Profile, lacking: int) -> AsyncIterator[str
     helper = tools.memory_helper
     if helper is not None and helper.available():
         done = await helper.run()
-        yield "Caches were dropped and memory compacted." if done.ok else f"The memory helper failed: {done.why}."
+        yield COMPACTED if done.ok else f"The memory helper failed: {done.why}."

@@ -182,7 +182,7 @@ class Transition:
         await cache_room.before_load(self._tools, target)
         if short := self._tools.wards.short(target.name):
             raise short
-        self._order.before = await large_blocks.ensure(self._tools, target)
+        self._order.before = await large_blocks.ensure(self._tools, target, self._order.record.waits)
         reclaim.admit(self._tools, target, missing)
 
     async def _bring_up(self, target: Profile) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sparkdash.domain.contiguity import BLOCK, Contiguity, LoadContiguity, LoadOutcome
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.event import Level
+from sparkdash.domain.event import Level, SwapChanged
 from sparkdash.domain.metric import Gpu
 from sparkdash.errors import AdmissionError
 from sparkdash.host import contiguity as host
@@ -181,13 +181,14 @@ class Helper:
     """An installed memory helper that wins nothing by itself."""
 
     runs = 0
+    why: str | None = None
 
     def available(self) -> bool:
         return True
 
     async def run(self) -> HelperResult:
         self.runs += 1
-        return HelperResult(ok=True, took_s=1.0)
+        return HelperResult(ok=self.why is None, took_s=1.0, why=self.why)
 
 
 @pytest.fixture
@@ -216,6 +217,9 @@ async def test_blocks_are_won_back_by_what_costs_least_first(
     house.reader.reading, house.reader.page_cache = SPARK, 60 * GIB
     house.reader.contiguities = [blocks(count) for count in looks]
     await house.leased("a")
+    waits = [fact.swap.waits_for for fact in house.facts if isinstance(fact, SwapChanged)]
+    assert "large blocks of memory (50 of 200)" in waits
+    assert waits[-1] is None
     assert (len(evicted), helper.runs) == (evictions, runs)
     assert evicted[0] == 150 * BLOCK * 4
     (notice,) = house.notices()
@@ -261,6 +265,19 @@ def test_a_box_that_needs_more_than_the_published_figure_learns_it(wishes: list[
         learnt = [one.before.blocks for one in stopped if one.before and one.before.blocks <= min(200, 2 * gib) * 2]
         assert well or seen > max(learnt, default=-1)
         past.append(load(LoadOutcome.DONE if well else LoadOutcome.WEDGING, gib=gib, seen=seen))
+
+
+async def test_a_memory_helper_that_fails_is_told_and_by_hand_it_may_still_work(
+    house: Any, make_profile: Any, evicted: list[int]
+) -> None:
+    """No restart is asked for before caches were dropped."""
+    helper = Helper()
+    helper.why = "a password is required"
+    await house.open(make_profile("a", gib=100), memory_helper=helper)
+    house.reader.reading, house.reader.contiguities = SPARK, [blocks(11)]
+    with pytest.raises(AdmissionError, match="The memory helper failed: a password is required") as caught:
+        await house.leased("a")
+    assert (caught.value.hint or "").startswith("Drop caches")
 
 
 async def test_an_engine_is_not_stopped_for_a_load_that_would_be_refused_all_the_same(
