@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+import structlog
+
 from sparkdash.domain.container import Leftovers
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Level
@@ -17,6 +19,7 @@ from sparkdash.supervisor.books import Books, failure_of
 from sparkdash.supervisor.debts import Held
 from sparkdash.supervisor.tools import Tools
 
+LOG = structlog.get_logger("sparkdash.supervisor")
 MEASURE_S = 1.0
 """Limit of measuring what an engine holds: good to know, and no reason to keep a stop waiting."""
 
@@ -47,6 +50,20 @@ async def end(tools: Tools, engine: Engine, held: Held | None) -> None:
             await words
         tell(tools.books, name, left)
     tools.books.drop(name, held)
+
+
+async def end_all(tools: Tools) -> None:
+    """Stop every container of ours when the daemon has ended; what does not end is logged, as nobody is there to be told."""
+    names = [engine.container for engine in tools.books.engines.values() if engine.container]
+    names += [container.name for container in tools.books.unadopted.values()]
+    stops = (tools.runtime.stop(name, tools.settings.stop_grace_s) for name in names)
+    for name, ended in zip(names, await asyncio.gather(*stops, return_exceptions=True), strict=True):
+        if isinstance(ended, SparkdashError):
+            LOG.error("an engine was not stopped", container=name, code=ended.code, why=ended.text())
+        elif isinstance(ended, BaseException):
+            LOG.error("an engine was not stopped", container=name, exc_info=ended)
+        elif ended.stuck or ended.unremoved:
+            LOG.error("an engine left something behind", container=name, stuck=ended.stuck_how, why=ended.unremoved)
 
 
 async def holds(tools: Tools, container: str) -> Held | None:

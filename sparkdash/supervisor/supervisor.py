@@ -34,7 +34,7 @@ from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
 from sparkdash.store import Store
-from sparkdash.supervisor import refusals, strangers
+from sparkdash.supervisor import refusals, stopping, strangers
 from sparkdash.supervisor.actor import Actor
 from sparkdash.supervisor.claim import Lease, Progress
 from sparkdash.supervisor.clock import Clock, SystemClock
@@ -315,12 +315,8 @@ class Supervisor:
 
     async def close(self, *, stop_engines: bool = False) -> None:
         """After `run` has ended. Engines are left for the next daemon to adopt, unless told otherwise."""
-        if not stop_engines:
-            return
-        grace = self._tools.settings.stop_grace_s
-        names = [engine.container for engine in self.engines.values() if engine.container]
-        names += [container.name for container in self._tools.books.unadopted.values()]
-        await asyncio.gather(*(self._tools.runtime.stop(name, grace) for name in names), return_exceptions=True)
+        if stop_engines:
+            await stopping.end_all(self._tools)
 
     async def _read_weights(self) -> None:
         await self._tools.needs.read(self.catalog.profiles.values())

@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from sparkdash.domain.container import ENV_MARK, Leftovers
 from sparkdash.domain.engine import EngineState
@@ -66,6 +67,24 @@ async def test_an_engine_that_ended_is_gone_though_its_container_is_still_listed
     assert (left.code, left.level) == ("container_left", Level.WARNING)
     assert "a has ended, and its container is still listed: `podman rm` gave no answer for 60 s." in left.text
     assert not house.supervisor.engines
+
+
+async def test_what_the_end_of_a_daemon_could_not_stop_is_in_its_log(
+    house: Any, make_profile: Any, behaviour: Any
+) -> None:
+    """Nobody is there any more to be told."""
+    house.runtime.zoo["a"] = behaviour(wont_stop=True)
+    await house.open(make_profile("a", gib=20), make_profile("b", gib=20))
+    for name in ("a", "b"):
+        await house.leased(name)
+    with capture_logs() as logs:
+        await house.clock.drive(house.supervisor.close(stop_engines=True))
+    (said,) = [line for line in logs if line["log_level"] == "error"]
+    assert (said["event"], said["container"], said["code"]) == (
+        "an engine was not stopped",
+        "sparkdash-a",
+        "unkillable",
+    )
 
 
 async def test_that_nobody_could_look_for_orphans_is_told(house: Any, make_profile: Any, behaviour: Any) -> None:
