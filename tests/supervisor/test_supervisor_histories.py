@@ -1,7 +1,7 @@
 """Random histories of a whole supervisor: whatever happens in whatever order, it lives, and nothing is left over.
 
-A history mixes requests that come, leave and vanish, orders of people, engines that hang and die, a runtime that is slow or
-fails, edited files, a server that is not ours and fails, memory that others take, and daemons that crash. `SPARKDASH_HISTORIES=N` plays
+A history mixes requests that come, leave and vanish, orders of people, engines that hang, die and stand still, a runtime that is
+slow or fails, edited files, a server that is not ours and fails, memory that others take, and daemons that crash. `SPARKDASH_HISTORIES=N` plays
 N of them instead of a few.
 """
 
@@ -22,11 +22,17 @@ from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
 from sparkdash.settings import Policy
+from sparkdash.supervisor import repair
+from sparkdash.supervisor.liveness import Health, Look, Thresholds
 
 HISTORIES = int(os.environ.get("SPARKDASH_HISTORIES", "4"))
 STEPS = 150
 GIB = 2**30
 BY_SIZE = {"a": 30, "b": 10, "c": 60, "d": 80, "e": None, "f": 15}
+ON_STUCK = {"f": "tell"}
+HASTY = Thresholds(
+    slow_s=5, suspect_s=8, stopped_s=8, voted_s=10, plain_s=15, young_s=0, recovery_s=15, gap_s=120
+)  # fmt: skip
 FIXED = {"kv-cache-memory-bytes": "1G"}
 """An engine with this argument may load beside others; `d` and `e` load alone."""
 
@@ -38,12 +44,14 @@ class History:
         self.house, self.far = house, far
         self._make_profile, self._behaviour = make_profile, behaviour
         self._random = random.Random(seed)
+        self._frozen: dict[str, int] = {}
+        """Profiles whose engines stand still, and how many of the processes are stopped."""
         self._requests: list[Any] = []
         self._orders: list[asyncio.Future[Any]] = []
         self._runtime = {name: getattr(house.runtime, name) for name in ("pids", "stop", "start")}
         self._happenings: list[tuple[float, Callable[[], Awaitable[None] | None]]] = [
             (35, self._ask), (15, self._leave), (6, self._use), (6, self._stop), (3, self._cancel), (3, self._kill),
-            (2, self._edit), (2, self._release), (2, self.misbehave), (1, self._fill_memory), (2, self._flip_server),
+            (2, self._edit), (3, self._freeze), (2, self._thaw), (2, self._release), (2, self.misbehave), (1, self._fill_memory), (2, self._flip_server),
             (0.5, self._crash), (22.5, self._pass_time),
         ]  # fmt: skip
 
@@ -74,6 +82,7 @@ class History:
             self.house.runtime.zoo[name] = self._behaviour(load_s=1)
         for container in self.house.runtime.here.values():
             container.behaviour.never_ready = False
+        self._thaw()
         self.far.list_status = 200
         self._end_requests()
         await self.house.settled()
@@ -99,11 +108,20 @@ class History:
 
     async def _open(self, edits: int = 0) -> None:
         policy = {"b": Policy(idle_ttl_s=20), "c": Policy(pinned=True), "f": Policy(max_concurrency=2)}
-        await self.house.open(*self._profiles(edits), no_progress_s=30, policy=policy, preload=("a", "b"))
+        await self.house.open(
+            *self._profiles(edits),
+            no_progress_s=30,
+            policy=policy,
+            preload=("a", "b"),
+            look=self._look,
+            thresholds=HASTY,
+        )
 
     def _profiles(self, edits: int = 0) -> list[Any]:
         made = [
-            self._make_profile(name, gib=gib, **({} if name in "de" else {"args": FIXED}))
+            self._make_profile(
+                name, gib=gib, on_stuck=ON_STUCK.get(name, "restart"), **({} if name in "de" else {"args": FIXED})
+            )
             for name, gib in BY_SIZE.items()
         ]
         made.append(
@@ -163,6 +181,38 @@ class History:
     def _cancel(self) -> None:
         self._order(self.house.supervisor.cancel())
 
+    def _freeze(self) -> None:
+        """An engine stands still, with none, some or all of its processes stopped."""
+        if engines := list(self.house.supervisor.engines):
+            name = self._random.choice(engines)
+            self._frozen[name] = self._random.choice([0, 0, 1, 3])
+
+    def _thaw(self) -> None:
+        self._frozen.clear()
+
+    async def mute(self, _tools: Any, profile: Any, _url: str, *, limit_s: float) -> str | None:
+        """The short generation that shows whether a stuck engine works again."""
+        await self.house.clock.sleep(self._random.choice([0.1, limit_s]))
+        return "no answer" if profile.name in self._frozen and self._random.random() < 0.7 else None
+
+    async def _look(self, profile: Any, engine: Any, *, lag_s: float = 0.0) -> Look:
+        now, stopped = self.house.clock.monotonic(), self._frozen.get(profile.name)
+        if self._random.random() < 0.05:
+            raise HostError("The box does not tell.", code="box_silent")
+        held = self.house.supervisor.engines[profile.name].in_flight
+        return Look(
+            at=now,
+            held=held,
+            health=self._random.choice([Health.WELL, Health.SILENT]) if stopped else Health.WELL,
+            answers=True,
+            running=float(held) or float(stopped == 0 and self._random.random() < 0.5),
+            waiting=0.0,
+            progress=(0.0 if profile.name in self._frozen else now,),
+            processes=3,
+            stopped=stopped or 0,
+            lag_s=lag_s,
+        )
+
     async def _kill(self) -> None:
         if running := self.house.runtime.running():
             await self.house.runtime.kill(self._random.choice(running), "boom")
@@ -207,16 +257,18 @@ async def far() -> AsyncIterator[Foreign]:
 
 @pytest.mark.parametrize("seed", range(HISTORIES))
 async def test_a_random_history_leaves_a_supervisor_that_lives_and_empty_books(
-    far: Foreign, house: Any, make_profile: Any, behaviour: Any, seed: int
+    far: Foreign, house: Any, make_profile: Any, behaviour: Any, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once everything is mended and stopped no swap, request, lease or container is left, and an engine comes up again."""
     history = History(house, make_profile, behaviour, far, seed)
+    monkeypatch.setattr(repair, "mute", history.mute)
     await history.play()
     await history.calm_down()
     records = house.supervisor._actor._scheduler.records
     assert not records.swaps
     assert not records.queue
     assert not records.leases
+    assert not [one for one in house.supervisor.incidents().incidents if one.ended_at is None]
     assert house.runtime.running() == []
     await house.supervisor.release(None)
     await house.settled()

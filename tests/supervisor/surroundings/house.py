@@ -92,6 +92,7 @@ class House:
         problems: tuple[Problem, ...] = (),
         look: Any = None,
         take_evidence: Any = no_evidence,
+        thresholds: Any = None,
         kernel_log: Any = None,
         foreign: Any = tuple,
         **settings: Any,
@@ -124,6 +125,7 @@ class House:
             before_ready=self._begin,
             look=look,
             take_evidence=take_evidence,
+            thresholds=thresholds,
             kernel_log=kernel_log,
             foreign=foreign,
         )
