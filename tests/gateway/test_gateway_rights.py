@@ -36,6 +36,7 @@ from sparkdash.domain.event import (
     ToggleChanged,
 )
 from sparkdash.domain.guard import Guard, GuardKill
+from sparkdash.domain.incident import Incident, IncidentEnd, IncidentList, repairs
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.metric import EngineSample, Memory, Sample
@@ -335,3 +336,32 @@ async def test_no_spelling_of_a_path_is_a_way_around(callers: Callers, path: str
     sent.url = sent.url.copy_with(raw_path=path.encode())
     assert (await callers.house.client.send(sent)).status_code in (403, 404)
     assert callers.house.app._deps.exclusive.held is None
+
+
+async def test_incidents_of_other_models_are_hidden_from_a_key_for_some(callers: Any) -> None:
+    """In the list, and in the mean time to repair, which would tell how often another model fails."""
+    house = callers.house
+    kept = tuple(
+        Incident(
+            id=name,
+            profile=name,
+            fingerprint="f",
+            began=1.0,
+            named_at=2.0,
+            why="x",
+            ended_at=11.0,
+            end=IncidentEnd.RESTARTED,
+        )
+        for name in (OWN, "beta/fast")
+    )
+    house.supervisor.kept = IncidentList(incidents=kept, repairs=repairs(kept))
+    for who, names in (("some", {OWN}), ("both", {OWN, "beta/fast"})):
+        told = (await house.client.get("/api/incidents", headers={"x-api-key": who})).json()
+        assert {one["profile"] for one in told["incidents"]} == names
+        assert set(told["repairs"]["by_profile"]) == names
+        assert (told["repairs"]["every"] is None) == (who == "some")
+    one = (await house.client.get(f"/api/incidents?profile={OWN}", headers={"x-api-key": "both"})).json()
+    assert [each["profile"] for each in one["incidents"]] == [OWN]
+    assert one["repairs"]["every"]["n"] == 1
+    other = await house.client.get("/api/incidents?profile=beta/fast", headers={"x-api-key": "some"})
+    assert other.status_code == 403
