@@ -1,0 +1,552 @@
+"""The scheduler under random moves: what must hold whatever happens, in whatever order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import hypothesis.strategies as st
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from sparkdash.domain.need import Basis, Need, Term
+from sparkdash.domain.swap import SwapCause
+from sparkdash.domain.task import Task
+from sparkdash.errors import AdmissionError, EngineError, SparkdashError
+from sparkdash.supervisor.fairness import Patience
+from sparkdash.supervisor.fit import Box
+from sparkdash.supervisor.moves import (
+    STUCK,
+    Admitted,
+    Arrive,
+    BeginSwap,
+    Cancel,
+    CancelSwap,
+    CatalogRead,
+    Cut,
+    Decline,
+    DrainOver,
+    Effect,
+    EngineDied,
+    EngineHeld,
+    EngineRecovered,
+    Evict,
+    Evicted,
+    Grant,
+    Known,
+    Leave,
+    Move,
+    Preload,
+    Refuse,
+    Release,
+    Stop,
+    SwapCancelled,
+    SwapDone,
+    SwapFailed,
+    Tick,
+    Use,
+    Wait,
+    WontStop,
+)
+from sparkdash.supervisor.offers import OFFERED
+from sparkdash.supervisor.scheduler import Scheduler
+from sparkdash.units import GIB
+
+RESERVE = 10 * GIB
+TOTAL = 128 * GIB
+MINE = 120 * GIB
+"""What is available while no engine runs and others take their usual share."""
+SIZES = {"a": 80, "b": 60, "c": 40, "pinned": 60, "d": 15, "alone": 20}
+"""GiB, as learned; what is not here is not known."""
+PROFILES = {
+    "a": Known("fa", idle_ttl_s=600),
+    "b": Known("fb", limit=4),
+    "c": Known("fc"),
+    "d": Known("fd"),
+    "alone": Known("fl", loads_alone=True),
+    "pinned": Known("fp", pinned=True),
+    "unknown": Known("fu"),
+    "remote": Known("fr", managed=False),
+    "broken": Known("fx", cannot_run="no such head"),
+}
+NAMES = st.sampled_from(sorted(PROFILES))
+WANTED = st.sampled_from(
+    ["a", "b", "c", "d", "a", "b", "c", "d", "alone", "pinned", "unknown", "remote", "broken", None]
+)
+ERROR = EngineError("It died.", code="engine_crash")
+FROZEN = EngineError("It is stuck.", code=STUCK)
+SHORT = AdmissionError("Memory is short.", code="memory_low", status=503, retry_after=10.0)
+HOLD = 8 * GIB
+"""Less available than this, and no load begins that nobody leaves for."""
+LIMIT = 6
+PATIENCE = Patience(min_dwell_s=30, max_wait_s=300)
+PERSON = (SwapCause.USER, SwapCause.BENCH)
+
+
+class Machine(RuleBasedStateMachine):
+    """Plays the actor: carries effects out, and keeps books of its own to compare with. It is the box, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scheduler = Scheduler(PROFILES, queue_limit=LIMIT, scales=self, patience=PATIENCE)
+        self.twin = Scheduler(PROFILES, queue_limit=LIMIT, scales=self, patience=PATIENCE)
+        """Gets the same moves, and knows no short way."""
+        self.now = 0.0
+        self.count = 0
+        self.known = PROFILES
+        self.waiting: dict[str, str | None] = {}
+        """Ids in order of arrival, with what they asked for."""
+        self.since: dict[str, float] = {}
+        self.leased: dict[str, str] = {}
+        self.running: set[str] = set()
+        self.unstopped: set[str] = set()
+        self.stuck: set[str] = set()
+        """Those of the running ones whose work does not move."""
+        self.others = self.others_then = 0
+        """Bytes that strangers took beyond their usual share: now, and when the first load under way began."""
+        self.swaps: dict[str | None, BeginSwap] = {}
+        """Under way, by target."""
+        self.may_stop: set[str | None] = set()
+        self.cancelling: set[str | None] = set()
+        self.admitted: set[str | None] = set()
+        """Those that take memory: all of it, from then on."""
+        self.wished: str | None = None
+
+    # The box.
+
+    def box(self) -> Box:
+        held = sum(self.size(name or "") or 0 for name in self.running | self.unstopped | self.admitted)
+        return Box(TOTAL, MINE - held - self.others, RESERVE)
+
+    def need(self, profile: str) -> Need:
+        size = self.size(profile)
+        terms = (Term(name="steady", bytes=size, source="test"),)
+        return Need() if size is None else Need(basis=Basis.LEARNED, terms=terms)
+
+    def tasks(self, profile: str) -> frozenset[Task] | None:
+        return frozenset({Task.EMBED}) if profile == "d" else None
+
+    def reload_s(self, profile: str) -> float | None:
+        return float(SIZES.get(profile, 0)) or None
+
+    def short(self, profile: str) -> SparkdashError | None:
+        available = self.box().available
+        return SHORT if available is not None and available < HOLD else None
+
+    def size(self, profile: str) -> int | None:
+        """Bytes; None: not known. What is elsewhere takes nothing."""
+        if profile == "remote":
+            return 0
+        return SIZES[profile] * GIB if profile in SIZES else None
+
+    # The actor's half.
+
+    def send(self, move: Move) -> None:
+        """Hand a move in and check each effect against the books."""
+        batch = move.target if isinstance(move, SwapDone) else None
+        busy = self.memory_moves()
+        if isinstance(move, SwapDone | SwapFailed) and move.target is not None and move.target == self.wished:
+            self.wished = None
+        if isinstance(move, SwapDone | SwapFailed | SwapCancelled):
+            del self.swaps[move.target]
+            self.may_stop.discard(move.target)
+            self.cancelling.discard(move.target)
+            self.admitted.discard(move.target)
+            busy = False
+        effects = self.handled(move)
+        assert repr(effects) == repr(self.twin.handle(move, self.now))  # each makes errors of its own
+        assert self.scheduler.due == self.twin.due
+        assert self.scheduler.records == self.twin.records
+        for effect in effects:
+            self.carry_out(effect)
+        for effect in effects:
+            if isinstance(effect, Grant) and effect.profile != batch and not busy:
+                self.nobody_was_overtaken(effect)
+
+    def handled(self, move: Move) -> list[Effect]:
+        """By the short way where there is one, as the actor does it."""
+        match move:
+            case Arrive(id=id_):
+                granted = self.scheduler.walk_in(move, self.now)
+                return self.scheduler.handle(move, self.now) if granted is None else [Grant(id_, granted)]
+            case Leave(id=id_) if self.scheduler.walk_out(id_, self.now):
+                return []
+        return self.scheduler.handle(move, self.now)
+
+    def carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Grant(id=id_, profile=profile):
+                self.granted(id_, profile)
+            case Decline(profile=profile):
+                self.wished = None if self.wished == profile else self.wished
+            case Refuse(id=id_):
+                assert id_ in self.waiting, "only one who waits is refused"
+                del self.waiting[id_]
+            case Wait(id=id_, position=position):
+                assert id_ in self.waiting
+                assert 1 <= position <= len(self.waiting)
+            case BeginSwap():
+                self.began(effect)
+            case Evict(target=target, profiles=profiles):
+                assert profiles == self.swaps[target].evict
+                assert not set(self.leased.values()) & set(profiles), "a leased engine is never evicted"
+                self.may_stop.add(target)
+            case CancelSwap(target=target):
+                assert target in self.swaps
+                assert target not in self.cancelling
+                self.cancelling.add(target)
+            case Cut(ids=ids):
+                for id_ in ids:
+                    del self.leased[id_]
+
+    def granted(self, id_: str, profile: str) -> None:
+        assert id_ in self.waiting, "only one who waits is granted, and once"
+        assert profile in self.running - self.stuck, "only an engine that runs and moves is granted"
+        assert self.waiting[id_] in (profile, None)
+        del self.waiting[id_]
+        self.leased[id_] = profile
+
+    def nobody_was_overtaken(self, grant: Grant) -> None:
+        """Whoever has waited as long as anyone may, was there before, and whose turn could come now, has its engine left alone."""
+        for id_, wants in self.waiting.items():
+            overdue = self.since[id_] <= self.since[grant.id] and self.now - self.since[id_] >= PATIENCE.max_wait_s
+            if overdue and wants is not None and wants not in self.running and int(id_) < int(grant.id):
+                choice = self.scheduler.choice(wants, self.now, person=False)
+                assert choice.refused or grant.profile not in choice.names, "its turn was over"
+
+    def began(self, swap: BeginSwap) -> None:
+        assert swap.target not in self.swaps, "never two swaps to the same end"
+        if self.moves_memory(swap) and self.memory_moves():
+            self.is_beside(swap)
+        assert swap.target in (None, *self.known), "nobody can start what is no longer there"
+        assert set(swap.reasons) == set(swap.evict), "nobody leaves without a reason"
+        wanted = {*self.waiting.values(), self.wished}
+        offered = swap.cause in OFFERED and swap.target not in wanted
+        follows = None in self.waiting.values()
+        if swap.target in self.stuck:
+            assert swap.cause in PERSON, "no request restarts an engine that is stuck"
+        assert swap.target is None or offered or follows or swap.target in wanted, "for nobody"
+        assert swap.target not in self.running or swap.target in swap.evict
+        if swap.cause not in PERSON:
+            others = set(swap.evict) & set(self.known) - {swap.target}
+            assert not any(self.known[name].pinned for name in others), "pinned is pinned"
+        if swap.cause in OFFERED:
+            assert not swap.evict, "an offer evicts nobody"
+        if swap.cause is SwapCause.IDLE:
+            assert not set(swap.evict) & {*self.leased.values(), *self.waiting.values()}, "somebody uses it"
+        if swap.cause is SwapCause.REQUEST and swap.target != "remote":
+            overdue = [w for i, w in self.waiting.items() if self.now - self.since[i] >= PATIENCE.max_wait_s]
+            there = self.running | {"remote", *self.swaps}
+            missed = [w for w in overdue if w is not None and w not in there]
+            assert not missed or follows or swap.target == missed[0], "who has waited longest goes first"
+        if not self.memory_moves():
+            self.others_then = self.others
+        self.there_is_room(swap)
+        self.swaps[swap.target] = swap
+
+    def is_beside(self, swap: BeginSwap) -> None:
+        """One that only takes memory may begin beside others that only take some, if each is known to take what it takes."""
+        others = {name for name in self.swaps if self.moves_memory(self.swaps[name])}
+        assert swap.target is not None
+        assert not swap.evict
+        assert others <= self.admitted - self.cancelling, "nobody leaves, and nothing is on its way back"
+        assert not (others | {swap.target}) & {"alone", "unknown"}, "it must not see others take memory"
+
+    def moves_memory(self, swap: BeginSwap) -> bool:
+        """Does it take memory or give any back?"""
+        return bool({swap.target, *swap.evict} - {None, "remote"})
+
+    def memory_moves(self) -> bool:
+        """Is such a swap under way?"""
+        return any(map(self.moves_memory, self.swaps.values()))
+
+    def there_is_room(self, swap: BeginSwap) -> None:
+        """What comes fits into what will be available, and with all that stays into the box."""
+        if swap.target in (None, "remote"):
+            return
+        assert swap.target is not None
+        stay = (self.running | self.unstopped | self.swaps.keys()) - set(swap.evict) - {"remote", None}
+        sizes = [self.size(name) for name in (*stay, swap.target)]
+        if None in sizes:
+            assert not stay, "an unknown need runs alone"
+            return
+        freed = sum(self.size(name) or 0 for name in swap.evict)
+        available = self.box().available
+        assert available is not None
+        reserve = RESERVE if stay else 0  # one that runs alone, as it did before, may use it
+        if self.others == self.others_then:  # they came after it was looked
+            coming = sum(self.size(name) or 0 for name in stay - self.running - self.unstopped - self.admitted)
+            assert available + freed - coming - (self.size(swap.target) or 0) >= reserve or "unknown" in swap.evict
+        assert sum(size or 0 for size in sizes) <= TOTAL - reserve
+
+    # What clients, people and engines do.
+
+    @rule(wanted=st.lists(WANTED, min_size=1, max_size=4), wait=st.sampled_from([0, 1, 40, 400]), batch=st.booleans())
+    def arrive(self, wanted: list[str | None], wait: float, batch: bool) -> None:
+        self.now += wait
+        for profile in wanted:
+            self.count += 1
+            self.waiting[str(self.count)] = profile
+            self.since[str(self.count)] = self.now
+            task = Task.EMBED if profile == "d" else Task.GENERATE
+            self.send(Arrive(str(self.count), profile, batch, task, "one" if wait else "other"))
+
+    @precondition(lambda self: self.scheduler.due is not None)
+    @rule()
+    def tick(self) -> None:
+        assert self.scheduler.due is not None
+        assert self.scheduler.due > self.now, "time that has come is not waited for"
+        self.now = self.scheduler.due
+        self.send(Tick())
+
+    @rule(names=st.lists(NAMES, max_size=3))
+    def preload(self, names: list[str]) -> None:
+        self.send(Preload(tuple(names)))
+
+    @rule(gib=st.sampled_from([0, 5, 40]))
+    def strangers(self, gib: int) -> None:
+        self.others = gib * GIB
+
+    @precondition(lambda self: self.leased)
+    @rule(data=st.data())
+    def finish(self, data: st.DataObject) -> None:
+        id_ = data.draw(st.sampled_from([*self.leased]))
+        del self.leased[id_]
+        self.send(Leave(id_))
+
+    @precondition(lambda self: self.waiting)
+    @rule(data=st.data(), all_of_them=st.booleans())
+    def hang_up(self, data: st.DataObject, all_of_them: bool) -> None:
+        gone = [*self.waiting] if all_of_them else [data.draw(st.sampled_from([*self.waiting]))]
+        for id_ in gone:
+            self.waiting.pop(id_, None)
+            self.leased.pop(id_, None)  # granted because another hung up
+            self.send(Leave(id_))
+
+    @rule(profile=NAMES, cause=st.sampled_from([SwapCause.USER, SwapCause.BENCH]))
+    def use(self, profile: str, cause: SwapCause) -> None:
+        if profile != "broken" and profile in self.known:
+            self.wished = profile
+        self.send(Use(profile, cause))
+
+    @rule(profile=st.one_of(NAMES, st.none()))
+    def stop(self, profile: str | None) -> None:
+        if profile in (None, self.wished):
+            self.wished = None
+        self.send(Stop(profile))
+
+    @rule()
+    def cancel(self) -> None:
+        if self.wished in self.swaps.keys() - self.cancelling:
+            self.wished = None
+        self.send(Cancel())
+
+    @rule(profile=NAMES)
+    def forgive(self, profile: str) -> None:
+        self.send(Release(profile))
+
+    @rule(changed=st.booleans(), gone=st.sampled_from(["a", "b", "c", None]))
+    def read_catalog(self, changed: bool, gone: str | None) -> None:
+        read = {**PROFILES, "a": Known("fa2")} if changed else PROFILES
+        if gone == self.wished:
+            self.wished = None
+        self.known = {name: known for name, known in read.items() if name != gone}
+        self.send(CatalogRead(self.known))
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def die(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.running)))
+        self.gone(name)
+        self.send(EngineDied(name, ERROR))
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), wait=st.sampled_from([1, 130]))
+    def stand_still(self, data: st.DataObject, wait: float) -> None:
+        self.now += wait
+        name = data.draw(st.sampled_from(sorted(self.running)))
+        self.stuck.add(name)
+        self.send(EngineHeld(name, FROZEN))
+
+    @precondition(lambda self: self.stuck)
+    @rule(data=st.data())
+    def recover(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.stuck)))
+        self.stuck.discard(name)
+        self.send(EngineRecovered(name))
+
+    @precondition(lambda self: self.stuck)
+    @rule(data=st.data())
+    def be_ended(self, data: st.DataObject) -> None:
+        self.end_stuck(data.draw(st.sampled_from(sorted(self.stuck))))
+
+    def end_stuck(self, name: str) -> None:
+        """Its repair ended it: if it is not parked, and nobody wanted it gone, nobody who waits for it is refused."""
+        waiting = {id_ for id_, wants in self.waiting.items() if wants == name}
+        self.gone(name)
+        self.send(EngineDied(name, FROZEN))
+        if self.scheduler.breaker.refusal(name, self.now) is None and name in self.known:
+            assert waiting <= {*self.waiting, *self.leased}, "who waits for a repair gets the new engine"
+
+    def gone(self, name: str) -> None:
+        self.running.discard(name)
+        self.stuck.discard(name)
+
+    @precondition(lambda self: self.swaps)
+    @rule(data=st.data())
+    def drain_over(self, data: st.DataObject) -> None:
+        self.send(DrainOver(self.one_of(data, self.swaps)))
+
+    # How a swap under way goes on.
+
+    def one_of(self, data: st.DataObject, targets: Iterable[str | None]) -> str | None:
+        return data.draw(st.sampled_from(sorted(targets, key=str)))
+
+    def there(self, target: str | None) -> set[str]:
+        """Those that are to leave for it and have not."""
+        return set(self.swaps[target].evict) & (self.running | self.unstopped)
+
+    def stop_those(self, target: str | None) -> None:
+        for name in self.swaps[target].evict:
+            self.gone(name)
+            self.unstopped.discard(name)
+            self.send(Evicted(name))
+
+    def come_up(self, target: str | None) -> None:
+        if target is not None:
+            self.running.add(target)
+            self.unstopped.discard(target)
+            self.stuck.discard(target)
+        self.send(SwapDone(target))
+
+    @precondition(lambda self: self.may_stop)
+    @rule(data=st.data())
+    def stopped(self, data: st.DataObject) -> None:
+        self.stop_those(self.one_of(data, self.may_stop))
+
+    @precondition(lambda self: self.may_stop)
+    @rule(data=st.data())
+    def wont_stop(self, data: st.DataObject) -> None:
+        target = self.one_of(data, self.may_stop)
+        for name in self.swaps[target].evict:
+            if name in self.running:
+                self.gone(name)
+                self.unstopped.add(name)
+                self.send(WontStop(name))
+        self.send(SwapFailed(target, ERROR))
+
+    def on_its_way(self, *, admitted: bool) -> list[str | None]:
+        """Those whose drain and stops are over."""
+        mere = (None, "remote")
+        return [
+            target
+            for target in self.may_stop
+            if not self.there(target) and ((target in self.admitted) is admitted or (admitted and target in mere))
+        ]
+
+    @precondition(lambda self: set(self.on_its_way(admitted=False)) - {None, "remote"})
+    @rule(data=st.data())
+    def admit(self, data: st.DataObject) -> None:
+        self.take_memory(self.one_of(data, set(self.on_its_way(admitted=False)) - {None, "remote"}))
+
+    def take_memory(self, target: str | None) -> None:
+        assert target is not None
+        self.admitted.add(target)
+        self.send(Admitted(target))
+
+    @precondition(lambda self: self.on_its_way(admitted=True))
+    @rule(data=st.data())
+    def succeed(self, data: st.DataObject) -> None:
+        self.come_up(self.one_of(data, self.on_its_way(admitted=True)))
+
+    @precondition(lambda self: self.swaps)
+    @rule(data=st.data())
+    def fail(self, data: st.DataObject) -> None:
+        self.send(SwapFailed(self.one_of(data, self.swaps), ERROR))
+
+    @precondition(lambda self: self.cancelling)
+    @rule(data=st.data())
+    def give_up(self, data: st.DataObject) -> None:
+        self.send(SwapCancelled(self.one_of(data, self.cancelling)))
+
+    # What holds after every move.
+
+    @invariant()
+    def books_agree(self) -> None:
+        records = self.scheduler.records
+        assert {id_: held.profile for id_, held in records.leases.items()} == self.leased
+        assert {t for t in records.queue if t != "(use)"} == set(self.waiting), "no ticket is lost"
+        assert list(records.swaps) == list(self.swaps), "no swap is forgotten"
+        assert {n for n, r in records.residents.items() if r.ready} == self.running
+        assert {n for n, r in records.residents.items() if not r.ready} == self.unstopped, "no engine is forgotten"
+
+    @invariant()
+    def nobody_holds_an_engine_that_is_stuck(self) -> None:
+        assert not self.stuck & set(self.leased.values())
+        assert {n for n, r in self.scheduler.records.residents.items() if r.ready and r.stuck} == self.stuck
+
+    @invariant()
+    def a_drain_does_not_wait_for_an_engine_that_is_stuck(self) -> None:
+        for target in self.swaps.keys() - self.may_stop - self.cancelling:
+            assert not set(self.swaps[target].evict) <= self.stuck, "nobody is on them"
+
+    @invariant()
+    def all_of_them_fit(self) -> None:
+        sizes = [self.size(name) for name in self.running - {"remote"}]
+        assert len(sizes) <= 1 or None not in sizes, "an unknown need runs alone"
+        assert sum(size or 0 for size in sizes) <= TOTAL - RESERVE
+
+    @invariant()
+    def nobody_waits_for_nothing(self) -> None:
+        repaired = {*self.waiting.values()} <= {*self.stuck, None} and self.stuck
+        assert not self.waiting or self.swaps or self.scheduler.due or repaired, "who waits, waits for a swap or a time"
+
+    @invariant()
+    def who_waits_for_an_engine_that_runs_waits_for_its_end(self) -> None:
+        going = {name for swap in self.swaps.values() for name in swap.evict} | self.scheduler.records.stops
+        assert not set(self.waiting.values()) & (self.running - self.stuck - going), (
+            "an idle engine keeps its requests waiting"
+        )
+
+    @invariant()
+    def what_takes_no_memory_is_on_its_way(self) -> None:
+        if None not in self.swaps:
+            assert not set(self.waiting.values()) & {"remote"} - self.swaps.keys() - self.stuck, (
+                "it waits for another's load"
+            )
+
+    @invariant()
+    def a_drain_is_for_somebody(self) -> None:
+        wanted = {*self.waiting.values(), self.wished}
+        for target in self.swaps.keys() - self.may_stop - self.cancelling - {None}:
+            offered = self.swaps[target].cause in OFFERED
+            assert offered or target in wanted or None in self.waiting.values(), "nobody wants it any more"
+
+    @invariant()
+    def the_queue_is_bounded(self) -> None:
+        assert len(self.waiting) <= LIMIT
+
+    def teardown(self) -> None:
+        """With well-behaved engines and clients that finish, everyone who waits is served within a few swaps."""
+        for _ in range(4 * len(PROFILES)):
+            for id_ in list(self.leased):
+                del self.leased[id_]
+                self.send(Leave(id_))
+            for name in list(self.stuck):
+                self.end_stuck(name)
+            if not self.swaps:
+                if not self.waiting:
+                    break
+                self.tick()
+            for target in list(self.swaps):
+                if target in self.cancelling:
+                    self.send(SwapCancelled(target))
+                elif target in self.may_stop:
+                    self.stop_those(target)
+                    if target not in (None, "remote"):
+                        self.take_memory(target)
+                    self.come_up(target)
+        assert not self.waiting, "no ticket waits for ever"
+
+
+Machine.TestCase.settings = settings(max_examples=2500, stateful_step_count=50, deadline=None, database=None)
+TestScheduler = Machine.TestCase
