@@ -212,13 +212,13 @@ class Hub:
                     library_name="sparkdash",
                     library_version=__version__,
                 )
+                settle(Path(came))
         except ValueError:  # the library's refusal of plain HTTP for such a file
             raise HostError(
                 f"{file.path} of {listed.repo} is {gib(file.size)}, which the hub gives through xet only.",
                 code="xet_missing",
                 hint="Install hf_xet beside sparkdash, and unset HF_HUB_DISABLE_XET.",
             ) from None
-        settle(Path(came))
         meter.add(file.missing, file.missing)
 
     def _lay_out(self, listed: Listed) -> None:

@@ -67,8 +67,8 @@ class BehindReader:
                 async with asyncio.timeout(LAST_S):
                     await self._forget(self._read.everything())
         if self._gone >= cache_room.LEAST:
-            size = gib(self._gone) if self._counted else "Some"
-            text = f"{size} of cached weights of {self._profile.name} were let go of while it loaded."
+            what = f"{gib(self._gone)} of cached weights" if self._counted else "Cached weights"
+            text = f"{what} of {self._profile.name} were let go of while it loaded."
             self._tools.books.notice(Level.INFO, "page_cache_dropped", text, self._profile.name)
 
     async def _run(self) -> None:

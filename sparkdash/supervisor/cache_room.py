@@ -28,6 +28,7 @@ from sparkdash.units import MIB, duration, gib
 LET_GO_S = 5.0
 """Limit of letting go of cached weights: a swap does not wait longer for what the kernel would do by itself."""
 LATE_S = 1.0
+"""How much longer a thread is waited for that ends by itself after LET_GO_S, unless its disk hangs."""
 LEAST = 64 * MIB
 """Bytes of page cache for which no load waits."""
 
@@ -35,7 +36,7 @@ LEAST = 64 * MIB
 async def evict(tools: Tools, bytes_wanted: int, *, keep: Collection[Path] = ()) -> int:
     """Have the kernel forget cached weights that no engine uses, until `bytes_wanted` are let go of; tell and return how many.
 
-    `keep` are files that stay, those of what loads next. Takes LET_GO_S at most, and never fails.
+    `keep` are files that stay, those of what loads next. Takes LET_GO_S and LATE_S at most, and never fails.
     """
     if bytes_wanted < LEAST:
         return 0
@@ -98,9 +99,12 @@ async def own_files(tools: Tools, profile: Profile) -> set[Path]:
 
 
 async def files(tools: Tools, profile: Profile) -> set[Path]:
-    """The weight files of a profile that are on this box."""
+    """The weight files of a profile that are on this box; none where the disk does not answer within LET_GO_S."""
     refs, hf_home = _weights(tools, [profile]), tools.settings.hf_home.expanduser()
-    return await in_thread(lambda: _files(refs, hf_home))
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LET_GO_S):
+            return await in_thread(lambda: _files(refs, hf_home))
+    return set()
 
 
 def order(cached: Iterable[Path], of_profiles: Iterable[Path], stay: Collection[Path]) -> list[Path]:

@@ -238,6 +238,21 @@ async def test_what_is_read_leaves_while_the_load_goes_on(
     assert "of cached weights of big were let go of while it loaded." in notice.text
 
 
+async def test_a_size_that_nobody_may_count_is_not_made_up(
+    house: Any, profile: Any, weights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user's files can be let go of, and not counted. A load that failed leaves the rest as it is."""
+    monkeypatch.setattr(pagecache, "forget_range", lambda _file, _start, _end: None)
+    async with Load(house, profile, monkeypatch, free=5 * GIB), reader(weights, SIZE):
+        pass
+    assert [notice.text for notice in house.notices()] == ["Cached weights of big were let go of while it loaded."]
+    load = Load(house, profile, monkeypatch, free=5 * GIB)
+    await load.behind.__aenter__()
+    await load.watching.wait()
+    await load.behind.__aexit__(OSError, None, None)
+    assert len(house.notices()) == 1
+
+
 async def test_what_is_mapped_stays_until_it_is_unmapped(
     house: Any, profile: Any, weights: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sparkdash.domain.event import Level
+from sparkdash.domain.metric import Memory
 from sparkdash.domain.profile import ModelRef
 from sparkdash.host import pagecache, weights_here
 from sparkdash.host.pagecache import LetGo
@@ -122,6 +125,29 @@ async def test_room_is_made_of_weights_that_nobody_uses(
     assert await cache_room.evict(tools, 2 * GIB, keep=keep) == 3 * GIB
     assert asked == [(["a" * 64, "other.gguf"], 2 * GIB)]
     assert [notice.text for notice in house.notices()] == ["Let 3.0 GiB of cached weights go before the load."]
+
+
+async def test_a_disk_that_hangs_holds_no_load_up(
+    house: Any, make_profile: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Neither where the newcomer's files are looked for, nor where the others' are."""
+    hangs = threading.Event()
+
+    def files(_ref: ModelRef, _hf_home: Path) -> frozenset[Path]:
+        hangs.wait()
+        return frozenset()
+
+    for name in ("LET_GO_S", "LATE_S"):
+        monkeypatch.setattr(cache_room, name, 0.01)
+    monkeypatch.setattr(weights_here, "files", files)
+    await house.open(make_profile("a", gib=100, **models(tmp_path, target="a.gguf")), hf_home=tmp_path)
+    memory = Memory(total=128 * GIB, available=120 * GIB, free=20 * GIB, page_cache=100 * GIB)
+    monkeypatch.setattr(house.reader, "memory", lambda: memory)
+    try:
+        async with asyncio.timeout(5):
+            assert await cache_room.before_load(house.supervisor._tools, house.supervisor.catalog.find("a")) == 0
+    finally:
+        hangs.set()
 
 
 @pytest.mark.parametrize("failing", [OSError(5, "Input/output error"), None])
