@@ -24,7 +24,7 @@ MOST_BLOCKS = 200
 PER_GIB = 2
 """Blocks for each GiB of a load: 200 for loads of 100 GiB and more."""
 SMALL = 8 * GIB
-"""Loads below this ask for none: they came up on boxes where large ones failed."""
+"""Loads below this ask for none; assumed, as no figure was published for them."""
 DISTRUST = 2
 """A load that nearly wedged the box with more than this many times the blocks that it asked for says nothing of blocks."""
 MEND = "sync; echo 3 | sudo tee /proc/sys/vm/drop_caches; echo 1 | sudo tee /proc/sys/vm/compact_memory"

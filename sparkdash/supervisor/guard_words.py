@@ -13,7 +13,9 @@ CODE = "memory_guard"
 """Of an engine that the guard killed."""
 WEDGING = "memory_wedging"
 """Of a load that the guard stopped on a sign that the box was about to stand still."""
-CODES = frozenset({CODE, WEDGING})
+LIVELOCK = "load_livelock"
+"""Of a load that the guard stopped since it stood still by the way in which it reads: the profile's own, and it may be parked for it."""
+CODES = frozenset({CODE, WEDGING, LIVELOCK})
 RETRY_S = 10.0
 """What a client is asked to wait while memory is short."""
 
@@ -51,7 +53,7 @@ def wedging(report: Report, wedge: Wedge, profile: str) -> EngineError:
     return EngineError(
         f"The memory guard stopped the load of {profile}: {wedge.evidence}, and boxes stood still for good after that. "
         f"{gib(report.look.available)} were available{_blocks(report)}.{_missed(report)}",
-        code=WEDGING,
+        code=LIVELOCK if wedge.sign is Sign.LIVELOCK else WEDGING,
         hint=_MENDS[wedge.sign],
     )
 

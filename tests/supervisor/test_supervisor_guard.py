@@ -130,6 +130,28 @@ async def test_a_load_that_is_stopped_on_a_sign_fails_with_it(
     assert "one page of 97" in _standing(house).kills[0].reason
 
 
+async def test_a_load_that_stood_still_by_its_way_of_reading_says_nothing_of_blocks(
+    house: Any, make_profile: Any, guard: Any, tmp_path: Path
+) -> None:
+    """It is the profile's own failure, and the cure is told."""
+    async with Store.opened(tmp_path / "sparkdash.db", lambda _: None) as store:
+        await house.open(make_profile("a"), guard=guard, store=store)
+        house.reader.contiguities = [
+            Contiguity(page_bytes=4096, largest_bytes=BLOCK, free_bytes=GIB, free_2m_bytes=0, free_32m_bytes=0)
+        ]
+        asking = house.ask("a")
+        await house.loads("a")
+        report = guard.aims("a", 60, Wedge(Sign.LIVELOCK, "nothing was read"))
+        await house.runtime.kill("a")
+        guard.tell(replace(report, processes=3))
+        with pytest.raises(EngineError, match="nothing was read") as caught:
+            await house.clock.drive(asking.granted())
+        assert (caught.value.code, "--load-format" in (caught.value.hint or "")) == ("load_livelock", True)
+        assert [notice.code for notice in house.notices()] == ["load_livelock"]
+        await house.close()
+        assert [load.outcome for load in store.contiguity] == ["failed"]
+
+
 async def test_a_sign_is_told_where_the_guard_only_warns(house: Any, make_profile: Any, guard: Any) -> None:
     """And nothing else follows."""
     guard.mode = "warn"
