@@ -20,6 +20,8 @@ _STATES = {
     "D": "waits in the kernel (state D), where no signal reaches it",
     "R": "runs in the kernel (state R) and does not come back from it",
 }
+FROZEN = "is in a frozen control group"
+THAW = "Whoever froze the group must thaw it; then the process ends."
 HINT = (
     "The kernel says why in `dmesg`; most often it is the GPU's driver. What such a process holds comes back when the "
     "kernel lets it go, or with a restart of the box."
@@ -39,7 +41,7 @@ def described(pid: int, proc: Path = PROC, root: Path = CGROUP) -> str:
     except ProcessLookupError:
         return f"{who} has ended by now"
     if is_frozen(_told(proc / str(pid) / "cgroup"), root):
-        return f"{who} is in a frozen control group"
+        return f"{who} {FROZEN}"
     place = _told(proc / str(pid) / "wchan").strip()
     where = f", in {place}" if place not in ("", "0") else ""
     return f"{who} {_STATES.get(found.state, f'is in state {found.state}')}{where}"
@@ -47,11 +49,11 @@ def described(pid: int, proc: Path = PROC, root: Path = CGROUP) -> str:
 
 def error(name: str, pids: Collection[int], waited_s: float) -> HostError:
     """An engine of which these processes are still there so many seconds after SIGKILL."""
-    told = "; ".join(described(pid) for pid in sorted(pids))
+    told = [described(pid) for pid in sorted(pids)]
     one = "process" if len(pids) == 1 else "processes"
-    return HostError(
-        f"{name} does not end: {duration(waited_s)} after SIGKILL {one} {told}.", code="unkillable", hint=HINT
-    )
+    text = f"{name} does not end: {duration(waited_s)} after SIGKILL {one} {'; '.join(told)}."
+    hint = THAW if all(each.endswith(FROZEN) for each in told) else HINT
+    return HostError(text, code="unkillable", hint=hint)
 
 
 def _owner(pid: int, proc: Path) -> str:

@@ -55,6 +55,14 @@ def test_one_that_ended_meanwhile(tmp_path: Path) -> None:
     assert unkillable.described(ME, tmp_path) == f"{ME} has ended by now"
 
 
+def test_who_froze_a_process_is_told_to_thaw_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver has no part in it."""
+    monkeypatch.setattr(unkillable, "is_frozen", lambda *_: True)
+    error = unkillable.error("sparkdash-a", {ME}, 5.0)
+    assert error.message.endswith("is in a frozen control group.")
+    assert error.hint == unkillable.THAW
+
+
 def test_as_an_error() -> None:
     error = unkillable.error("sparkdash-a", {ME}, 5.0)
     assert error.message.startswith(f"sparkdash-a does not end: 5.0s after SIGKILL process {ME} (")
