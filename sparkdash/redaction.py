@@ -7,7 +7,7 @@ secret. A capture of requests has forms of its own, for JSON as it came (`gatewa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 MASK = "***"
@@ -62,3 +62,21 @@ def masked_values(value: Any, by_name: IsSecretName = never, name: str = "") -> 
     if isinstance(value, list | tuple):
         return type(value)(masked_values(item, by_name, name) for item in value)
     return value
+
+
+def masked_command(words: Iterable[str]) -> tuple[str, ...]:
+    """Mask the words of a command line: by their form, and every value of a flag that holds secrets.
+
+    vLLM takes several keys behind one `--api-key`.
+    """
+    found: list[str] = []
+    flag = ""
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not word.startswith("-"):
+            found.append(MASK if is_secret(word, flag, is_secret_flag) else word)
+            continue
+        flag = "" if equals else name
+        hides = bool(equals) and is_secret(value, name, is_secret_flag)
+        found.append(f"{name}={MASK}" if hides else masked(word))
+    return tuple(found)

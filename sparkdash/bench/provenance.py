@@ -17,11 +17,11 @@ from sparkdash.domain.metric import Gpu
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.state import Snapshot
 from sparkdash.engines.adapter import Launch
-from sparkdash.engines.failures import without_secrets
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import SparkdashError
 from sparkdash.host import command
 from sparkdash.host.flag_store import FlagStore
+from sparkdash.redaction import masked_command
 
 DIGEST_S = 5.0
 
@@ -98,4 +98,4 @@ def _argv(profile: Profile, engine: Engine, world: Snapshot) -> tuple[str, ...]:
         spec = adapter(profile.engine).container(profile, launch)
     except SparkdashError:
         return ()
-    return without_secrets(spec.argv)
+    return masked_command(spec.argv)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sparkdash.domain.engine import Failure
 from sparkdash.engines.loading import detail
-from sparkdash.redaction import MASK, masked
+from sparkdash.redaction import masked
 
 TAIL = 20
 """Log lines kept with a failure."""
@@ -126,15 +126,6 @@ _ECHO = re.compile(
 _PROCESS_DIED = re.compile(r"\b(?:died|exited) unexpectedly\b")
 _RAISED = re.compile(r"(?:^|[\s.])([A-Z]\w*(?:Error|Exception)): \S")
 _FATAL = re.compile(r"fatal error|terminate called|Segmentation fault|failed to start|\berror:", re.IGNORECASE)
-
-
-def without_secrets(words: Sequence[str]) -> tuple[str, ...]:
-    """A command line with keys and tokens made unreadable: by their form, and whatever follows an `--api-key`."""
-    found: list[str] = []
-    for word in words:
-        key = bool(found) and found[-1].startswith("-") and found[-1].endswith(("api-key", "token", "password"))
-        found.append(MASK if key else masked(word))
-    return tuple(found)
 
 
 def classify(lines: Sequence[str], exit_code: int | None, own: Sequence[Cause] = ()) -> Failure:

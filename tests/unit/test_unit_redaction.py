@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.redaction import MASK, is_secret, is_secret_flag, is_secret_variable, masked, masked_values
+from sparkdash.redaction import (
+    MASK,
+    is_secret,
+    is_secret_flag,
+    is_secret_variable,
+    masked,
+    masked_command,
+    masked_values,
+)
 from sparkdash.rules.secret import redacted, secret_at
 
 TOKEN = "hf_notarealtokenbutlongenough"
@@ -80,3 +88,17 @@ def test_masking_keeps_what_is_no_text() -> None:
     """Numbers, truth values and nothing at all."""
     given = {"a": [1, None, True, {"b": 2.5}]}
     assert masked_values(given) == given
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("serve m --api-key one two --port 8000", "serve m --api-key *** *** --port 8000"),
+        ("serve m --hf-token=hf_x --port=8000", "serve m --hf-token=*** --port=8000"),
+        ("serve m --api-key=abc --stop-token 7", "serve m --api-key=*** --stop-token 7"),
+        ("llama-server -m x.gguf --api-key-file /run/key", "llama-server -m x.gguf --api-key-file /run/key"),
+        ("serve m --max-model-len 4096", "serve m --max-model-len 4096"),
+    ],
+)
+def test_every_value_of_a_secret_flag_is_masked_in_a_command_line(words: str, shown: str) -> None:
+    assert " ".join(masked_command(words.split())) == shown
