@@ -28,6 +28,8 @@ class Line:
         self._limit = limit
         self._places: dict[str, int] = {}
         self._pace = Pace()
+        self._returning: dict[str, int] = {}
+        """By profile: requests that were cut from an engine that died or is stuck, less those that came back past the limit."""
 
     def govern(self, patience: Patience, limit: int) -> None:
         """From now on these hold."""
@@ -55,9 +57,16 @@ class Line:
             if len(here) + records.waiting_for(ticket.profile) >= known.limit:
                 again = self._pace.free_in(ticket.profile, here, self.now)
                 return refusals.too_many(ticket.profile, known.limit, again)
-        if len(records.queue) >= self._limit and records.misses(ticket):
-            return refusals.queue_full(self._limit)
-        return None
+        if len(records.queue) < self._limit or not records.misses(ticket) or self._comes_back(ticket.profile):
+            return None
+        return refusals.queue_full(self._limit)
+
+    def _comes_back(self, profile: str) -> bool:
+        """Whether room is kept for a request of this profile: one that was admitted once is not refused for want of it."""
+        left = self._returning.get(profile, 0)
+        if left:
+            self._returning[profile] = left - 1
+        return left > 0
 
     # Done to those in it.
 
@@ -144,7 +153,9 @@ class Line:
         doomed, leases = set(profiles), self._records.leases
         ids = tuple(id_ for id_, held in leases.items() if held.profile in doomed)
         for id_ in ids:
-            del leases[id_]
+            held = leases.pop(id_)
+            if error.code != refusals.CUT:  # those do not come back
+                self._returning[held.profile] = self._returning.get(held.profile, 0) + 1
         return [Cut(ids, error)] if ids else []
 
     def tell_places(self) -> list[Effect]:

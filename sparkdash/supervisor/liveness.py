@@ -175,7 +175,9 @@ class Judge:
             self._moved_at, self._still_s, self._used = look.at, 0.0, 0.0
         elif last is not None and last.has_work and look.has_work:
             counted = self._counted(look, last)
-            self._still_s, self._used = self._still_s + counted, self._used + counted / limit
+            self._still_s += counted
+            if not (look.asleep or last.asleep):  # one that is woken has its whole time
+                self._used += counted / limit
         if look.answers:
             self._known = look
         if not look.has_work:

@@ -15,6 +15,8 @@ from sparkdash.supervisor.fit import Box, Choice
 from sparkdash.supervisor.moves import Known
 from sparkdash.units import gib
 
+CUT = "cut"
+"""Code of a request that outlived the drain: it is not tried again."""
 NAMED = 2
 """Holders that a refusal names."""
 RETRY_S = 10.0
@@ -147,6 +149,6 @@ def cut(target: str | None) -> SparkdashError:
     why = f"to make room for {target}" if target else "because its engine was stopped"
     return EngineError(
         f"This request was cut {why}, after the drain limit.",
-        code="cut",
+        code=CUT,
         hint="Raise `drain_s` in config.toml if answers need longer.",
     )

@@ -147,6 +147,15 @@ def test_an_engine_that_sleeps_is_never_stuck() -> None:
     assert "asleep" in verdict.why
 
 
+def test_an_engine_that_wakes_has_its_whole_time_from_then_on() -> None:
+    judge = Judge(OLD)
+    last(judge, still(replace(HUNG, asleep=True), 4000))
+    woken = [replace(look, at=4000 + look.at) for look in still(HUNG, 900)]
+    found = first_stuck(judge, woken)
+    assert found is not None
+    assert found.still_s >= 4000 + LIMITS.voted_s - EVERY_S
+
+
 def test_a_young_engine_gets_twice_the_time_unless_it_was_stopped() -> None:
     assert first_stuck(Judge(0.0), still(HUNG, 235)) is None
     assert first_stuck(Judge(0.0), still(HUNG, 245)) is not None

@@ -70,6 +70,22 @@ def test_requests_wait_for_an_engine_that_is_stuck_and_begin_no_swap() -> None:
     assert list(scheduler.records.queue) == ["1"]
 
 
+def test_requests_that_were_cut_find_room_in_a_queue_that_is_shorter_than_they_are_many() -> None:
+    scheduler = with_a(limit=2)
+    feed(scheduler, *(arrive(f"held{i}", "a") for i in range(5)), EngineHeld("a", FROZEN))
+    assert feed(scheduler, *(arrive(f"back{i}", "a") for i in range(5))) == []
+    assert len(scheduler.records.queue) == 5
+
+
+def test_room_for_requests_that_were_cut_is_given_once() -> None:
+    scheduler = with_a(limit=1)
+    feed(scheduler, arrive("held", "a"), EngineHeld("a", FROZEN))
+    (refused,) = feed(scheduler, arrive("back", "a"), arrive("1", "a"), arrive("2", "a"))
+    assert isinstance(refused, Refuse)
+    assert isinstance(refused.error, AdmissionError)
+    assert (refused.id, refused.error.code) == ("2", "queue_full")
+
+
 def test_an_engine_that_recovers_serves_who_waited() -> None:
     scheduler = with_a_stuck()
     effects = feed(scheduler, arrive("1", "a"), arrive("2", "a"), EngineRecovered("a"))
@@ -207,11 +223,3 @@ def test_a_profile_that_is_stuck_now_and_then_is_not_parked() -> None:
     scheduler = with_a()
     for time in range(3 * MOST_STUCK):
         assert repaired(scheduler, time * STUCK_WITHIN_S / MOST_STUCK) == REPAIR_BEGINS
-
-
-def test_a_full_queue_refuses_those_who_come_back_from_a_stuck_engine() -> None:
-    scheduler = with_a_stuck(limit=1)
-    (refused,) = feed(scheduler, arrive("1", "a"), arrive("2", "a"))
-    assert isinstance(refused, Refuse)
-    assert isinstance(refused.error, AdmissionError)
-    assert (refused.id, refused.error.code) == ("2", "queue_full")
