@@ -11,6 +11,7 @@ from sparkdash.cli.screen import emit, say, table
 
 if TYPE_CHECKING:
     from sparkdash.domain.lease import Request
+    from sparkdash.domain.state import Snapshot
 
 
 def requests(
@@ -34,21 +35,24 @@ def requests(
         emit(rows)
     elif rows:
         head = ("id", "client", "profile", "state", "age", "out", "tok/s")
-        say("\n".join(table(head, [_row(row, world.at) for row in rows], "<<<<>>>")))
+        say("\n".join(table(head, [_row(row, world) for row in rows], "<<<<>>>")))
     else:
         say("No request waits or runs.")
 
 
-def _row(row: Request, now: float) -> tuple[str, ...]:
+def _row(row: Request, world: Snapshot) -> tuple[str, ...]:
+    from sparkdash.domain.repair_text import waiting_on
     from sparkdash.units import age, number, tokens
 
     place = f" {row.position}" if row.position is not None else ""
+    engine = world.engines.get(row.profile) if row.finished_at is None else None
+    stuck = waiting_on(engine.liveness, world.at) if engine is not None else ""
     return (
         row.id,
         row.client,
         row.profile,
-        row.error or f"{row.state.value}{place}",
-        age((row.finished_at or now) - row.started_at),
+        row.error or f"{row.state.value}{place}{', ' if stuck else ''}{stuck}",
+        age((row.finished_at or world.at) - row.started_at),
         tokens(row.completion_tokens),
         number(row.decode_tok_s, 1),
     )

@@ -48,6 +48,21 @@ async def test_a_stream_with_bytes_ends_with_the_reason_in_its_own_protocol(hous
     assert (await house.ended()).error == "engine_stuck"
 
 
+async def test_a_stream_in_ollamas_words_ends_with_the_reason_too(house: Any) -> None:
+    async def freeze(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        await wire.chunk(BEGUN["/v1/chat/completions"])
+        await wire.client_left()
+
+    house.engine.script = freeze
+    body = {"model": "alpha", "messages": [{"role": "user", "content": "hello"}]}
+    call = asyncio.create_task(house.client.post("/api/chat", json=body))
+    await house.in_state(RequestState.STREAMING)
+    house.supervisor.lost.set_result(stuck())
+    last = json.loads((await call).content.splitlines()[-1])
+    assert WHY in last["error"]
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", BEGUN)
 async def test_a_request_without_a_byte_is_sent_once_more_and_answered_whole(
