@@ -1,0 +1,110 @@
+"""A real vLLM in real podman that is stopped while it works, in each of three ways, before a daemon in a hurry.
+
+The tests of this module share one daemon and run in their order: each begins with the engine that the repair before brought up.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import stuck
+
+SLOW_CPUS = "0.03"
+
+pytestmark = [pytest.mark.real, pytest.mark.podman, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def spark(new_daemon: Callable[..., Any], tiny_profile: str) -> Iterator[Any]:
+    """A daemon on real podman that knows the tiny profile."""
+    daemon = new_daemon(runtime="podman", reserve_gib=1.0, stop_grace_s=20)
+    daemon.program = stuck.PROGRAM
+    # small steps, so that a long prompt takes many
+    daemon.write("tiny", re.sub(r"( +)max-num-seqs: 8\n", r"\g<0>\1max-num-batched-tokens: 64\n", tiny_profile))
+    return daemon.start()
+
+
+def container(spark: Any) -> str:
+    """Its only one."""
+    (name,) = spark.containers()
+    return str(name)
+
+
+def in_container(spark: Any) -> dict[int, str]:
+    """Its processes as the host counts them, with their titles: a title is written over what /proc/PID/environ shows."""
+    listed = subprocess.run(["podman", "top", container(spark), "hpid"], capture_output=True, text=True, check=True)
+    pids = map(int, listed.stdout.split()[1:])
+    return {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in pids}
+
+
+def core(spark: Any) -> Callable[[], object]:
+    """Stops the process that computes; the API server goes on answering."""
+    (pid,) = [pid for pid, words in in_container(spark).items() if "EngineCore" in words]
+    url = spark.state()["engines"]["tiny"]["url"]
+
+    def stop() -> None:
+        os.kill(pid, signal.SIGSTOP)
+        for path in ("/health", "/v1/models", "/metrics"):
+            with urllib.request.urlopen(url + path, timeout=10) as probed:
+                assert probed.status == 200
+
+    return stop
+
+
+def whole(spark: Any) -> Callable[[], object]:
+    """Stops all its processes."""
+    pids = in_container(spark)
+    return lambda: [os.kill(pid, signal.SIGSTOP) for pid in pids]
+
+
+def paused(spark: Any) -> Callable[[], object]:
+    """Freezes its control group."""
+    name = container(spark)
+    return lambda: subprocess.run(["podman", "pause", name], check=True, capture_output=True)
+
+
+def test_a_core_that_stops_behind_a_server_that_answers_is_named_and_replaced(spark: Any) -> None:
+    """Every probe says 200 meanwhile; the stream is told in-band, the request without a byte answered by the next engine."""
+    seen = stuck.stuck(spark, "tiny", core)
+    seen.check(spark, "tiny", named_s=stuck.STOPPED_S)
+    assert seen.incident["end"] == "restarted"
+
+
+def test_a_whole_container_that_is_stopped_is_named_and_replaced(spark: Any) -> None:
+    """Nothing of it answers."""
+    spark.post("/api/release", {"profile": None})
+    seen = stuck.stuck(spark, "tiny", whole)
+    seen.check(spark, "tiny", named_s=stuck.STOPPED_S)
+    assert seen.incident["end"] == "restarted"
+
+
+def test_a_paused_container_is_named_and_replaced(spark: Any) -> None:
+    """Its processes are not stopped by a signal, and podman itself can end it only once it goes on."""
+    spark.post("/api/release", {"profile": None})
+    seen = stuck.stuck(spark, "tiny", paused)
+    seen.check(spark, "tiny", named_s=stuck.STOPPED_S)
+    assert seen.incident["end"] == "restarted"
+
+
+def test_a_long_prefill_on_a_slow_box_is_left_alone(spark: Any) -> None:
+    """For several times as long as makes an engine silent there is no token, and only the KV cache fills."""
+    spark.post("/api/release", {"profile": None})
+    assert stuck.answer(spark, "tiny", 8, stream=False).status_code == 200
+    before = spark.state()["incidents"]
+    subprocess.run(["podman", "update", "--cpus", SLOW_CPUS, container(spark)], check=True, capture_output=True)
+    try:
+        status, took = stuck.long_prompt(spark, "tiny")
+    finally:
+        subprocess.run(["podman", "update", "--cpus", "2", container(spark)], check=True, capture_output=True)
+    assert status == 200
+    assert took > 3 * stuck.SILENT_S, "the box is too quick to prove anything"
+    assert spark.state()["incidents"] == before
+    print(f"\ntiny: a prefill of {took:.1f} s was left alone")
