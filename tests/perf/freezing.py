@@ -16,95 +16,24 @@ import sys
 import tempfile
 import time
 from argparse import Namespace
-from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
+from account import HEALTHY, Account, Strike, note
 from relays import free_port
-from told import GONE, LEFT, WHOLE, ask, is_wrong
+from told import GONE, LEFT, WHOLE, ask
 
-GIB = 2**30
 STUCK = ("sigstop", "frozen-core", "livelock", "waiting-only", "stalls-until-left")
-HEALTHY = "jit-first"
 COMPILE_S = 600.0
 """Of a first prompt of a `jit-first` engine."""
 LOOK_S = 1.0
 PATIENCE_S = 1800.0
 """Longer than any wait that the daemon promises an end for."""
 WEIGHTS = {"alpha": 10, "beta": 10, "gamma": 0.03}
-
-
-@dataclass
-class Strike:
-    """One engine that was made to hang, and what the daemon made of it."""
-
-    at: float
-    profile: str
-    fault: str
-    incident: dict[str, Any] | None = None
-
-    def text(self, begun: float) -> str:
-        """One line."""
-        head = f"{(self.at - begun) / 60:6.1f} min  {self.profile:<6}{self.fault:<18}"
-        seen = self.incident
-        if seen is None:
-            return f"{head}not named"
-        named = f"named {seen['named_at'] - self.at:.0f} s after it began"
-        if seen["ended_at"] is None:
-            return f"{head}{named}, not ended"
-        steps = " > ".join(step["step"] for step in seen["steps"])
-        return f"{head}{named}, {seen['end']} after {seen['ended_at'] - self.at:.0f} s ({steps})"
-
-
-@dataclass
-class Account:
-    """What came of everything."""
-
-    begun: float = field(default_factory=time.time)
-    sent: int = 0
-    ends: Counter[str] = field(default_factory=Counter)
-    longest_s: float = 0.0
-    strikes: list[Strike] = field(default_factory=list)
-    incidents: dict[str, dict[str, Any]] = field(default_factory=dict)
-    lowest: float = float("inf")
-    """GiB available on the simulated box."""
-    mean_repair: dict[str, Any] | None = None
-    late: int = 0
-    """Strikes that found no engine to strike."""
-
-    def text(self) -> str:
-        """The whole account."""
-        minutes = (time.time() - self.begun) / 60
-        lines = [
-            f"{minutes:.0f} minutes: {self.sent} requests sent, {self.ends.total()} over; longest {self.longest_s:.0f} s"
-        ]
-        lines += [f"  {count:7} {end}" for end, count in sorted(self.ends.items())]
-        lines += [strike.text(self.begun) for strike in self.strikes]
-        lines.append(f"memory of the simulated box: never under {self.lowest:.1f} GiB available")
-        if self.mean_repair:
-            lines.append(f"mean time to repair: {self.mean_repair['mean_s']:.0f} s over {self.mean_repair['n']}")
-        return "\n".join(lines)
-
-    def wrong(self) -> Iterator[str]:
-        """What should not have been."""
-        for end, count in self.ends.items():
-            if is_wrong(end):
-                yield f"{count} x {end}"
-        if self.sent > self.ends.total():
-            yield f"{self.sent - self.ends.total()} requests without an end"
-        meant = {strike.incident["id"] for strike in self.strikes if strike.incident}
-        for id_, incident in self.incidents.items():
-            if id_ not in meant:
-                yield f"{incident['profile']} was touched though nobody froze it: {incident['why']}"
-        for strike in self.strikes:
-            if strike.fault != HEALTHY and (strike.incident is None or strike.incident["ended_at"] is None):
-                yield f"{strike.profile} with {strike.fault} was not repaired"
 
 
 def run(args: Namespace) -> int:
@@ -206,14 +135,14 @@ async def prefills(http: httpx.AsyncClient, account: Account, end: float, args: 
 async def strike_often(http: httpx.AsyncClient, account: Account, args: Namespace) -> None:
     """A stuck engine per period, and in the middle between two a healthy one that looks like one."""
     period = args.freeze_every * 60
-    stuck, profiles, number = cycle(STUCK), cycle(("alpha", "beta")), 0
+    stuck, profiles, number = cycle(STUCK), cycle(("alpha", "beta", "beta", "alpha")), 0
     due = time.monotonic()
     compiles = COMPILE_S / args.pace < period / 3
     while True:
         due += period / 2
         await asyncio.sleep(max(0.0, due - time.monotonic()))
         number += 1
-        fault, profile = (next(stuck), next(profiles)) if number % 2 else (HEALTHY, "beta")
+        fault, profile = (next(stuck) if number % 2 else HEALTHY), next(profiles)
         if fault == HEALTHY and not compiles:  # it would go on into the next fault
             continue
         await strike(http, account, profile, fault, period / 2)
@@ -224,9 +153,10 @@ async def strike(http: httpx.AsyncClient, account: Account, profile: str, fault:
     limit = time.monotonic() + within_s
     while time.monotonic() < limit:
         engine = (await state(http))["engines"].get(profile) or {}
-        open_ = any(i["profile"] == profile and i["ended_at"] is None for i in account.incidents.values())
-        if engine.get("state") == "ready" and engine.get("in_flight") and not open_:
-            account.strikes.append(Strike(time.time(), profile, fault))
+        before = [s for s in account.strikes if s.profile == profile and s.fault != HEALTHY]
+        well = not before or before[-1].is_over
+        if engine.get("state") == "ready" and engine.get("in_flight") and well:
+            account.strikes.append(Strike(time.time(), profile, fault, engine["ready_at"]))
             await begin(engine["url"], fault)
             return
         await asyncio.sleep(LOOK_S)
@@ -256,23 +186,6 @@ async def watch(http: httpx.AsyncClient, account: Account) -> None:
             seen = await state(http)
             note(account, seen)
         await asyncio.sleep(LOOK_S)
-
-
-def note(account: Account, seen: dict[str, Any]) -> None:
-    memory = (seen.get("sample") or {}).get("memory") or {}
-    account.lowest = min(account.lowest, memory.get("available", float("inf")) / GIB)
-    account.mean_repair = seen.get("repairs", {}).get("every")
-    for incident in seen.get("incidents", ()):
-        account.incidents[incident["id"]] = incident
-    for found in sorted(account.incidents.values(), key=lambda incident: incident["named_at"]):
-        before = [s for s in account.strikes if s.profile == found["profile"] and s.at <= found["named_at"]]
-        if before and before[-1].fault != HEALTHY and before[-1].incident in (None, *_same(account, found)):
-            before[-1].incident = found
-
-
-def _same(account: Account, found: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The older state of that incident."""
-    return (s.incident for s in account.strikes if s.incident and s.incident["id"] == found["id"])
 
 
 async def until_repaired(account: Account, within_s: float) -> None:
