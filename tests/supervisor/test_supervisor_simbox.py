@@ -167,6 +167,9 @@ class Box:
             self._looked = self.now
         return self._available
 
+    def contiguity(self) -> None:
+        """Nothing is known of its free blocks."""
+
     def memory(self) -> Any:
         """What /proc/meminfo tells: page cache has taken most of what is free, and MemAvailable counts it."""
         cache = max(0, self.available) * 3 // 4
@@ -279,6 +282,7 @@ class Aware:
             settings=SETTINGS,
             reader=self.box,
             needs=lambda p: self.need(p.name),
+            load_history=tuple,
             holds=self.holds,
             foreign=tuple,
         )
