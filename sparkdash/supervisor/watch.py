@@ -21,7 +21,7 @@ from sparkdash.errors import BadAnswerError, EngineDeadError, EngineError, Spark
 from sparkdash.supervisor.engine_end import TAIL, crashed, until_it_ends
 from sparkdash.supervisor.incidents import Incidents
 from sparkdash.supervisor.kernel_reason import RECENT_S
-from sparkdash.supervisor.moves import STUCK, EngineDied, Move
+from sparkdash.supervisor.moves import EngineDied, Move
 from sparkdash.supervisor.probe import sickness, speaks_nonsense, unreachable
 from sparkdash.supervisor.repair import Repair
 from sparkdash.supervisor.stopping import holds, tell
@@ -88,8 +88,6 @@ class Watch:
 
         Returns how it died, once that is reported; soon None, when it does not look dead.
         """
-        if trouble.code == STUCK:  # it was cut because of that, and the repair goes on
-            return None
         watched = self._watched.get(profile.name)
         if watched is None or watched.engine.ready_at != engine.ready_at:
             return self._how_it_died(engine)

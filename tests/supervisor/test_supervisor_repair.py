@@ -35,6 +35,7 @@ class Signs:
     """Whether it keeps showing its requests as running after they were cancelled."""
     stopped: int = 0
     health: Health = Health.WELL
+    compilers: tuple[str, ...] = ()
     blind: bool = False
     """Whether a look at it fails."""
     tokens: float = 0.0
@@ -49,6 +50,8 @@ class Box:
     looks: list[str] = field(default_factory=list)
     asked: list[EvidenceRequest] = field(default_factory=list)
     evidence_hangs: bool = False
+    seen_by_evidence: tuple[str, ...] = ()
+    """Compilers that run once evidence was taken."""
 
     def of(self, name: str) -> Signs:
         return self.signs.setdefault(name, Signs())
@@ -73,6 +76,7 @@ class Box:
             progress=(signs.tokens,) if known else (),
             processes=3,
             stopped=signs.stopped,
+            compilers=signs.compilers,
             power_w=14.0,
             low_w=30.0,
             utilization=0.96,
@@ -80,6 +84,7 @@ class Box:
 
     async def evidence(self, request: EvidenceRequest) -> Evidence:
         self.asked.append(request)
+        self.of(request.profile).compilers = self.seen_by_evidence
         if self.evidence_hangs:
             await asyncio.Event().wait()
         return Evidence(FOLDER)
@@ -382,6 +387,34 @@ async def test_evidence_that_raises_holds_no_repair_up(house: Any, box: Box, ope
     await old(house)
     asking, lease = await held(house, box)
     await until(house, lease.lost.done)
+    await asking.leave()
+
+
+async def test_an_excuse_that_comes_once_it_is_stuck_undoes_nothing(house: Any, box: Box, opened: Any) -> None:
+    """Only progress does: evidence itself uses the CPU, and each look could begin another incident."""
+    await opened()
+    await old(house)
+    asking, lease = await held(house, box)
+    box.of("a").holds, box.seen_by_evidence = True, ("ptxas",)
+    await until(house, lambda: step(house) is RepairStep.CANCEL)
+    assert lease.lost.done()
+    await asking.leave()
+    await until(house, lambda: incidents(house)[0].ended_at is not None)
+    assert [one.end for one in incidents(house)] == [IncidentEnd.RESTARTED]
+
+
+async def test_an_engine_that_is_only_told_of_is_told_once_whatever_excuses_come_and_go(
+    house: Any, box: Box, opened: Any, make_profile: Any
+) -> None:
+    await opened(make_profile("a", on_stuck="tell"))
+    await old(house)
+    asking, _ = await held(house, box)
+    await until(house, lambda: step(house) is RepairStep.WATCH)
+    for compilers in (("ptxas",), (), ("ptxas",), ()):
+        box.of("a").compilers = compilers
+        await passes(house, 60)
+        assert (step(house), liveness(house).state) == (RepairStep.WATCH, LivenessState.STUCK)
+    assert codes(house) == ["engine_stuck"]
     await asking.leave()
 
 
