@@ -12,14 +12,17 @@ import pytest
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import IncidentsChanged, Level
 from sparkdash.domain.evidence import Evidence, EvidenceRequest
-from sparkdash.domain.incident import Incident, IncidentEnd
+from sparkdash.domain.incident import RECENT_INCIDENTS, Incident, IncidentEnd
 from sparkdash.domain.liveness import LivenessState, RepairStep
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import SparkdashError
 from sparkdash.host.kernel_lines import KernelFindings, findings, read_line
 from sparkdash.store import Store
+from sparkdash.store.schema import INCIDENTS_KEPT
 from sparkdash.supervisor import adopt, evidence, repair
+from sparkdash.supervisor.books import Books
+from sparkdash.supervisor.incidents import Incidents
 from sparkdash.supervisor.liveness import Health, Look
 from sparkdash.units import GIB
 
@@ -709,3 +712,18 @@ async def test_the_mean_time_to_repair_counts_what_was_repaired(
         assert (told.repairs.every.n, told.repairs.every.mean_s) == (1, pytest.approx(took))
         assert told.repairs.by_profile["a"].n == 1
         await house.close()
+
+
+async def test_only_the_newest_incidents_are_kept_in_memory_and_in_the_file(house: Any, tmp_path: Any) -> None:
+    file = tmp_path / "sparkdash.db"
+    told: list[Any] = []
+    async with Store.opened(file, lambda _: None) as store:
+        kept = Incidents(Books(told.append, house.clock), store, house.clock)
+        for number in range(INCIDENTS_KEPT + 10):
+            kept.begin("a", "f", float(number), "nothing moved", RepairStep.EVIDENCE)
+            kept.end("a", IncidentEnd.MOVED, "")
+    assert len(kept.list.incidents) == INCIDENTS_KEPT
+    assert kept.list.incidents[0].began == INCIDENTS_KEPT + 9
+    assert len([fact for fact in told if isinstance(fact, IncidentsChanged)][-1].incidents) == RECENT_INCIDENTS
+    async with Store.opened(file, lambda _: None) as store:
+        assert [one.began for one in store.incidents] == [float(10 + number) for number in range(INCIDENTS_KEPT)]
