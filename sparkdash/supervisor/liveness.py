@@ -296,8 +296,12 @@ def _idle(look: Look, cores: float | None) -> bool:
     """Whether GPU and processes look as if nothing were computed. On a GPU a hung kernel shows a full load at low power."""
     if look.power_w is not None and look.low_w is not None:
         return look.power_w < look.low_w
-    asleep = cores is not None and cores < IDLE_CPU
-    return asleep and look.utilization is not None and look.utilization < BUSY_GPU
+    if cores is None or cores >= IDLE_CPU:
+        return False
+    if look.utilization is not None:
+        return look.utilization < BUSY_GPU
+    # steps that are scheduled fill the cache
+    return look.answers is True and look.kv_used is not None and (look.running or 0) > 0
 
 
 def _words(look: Look, cores: float | None, still_s: float, excuse: str) -> str:
