@@ -22,8 +22,8 @@ from sparkdash.host import process_activity
 from sparkdash.host.process_activity import Activity
 from sparkdash.host.thread import in_thread
 from sparkdash.supervisor.claim import Held
-from sparkdash.supervisor.liveness import Health, Look
 from sparkdash.supervisor.probe import health
+from sparkdash.supervisor.signals import Health, Look
 from sparkdash.supervisor.tools import Tools
 
 LOOK_S = 2.5

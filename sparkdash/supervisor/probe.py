@@ -11,7 +11,7 @@ from contextlib import suppress
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import UpstreamError
-from sparkdash.supervisor.liveness import Health
+from sparkdash.supervisor.signals import Health
 from sparkdash.supervisor.tools import Tools
 
 PROBE_S = 2.0

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from sparkdash.supervisor.liveness import Health, Judge, Look, Thresholds
+from sparkdash.supervisor.liveness import Judge, Thresholds
+from sparkdash.supervisor.signals import Health, Look
 from sparkdash.units import duration
 
 SILENT_S = 20.0

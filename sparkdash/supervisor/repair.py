@@ -28,10 +28,11 @@ from sparkdash.supervisor import evidence, kernel_reason
 from sparkdash.supervisor import repair_words as words
 from sparkdash.supervisor.bounded import bounded
 from sparkdash.supervisor.incidents import Incidents
-from sparkdash.supervisor.liveness import Judge, Look, Verdict
+from sparkdash.supervisor.liveness import Judge, Verdict
 from sparkdash.supervisor.moves import STUCK, EngineHeld, EngineRecovered, Move
 from sparkdash.supervisor.probe import PROOF_S, mute
 from sparkdash.supervisor.recovery import Outlook, Recovery
+from sparkdash.supervisor.signals import Look
 from sparkdash.supervisor.tools import Tools
 from sparkdash.supervisor.watched import Watched
 

@@ -25,10 +25,11 @@ from sparkdash.store import Store
 from sparkdash.supervisor.books import Books
 from sparkdash.supervisor.clock import Clock
 from sparkdash.supervisor.flag_probe import FlagProbe
-from sparkdash.supervisor.liveness import Look, Thresholds
+from sparkdash.supervisor.liveness import Thresholds
 from sparkdash.supervisor.logbook import Logbook
 from sparkdash.supervisor.needs import Needs
 from sparkdash.supervisor.ports import Ports
+from sparkdash.supervisor.signals import Look
 from sparkdash.supervisor.wards import Wards
 from sparkdash.upstream import Upstream
 

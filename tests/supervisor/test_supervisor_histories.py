@@ -23,7 +23,8 @@ from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
 from sparkdash.settings import Policy
 from sparkdash.supervisor import repair
-from sparkdash.supervisor.liveness import Health, Look, Thresholds
+from sparkdash.supervisor.liveness import Thresholds
+from sparkdash.supervisor.signals import Health, Look
 
 HISTORIES = int(os.environ.get("SPARKDASH_HISTORIES", "4"))
 STEPS = 150

@@ -20,8 +20,8 @@ from sparkdash.domain.figures import EngineFigures, GpuFigures
 from sparkdash.errors import HostError
 from sparkdash.host import process_activity
 from sparkdash.supervisor import look, probe
-from sparkdash.supervisor.liveness import Health, Look
 from sparkdash.supervisor.look import Looks
+from sparkdash.supervisor.signals import Health, Look
 
 GPU = GpuFigures(0.0, "NVIDIA GB10", 14.0, 30.0, 0.96)
 TOLD = EngineFigures(

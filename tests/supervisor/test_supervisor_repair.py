@@ -23,7 +23,7 @@ from sparkdash.store.schema import INCIDENTS_KEPT
 from sparkdash.supervisor import adopt, evidence, repair
 from sparkdash.supervisor.books import Books
 from sparkdash.supervisor.incidents import Incidents
-from sparkdash.supervisor.liveness import Health, Look
+from sparkdash.supervisor.signals import Health, Look
 from sparkdash.units import GIB
 
 FOLDER = "/var/lib/evidence/a"

@@ -22,10 +22,11 @@ from test_supervisor_simbox import FLOORS, TOTAL, Aware, Box, Engine, Sequence, 
 from sparkdash.domain.liveness import LivenessState
 from sparkdash.errors import EngineError
 from sparkdash.supervisor import reclaim, stopping
-from sparkdash.supervisor.liveness import Health, Judge, Look, Thresholds
+from sparkdash.supervisor.liveness import Judge, Thresholds
 from sparkdash.supervisor.moves import STUCK, Arrive, EngineDied, EngineHeld, EngineRecovered, Move
 from sparkdash.supervisor.recovery import Outlook, Recovery
 from sparkdash.supervisor.repair import LOOK_EVERY_S
+from sparkdash.supervisor.signals import Health, Look
 from sparkdash.units import gib
 
 SEQUENCES = int(os.environ.get("SPARKDASH_SIMBOX_STUCK", "500"))
