@@ -152,3 +152,8 @@ def cut(target: str | None) -> SparkdashError:
         code=CUT,
         hint="Raise `drain_s` in config.toml if answers need longer.",
     )
+
+
+def cut_short(error: SparkdashError) -> SparkdashError:
+    """The engine of a lease died, or is stuck, while a person stops it."""
+    return EngineError(f"{error.message} The request was cut, as a person stops the engine.", code=CUT)

@@ -5,6 +5,8 @@ Owns: the residents of the records. Must not decide what follows: `decisions` do
 
 from __future__ import annotations
 
+from sparkdash.errors import SparkdashError
+from sparkdash.supervisor import refusals
 from sparkdash.supervisor.breaker import Breaker
 from sparkdash.supervisor.decisions import Decisions
 from sparkdash.supervisor.line import Line
@@ -37,8 +39,8 @@ class Residency:
         if resident is None:
             return []
         self._breaker.died(name, resident.fingerprint or "", move.error, now)
+        effects = self._cut(name, move.error)
         self._records.stops.discard(name)
-        effects = self._line.cut([name], move.error)
         if refusal := self._breaker.refusal(name, now):
             return effects if self._records.coming(name) else [*effects, *self._decisions.in_vain(name, refusal)]
         if move.error.code == STUCK and not unwanted:
@@ -51,7 +53,7 @@ class Residency:
         if resident is None:
             return []
         resident.stuck = True
-        return self._line.cut([move.profile], move.error)
+        return self._cut(move.profile, move.error)
 
     def recovered(self, profile: str) -> None:
         """It serves again."""
@@ -71,3 +73,9 @@ class Residency:
         cause = next((swap.target for swap in records.swaps.values() if profile in swap.evict), None)
         if resident and resident.ready and cause is not None:
             self._offers.evicted(profile, cause)
+
+    def _cut(self, profile: str, error: SparkdashError) -> list[Effect]:
+        """Cut its leases; for good where a person stops it: who came back would start it again."""
+        stop = self._records.swaps.get(None)
+        is_stopped = profile in self._records.stops or (stop is not None and profile in stop.evict)
+        return self._line.cut([profile], refusals.cut_short(error) if is_stopped else error)

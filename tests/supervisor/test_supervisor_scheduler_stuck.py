@@ -28,6 +28,7 @@ from sparkdash.supervisor.moves import (
     Evicted,
     Grant,
     Leave,
+    Move,
     Refuse,
     Stop,
     SwapDone,
@@ -61,6 +62,16 @@ def test_requests_on_an_engine_that_is_stuck_are_cut_with_the_reason() -> None:
     effects = feed(scheduler, arrive("1", "a"), arrive("2", "a"), EngineHeld("a", FROZEN))
     assert effects[-1] == Cut(("1", "2"), FROZEN)
     assert not scheduler.records.leases
+
+
+@pytest.mark.parametrize("move", [EngineHeld("a", FROZEN), EngineDied("a", FROZEN)])
+def test_requests_on_an_engine_that_a_person_stops_are_cut_for_good(move: Move) -> None:
+    """Those who came back would start again what was to be gone."""
+    scheduler = with_a()
+    feed(scheduler, arrive("1", "a"), Stop("a"))
+    (cut,) = (effect for effect in feed(scheduler, move) if isinstance(effect, Cut))
+    assert (cut.ids, cut.error.code) == (("1",), "cut")
+    assert FROZEN.message in cut.error.message
 
 
 def test_requests_wait_for_an_engine_that_is_stuck_and_begin_no_swap() -> None:
