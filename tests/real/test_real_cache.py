@@ -1,4 +1,4 @@
-"""A real llama-server's weights in the page cache of this kernel: what it reads leaves behind it, what it maps stays.
+"""Real engines' weights in the page cache of this kernel: what they read leaves behind them, what stays mapped stays.
 
 No root is needed, and none is used: who runs the tests owns the file.
 """
@@ -8,15 +8,20 @@ from __future__ import annotations
 import mmap
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import big_gguf
+import big_qwen
 import pytest
 import tiny_profiles
+import yaml
 
+from sparkdash.catalog import yaml_writer
 from sparkdash.host import pagecache
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
@@ -100,3 +105,28 @@ def test_nothing_leaves_while_memory_is_plentiful(
     assert cached() > 0.9 * weights.stat().st_size
     assert told(daemon) == []
     daemon.end()
+
+
+def test_each_shard_of_a_real_vllm_leaves_once_it_is_unmapped(new_daemon: Any, engine: Path, hostfs: Any) -> None:
+    """In real podman, by its default loader; the last one too, and no root is needed for it."""
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    subprocess.run([engine / "venv/bin/python", big_qwen.__file__, engine / "tiny-qwen3", folder], check=True)
+    document = yaml.safe_load(tiny_profiles.document(engine, hostfs, "shards"))
+    document |= {"models": {"target": {"path": str(folder)}}, "memory": {}, "variants": {}}
+    document["mounts"].append({"source": str(folder), "target": str(folder)})
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder)
+        opened = [stack.enter_context(file.open("rb")).fileno() for file in sorted(folder.glob("*.safetensors"))]
+        assert len(opened) == big_qwen.SHARDS
+        for file in opened:
+            os.fsync(file)
+            if pagecache.forget_range(file, 0, os.fstat(file).st_size) is None:
+                pytest.skip("this kernel does not count cached pages")
+        daemon = new_daemon(runtime="podman", stop_grace_s=20, reserve_gib=SHORT, guard="off", contiguity="off")
+        daemon.write("shards", yaml_writer.dump(document))
+        daemon.start()
+        done = daemon.sparkdash("use", "shards", timeout=250)
+        assert done.returncode == 0, done.stderr
+        assert [pagecache.cached_bytes(file) for file in opened] == [0] * big_qwen.SHARDS
+        assert any("cached weights of shards were let go of while it loaded" in text for text in told(daemon))
+        daemon.end()
