@@ -38,6 +38,13 @@ def container(spark: Any) -> str:
     return str(name)
 
 
+def limit(spark: Any, cpus: str) -> str:
+    """Give the container that much CPU, so that what is under way stays so; its name."""
+    name = container(spark)
+    subprocess.run(["podman", "update", "--cpus", cpus, name], check=True, capture_output=True)
+    return name
+
+
 def in_container(spark: Any) -> dict[int, str]:
     """Its processes as the host counts them, with their titles: a title is written over what /proc/PID/environ shows."""
     listed = subprocess.run(["podman", "top", container(spark), "hpid"], capture_output=True, text=True, check=True)
@@ -47,6 +54,7 @@ def in_container(spark: Any) -> dict[int, str]:
 
 def core(spark: Any) -> Callable[[], object]:
     """Stops the process that computes; the API server goes on answering."""
+    limit(spark, "0.3")
     (pid,) = [pid for pid, words in in_container(spark).items() if "EngineCore" in words]
     url = spark.state()["engines"]["tiny"]["url"]
 
@@ -61,13 +69,14 @@ def core(spark: Any) -> Callable[[], object]:
 
 def whole(spark: Any) -> Callable[[], object]:
     """Stops all its processes."""
+    limit(spark, "0.3")
     pids = in_container(spark)
     return lambda: [os.kill(pid, signal.SIGSTOP) for pid in pids]
 
 
 def paused(spark: Any) -> Callable[[], object]:
     """Freezes its control group."""
-    name = container(spark)
+    name = limit(spark, "0.3")
     return lambda: subprocess.run(["podman", "pause", name], check=True, capture_output=True)
 
 
@@ -97,13 +106,13 @@ def test_a_paused_container_is_named_and_replaced(spark: Any) -> None:
 def test_a_long_prefill_on_a_slow_box_is_left_alone(spark: Any) -> None:
     """For several times as long as makes an engine silent there is no token, and only the KV cache fills."""
     spark.post("/api/release", {"profile": None})
-    assert stuck.answer(spark, "tiny", 8, stream=False).status_code == 200
+    assert stuck.answer(spark, "tiny", 8).status_code == 200
     before = spark.state()["incidents"]
-    subprocess.run(["podman", "update", "--cpus", SLOW_CPUS, container(spark)], check=True, capture_output=True)
+    limit(spark, SLOW_CPUS)
     try:
         status, took = stuck.long_prompt(spark, "tiny")
     finally:
-        subprocess.run(["podman", "update", "--cpus", "2", container(spark)], check=True, capture_output=True)
+        limit(spark, "2")
     assert status == 200
     assert took > 3 * stuck.SILENT_S, "the box is too quick to prove anything"
     assert spark.state()["incidents"] == before
