@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sparkdash.domain.container import (
+    ENV_MARK,
     LABEL_OWNER,
     LABEL_PROFILE,
     ContainerInfo,
@@ -256,9 +257,16 @@ class Podman:
             return await self._just_started(spec, done.out)
         except HostError as error:
             if error.code != "name_taken":  # half made, or running and unknown when podman fell silent
-                with suppress(HostError):  # the first reason is the one that can be mended
-                    await (podman_stop.remove(self._call, self.name, spec.name) if made else self._make_room(spec))
+                await self._clear(spec, made=made)
             raise
+
+    async def _clear(self, spec: ContainerSpec, *, made: bool) -> None:
+        """Remove what a failed start made. Where the runtime does not do it, end its processes directly."""
+        try:
+            await (podman_stop.remove(self._call, self.name, spec.name) if made else self._make_room(spec))
+        except HostError:  # not told: the first reason is the one that can be mended
+            if own := spec.env.get(ENV_MARK):
+                await leftovers.end(await leftovers.scanned(own, None))
 
     async def _just_started(self, spec: ContainerSpec, printed: str) -> ContainerInfo:
         id_ = answers.container_id(printed)

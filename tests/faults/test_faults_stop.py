@@ -23,9 +23,6 @@ STOPS = [
     (("rm",), "127", "runtime_failed"),
     (("rm",), "killed", "runtime_failed"),
     (("rm",), "silent", SERVED),
-    (("stop", "rm"), "hang", "runtime_timeout"),
-    (("stop", "rm"), "125\nError: timed out waiting for file", "runtime_failed"),
-    (("stop", "rm", "logs", "top", "inspect"), "hang", "runtime_timeout"),
 ]
 
 
@@ -54,6 +51,48 @@ async def test_podman_fails_while_an_engine_is_stopped(
         assert box.left() == {"sparkdash-b"}
         await box.supervisor.stop(None)
         assert box.left() == set()
+
+
+@pytest.mark.parametrize(
+    ("verbs", "how"),
+    [
+        (("stop", "rm"), "hang"),
+        (("stop", "rm"), "125\nError: timed out waiting for file"),
+    ],
+    ids=["hang", "125"],
+)
+async def test_an_engine_whose_container_podman_neither_stops_nor_removes_is_killed_without_it(
+    open_box: Any, make_profile: Callable[..., Any], verbs: tuple[str, ...], how: str
+) -> None:
+    """Its processes are gone, so the next engine may come; the container that is still listed is told."""
+    async with open_box(make_profile("a"), make_profile("b")) as box:
+        assert await box.chat("a") == (200, {})
+        for verb in verbs:
+            box.fault(verb, how)
+        assert (await box.chat("b"))[0] == 200
+        assert box.running() == ["b"]
+        assert any("its container is still listed" in notice.text for notice in box.bus.snapshot.notices)
+        box.mend()
+        await box.use("a")
+        assert box.running() == ["a"]
+        await box.supervisor.stop(None)
+        assert box.left() == set()
+
+
+async def test_where_podman_hangs_in_all_but_starting_the_old_engine_is_ended_and_the_next_one_fails_with_the_reason(
+    open_box: Any, make_profile: Callable[..., Any]
+) -> None:
+    """The old one's processes were known before podman hung; of the next one nothing can be told."""
+    async with open_box(make_profile("a"), make_profile("b")) as box:
+        assert await box.chat("a") == (200, {})
+        for verb in ("stop", "rm", "logs", "top", "inspect"):
+            box.fault(verb, "hang")
+        status, error = await box.chat("b")
+        assert (status, error["code"]) == (400, "runtime_timeout")
+        assert box.states() == {"b": "failed"}
+        box.mend()
+        await box.use("b")
+        assert box.running() == ["b"]
 
 
 @pytest.mark.parametrize(
