@@ -172,7 +172,7 @@ class Repair:
             hint=kernel.advice if kernel else None,
             evidence=folder,
         )
-        self._watched.give_up(error, grace_s=self._grace())
+        self._watched.give_up(error, grace_s=min(self._tools.settings.stop_grace_s, GRACE_S))
 
     async def _why_not_recovered(self, look: Look | None) -> str | None:
         """Watch the engine after its requests were cancelled; None once it works again."""
@@ -189,13 +189,6 @@ class Repair:
                 recovery.tried(self._now())
             await clock.sleep(LOOK_EVERY_S)
             look = await self._look()
-
-    def _grace(self) -> float:
-        """Time to end by itself; none for processes that are stopped, since they cannot."""
-        last = self._looks[-1] if self._looks else None
-        if last is not None and last.stopped and last.stopped == last.processes:
-            return 0.0
-        return min(self._tools.settings.stop_grace_s, GRACE_S)
 
     async def _keep(self, verdict: Verdict) -> Evidence | None:
         """Take evidence of an engine that is only told of: a person decides what becomes of it."""

@@ -115,6 +115,6 @@ def _stopped(look: Look, stopped: int) -> str:
 
 
 def _requests(look: Look) -> str:
-    if look.running is None:
+    if not (look.running or look.waiting):  # figures of an engine that hangs are old, or it knows of none
         return f"{look.held} request{'s' * (look.held != 1)} on it"
-    return f"{look.running:.0f} running, {number(look.waiting)} waiting"
+    return f"{number(look.running)} running, {number(look.waiting)} waiting"
