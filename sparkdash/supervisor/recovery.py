@@ -39,6 +39,7 @@ class Recovery:
         self._dumb_since: float | None = None
         """Since when the engine answers nothing, or has stopped processes."""
         self._tried_at: float | None = None
+        self._is_last_try = False
         self.why = f"nothing moved for {duration(self._limit_s)}"
         """Why nothing more is expected of the engine."""
 
@@ -46,11 +47,14 @@ class Recovery:
         """Judge this look, which is later than those before."""
         if self._is_dumb(look):
             return Outlook.HOPELESS
-        if self._is_over(look.at):
-            return Outlook.TRY if look.answers is not True and self._tried_at is None else Outlook.HOPELESS
         verdict, first = self._judge.see(look), self._first
         self._first = False
         free = verdict is None or (not first and verdict.still_s == 0.0)
+        if self._is_over(look.at):
+            if self._is_last_try or not (free or look.answers is not True):
+                return Outlook.HOPELESS
+            self._is_last_try = True
+            return Outlook.TRY
         if self._dumb_since is not None or not free or self._tried_lately(look.at):
             return Outlook.WAIT
         return Outlook.TRY
