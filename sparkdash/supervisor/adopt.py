@@ -23,7 +23,7 @@ from sparkdash.domain.container import (
 )
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level
-from sparkdash.domain.profile import Profile
+from sparkdash.domain.profile import OnStuck, Profile
 from sparkdash.errors import SparkdashError
 from sparkdash.supervisor.logbook import lines_of
 from sparkdash.supervisor.probe import mute, unreachable, version_of
@@ -75,7 +75,8 @@ async def look(tools: Tools, catalog: Catalog, stuck: Collection[str] = ()) -> A
     """What may be adopted; our other containers are removed. Never raises for one that misbehaves.
 
     One that has not come up yet was loading when its daemon died: minutes of work that are gone on with. `stuck` are
-    profiles whose engines that daemon found stuck: one that still generates nothing is removed.
+    profiles whose engines that daemon found stuck: one that still generates nothing is removed, unless its owner wants
+    to be told only.
 
     Raises:
         HostError: the runtime does not tell what is there.
@@ -118,7 +119,10 @@ loads.
 
 
 async def _unfit(tools: Tools, found: Found, stuck: Collection[str]) -> str | None:
-    """Why it cannot be adopted as ready; None when it answers and generates."""
+    """Why it cannot be adopted as ready; None when it answers and generates, or was stuck and is not ours to end."""
+    was_stuck = found.profile.name in stuck
+    if was_stuck and found.profile.on_stuck is OnStuck.TELL:
+        return None
     silent = await unreachable(tools, found.profile, found.url)
     if silent and not await _was_up(tools, found):
         return _LOADING
@@ -131,7 +135,7 @@ async def _unfit(tools: Tools, found: Found, stuck: Collection[str]) -> str | No
         return f"it does not answer ({silent})"
     if not await mute(tools, found.profile, found.url, limit_s=ANSWER_S):
         return None
-    return "it was stuck, and still generates nothing" if found.profile.name in stuck else _LOADING
+    return "it was stuck, and still generates nothing" if was_stuck else _LOADING
 
 
 async def _was_up(tools: Tools, found: Found) -> bool:

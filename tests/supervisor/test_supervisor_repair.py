@@ -628,6 +628,30 @@ async def test_a_stuck_engine_that_an_earlier_daemon_left_is_not_waited_for(
         await house.close()
 
 
+async def test_a_stuck_engine_that_is_only_told_of_outlives_the_daemon(
+    house: Any, box: Box, opened: Any, behaviour: Any, make_profile: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner wants to look at it: the next daemon does not end it either."""
+    monkeypatch.setattr(adopt, "ANSWER_S", 0.1)
+    does = house.runtime.zoo["a"] = behaviour()
+    file, told = tmp_path / "sparkdash.db", make_profile("a", on_stuck="tell")
+    async with Store.opened(file, lambda _: None) as store:
+        await opened(told, store=store)
+        await old(house)
+        asking, _ = await held(house, box)
+        await until(house, lambda: step(house) is RepairStep.WATCH)
+        await asking.leave()
+        await house.crash()
+    does.hangs = True
+    house.facts.clear()
+    async with Store.opened(file, lambda _: None) as store:
+        await opened(told, store=store)
+        assert codes(house) == []
+        assert list(house.runtime.here) == ["sparkdash-a"]
+        assert house.state("a") is EngineState.READY
+        await house.close()
+
+
 async def test_a_restart_that_fails_is_told_with_the_incident(
     house: Any, box: Box, opened: Any, behaviour: Any
 ) -> None:
