@@ -119,12 +119,3 @@ def test_systemd_finds_nothing_wrong_with_the_unit(unit: Path) -> None:
     ours = [line for line in done.stderr.splitlines() if memory_helper_files.NAME in line]
     assert not ours
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.skipif(shutil.which("visudo") is None, reason="no visudo here")
-def test_sudo_finds_nothing_wrong_with_the_rule(tmp_path: Path) -> None:
-    """Also where a user is given as a number."""
-    for user in ("spark", "corp\\ann"):
-        file = tmp_path / "rule"
-        file.write_text(memory_helper_files.rule(user, 1000))
-        subprocess.run(["visudo", "-c", "-f", file], check=True, capture_output=True)
