@@ -89,7 +89,8 @@ class Incidents:
         if incident is None:
             return
         del self._open[profile]
-        incident = incident.replace(ended_at=self._clock.now(), end=end, note=note)
+        ended_at = max(self._clock.now(), incident.began)  # the box's clock may have been set back
+        incident = incident.replace(ended_at=ended_at, end=end, note=note)
         self._put(incident)
         self._publish()
         if text := words.over(incident):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.engine import Engine, EngineState
-from sparkdash.domain.event import IncidentsChanged, Level
+from sparkdash.domain.event import IncidentsChanged, Level, Notice
 from sparkdash.domain.evidence import Evidence, EvidenceRequest
 from sparkdash.domain.incident import RECENT_INCIDENTS, Incident, IncidentEnd
 from sparkdash.domain.liveness import LivenessState, RepairStep
@@ -751,3 +751,14 @@ async def test_only_the_newest_incidents_are_kept_in_memory_and_in_the_file(hous
     assert len([fact for fact in told if isinstance(fact, IncidentsChanged)][-1].incidents) == RECENT_INCIDENTS
     async with Store.opened(file, lambda _: None) as store:
         assert [one.began for one in store.incidents] == [float(10 + number) for number in range(INCIDENTS_KEPT)]
+
+
+def test_no_repair_took_less_than_nothing_where_the_clock_was_set_back(house: Any) -> None:
+    told: list[Any] = []
+    kept = Incidents(Books(told.append, house.clock), None, house.clock)
+    kept.begin("a", "f", house.clock.now(), "nothing came", RepairStep.EVIDENCE)
+    house.clock.time -= 3600
+    kept.serves("a")
+    assert kept.list.incidents[0].repaired_s == 0.0
+    (notice,) = (fact for fact in told if isinstance(fact, Notice))
+    assert "-" not in notice.text
