@@ -27,6 +27,8 @@ _REMOTE_FAILED = frozenset({"remote_unreachable", "remote_died"})
 """A service elsewhere that did not answer is not asked a second time while another profile can answer."""
 _SLOW = "engine_timeout"
 """Code of an engine's time-out: the same engine would take as long again."""
+_STUCK = "engine_stuck"
+"""Code of an engine that stood still: another comes in its place, or it works again."""
 _CANNOT = frozenset({"cannot_run", "does_not_fit", "pinned"})
 
 
@@ -40,6 +42,8 @@ class Chances:
         self._left = iter(self._others)
         self._name = want.name
         self._tried_again = False
+        self._outlived_stuck = False
+        """Whether its one attempt after a stuck engine is spent: trouble before that costs it nothing."""
         self._failed: list[tuple[str, SparkdashError]] = []
 
     def after(self, error: SparkdashError) -> str:
@@ -48,6 +52,9 @@ class Chances:
         Raises:
             SparkdashError: nobody; this is what the client is told.
         """
+        if isinstance(error, UpstreamError) and error.code == _STUCK and not self._outlived_stuck:
+            self._tried_again = self._outlived_stuck = True
+            return self._name
         moves_on = self._tried_again or error.code == _SLOW or (error.code in _REMOTE_FAILED and self._others)
         if isinstance(error, UpstreamError) and not moves_on:
             self._tried_again = True
@@ -59,7 +66,7 @@ class Chances:
         following = next(self._left, None)
         if following is None:
             raise in_vain(self._failed)
-        self._name, self._tried_again = following, False
+        self._name, self._tried_again, self._outlived_stuck = following, False, False
         return following
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -13,7 +14,8 @@ from sparkdash.domain.event import EngineChanged
 from sparkdash.domain.lease import RequestState
 from sparkdash.domain.liveness import Liveness, LivenessState, RepairStep
 from sparkdash.domain.profile import EngineKind
-from sparkdash.errors import EngineError
+from sparkdash.errors import EngineError, UpstreamError
+from sparkdash.gateway.fallbacks import Chances
 
 WHY = "alpha stopped making progress: 2 running, 0 waiting, no token for 2m, GPU 14 W at 96 %."
 BEGUN = {
@@ -147,3 +149,12 @@ async def test_a_waiting_stream_is_told_what_is_done_about_the_engine(house: Any
         assert "engine stuck: requests cancelled, looking again 4" in told
         async for _ in parts:
             pass
+
+
+def test_trouble_before_an_engine_is_found_stuck_does_not_cost_a_request_its_return() -> None:
+    """A frozen process takes no connections: each request fails twice before the engine is named."""
+    chances = Chances(cast("Any", SimpleNamespace(profile=None, route=None, deps=None, name="a")))
+    refused, stuck = UpstreamError("No connection."), UpstreamError("a is stuck.", code="engine_stuck")
+    assert [chances.after(error) for error in (refused, stuck)] == ["a", "a"]
+    with pytest.raises(UpstreamError, match="a is stuck"):
+        chances.after(stuck)
