@@ -48,6 +48,8 @@ class Thresholds:
     """The same while compilers run."""
     blind_s: float = 900.0
     """The same for an engine that shows nothing but the bytes of its answers: prefills of 335 s were seen."""
+    blind_at_work_s: float = 1800.0
+    """The same while the GPU computes: an answer that is not streamed shows nothing until it is whole."""
     young_s: float = 600.0
     """For so long after its start all but `stopped_s` is doubled: first requests compile and tune."""
     recovery_s: float = 120.0
@@ -156,7 +158,7 @@ class Judge:
             return LivenessState.BUSY if generates else LivenessState.PREFILL
         if excuse:
             return LivenessState.COMPILING
-        if (look.running or 0) > 0 and _works(look):
+        if ((look.running or 0) > 0 or look.answers is None) and _works(look):
             return LivenessState.PREFILL
         return LivenessState.SILENT
 
@@ -177,7 +179,7 @@ class Judge:
         if _waits_only(look) or _idle(look, cores):
             return age * limits.voted_s, ""
         if look.answers is None:
-            return age * limits.blind_s, ""
+            return age * (limits.blind_at_work_s if _works(look) else limits.blind_s), ""
         return age * limits.plain_s, ""
 
 

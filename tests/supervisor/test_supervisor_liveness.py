@@ -188,6 +188,15 @@ def test_bytes_that_reach_a_client_are_progress_where_no_figure_comes() -> None:
     assert first_stuck(judge, [replace(blind, at=5000 + 5.0 * i, relayed_at=4994.0) for i in range(200)]) is not None
 
 
+def test_an_answer_that_is_not_streamed_may_take_half_an_hour_where_nothing_but_the_gpu_shows_work() -> None:
+    blind = Look(at=0.0, held=1, power_w=80.0, low_w=30.0, utilization=0.99)
+    assert first_stuck(Judge(OLD), still(blind, 1790)) is None
+    assert last(Judge(OLD), still(blind, 1000)).state is LivenessState.PREFILL
+    found = first_stuck(Judge(OLD), still(blind, 1810))
+    assert found is not None
+    assert found.limit_s == LIMITS.blind_at_work_s
+
+
 def test_a_retry_that_takes_blocks_away_from_the_cache_is_no_progress() -> None:
     judge = Judge(OLD)
     judge.see(HUNG)
@@ -328,7 +337,8 @@ def stuck(kind: str, rng: random.Random, of: Box) -> tuple[list[Look], float]:
     at = history[-1].at
     now = replace(HUNG, progress=(1e6, 5.0), relayed_at=at)
     known = of.figures
-    limit = LIMITS.plain_s if known else LIMITS.blind_s
+    seen_at_work = of.power and of.band and kind == "livelock"
+    limit = LIMITS.plain_s if known else LIMITS.blind_at_work_s if seen_at_work else LIMITS.blind_s
     spins = False
     if kind == "hung":
         by_cpu = not of.power and of.cpu and known and of.kv
