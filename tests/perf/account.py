@@ -100,7 +100,7 @@ def note(account: Account, seen: dict[str, Any]) -> None:
         account.incidents[incident["id"]] = incident
     for strike in account.strikes:
         engine = seen["engines"].get(strike.profile) or {}
-        strike.left |= strike.incident is None and engine.get("ready_at") not in (None, strike.ready_at)
+        strike.left |= strike.incident is None and engine.get("ready_at") != strike.ready_at
     for found in sorted(account.incidents.values(), key=lambda incident: incident["named_at"]):
         before = [s for s in account.strikes if s.profile == found["profile"] and s.at <= found["named_at"]]
         if before and before[-1].fault != HEALTHY and before[-1].incident in (None, *_same(account, found)):
