@@ -151,6 +151,19 @@ def anthropic_sdk() -> None:
     importlib.import_module("anthropic")
 
 
+def _claim(name: str, run: Path) -> None:
+    """Fail where another file's containers have that name: podman has it once, and files run side by side.
+
+    `run` is the folder of the whole run, one above that of each worker.
+    """
+    here = os.environ["PYTEST_CURRENT_TEST"].partition("::")[0]
+    claim = run / f"container-{name}"
+    with contextlib.suppress(FileExistsError), claim.open("x") as file:
+        file.write(here)
+        return
+    assert claim.read_text() in ("", here), f"{claim.read_text()} has a profile {name} too: give this one another name."
+
+
 class Daemon:
     """`sparkdash serve` as a child process, in folders of its own under `root`."""
 
@@ -180,6 +193,8 @@ class Daemon:
 
     def write(self, name: str, text: str) -> None:
         """Put a profile file where the daemon reads them."""
+        if self.env["SPARKDASH_RUNTIME"] == "podman" and "PYTEST_XDIST_WORKER" in os.environ:
+            _claim(name, self.root.parent.parent)
         _replace(self.profiles / f"{name}.yaml", text)
 
     def configure(self, change: Callable[[str], str]) -> str:

@@ -25,15 +25,15 @@ STRANGER = f"webui-{os.getpid()}"
 def spark(new_daemon: Callable[..., Any], tiny: Any) -> Any:
     """A daemon with one engine that runs."""
     daemon = new_daemon(runtime="podman", stop_grace_s=3, reserve_gib=0.05)
-    daemon.write("big", tiny("big", **{"hold-mib": HOLD}))
+    daemon.write("held", tiny("held", **{"hold-mib": HOLD}))
     daemon.write("whale", tiny("whale") + "memory: {weights_gib: 9000, kv_gib: 0, overhead_gib: 0, source: the test}\n")
     weights = daemon.root / "weights"
     weights.mkdir()
     (weights / "model.safetensors").write_bytes(bytes(24 * MIB))
     daemon.write("cached", tiny("cached").replace(f"path: {HERE}", f"path: {weights}"))
     daemon.start()
-    daemon.post("/api/use", {"profile": "big"})
-    daemon.until(lambda state: state["engines"].get("big", {}).get("state") == "ready")
+    daemon.post("/api/use", {"profile": "held"})
+    daemon.until(lambda state: state["engines"].get("held", {}).get("state") == "ready")
     return daemon
 
 
@@ -69,9 +69,9 @@ def test_an_engine_and_a_stranger_are_told_with_and_without_the_daemon(spark: An
     for killed in (False, True):
         found = account(spark)
         assert sum(one.bytes for one in found.holdings) == found.total
-        assert row(found, "big").kind is Holder.ENGINE, killed
+        assert row(found, "held").kind is Holder.ENGINE, killed
         assert (
-            0.9 * HOLD * MIB < row(found, "big").bytes < 3 * HOLD * MIB
+            0.9 * HOLD * MIB < row(found, "held").bytes < 3 * HOLD * MIB
         )  # shares of all are scaled where forks overlap
         theirs = row(found, stranger)
         assert (theirs.kind, theirs.remedy) == (Holder.CONTAINER, f"podman stop {stranger}")

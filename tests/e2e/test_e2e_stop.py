@@ -26,14 +26,14 @@ def spark(new_daemon: Callable[..., Any], tiny: Any) -> Any:
     daemon = new_daemon(
         runtime="podman", stop_grace_s=GRACE_S, drain_s=DRAIN_S, min_dwell_s=0, side_by_side=False, reclaim_s=10
     )
-    for name in ("east", "west"):
+    for name in ("long", "other"):
         daemon.write(name, tiny(name))
     return daemon.start()
 
 
 def stream(spark: Any) -> str:
     """A request that would take minutes; all of its answer."""
-    body = {"model": "east", "messages": [{"role": "user", "content": "x"}], "stream": True, "max_tokens": 10**6}
+    body = {"model": "long", "messages": [{"role": "user", "content": "x"}], "stream": True, "max_tokens": 10**6}
     request = urllib.request.Request(
         f"{spark.url}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
@@ -54,12 +54,12 @@ def pause(name: str) -> None:
 
 @contextmanager
 def frozen(spark: Any, freeze: Callable[[str], None]) -> Iterator[list[Future[str]]]:
-    """`east` runs, streams two answers, and is frozen."""
-    assert spark.sparkdash("use", "east").returncode == 0
+    """`long` runs, streams two answers, and is frozen."""
+    assert spark.sparkdash("use", "long").returncode == 0
     with ThreadPoolExecutor(2) as pool:
         answers = [pool.submit(stream, spark) for _ in range(2)]
-        spark.until(lambda state: state["engines"]["east"]["in_flight"] == len(answers))
-        freeze("sparkdash-east")
+        spark.until(lambda state: state["engines"]["long"]["in_flight"] == len(answers))
+        freeze("sparkdash-long")
         yield answers
 
 
@@ -67,11 +67,11 @@ def frozen(spark: Any, freeze: Callable[[str], None]) -> Iterator[list[Future[st
 def test_a_stop_says_what_it_waits_for_and_ends_a_frozen_engine(spark: Any, freeze: Callable[[str], None]) -> None:
     """Requests are cut once the drain is over, and the engine is killed once its grace is over; nothing else is guessed."""
     with frozen(spark, freeze) as answers:
-        done = spark.sparkdash("stop", "east")
+        done = spark.sparkdash("stop", "long")
         cut = [answer.result() for answer in answers]
-    assert (done.returncode, done.stdout) == (0, "east has stopped.\n")
-    assert re.search(r"^drain: waits for 2 requests of east, cut in [34]s$", done.stderr, re.MULTILINE)
-    assert re.search(r"^stop: waits for east to end, killed in \d+s$", done.stderr, re.MULTILINE)
+    assert (done.returncode, done.stdout) == (0, "long has stopped.\n")
+    assert re.search(r"^drain: waits for 2 requests of long, cut in [34]s$", done.stderr, re.MULTILINE)
+    assert re.search(r"^stop: waits for long to end, killed in \d+s$", done.stderr, re.MULTILINE)
     assert "out of memory" not in done.stderr
     assert all("was cut because its engine was stopped" in each for each in cut)
     assert spark.containers() == []
@@ -81,21 +81,21 @@ def test_a_stop_says_what_it_waits_for_and_ends_a_frozen_engine(spark: Any, free
 @pytest.mark.parametrize("freeze", [sigstop, pause])
 def test_another_profile_takes_the_place_of_a_frozen_engine(spark: Any, freeze: Callable[[str], None]) -> None:
     with frozen(spark, freeze) as answers:
-        done = spark.sparkdash("use", "west")
+        done = spark.sparkdash("use", "other")
         cut = [answer.result() for answer in answers]
     assert done.returncode == 0, done.stderr
-    assert "waits for 2 requests of east, cut in " in done.stderr
-    assert all("was cut to make room for west" in each for each in cut)
-    assert spark.containers() == ["sparkdash-west"]
+    assert "waits for 2 requests of long, cut in " in done.stderr
+    assert all("was cut to make room for other" in each for each in cut)
+    assert spark.containers() == ["sparkdash-other"]
 
 
 def test_who_does_not_wait_any_longer_leaves_the_stop_under_way(spark: Any) -> None:
     with frozen(spark, sigstop) as answers:
-        stop = spark.begin("stop", "east")
+        stop = spark.begin("stop", "long")
         spark.until(lambda state: state["swap"] is not None)
         stop.send_signal(signal.SIGINT)
         _, told = stop.communicate(timeout=30)
-        spark.until(lambda state: "east" not in state["engines"])
+        spark.until(lambda state: "long" not in state["engines"])
         for answer in answers:
             answer.result()
     assert "Not waiting any longer; the engine goes on stopping." in told

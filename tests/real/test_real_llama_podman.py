@@ -19,8 +19,11 @@ def boxed(new_daemon: Callable[..., Any], llama: Path, hostfs: Any) -> Iterator[
     """A daemon on real podman, one engine at a time."""
     daemon = new_daemon(runtime="podman", stop_grace_s=20, side_by_side=False, min_dwell_s=0)
     placed = {"image": hostfs.image, "mounts": hostfs.mounts(llama)}
-    daemon.write("small", tiny_profiles.llama_document(llama, **placed))
-    daemon.write("wrong", tiny_profiles.llama_document(llama, "wrong", **placed, args={"no-mmap": True, "mlock": True}))
+    daemon.write("boxed", tiny_profiles.llama_document(llama, "boxed", **placed))
+    daemon.write(
+        "boxed-wrong",
+        tiny_profiles.llama_document(llama, "boxed-wrong", **placed, args={"no-mmap": True, "mlock": True}),
+    )
     return daemon.start()
 
 
@@ -46,12 +49,12 @@ def command_of(container: str) -> list[str]:
 
 def test_its_image_is_asked_and_its_engine_serves(boxed: Any) -> None:
     """The container that was asked is gone; the one that serves has the flag that was found, and caches prefixes."""
-    status, first = chat(boxed, "small")
+    status, first = chat(boxed, "boxed")
     assert (status, first["usage"]["completion_tokens"]) == (200, 8)
     (container,) = boxed.containers()
     words = command_of(container)
     assert words[words.index("--load-mode") + 1] == "none"
-    _, second = chat(boxed, "small")
+    _, second = chat(boxed, "boxed")
     assert second["usage"]["prompt_tokens_details"]["cached_tokens"] == second["usage"]["prompt_tokens"] - 1
     (kept,) = (boxed.root / "state" / "flags").iterdir()
     assert json.loads(kept.read_text())["argv"][1] == "--help"
@@ -60,7 +63,7 @@ def test_its_image_is_asked_and_its_engine_serves(boxed: Any) -> None:
 def test_another_takes_its_place_and_stop_leaves_nothing(boxed: Any) -> None:
     """The same program is not asked again."""
     (first,) = boxed.containers()
-    assert chat(boxed, "small/short")[0] == 200
+    assert chat(boxed, "boxed/short")[0] == 200
     (second,) = boxed.containers()
     assert first != second
     assert len(list((boxed.root / "state" / "flags").iterdir())) == 1
@@ -70,7 +73,7 @@ def test_another_takes_its_place_and_stop_leaves_nothing(boxed: Any) -> None:
 
 def test_an_old_flag_is_named_with_what_took_its_place(boxed: Any) -> None:
     """Both are told by the start; `no-mmap` is left out, as sparkdash says the same in the new words, and `mlock` the engine refuses."""
-    status, body = chat(boxed, "wrong")
+    status, body = chat(boxed, "boxed-wrong")
     assert status == 400
     assert "invalid argument: --mlock" in body["error"]["message"]
     told = [one["text"] for one in boxed.state()["notices"] if one["code"] == "flag_not_listed"]

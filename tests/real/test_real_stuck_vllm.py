@@ -16,19 +16,22 @@ from typing import Any
 
 import pytest
 import stuck
+import tiny_profiles
 
+NAME = "stuck"
 SLOW_CPUS = "0.03"
 
 pytestmark = [pytest.mark.real, pytest.mark.podman, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
-def spark(new_daemon: Callable[..., Any], tiny_profile: str) -> Iterator[Any]:
-    """A daemon on real podman that knows the tiny profile."""
+def spark(new_daemon: Callable[..., Any], engine: Path, hostfs: Any) -> Iterator[Any]:
+    """A daemon on real podman that knows the tiny model as a profile of this module's own."""
     daemon = new_daemon(runtime="podman", reserve_gib=1.0, stop_grace_s=20)
     daemon.program = stuck.PROGRAM
     # small steps, so that a long prompt takes many
-    daemon.write("tiny", re.sub(r"( +)max-num-seqs: 8\n", r"\g<0>\1max-num-batched-tokens: 64\n", tiny_profile))
+    text = tiny_profiles.document(engine, hostfs, NAME)
+    daemon.write(NAME, re.sub(r"( +)max-num-seqs: 8\n", r"\g<0>\1max-num-batched-tokens: 64\n", text))
     return daemon.start()
 
 
@@ -56,7 +59,7 @@ def core(spark: Any) -> Callable[[], object]:
     """Stops the process that computes; the API server goes on answering."""
     limit(spark, "0.3")
     (pid,) = [pid for pid, words in in_container(spark).items() if "EngineCore" in words]
-    url = spark.state()["engines"]["tiny"]["url"]
+    url = spark.state()["engines"][NAME]["url"]
 
     def stop() -> None:
         os.kill(pid, signal.SIGSTOP)
@@ -82,38 +85,38 @@ def paused(spark: Any) -> Callable[[], object]:
 
 def test_a_core_that_stops_behind_a_server_that_answers_is_named_and_replaced(spark: Any) -> None:
     """Every probe says 200 meanwhile; the stream is told in-band, the request without a byte answered by the next engine."""
-    seen = stuck.stuck(spark, "tiny", core)
-    seen.check(spark, "tiny", named_s=stuck.STOPPED_S)
+    seen = stuck.stuck(spark, NAME, core)
+    seen.check(spark, NAME, named_s=stuck.STOPPED_S)
     assert seen.incident["end"] == "restarted"
 
 
 def test_a_whole_container_that_is_stopped_is_named_and_replaced(spark: Any) -> None:
     """Nothing of it answers."""
     spark.post("/api/release", {"profile": None})
-    seen = stuck.stuck(spark, "tiny", whole)
-    seen.check(spark, "tiny", named_s=stuck.STOPPED_S)
+    seen = stuck.stuck(spark, NAME, whole)
+    seen.check(spark, NAME, named_s=stuck.STOPPED_S)
     assert seen.incident["end"] == "restarted"
 
 
 def test_a_paused_container_is_named_and_replaced(spark: Any) -> None:
     """Its processes are not stopped by a signal, and podman itself can end it only once it goes on."""
     spark.post("/api/release", {"profile": None})
-    seen = stuck.stuck(spark, "tiny", paused)
-    seen.check(spark, "tiny", named_s=stuck.STOPPED_S)
+    seen = stuck.stuck(spark, NAME, paused)
+    seen.check(spark, NAME, named_s=stuck.STOPPED_S)
     assert seen.incident["end"] == "restarted"
 
 
 def test_a_long_prefill_on_a_slow_box_is_left_alone(spark: Any) -> None:
     """For several times as long as makes an engine silent there is no token, and only the KV cache fills."""
     spark.post("/api/release", {"profile": None})
-    assert stuck.answer(spark, "tiny", 8).status_code == 200
+    assert stuck.answer(spark, NAME, 8).status_code == 200
     before = spark.state()["incidents"]
     limit(spark, SLOW_CPUS)
     try:
-        status, took = stuck.long_prompt(spark, "tiny")
+        status, took = stuck.long_prompt(spark, NAME)
     finally:
         limit(spark, "2")
     assert status == 200
     assert took > 3 * stuck.SILENT_S, "the box is too quick to prove anything"
     assert spark.state()["incidents"] == before
-    print(f"\ntiny: a prefill of {took:.1f} s was left alone")
+    print(f"\n{NAME}: a prefill of {took:.1f} s was left alone")
