@@ -14,7 +14,7 @@ HAS_REAL := [ "$$(uname -m)" = x86_64 ] || { echo "The real vLLM of the tests is
 # Compiled modules are kept, whatever the shell says: tests start programs by the hundred.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help venv demo test check format lint types contracts unit bench ab clean lock
+.PHONY: help venv demo test check format lint types contracts unit metrics bench ab clean lock
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -64,6 +64,9 @@ types: $(VENV)/.dev
 
 contracts: $(VENV)/.dev ## who may import whom
 	@said=$$($(BIN)/lint-imports --no-cache) || { echo "$$said"; exit 1; }
+
+metrics: $(VENV)/.dev ## how easy the source is to read, in figures
+	@$(BIN)/python tests/metrics.py
 
 bench: $(VENV)/.dev ## benchmarks: ratios against a peer in the same run, never part of the tests
 	@for b in tests/perf/*.py; do echo "== $$b"; $(BIN)/python $$b; done

@@ -1,0 +1,232 @@
+"""The source tree as figures and graphs: who imports whom, which modules claim to be pure, how long and how clear things are.
+
+Used by the contract tests and by `make metrics`. Reads source files and imports none of them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+PURE = "Pure."
+"""Last line of the docstring of a module that does no I/O and reads no clock."""
+# fmt: off
+IMPURE = frozenset({
+    "aiohttp", "asyncio", "fastapi", "fcntl", "http", "httptools", "httpx", "logging", "mmap", "multiprocessing",
+    "psutil", "pynvml", "queue", "requests", "select", "selectors", "shutil", "signal", "socket", "sqlite3", "ssl",
+    "structlog", "subprocess", "tempfile", "threading", "time", "urllib.request", "uvicorn",
+})
+# fmt: on
+"""What a pure module may not import while the program runs. `TYPE_CHECKING` imports name types and are free."""
+# fmt: off
+PRONOUNS = frozenset({
+    "anybody", "anything", "everybody", "everything", "he", "her", "him", "his", "i", "it", "its", "itself",
+    "nobody", "none", "nothing", "one", "ones", "she", "somebody", "something", "such", "that", "their", "them",
+    "there", "these", "they", "this", "those", "us", "we", "what", "whatever", "which", "who", "whoever", "whom",
+    "whose", "you", "your",
+})
+# fmt: on
+"""First words that name nothing a reader can see."""
+LONG_LINE = 120
+COMPLEX = 10
+PARAMETERS = 8
+FOLDER_LIMIT = 25
+"""Modules in one folder; a reader takes in no more names at once."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file."""
+
+    name: str
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """Syntax tree of the file."""
+        return ast.parse(self.text)
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether the docstring ends with the line `Pure.`"""
+        doc = ast.get_docstring(self.tree) or ""
+        return doc.rstrip().rpartition("\n")[2].strip() == PURE
+
+    def imported(self, *, types: bool) -> Iterator[tuple[str, ...]]:
+        """Dotted parts of every name that is imported; `types`: with those that only the type checker loads."""
+        skipped = set() if types else {id(node) for node in _for_types(self.tree)}
+        for node in ast.walk(self.tree):
+            if id(node) in skipped:
+                continue
+            if isinstance(node, ast.Import):
+                yield from (tuple(alias.name.split(".")) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                yield from ((*node.module.split("."), alias.name) for alias in node.names)
+
+    def docstrings(self) -> Iterator[str]:
+        """Docstrings of the module, its classes and functions, and of attributes."""
+        for node in ast.walk(self.tree):
+            for statement in getattr(node, "body", None) or () if not isinstance(node, ast.Lambda | ast.IfExp) else ():
+                match statement:
+                    case ast.Expr(ast.Constant(str(text))):
+                        yield text
+
+    def public_classes(self) -> Iterator[str]:
+        """Names of the classes that other modules may use."""
+        return (n.name for n in self.tree.body if isinstance(n, ast.ClassDef) and not n.name.startswith("_"))
+
+
+def read_tree(root: Path) -> dict[str, Module]:
+    """Every module of the package at `root`, by dotted name; a package has the name of its folder."""
+    found = {}
+    for file in sorted(root.rglob("*.py")):
+        parts = file.relative_to(root.parent).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found[name] = Module(name, file.read_text())
+    return found
+
+
+def imports(modules: Mapping[str, Module]) -> dict[str, set[str]]:
+    """Names of the project's modules that each module imports, those for the type checker included."""
+    return {name: {to for to in _targets(module, modules) if to != name} for name, module in modules.items()}
+
+
+def _targets(module: Module, modules: Mapping[str, Module]) -> Iterator[str]:
+    for parts in module.imported(types=True):
+        whole, above = ".".join(parts), ".".join(parts[:-1])
+        if whole in modules:
+            yield whole
+        elif above in modules:
+            yield above
+
+
+def circles(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
+    """Groups of modules that import each other, directly or not (strongly connected components, Tarjan 1972)."""
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        order[name] = low[name] = len(order)
+        stack.append(name)
+        for to in graph.get(name, ()):
+            if to not in order:
+                visit(to)
+                low[name] = min(low[name], low[to])
+            elif to in stack:
+                low[name] = min(low[name], order[to])
+        if low[name] == order[name]:
+            at = stack.index(name)
+            if len(stack) - at > 1:
+                found.append(sorted(stack[at:]))
+            del stack[at:]
+
+    for name in graph:
+        if name not in order:
+            visit(name)
+    return sorted(found)
+
+
+def impurities(modules: Mapping[str, Module]) -> list[str]:
+    """`module imports name` for every import that a module with the mark `Pure.` may not have."""
+    pure = [module for module in modules.values() if module.is_pure]
+    return [f"{module.name} imports {name}" for module in pure for name in sorted(_impure(module))]
+
+
+def _impure(module: Module) -> set[str]:
+    names = {".".join(parts[:depth]) for parts in module.imported(types=False) for depth in (1, 2)}
+    return names & IMPURE
+
+
+def shared_class_names(modules: Mapping[str, Module]) -> dict[str, list[str]]:
+    """Names of public classes that two or more modules define, with those modules."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for name, module in modules.items():
+        for each in module.public_classes():
+            found[each].append(name)
+    return {name: where for name, where in sorted(found.items()) if len(where) > 1}
+
+
+def pronoun_docstrings(modules: Mapping[str, Module]) -> dict[str, list[str]]:
+    """First lines of the docstrings that open with a pronoun, by module."""
+    found = {
+        name: [line for text in module.docstrings() if (line := text.strip().partition("\n")[0]) and _is_pronoun(line)]
+        for name, module in modules.items()
+    }
+    return {name: lines for name, lines in found.items() if lines}
+
+
+def _is_pronoun(line: str) -> bool:
+    return line.split()[0].strip(",.:;").partition("'")[0].lower() in PRONOUNS
+
+
+def long_lines(modules: Mapping[str, Module]) -> dict[str, int]:
+    """Number of lines over 120 characters, by module."""
+    counted = {n: sum(len(line) > LONG_LINE for line in m.text.splitlines()) for n, m in modules.items()}
+    return {name: count for name, count in counted.items() if count}
+
+
+def modules_per_folder(modules: Mapping[str, Module]) -> dict[str, int]:
+    """Modules that lie directly in each package, without `__init__` and packages below."""
+    packages = {name.rpartition(".")[0] for name in modules} - {""}
+    found: defaultdict[str, int] = defaultdict(int)
+    for name in modules:
+        if name not in packages and (above := name.rpartition(".")[0]):
+            found[above] += 1
+    return dict(found)
+
+
+@dataclass(frozen=True)
+class Function:
+    """One function or method, with the figures of its shape."""
+
+    place: str
+    """`module:line name`."""
+    complexity: int
+    """Independent paths (McCabe 1976): one, and one more per branch, loop, handler, case, comprehension, `and` and `or`."""
+    parameters: int
+    """Names in the parameter list, without `self` and `cls`."""
+
+
+def functions(modules: Mapping[str, Module]) -> list[Function]:
+    """Every function and method; one inside another counts for itself."""
+    return [
+        Function(f"{name}:{node.lineno} {node.name}", 1 + _branches(node), _parameters(node))
+        for name, module in modules.items()
+        for node in ast.walk(module.tree)
+        if isinstance(node, _FUNCTIONS)
+    ]
+
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_BRANCHES = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.Assert, ast.match_case)
+
+
+def _branches(node: ast.AST) -> int:
+    found = 0
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, _FUNCTIONS):
+            continue
+        found += isinstance(child, _BRANCHES) + _branches(child)
+        if isinstance(child, ast.BoolOp):
+            found += len(child.values) - 1
+        elif isinstance(child, ast.comprehension):
+            found += 1 + len(child.ifs)
+    return found
+
+
+def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    return sum(each.arg not in ("self", "cls") for each in given)
+
+
+def _for_types(tree: ast.Module) -> Iterator[ast.AST]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            for statement in node.body:
+                yield from ast.walk(statement)
