@@ -22,11 +22,17 @@ def test_a_planted_circle_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["import time", "from asyncio import sleep", "import urllib.request", "from os import path\nimport socket"]
+    ("line", "found"),
+    [
+        ("import time", "time"),
+        ("from asyncio import sleep", "asyncio"),
+        ("import urllib.request", "urllib.request"),
+        ("def wait() -> None:\n    import socket", "socket"),
+    ],
 )
-def test_a_planted_import_of_io_is_refused(modules: dict[str, house.Module], line: str) -> None:
+def test_a_planted_import_of_io_is_refused(line: str, found: str) -> None:
     planted = house.Module("breaker", f'"""Breaker: counts failures.\n\nPure.\n"""\n\n{line}\n')
-    assert house.impurities({"breaker": planted}) == [f"breaker imports {line.split()[-3 if 'from a' in line else -1]}"]
+    assert house.impurities({"breaker": planted}) == [f"breaker imports {found}"]
 
 
 def test_types_of_io_may_be_named_by_a_pure_module() -> None:
