@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Literal, Self, TypeVar
 
 from sparkdash.client import calls, routes
+from sparkdash.client.daemon_connection import Line
 from sparkdash.client.envelope import error_of, understood
-from sparkdash.client.line import Line
 from sparkdash.client.routes import Ask, ProfileList, Toggle
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.incident import IncidentList

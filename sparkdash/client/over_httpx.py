@@ -13,7 +13,7 @@ import httpx
 
 from sparkdash.client import envelope
 from sparkdash.client.address import Address
-from sparkdash.client.line import CONNECT_S
+from sparkdash.client.daemon_connection import CONNECT_S
 
 
 def limits(silence_s: float | None) -> httpx.Timeout:

@@ -7,9 +7,9 @@ Rule 1: bytes of an answer are handed on as they came; nothing is decoded, decom
 Rule 2: leaving an answer before its end closes the connection, which is how an engine learns to stop.
 """
 
-from sparkdash.upstream.answer import Answer
 from sparkdash.upstream.client import Reply, Upstream
-from sparkdash.upstream.head import lines
-from sparkdash.upstream.words import engine_words
+from sparkdash.upstream.engine_response import Answer
+from sparkdash.upstream.engine_text import engine_words
+from sparkdash.upstream.response_head import lines
 
 __all__ = ["Answer", "Reply", "Upstream", "engine_words", "lines"]

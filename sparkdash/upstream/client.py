@@ -12,11 +12,11 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from sparkdash.errors import UpstreamError
-from sparkdash.upstream.answer import Answer
 from sparkdash.upstream.connection import Connection
-from sparkdash.upstream.head import lines
+from sparkdash.upstream.engine_response import Answer
+from sparkdash.upstream.engine_text import refused, short_chat, text_of
 from sparkdash.upstream.pool import Origin, Pool
-from sparkdash.upstream.words import refused, short_chat, text_of
+from sparkdash.upstream.response_head import lines
 
 Headers = Iterable[tuple[str, str]]
 _SENDS_LENGTH = frozenset({"POST", "PUT", "PATCH"})

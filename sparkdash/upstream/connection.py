@@ -15,7 +15,7 @@ from collections.abc import Callable
 import httptools
 
 from sparkdash.errors import UpstreamError
-from sparkdash.upstream.head import Head, Header
+from sparkdash.upstream.response_head import Head, Header
 
 BUFFER_LIMIT = 256 * 1024
 """Bytes of a body that nobody has taken, above the read that brings it there."""

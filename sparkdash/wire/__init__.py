@@ -8,9 +8,9 @@ application gets ASGI, or the Line itself if it has `serve_line`.
 
 from sparkdash.wire.connection import Closing, Wire
 from sparkdash.wire.connection_limit import ConnectionLimit, Crowding
-from sparkdash.wire.head import Heads, by_name
-from sparkdash.wire.line import Line
-from sparkdash.wire.told import Told
+from sparkdash.wire.request_channel import Line
+from sparkdash.wire.request_head import Heads, by_name
+from sparkdash.wire.response_headers import Told
 from sparkdash.wire.turns import Turns
 
 __all__ = ["Closing", "ConnectionLimit", "Crowding", "Heads", "Line", "Told", "Turns", "Wire", "by_name"]

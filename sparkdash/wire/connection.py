@@ -21,9 +21,9 @@ from sparkdash.limits import HEAD
 from sparkdash.wire.connection_limit import ConnectionLimit
 from sparkdash.wire.deadline import Deadline
 from sparkdash.wire.half_closed import HalfClosed
-from sparkdash.wire.head import Address, Door, Fields, Head, Heads
-from sparkdash.wire.line import Line, Serve, by_messages
 from sparkdash.wire.refusal import NO_REQUEST, TOO_LARGE, TOO_LATE
+from sparkdash.wire.request_channel import Line, Serve, by_messages
+from sparkdash.wire.request_head import Address, Door, Fields, Head, Heads
 from sparkdash.wire.turns import Turns
 
 LOG = logging.getLogger("uvicorn.error")

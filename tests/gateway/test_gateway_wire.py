@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from sparkdash.listen import Server
 from sparkdash.wire import Heads, Line, Told, Wire
 from sparkdash.wire.deadline import Deadline
-from sparkdash.wire.head import Head
+from sparkdash.wire.request_head import Head
 
 Headers = list[tuple[bytes, bytes]]
 EMPTY = Told([(b"content-length", b"0")])

@@ -8,7 +8,7 @@ from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.gateway import far
 from sparkdash.gateway.ollama_wire import Heard
 from sparkdash.upstream import engine_words
-from sparkdash.upstream.words import WORDS_LIMIT
+from sparkdash.upstream.engine_text import WORDS_LIMIT
 
 KEY = "sk-far-0123456789abcdef"
 

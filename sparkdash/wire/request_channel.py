@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from sparkdash.wire.head import Head
-from sparkdash.wire.told import Told
+from sparkdash.wire.request_head import Head
+from sparkdash.wire.response_headers import Told
 
 if TYPE_CHECKING:
     from sparkdash.wire.connection import Wire

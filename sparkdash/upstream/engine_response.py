@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable
 
 from sparkdash.errors import UpstreamError
 from sparkdash.upstream.connection import Connection, Take
-from sparkdash.upstream.head import Header
+from sparkdash.upstream.response_head import Header
 
 READ_LIMIT = 16 * 1024 * 1024
 """Most that `read` keeps of one answer; the largest /metrics seen is under 1 MiB."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from sparkdash.errors import UpstreamError
 from sparkdash.sse import Lines
-from sparkdash.upstream.answer import Answer
+from sparkdash.upstream.engine_response import Answer
 
 WORDS_LIMIT = 600
 GENERATE_TOKENS = 16
