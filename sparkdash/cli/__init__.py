@@ -1,4 +1,4 @@
-"""The command line: one file per command group, `main` puts them together.
+"""The command line: `main` lists the commands; each package holds one group of them.
 
 Rule 1: `sparkdash --help` and the shell's completion must feel instant: command files import typer and the leaves at
 module level, everything else inside the command.

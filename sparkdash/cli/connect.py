@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sparkdash.cli.output.screen import agreed, emit, interactive, say, table, tell
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
-from sparkdash.cli.screen import agreed, emit, interactive, say, table, tell
 
 if TYPE_CHECKING:
     from sparkdash.connect.place import Place

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sparkdash.cli.output.screen import emit, paint, say, say_painted, width
 from sparkdash.cli.parameters import AsJson
-from sparkdash.cli.screen import emit, paint, say, say_painted, width
 from sparkdash.printable import printable
 
 if TYPE_CHECKING:

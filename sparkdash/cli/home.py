@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 
 from sparkdash import __version__
+from sparkdash.cli.output.screen import emit, say, tell
 from sparkdash.cli.parameters import AsJson
-from sparkdash.cli.screen import emit, say, tell
 
 
 def home() -> None:
     """Open the dashboard, with a daemon behind it; print the status where stdout is no terminal."""
     if not sys.stdout.isatty():
-        from sparkdash.cli.status import status
+        from sparkdash.cli.engines.status import status
 
         status()
         return

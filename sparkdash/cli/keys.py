@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sparkdash.cli.output.screen import emit, fitted, say, tell
 from sparkdash.cli.parameters import AsJson
-from sparkdash.cli.screen import emit, fitted, say, tell
 from sparkdash.units import DASH, tokens
 
 if TYPE_CHECKING:

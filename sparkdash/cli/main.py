@@ -13,32 +13,14 @@ from typing import Annotated, NoReturn
 import typer
 
 from sparkdash import __version__
-from sparkdash.cli import (
-    ab,
-    bench,
-    connect,
-    demo,
-    doctor,
-    exchange,
-    home,
-    incidents,
-    keys,
-    logs,
-    memory,
-    new,
-    profiles,
-    pull,
-    release,
-    requests,
-    run,
-    serve,
-    service,
-    status,
-    stop,
-    use,
-    why,
-)
-from sparkdash.cli.screen import say
+from sparkdash.cli import connect, doctor, home, keys, memory
+from sparkdash.cli.bench import ab
+from sparkdash.cli.bench import commands as bench
+from sparkdash.cli.daemon import demo, serve, service
+from sparkdash.cli.engines import incidents, logs, release, requests, run, status, stop, use, why
+from sparkdash.cli.output.screen import say
+from sparkdash.cli.profiles import commands as profiles
+from sparkdash.cli.profiles import import_export, new, pull
 from sparkdash.errors import HostError, SparkdashError
 
 app = typer.Typer(
@@ -68,8 +50,8 @@ for command in (
     home.version,
 ):
     app.command()(command)
-profiles.app.command("import")(exchange.import_profiles)
-profiles.app.command("export")(exchange.export_profile)
+profiles.app.command("import")(import_export.import_profiles)
+profiles.app.command("export")(import_export.export_profile)
 profiles.app.command("new")(new.new_profile)
 app.add_typer(profiles.app, name="profiles")
 app.add_typer(bench.app, name="bench")
@@ -136,7 +118,7 @@ def _no_more_output() -> None:
 
 
 def _end(error: SparkdashError) -> NoReturn:
-    from sparkdash.cli import panel
+    from sparkdash.cli.output import error_panel
 
-    panel.show(error, as_json="--json" in sys.argv[1:])
+    error_panel.show(error, as_json="--json" in sys.argv[1:])
     sys.exit(error.exit_code)

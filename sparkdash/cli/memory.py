@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from sparkdash.cli.output.screen import emit, fitting, say, tell, width
 from sparkdash.cli.parameters import AsJson
-from sparkdash.cli.screen import emit, fitting, say, tell, width
 from sparkdash.printable import one_line
 from sparkdash.units import GIB, MIB, size
 

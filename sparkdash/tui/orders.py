@@ -16,11 +16,10 @@ from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import SparkdashError
-from sparkdash.tui import questions
 from sparkdash.tui.ink import Told
+from sparkdash.tui.lines import doctor_findings, memory_holders, questions
 from sparkdash.tui.link import Link
 from sparkdash.tui.mirror import View
-from sparkdash.tui.widgets import findings, holders
 from sparkdash.tui.widgets.measuring import under_way
 
 
@@ -249,11 +248,11 @@ class Orders:
     async def _doctor(self) -> None:
         self._clerk.say("The doctor looks at the box…")
         diagnosis = await self._clerk.link.doctor()
-        await self._clerk.ask("doctor", partial(findings.lines, diagnosis))
+        await self._clerk.ask("doctor", partial(doctor_findings.lines, diagnosis))
 
     async def _memory(self) -> None:
         found = await self._clerk.link.memory()
-        await self._clerk.ask("memory by owner", partial(holders.lines, found))
+        await self._clerk.ask("memory by owner", partial(memory_holders.lines, found))
 
     async def _pull(self, name: str) -> None:
         snapshot = self._clerk.view.snapshot

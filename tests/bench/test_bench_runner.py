@@ -20,7 +20,7 @@ from sparkdash.bench.subject import Subject
 from sparkdash.bench.suites import Group, Suite
 from sparkdash.bench.voids import Look
 from sparkdash.bench.wire import Wire
-from sparkdash.cli import measuring
+from sparkdash.cli.bench import measure
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
 from sparkdash.errors import AdmissionError, UpstreamError
 from sparkdash.sim.app import App
@@ -273,5 +273,5 @@ def test_a_run_at_a_url_goes_on_with_the_model_that_it_was_given(monkeypatch: py
 
     monkeypatch.setattr(stand.Foreign, "launch", launch)
     with pytest.raises(UpstreamError):
-        measuring.go_on("last", share=False, ask=False, as_json=False)
+        measure.go_on("last", share=False, ask=False, as_json=False)
     assert asked == ["second"]

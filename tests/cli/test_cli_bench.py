@@ -11,7 +11,7 @@ from fake_daemon import FakeDaemon, engine, summary
 
 from sparkdash.bench import folder, hold, plan, suites
 from sparkdash.bench.run import Mode
-from sparkdash.cli import bench_daemon
+from sparkdash.cli.bench import daemon_access
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import SparkdashError
@@ -76,7 +76,7 @@ async def test_what_served_before_is_brought_back_for_the_benchmark(daemon: Fake
     async with AsyncClient(daemon.url) as client:
         before = await client.state()
         daemon.set(engines={})
-        await bench_daemon.brought_back(client, before)
+        await daemon_access.brought_back(client, before)
     assert ("POST", "/api/use", {"profile": "plain", "cause": "bench"}) in daemon.calls
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparkdash.cli.bench_words import lettered
+from sparkdash.cli.bench.progress import lettered
 
 
 def test_every_arm_has_a_mark() -> None:

@@ -19,9 +19,9 @@ from pydantic import BaseModel
 from sparkdash import log, paths
 from sparkdash.bench import folder, plan, suites
 from sparkdash.bench.run import Arm, Mode
-from sparkdash.cli import screen
 from sparkdash.cli.doctor import lines as doctors_lines
 from sparkdash.cli.main import app
+from sparkdash.cli.output import screen
 from sparkdash.domain.container import PullProgress, Stranger
 from sparkdash.domain.engine import EngineState, Failure, Parked
 from sparkdash.domain.event import Fact, Level, Notice, SwapChanged

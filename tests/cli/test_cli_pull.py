@@ -17,7 +17,7 @@ import pytest
 from fake_daemon import FakeDaemon, summary
 from fake_hub import FakeHub, Repo
 
-from sparkdash.cli.screen import fitting
+from sparkdash.cli.output.screen import fitting
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.profile import EngineKind, ModelRef, Profile
 

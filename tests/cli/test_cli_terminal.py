@@ -20,7 +20,7 @@ from programs import Program
 from sparkdash import paths
 from sparkdash.bench import folder, plan, suites, sweep, sweep_file
 from sparkdash.bench.run import Mode
-from sparkdash.cli import sweeping
+from sparkdash.cli.bench import sweep_profiles
 from sparkdash.client import routes
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.profile import EngineKind, Profile
@@ -158,7 +158,7 @@ def test_an_engine_of_a_sweep_goes_with_its_profile(daemon: FakeDaemon) -> None:
 
     async def tidied() -> None:
         async with AsyncClient() as client:
-            await sweeping.tidied(client, arms)
+            await sweep_profiles.tidied(client, arms)
 
     asyncio.run(tidied())
     assert [body for _, path, body in daemon.calls if path == "/api/stop"] == [{"profile": arms[1].profile}]

@@ -9,7 +9,7 @@ import pytest
 from fake_daemon import BIRTH, GIB, FakeDaemon, engine, sample, summary, swap
 from programs import Program
 
-from sparkdash.cli.progress import Progress, steps
+from sparkdash.cli.engines.swap_progress import Progress, steps
 from sparkdash.client import routes
 from sparkdash.domain.engine import EngineState, Failure, LoadProgress, Parked
 from sparkdash.domain.event import EngineChanged, Fact, SampleTaken, SwapChanged

@@ -11,9 +11,9 @@ from sparkdash.domain.metric import Memory
 from sparkdash.domain.swap import SwapCause
 from sparkdash.tui import ink
 from sparkdash.tui.ink import Ends, Ink, say
-from sparkdash.tui.widgets import words
+from sparkdash.tui.lines import words
+from sparkdash.tui.lines.spark import meter, spark
 from sparkdash.tui.widgets.memory import bar, legend, parts
-from sparkdash.tui.widgets.spark import meter, spark
 from sparkdash.units import GIB
 
 

@@ -1,1 +1,1 @@
-"""Panels: each draws one part of a View into lines."""
+"""Textual widgets: the panels of the pages, the table and the find field."""

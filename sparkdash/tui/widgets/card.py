@@ -10,10 +10,10 @@ from typing import NamedTuple
 from sparkdash.domain.engine import Engine, EngineState, Failure
 from sparkdash.domain.state import DaemonInfo, Figures
 from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, dimmed, frame, join, length, say, wrap
+from sparkdash.tui.lines import engine_figures, stuck_engine, words
+from sparkdash.tui.lines.swap_progress import swap_rows, swap_title
 from sparkdash.tui.mirror import LinkState, View
-from sparkdash.tui.widgets import figures, stuck, words
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
-from sparkdash.tui.widgets.progress import swap_rows, swap_title
 from sparkdash.units import duration
 
 DOTS = say(" · ", Ink.FAINT)
@@ -46,8 +46,8 @@ def face(view: View, width: int, tall: int) -> Face:
         return Face(_nothing(view, width), say("no engine runs"), _marks(view))
     if engine.state is EngineState.FAILED and engine.failure:
         return Face(failure_rows(engine.failure, width), _title(view, engine), _marks(view), engine)
-    rows = figures.rows(view, engine, width, tall)
-    if told := stuck.rows(engine, view, width):
+    rows = engine_figures.rows(view, engine, width, tall)
+    if told := stuck_engine.rows(engine, view, width):
         rows = [*told, *map(dimmed, rows)][: max(len(rows), len(told))]  # panels below keep their place
     return Face(rows, _title(view, engine), _marks(view, engine), engine)
 
@@ -98,7 +98,7 @@ def _foot(engine: Engine | None, view: View) -> Ends:
     adopted = say("adopted", Ink.DIM) if engine.adopted else EMPTY
     loaded = say(f"loaded in {duration(engine.load_s)}", Ink.DIM) if engine.load_s is not None else adopted
     name = say(f"{engine.profile} ", Ink.STRONG) if view.swap else EMPTY
-    repaired = stuck.repaired(engine.profile, view)
+    repaired = stuck_engine.repaired(engine.profile, view)
     return Ends(join([name + words.engine_state(engine, view), loaded, repaired], DOTS), _url(view))
 
 
@@ -149,7 +149,7 @@ class EngineCard(Panel):
         tall = self._tall()
         shown = face(view, width - 4, tall)
         body = shown.rows
-        least = figures.height(tall) if height == AS_TALL_AS_NEEDED else height - 2
+        least = engine_figures.height(tall) if height == AS_TALL_AS_NEEDED else height - 2
         body += [EMPTY] * (least - len(body))
         return frame(body, width, _head(shown.title, shown.marks, width - 4), _foot(shown.engine, view))
 

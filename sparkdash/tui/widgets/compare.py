@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from sparkdash.domain.state import Figures, Snapshot
 from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, frame, join, pad, right, say, wrap
+from sparkdash.tui.lines import words
+from sparkdash.tui.lines.spark import spark
 from sparkdash.tui.mirror import View
-from sparkdash.tui.widgets import words
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
-from sparkdash.tui.widgets.spark import spark
 from sparkdash.units import DASH, duration, number, percent
 
 LABEL, RATIO = 17, 8

@@ -14,9 +14,9 @@ from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.swap import SwapOutcome
 from sparkdash.tui.ink import EMPTY, Ink, Line, clip, ends, join, length, say
+from sparkdash.tui.lines import words
 from sparkdash.tui.messages import PageAsked
 from sparkdash.tui.mirror import LinkState, View
-from sparkdash.tui.widgets import words
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.units import DASH
 

@@ -16,9 +16,9 @@ from sparkdash.domain.engine import Engine
 from sparkdash.errors import SparkdashError
 from sparkdash.natural import natural
 from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, Span, clean, clip, frame, join, say
+from sparkdash.tui.lines import words
 from sparkdash.tui.messages import LinesArrived
 from sparkdash.tui.mirror import LinkState, View
-from sparkdash.tui.widgets import words
 from sparkdash.tui.widgets.panel import Panel
 
 KEPT = 5000

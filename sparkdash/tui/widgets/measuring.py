@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from sparkdash.domain.measuring import Measuring
 from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, ends, frame, say
+from sparkdash.tui.lines.spark import meter
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.panel import Panel
-from sparkdash.tui.widgets.spark import meter
 from sparkdash.units import duration
 
 METER = 30

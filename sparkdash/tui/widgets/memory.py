@@ -14,9 +14,9 @@ from sparkdash.domain.guard import Guard, GuardLevel
 from sparkdash.domain.metric import Memory
 from sparkdash.natural import natural
 from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, Span, clip, dimmed, frame, join, length, merged, say
+from sparkdash.tui.lines.words import age
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.panel import Panel
-from sparkdash.tui.widgets.words import age
 from sparkdash.units import DASH, GIB, gib
 
 ENGINE_GLYPHS = "█▚▞"

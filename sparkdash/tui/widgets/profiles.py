@@ -18,8 +18,8 @@ from sparkdash.domain.state import Figures, Snapshot
 from sparkdash.domain.swap import Plan
 from sparkdash.natural import natural
 from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, frame, join, length, pad, right, say, wrap
+from sparkdash.tui.lines import words
 from sparkdash.tui.mirror import View
-from sparkdash.tui.widgets import words
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.table import Row, Table
 from sparkdash.units import DASH, GIB, duration, gib, number

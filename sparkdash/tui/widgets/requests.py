@@ -13,8 +13,8 @@ from pydantic_core import to_json
 from sparkdash.domain.lease import Request
 from sparkdash.domain.state import OPEN
 from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, dimmed, frame, pad, right, say
+from sparkdash.tui.lines import words
 from sparkdash.tui.mirror import LinkState, View
-from sparkdash.tui.widgets import words
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.table import Row, Table
 from sparkdash.units import DASH, duration, number

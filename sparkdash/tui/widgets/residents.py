@@ -5,8 +5,8 @@ from __future__ import annotations
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.metric import EngineSample, Metric
 from sparkdash.tui.ink import Ink, Line, clip, join, say
+from sparkdash.tui.lines import stuck_engine, words
 from sparkdash.tui.mirror import View
-from sparkdash.tui.widgets import stuck, words
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.units import number, percent
 
@@ -33,7 +33,7 @@ def _row(engine: Engine, view: View) -> Line:
     head = say(" + ", Ink.FAINT) + say(f"{engine.profile} ", Ink.STRONG) + words.engine_state(engine, view)
     if engine.state is EngineState.FAILED and engine.failure:
         return head + say(f"  {engine.failure.message}", Ink.BAD)
-    if step := stuck.step(engine, view):
+    if step := stuck_engine.step(engine, view):
         return head + say(f"  {step}", Ink.BAD)
     sample = view.engine_sample(engine.profile) or EngineSample(at=0.0)
     rate = say(f"{number(sample.get(Metric.DECODE), 1)} tok/s", Ink.PLAIN)

@@ -10,8 +10,8 @@ import time
 from sparkdash.domain.event import Level, Notice
 from sparkdash.domain.swap import Swap, SwapPhase
 from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, frame, join, length, pad, right, say, wrap
+from sparkdash.tui.lines import words
 from sparkdash.tui.mirror import View
-from sparkdash.tui.widgets import words
 from sparkdash.tui.widgets.card import failure_rows
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
 from sparkdash.tui.widgets.table import Row, Table

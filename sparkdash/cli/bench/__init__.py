@@ -1,0 +1,1 @@
+"""`sparkdash bench` and `sparkdash ab`: plan a measurement, run it, list and export its results."""

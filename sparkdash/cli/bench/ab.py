@@ -1,0 +1,68 @@
+"""`sparkdash ab`: profiles against each other over engine launches, with a verdict per cell."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from sparkdash.cli.bench.commands import Direct, Fresh, Reps, Seed, Share, SuiteName
+from sparkdash.cli.parameters import AsJson, Yes, complete_profile
+
+
+class Spent(StrEnum):
+    """The bench's modes; named here too, as --help must not load it."""
+
+    SCREEN = "screen"
+    STANDARD = "standard"
+    CAREFUL = "careful"
+
+
+def ab(
+    profiles: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="A B [C ...]", help="Profiles; the first is the baseline.", autocompletion=complete_profile
+        ),
+    ],
+    suite: SuiteName = "smoke",
+    mode: Annotated[Spent, typer.Option("--mode", "-m", help="How much is spent, and so claimed.")] = Spent.STANDARD,
+    sweep: Annotated[
+        str | None,
+        typer.Option("--sweep", metavar="NAME=VALUES", help="One profile, with this flag at several values."),
+    ] = None,
+    direct: Direct = False,
+    share: Share = False,
+    reps: Reps = None,
+    seed: Seed = 1,
+    fresh: Fresh = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure profiles against each other, with a verdict per cell.
+
+    It swaps, measures, swaps back, and says what can be claimed. Engines are launched in the order A B B A (many
+    arms: A B C C B A), each anew, so that a drift of the box cannot pass for a difference. screen is A B and claims
+    nothing; careful is A B B A B A A B. The plan is shown first. Ctrl-C stops it at any point; the same command goes
+    on where it was, also after a crash.
+
+    \b
+    Examples:
+      sparkdash ab qwen3.5-122b qwen3.5-122b/mtp-2 --suite seeds
+      sparkdash ab A B C --suite concurrency --mode careful --yes
+      sparkdash ab gpt-oss-120b gpt-oss-120b --mode screen
+      sparkdash ab NAME --sweep num_speculative_tokens=0..4 -s classes
+    """
+    from sparkdash.bench.run import Mode
+    from sparkdash.cli.bench.measure import Wish, measure
+
+    if sweep and len(profiles) > 1:
+        raise typer.BadParameter("a sweep takes one profile", param_hint="PROFILES")
+    if len(profiles) < 2 and not sweep:
+        raise typer.BadParameter("give at least two; `sparkdash bench PROFILE` measures one", param_hint="PROFILES")
+    wish = Wish(
+        arms=tuple(profiles), suite=suite, mode=Mode(mode), direct=direct, share=share, reps=reps, seed=seed, fresh=fresh, sweep=sweep,
+        ask=not yes, as_json=as_json,
+    )  # fmt: skip
+    measure(wish)

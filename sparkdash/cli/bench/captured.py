@@ -1,0 +1,101 @@
+"""`sparkdash bench captured`: a suite out of the owner's own requests.
+
+Owns: its two files among the owner's suites. Must not know: how anything is measured.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sparkdash.cli.output.screen import tell
+
+MOST, OUTPUT = 20, 256
+
+
+def captured(
+    name: Annotated[str, typer.Argument(help="What the suite is to be called.", metavar="NAME")],
+    file: Annotated[
+        Path | None, typer.Option("--file", help="The captured requests; else captured.jsonl of the state folder.")
+    ] = None,
+    most: Annotated[int, typer.Option("--most", min=1, help="The last so many different chats.")] = MOST,
+    output: Annotated[
+        int, typer.Option("--output", min=16, help="Tokens of each answer, as many in every arm.")
+    ] = OUTPUT,
+) -> None:
+    """Make a suite of what your own clients sent.
+
+    Profiles are then compared on your own work. `capture = true` in config.toml keeps the requests. Their text is
+    copied into a file beside the suite, which only you can read: it stays on this box, and no report or export has
+    any of it. The suite's hash tells its prompts.
+
+    \b
+    Examples:
+      sparkdash bench captured mine
+      sparkdash bench captured mine --most 50 --output 512
+      sparkdash ab A B --suite mine
+    """
+    from sparkdash import paths
+    from sparkdash.bench import captured as kept
+    from sparkdash.catalog import yaml_writer
+    from sparkdash.errors import AdmissionError, HostError
+
+    source = file or paths.state_dir() / "captured.jsonl"
+    try:
+        chats, others = kept.taken(source.read_text(encoding="utf-8").splitlines(), most)
+    except OSError as error:
+        raise AdmissionError(
+            f"{source} cannot be read: {error.strerror}.", code="nothing_captured", status=404,
+            hint="`capture = true` in config.toml keeps what clients send from then on.",
+        ) from error  # fmt: skip
+    if not chats:
+        raise AdmissionError(
+            f"{source} has no chats ({others} other requests).", code="nothing_captured", status=404,
+            hint=f"Requests to {kept.ROUTE} are taken, up to 1 MiB each.",
+        )  # fmt: skip
+    digest = kept.digest(chats)
+    suite = {
+        "suite": name, "version": digest[:8], "about": f"{len(chats)} captured chats of one's own; their text stays on this box.",
+        "prompts": f"{name}.prompts", "prompts_sha256": digest,
+        "cells": [{"output": output, "text": kept.TEXT, "reps": len(chats)}],
+    }  # fmt: skip
+    folder = paths.config_dir() / "suites"
+    _must_be_free(name, suite)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _owners_alone(folder / f"{name}.prompts", "".join(f"{kept.line_of(chat)}\n" for chat in chats))
+        (folder / f"{name}.yaml").write_text(yaml_writer.dump(suite), encoding="utf-8")
+    except OSError as error:
+        raise HostError(f"{folder} cannot be written: {error.strerror}.", code="suite_unwritable") from error
+    tell(
+        f"wrote {folder / name}.yaml: {len(chats)} chats ({others} other requests were passed over). `--suite {name}` measures them."
+    )
+
+
+def _must_be_free(name: str, suite: dict[str, Any]) -> None:
+    """It may be made anew, but stands in the place of no other suite."""
+    from pydantic import ValidationError
+
+    from sparkdash.bench import suites
+    from sparkdash.errors import AdmissionError
+
+    try:
+        suites.Suite.model_validate(suite)
+    except ValidationError:
+        raise AdmissionError(
+            f"{name!r} is no name of a suite.", code="suite_name_invalid",
+            hint="It has small letters, digits, - and _, and begins with a letter or a digit.",
+        ) from None  # fmt: skip
+    file = suites.names().get(name)
+    if file is not None and not file.with_suffix(".prompts").exists():
+        raise AdmissionError(
+            f"There is a suite {name} already, in {file}.", code="suite_exists", status=409, hint="Give yours another name.",
+        )  # fmt: skip
+
+
+def _owners_alone(place: Path, text: str) -> None:
+    place.unlink(missing_ok=True)
+    place.touch(mode=0o600)
+    place.write_text(text, encoding="utf-8")

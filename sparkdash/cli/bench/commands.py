@@ -1,0 +1,219 @@
+"""`sparkdash bench`: measure a profile, go on with a run that was stopped, list what was measured.
+
+Owns: the command group, and that `bench PROFILE` means `bench run PROFILE`. Must not know: how anything is measured.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from sparkdash.cli.bench import captured, reports, run_list
+from sparkdash.cli.output.screen import RIGHT, emit, hanging, say
+from sparkdash.cli.parameters import AsJson, Yes, complete_profile
+
+if TYPE_CHECKING:
+    from sparkdash.bench.results import Results
+
+
+class RunByDefault(TyperGroup):
+    """A word that is no command is a profile: `bench PROFILE` is `bench run PROFILE`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put `run` before it."""
+        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    name="bench",
+    cls=RunByDefault,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="""Measure a profile, honestly; show what was measured.
+
+    Lengths are forced, prompts are such as no cache knows, every request is checked.
+
+    \b
+    Examples:
+      sparkdash bench gpt-oss-120b --suite smoke
+      sparkdash bench --url http://127.0.0.1:8000 --suite prefill
+      sparkdash bench resume last
+      sparkdash bench show last
+      sparkdash bench export last --layout qwen3-coder -o matrix.md
+    """,
+)
+
+
+for _command in (reports.show, reports.diff, reports.export, captured.captured):
+    app.command()(_command)
+
+
+def complete_suite(incomplete: str) -> list[str]:
+    """Names of suites."""
+    from sparkdash.bench import suites
+
+    return sorted(name for name in suites.names() if name.startswith(incomplete))
+
+
+def complete_run(incomplete: str) -> list[str]:
+    """Ids of runs."""
+    from sparkdash.bench import folder
+
+    return [place.name for place in folder.runs() if place.name.startswith(incomplete)]
+
+
+SuiteName = Annotated[
+    str,
+    typer.Option("--suite", "-s", metavar="SUITE", help="A suite's name or file.", autocompletion=complete_suite),
+]
+Direct = Annotated[bool, typer.Option("--direct", help="Ask the engine itself, not through the gateway.")]
+Share = Annotated[
+    bool, typer.Option("--share", help="Let others use the gateway meanwhile; their requests void cells.")
+]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Begin anew also when a run of the same question was stopped.")]
+Seed = Annotated[int, typer.Option("--seed", help="Of prompts and orders; equal seeds can be compared.")]
+Reps = Annotated[int | None, typer.Option("--reps", min=1, help="Repetitions per cell and launch.")]
+RunName = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help="A run's id, its beginning, or `last`.", autocompletion=complete_run),
+]
+
+
+@app.command()
+def run(
+    profile: Annotated[
+        str | None, typer.Argument(metavar="PROFILE", help="A profile's name.", autocompletion=complete_profile)
+    ] = None,
+    suite: SuiteName = "smoke",
+    url: Annotated[
+        str | None, typer.Option("--url", metavar="URL", help="A server that sparkdash does not manage.")
+    ] = None,
+    model: Annotated[str | None, typer.Option("--model", help="Its model, when it serves several.")] = None,
+    direct: Direct = False,
+    share: Share = False,
+    reps: Reps = None,
+    seed: Seed = 1,
+    fresh: Fresh = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure PROFILE with one launch of its engine. The plan is shown first.
+
+    What runs is stopped, the profile is started anew, and others are told to come back later (--share lets them in).
+    Ctrl-C stops it at any point; the same command goes on where it was.
+
+    \b
+    Examples:
+      sparkdash bench gpt-oss-120b
+      sparkdash bench run qwen3-coder-30b-nvfp4 --suite seeds --yes
+      sparkdash bench --url http://127.0.0.1:8000 --suite localmaxxing
+    """
+    from sparkdash.bench.run import Mode
+    from sparkdash.cli.bench.measure import Wish, measure
+
+    if (profile is None) == (url is None):
+        raise typer.BadParameter("give a PROFILE or --url", param_hint="PROFILE")
+    if model is not None and profile is not None and "://" not in profile:
+        raise typer.BadParameter("it goes with --url; a profile has one model", param_hint="--model")
+    if url is not None and "://" not in url:
+        raise typer.BadParameter("it looks like http://127.0.0.1:8000", param_hint="--url")
+    wish = Wish(
+        arms=(profile or url or "",), suite=suite, mode=Mode.SCREEN, model=model, direct=direct, share=share, reps=reps,
+        seed=seed, fresh=fresh, ask=not yes, as_json=as_json,
+    )  # fmt: skip
+    measure(wish)
+
+
+@app.command()
+def resume(name: RunName = "last", share: Share = False, yes: Yes = False, as_json: AsJson = False) -> None:
+    """Go on with a run that was stopped, killed or cut off.
+
+    Only what is missing is measured.
+
+    \b
+    Examples:
+      sparkdash bench resume
+      sparkdash bench resume 20260801-2200
+    """
+    from sparkdash.cli.bench.measure import go_on
+
+    go_on(name, share=share, ask=not yes, as_json=as_json)
+
+
+@app.command("list")
+def list_runs(as_json: AsJson = False) -> None:
+    """List the runs, the newest first.
+
+    Each with how many of its cells are measured.
+
+    \b
+    Examples:
+      sparkdash bench list
+      sparkdash bench list --json
+    """
+    from sparkdash.bench import folder
+
+    found = [folder.read(place) for place in run_list.readable(folder.runs())]
+    if as_json:
+        return emit([_as_json(one) for one in found])
+    return run_list.listed(found)
+
+
+@app.command()
+def suites(as_json: AsJson = False) -> None:
+    """List the suites: those of sparkdash, and your own.
+
+    Yours are YAML files in the folder `suites` beside config.toml.
+
+    \b
+    Examples:
+      sparkdash bench suites
+    """
+    from sparkdash.bench import suites as known
+    from sparkdash.bench.run import Mode
+
+    found = [known.load(name) for name in sorted(known.names())]
+    if as_json:
+        return emit([one.model_dump(mode="json") | {"hash": one.hash} for one in found])
+    rows = [(one.suite, one.version, str(len(one.planned(Mode.STANDARD))), one.about) for one in found]
+    return say("\n".join(hanging(("SUITE", "VERSION", "CELLS", "ABOUT"), rows, f"<<{RIGHT}")))
+
+
+@app.command()
+def calibrate(
+    profile: Annotated[
+        str, typer.Argument(metavar="PROFILE", help="A profile's name.", autocompletion=complete_profile)
+    ],
+    suite: SuiteName = "smoke",
+    share: Share = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the box's own noise: one profile against itself.
+
+    It is launched four times. What two equal arms differ by is what no comparison on this box may claim.
+
+    \b
+    Examples:
+      sparkdash bench calibrate gpt-oss-120b
+    """
+    from sparkdash.bench.run import Mode
+    from sparkdash.cli.bench.measure import Wish, measure
+
+    measure(
+        Wish(
+            arms=(profile, profile), suite=suite, mode=Mode.STANDARD, share=share, ask=not yes, as_json=as_json,
+            calibrates=True,
+        )
+    )  # fmt: skip
+
+
+def _as_json(found: Results) -> dict[str, Any]:
+    return {
+        "run": found.run, "missing": found.gaps(), "launches": len(found.launches), "samples": len(found.samples),
+        "void": sum(one.void is not None for one in found.samples),
+    }  # fmt: skip

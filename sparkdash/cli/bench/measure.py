@@ -1,0 +1,233 @@
+"""Measuring from the command line: the plan, the question whether to begin, the bar, the table at the end.
+
+Owns: how `bench`, `ab` and `bench resume` put the bench's parts together. Must not know: how anything is measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+import uvloop
+
+from sparkdash import paths
+from sparkdash.bench import folder, hold, judgement, plan, stand, suites, sweep_file
+from sparkdash.bench.metrics import Metric
+from sparkdash.bench.results import Results
+from sparkdash.bench.run import Arm, Mode, Run
+from sparkdash.bench.runner import Runner
+from sparkdash.cli.bench import daemon_access, progress, reports, sweep_profiles
+from sparkdash.cli.output.screen import agreed, emit, interactive, say, tell
+from sparkdash.client.client import AsyncClient
+from sparkdash.domain.state import Snapshot
+from sparkdash.errors import AdmissionError
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What was asked for on the command line."""
+
+    arms: tuple[str, ...]
+    suite: str
+    mode: Mode
+    model: str | None = None
+    direct: bool = False
+    share: bool = False
+    reps: int | None = None
+    seed: int = plan.SEED
+    fresh: bool = False
+    ask: bool = True
+    as_json: bool = False
+    calibrates: bool = False
+    sweep: str | None = None
+
+
+def measure(wish: Wish) -> None:
+    """Plan, ask, measure, print. Raises SparkdashError."""
+    _run_to_end(_measure(wish))
+
+
+def go_on(name: str, *, share: bool, ask: bool, as_json: bool) -> None:
+    """Fill the gaps of a run. Raises SparkdashError."""
+    _run_to_end(_go_on(folder.find(name), share=share, ask=ask, as_json=as_json))
+
+
+def _run_to_end(work: Coroutine[Any, Any, None]) -> None:
+    """One that was asked from elsewhere to stop ends as with Ctrl-C."""
+    try:
+        uvloop.run(work)
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+
+
+async def _measure(wish: Wish) -> None:
+    suite = suites.load(wish.suite)
+    foreign = ["://" in name for name in wish.arms]
+    if any(foreign) and not all(foreign):
+        raise typer.BadParameter("give profiles or URLs, not both", param_hint="PROFILES")
+    sweep_file.forget()
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(daemon_access.daemon(managed=not foreign[0]))
+        swept: tuple[Arm, ...] = ()
+        if client and wish.sweep:
+            swept = await stack.enter_async_context(sweep_profiles.swept(client, wish.arms[0], wish.sweep))
+        await _begun(client, suite, swept, wish, foreign[0])
+
+
+async def _begun(
+    client: AsyncClient | None, suite: suites.Suite, swept: tuple[Arm, ...], wish: Wish, foreign: bool
+) -> None:
+    world = await client.state() if client else None
+    names = [(await client.profile(name)).name if client else name for name in wish.arms]
+    arms = swept or plan.arms_of(names, {one.name: one for one in world.profiles} if world else {})
+    simulated = any(one.simulated for one in world.profiles if one.name in names) if world else False
+    run = plan.new_run(
+        suite, arms, wish.mode,
+        seed=wish.seed, reps=wish.reps, suite_file=suites.file_of(wish.suite), host=daemon_access.host(world), model=wish.model,
+        target="url" if foreign else "direct" if wish.direct else "gateway",
+        simulated=simulated, noise=folder.calibrated(simulated=simulated),
+    )  # fmt: skip
+    place = None if wish.fresh else _stopped(run)
+    if place is not None:
+        tell(f"Going on with {place.name}, which was stopped. --fresh begins anew.")
+    await _work(folder.read(place) if place else Results(run=run), client, world, suite, wish)
+
+
+async def _go_on(place: Path, *, share: bool, ask: bool, as_json: bool) -> None:
+    run = folder.read_run(place)
+    suite = suites.load(run.suite_file or run.suite)
+    if suite.hash != run.suite_hash:
+        raise AdmissionError(
+            f"The suite {run.suite} is no longer what {run.id} began with.",
+            code="suite_changed",
+            status=409,
+            hint="Begin a new run.",
+        )
+    wish = Wish(tuple(arm.profile for arm in run.arms), run.suite, run.mode, share=share, ask=ask, as_json=as_json)
+    sweep_file.forget()
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(daemon_access.daemon(managed=run.target != "url"))
+        world = await client.state() if client else None
+        if client and world and run.ended_at is None and (again := sweep_profiles.lost(run.arms, world)):
+            await stack.enter_async_context(sweep_profiles.swept(client, *again))
+            world = await client.state()
+        await _work(folder.read(place), client, world, suite, wish)
+
+
+async def _work(
+    results: Results, client: AsyncClient | None, world: Snapshot | None, suite: suites.Suite, wish: Wish
+) -> None:
+    """Say what is missing, ask, and measure it."""
+    place = paths.bench_dir() / results.run.id
+    run, gaps = results.run, results.gaps()
+    speeds = await daemon_access.speeds(run, client, world)
+    expected = plan.expected_s(gaps, speeds)
+    if gaps:
+        progress.announce(results, suite, speeds, expected, world)
+        if wish.ask and interactive() and not agreed("Begin?"):
+            raise typer.Abort
+        results = await _run(place, run, client, world, suite, wish, expected)
+    if not results.gaps():
+        await sweep_profiles.tidied(client, run.arms)
+    noise = judgement.calibration(results) if wish.calibrates and not results.gaps() else {}
+    if noise:
+        folder.keep_calibration(run, noise)
+    if wish.as_json:
+        emit(_as_json(results, place))
+        return
+    reports.told(place.name)
+    if wish.calibrates:
+        say(progress.noise_of(noise))
+    if missing := results.gaps():
+        verb, them = ("is", "it") if len(missing) == 1 else ("are", "them")
+        what = f"{progress.cells(len(missing))} {verb} missing; the same command measures {them}."
+        progress.say(f"{what} See `sparkdash bench list`.")
+    tell(f"Kept in {place}")
+    tell(f"`sparkdash bench show {place.name}` tells as well how each engine was started.")
+
+
+async def _run(
+    place: Path,
+    run: Run,
+    client: AsyncClient | None,
+    world: Snapshot | None,
+    suite: suites.Suite,
+    wish: Wish,
+    expected_s: float | None,
+) -> Results:
+    bar = progress.Bar(run)
+    headers = stand.headers()
+    async with AsyncExitStack() as stack:
+        wire = await stack.enter_async_context(await daemon_access.wire(client, world, run, headers))
+        here: stand.Stand = stand.Foreign(wire, run.model)
+        if client is not None:
+            here = stand.Managed(client, wire, direct=run.target == "direct")
+        watch = progress.Watch(run, bar)
+        runner = Runner(place, here, watch.show, lag_limit_ms=suite.lag_limit_ms, chats=suite.chats)
+        pulse = hold.Pulse(
+            expected_s=lambda: runner.left_s if runner.left_s is not None else expected_s,
+            measuring=lambda: watch.measuring,
+            ends=_ending(),
+        )
+        watch.news = pulse.news.set
+        holder = f"sparkdash bench ({run.suite})"
+        if client is not None:
+            await stack.enter_async_context(
+                hold.holding(client, holder, headers, pulse, shares=wish.share, waits=progress.waits)
+            )
+        else:
+            await stack.enter_async_context(daemon_access.told(holder, pulse))
+        if client is not None and world is not None:
+            stack.push_async_callback(daemon_access.brought_back, client, world)
+        stack.enter_context(folder.kept(run))
+        try:
+            return await runner.run()
+        except asyncio.CancelledError:
+            bar.clear()
+            begun = folder.read(place).launches
+            tell(
+                "Stopped. What is measured is kept; the same command goes on."
+                if begun
+                else "Stopped. Nothing was measured."
+            )
+            raise
+        finally:
+            bar.clear()
+
+
+def _ending() -> Callable[[], None]:
+    """Ends this task as Ctrl-C would."""
+    main = asyncio.current_task()
+
+    def end() -> None:
+        if main is not None:
+            main.cancel()
+
+    return end
+
+
+def _stopped(run: Run) -> Path | None:
+    """The newest run of the same question that was not finished."""
+    for place in folder.runs():
+        with contextlib.suppress(AdmissionError):
+            other = folder.read_run(place)
+            if other.ended_at is None and plan.same_question(other, run):
+                return place
+    return None
+
+
+def _as_json(results: Results, place: Path) -> dict[str, Any]:
+    return {
+        "run": results.run,
+        "folder": str(place),
+        "missing": results.gaps(),
+        "rows": {metric.value: judgement.rows(results, metric) for metric in Metric},
+        "overall": judgement.overall(results) if len(results.run.arms) > 1 else (),
+        "void": sum(one.void is not None for one in results.samples),
+    }

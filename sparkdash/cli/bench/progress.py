@@ -1,0 +1,150 @@
+"""What a measurement says on the terminal: its plan, the bar while it runs, the noise that a calibration found.
+
+Owns: those words. Must not know: how anything is measured, or when.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from string import ascii_uppercase
+from textwrap import wrap
+
+from sparkdash.bench import plan
+from sparkdash.bench.compare import Noise
+from sparkdash.bench.hold import LAPSE_S
+from sparkdash.bench.results import Results
+from sparkdash.bench.run import CellKey, Kind, Run
+from sparkdash.bench.runner import Step
+from sparkdash.bench.suites import Suite
+from sparkdash.cli.output.screen import LiveLine, tell, width
+from sparkdash.domain.measuring import Measuring
+from sparkdash.domain.state import Snapshot
+from sparkdash.units import duration
+
+BAR = 20
+
+
+def lettered(names: Iterable[str]) -> dict[str, str]:
+    """A short mark for each: A to Z, then AA, AB and so on, as a spreadsheet names its columns."""
+    marks = ("".join(each) for size in itertools.count(1) for each in itertools.product(ascii_uppercase, repeat=size))
+    return dict(zip(names, marks, strict=False))
+
+
+def announce(
+    results: Results,
+    suite: Suite,
+    speeds: Mapping[str, plan.Speeds],
+    expected_s: float | None,
+    world: Snapshot | None,
+) -> None:
+    """The plan: arms, order, what is to be measured, what is stopped for it, and how long it takes."""
+    run, gaps = results.run, results.gaps()
+    say(f"{suite.suite} v{suite.version} ({suite.hash[:10]}): {cells(len(run.cells))}. {suite.about}")
+    letters = lettered(arm.name for arm in run.arms)
+    for arm in run.arms:
+        note = "the baseline" if arm.name == run.baseline and len(run.arms) > 1 else ""
+        note = f"cannot run: {arm.impossible}" if arm.impossible else note
+        say(f"  {letters[arm.name]}  {arm.name}" + (f"  ({note})" if note else ""))
+    launches = plan.launches_left(results)
+    order = " ".join(letters[run.order[index].arm] for index in launches)
+    passes = ("pass over a server that is", "passes over servers that are")
+    starts = ("launch of a new engine", "launches, each of a new engine")
+    how = f"{passes[len(launches) != 1]} not started anew" if run.target == "url" else starts[len(launches) != 1]
+    say(f"  {order}: {len(launches)} {how}; {cells(len(gaps))} to measure")
+    if world is not None and (stopped := [name for name, engine in world.engines.items() if engine.state != "failed"]):
+        say(f"It stops {', '.join(stopped)}; what serves now is brought back at the end.")
+    sources = {one.source for one in speeds.values() if one.source}
+    known = f"about {duration(expected_s)}, by decode rates {' and '.join(sorted(sources))}" if expected_s else None
+    say(f"It takes {known}." if known else "How long it takes is not known before the first launch.")
+
+
+def say(text: str) -> None:
+    """A word to the person, broken at spaces, where a terminal would break it anywhere; further lines keep the indent."""
+    plain = text.lstrip()
+    indent = " " * (len(text) - len(plain))
+    for line in wrap(plain, width() - 1, initial_indent=indent, subsequent_indent=indent, break_long_words=False):
+        tell(line)
+
+
+def waits(why: str) -> None:
+    """Another has the box, and may just have died."""
+    say(f"{why} It is waited for, {LAPSE_S:.0f} s at most.")
+
+
+def cells(count: int) -> str:
+    """ "1 cell", "5 cells"."""
+    return f"{count} cell{'' if count == 1 else 's'}"
+
+
+class Bar:
+    """Where a run is, as one line."""
+
+    def __init__(self, run: Run) -> None:
+        self._letters = lettered(arm.name for arm in run.arms)
+        self._line = LiveLine()
+        self._rate = ""
+
+    def show(self, step: Step) -> None:
+        """Draw it."""
+        if step.sample is not None:
+            rate = step.sample.decode_tok_s
+            self._rate = f"void: {step.sample.void}" if step.sample.void else f"{rate:.1f} tok/s" if rate else ""
+        where = f"launch {step.launch + 1}/{step.launches} {self._letters.get(step.arm, '')}"
+        what = cell_name(step.cell) if step.doing == "measuring" and step.cell else step.doing
+        if step.doing == "launching" and step.world and step.world.swap:
+            swap = step.world.swap
+            what = f"{swap.phase.value} {swap.target or ''}".strip()
+        filled = round(step.share * BAR)
+        left = f"  about {duration(step.left_s)} left" if step.left_s else ""
+        bar = f"[{'#' * filled}{'-' * (BAR - filled)}] {100 * step.share:.0f} %"
+        self._line.draw(f"{bar}{left}  {where}  {what}  {self._rate}", f"{where}: {what}")  # cut from the right
+
+    def clear(self) -> None:
+        """Take it away."""
+        self._line.clear()
+
+
+class Watch:
+    """What a run's steps come to for those who look from elsewhere; the bar has them too."""
+
+    def __init__(self, run: Run, bar: Bar) -> None:
+        self.measuring: Measuring | None = None
+        self.news: Callable[[], None] = lambda: None
+        """Called when another launch or cell began."""
+        self._run = run
+        self._bar = bar
+
+    def show(self, step: Step) -> None:
+        """One step."""
+        self._bar.show(step)
+        before = self.measuring
+        self.measuring = now = Measuring(
+            run=self._run.id, doing=step.doing, arm=step.arm, launch=step.launch + 1, launches=step.launches,
+            cell=cell_name(step.cell) if step.cell and step.doing == "measuring" else None,
+            done=step.done, cells=step.cells, share=step.share, left_s=step.left_s,
+        )  # fmt: skip
+        if before is None or (before.launch, before.doing, before.cell) != (now.launch, now.doing, now.cell):
+            self.news()
+
+
+def cell_name(key: CellKey) -> str:
+    """ "ctx 8K x 150, c4, warm"."""
+    context = f"{key.context // 1024}K" if key.context and key.context % 1024 == 0 else str(key.context)
+    parts = [f"ctx {context} x {key.output}" if key.kind is not Kind.MATH else "math"]
+    parts += [f"c{key.concurrency}"] if key.concurrency > 1 else []
+    parts += ["warm"] if key.warm else []
+    parts += [key.text] if key.text else []
+    return ", ".join(parts)
+
+
+def noise_of(found: Mapping[str, Noise]) -> str:
+    """What the box does by itself, and what later runs are therefore not told of."""
+    if not found:
+        return "The noise cannot be told before all cells are measured in three launches; nothing is kept of it."
+    lines = [
+        f"{metric:<10} launches {100 * one.launch_sd:.2f} % apart (SD), requests of a launch {100 * one.within_sd:.2f} %; two equal "
+        f"arms differ by up to {100 * one.floor(2, one.samples):.1f} % in standard mode, {100 * one.floor(4, one.samples):.1f} % in careful"
+        for metric, one in found.items()
+    ]
+    return "\n".join([*lines, "Runs that begin from now on claim no smaller difference."])

@@ -1,0 +1,250 @@
+"""`sparkdash bench show|diff|export`: what a run says, from its folder.
+
+Owns: what is written where. Must not know: how anything is measured. No daemon is asked.
+"""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sparkdash.cli.bench import run_list
+from sparkdash.cli.output.screen import console, emit, say, tell, width
+from sparkdash.cli.parameters import AsJson
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sparkdash.bench.metrics import Metric
+    from sparkdash.bench.report.layout import Layout
+    from sparkdash.bench.report.page import Shelf
+    from sparkdash.bench.report.report import Report
+    from sparkdash.domain.profile import Profile
+    from sparkdash.domain.weights import WeightFacts
+
+RunName = Annotated[str, typer.Argument(help="A run's id, the beginning of one, or `last`.", metavar="RUN")]
+LayoutName = Annotated[
+    str | None, typer.Option("--layout", help="A layout's name (qwen3-coder) or YAML file; else derived from the run.")
+]
+MetricName = Annotated[
+    str | None,
+    typer.Option(
+        "--metric",
+        help="What the tables show: decode, or e2e (prefill included, as published tables have it), prefill, ttft, ttfv, visible.",
+    ),
+]
+
+
+MathRun = Annotated[
+    str | None,
+    typer.Option("--math", metavar="RUN", help="A run of the suite math, whose right answers stand in the tables."),
+]
+
+
+class Format(StrEnum):
+    """What `export` writes."""
+
+    MD = "md"
+    CSV = "csv"
+    JSON = "json"
+    HTML = "html"
+    LOCALMAXXING = "localmaxxing"
+
+
+def show(
+    run: Annotated[
+        str | None, typer.Argument(help="A run's id, the beginning of one, or `last`; none: all runs.")
+    ] = None,
+    layout: LayoutName = None,
+    metric: MetricName = None,
+    math: MathRun = None,
+    simulated: Annotated[bool, typer.Option("--simulated", help="Of all runs, those of simulated engines.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show a run: its tables, and what can be claimed.
+
+    Every figure with its interval, and what is still to be measured.
+
+    \b
+    Examples:
+      sparkdash bench show                   all runs, the newest first
+      sparkdash bench show last
+      sparkdash bench show last --metric e2e
+      sparkdash bench show 20261121-200000-seeds --json
+    """
+    if run is None:
+        from sparkdash.bench import folder
+
+        known = {place: folder.read_run(place) for place in run_list.readable(folder.runs())}
+        found = {place: run for place, run in known.items() if run.simulated or not simulated}
+        emit([*found.values()]) if as_json else run_list.listed(map(folder.read, found))
+        return
+    report = _report(run, math)
+    if as_json:
+        emit(report)
+        return
+    _draw(report, _layout(report, layout, metric))
+
+
+def told(run: str) -> None:
+    """What a run says as its measurement ends: with the verdicts last, and not the long commands of its engines."""
+    report = _report(run)
+    _draw(report, _layout(report, None, None), starts=False)
+
+
+def diff(
+    old: RunName,
+    new: Annotated[str, typer.Argument(help="The run that is compared with it.", metavar="RUN")],
+    metric: Annotated[
+        str, typer.Option("--metric", help="decode, e2e, prefill, ttft, ttfv, visible or aggregate.")
+    ] = "decode",
+    as_json: AsJson = False,
+) -> None:
+    """Set two runs side by side.
+
+    What of them may be compared, and the figures of the profiles that both have. Two runs are no experiment: launches
+    of one day are compared with launches of another. So differences are shown and none is claimed; `sparkdash ab`
+    measures one. What would lie (another suite, thinking flag, temperature, tokenizer, simulated beside real) is
+    refused.
+
+    \b
+    Examples:
+      sparkdash bench diff 20261120 20261121
+      sparkdash bench diff 20261120 last --metric e2e
+    """
+    from sparkdash.bench.report.difference import difference, page
+
+    found = difference(_report(old), _report(new), _metric(metric))
+    if as_json:
+        emit(found)
+    else:
+        from sparkdash.bench.report.terminal import show as draw
+
+        draw(page(found), console(sys.stdout, width()))
+    if found.refused:
+        raise typer.Exit(1)
+
+
+def export(
+    run: RunName,
+    form: Annotated[Format, typer.Option("--format", "-f", help="What to write.")] = Format.MD,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file; none: stdout.")] = None,
+    layout: LayoutName = None,
+    metric: MetricName = None,
+    math: MathRun = None,
+    arm: Annotated[str | None, typer.Option("--arm", help="localmaxxing: which arm; else the baseline.")] = None,
+) -> None:
+    """Write a run as Markdown, CSV, JSON or HTML.
+
+    The CSV has llama-benchy's columns; `localmaxxing` is a submission to that site.
+
+    \b
+    Examples:
+      sparkdash bench export last -o report.md
+      sparkdash bench export 20261121 --layout qwen3-coder --math last -o m.md
+      sparkdash bench export last --format html -o report.html
+      sparkdash bench export last --format csv | column -ts,
+    """
+    text = _rendered(run, form, layout, metric, math, arm)
+    if output is None:
+        say(text, nl=False)
+        return
+    from sparkdash.errors import HostError
+
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise HostError(f"{output} cannot be written: {error.strerror}.", code="report_unwritable") from error
+    tell(f"wrote {output}")
+
+
+def _rendered(run: str, form: Format, layout: str | None, metric: str | None, math: str | None, arm: str | None) -> str:
+    from sparkdash.bench import folder
+    from sparkdash.bench.report import llama_benchy, localmaxxing, markdown
+    from sparkdash.bench.report.page import drawn, page
+
+    if form is Format.CSV:
+        return llama_benchy.render(folder.read(folder.find(run)))
+    report = _report(run, math)
+    if form is Format.JSON:
+        return report.model_dump_json(indent=2) + "\n"
+    if form is Format.LOCALMAXXING:
+        from pydantic_core import to_json
+
+        payload = localmaxxing.payload(report, arm)
+        if missing := localmaxxing.lacking(payload):
+            tell(f"To be filled in before it is sent: {', '.join(missing)}.")
+        return to_json(payload, indent=2).decode() + "\n"
+    shelf, chosen = _shelf(report), _layout(report, layout, metric)
+    if form is Format.HTML:
+        from sparkdash.bench.report import html
+
+        return html.render(page(report, chosen, shelf), drawn(report, chosen, shelf), html.plotly())
+    return markdown.render(page(report, chosen, shelf))
+
+
+def _draw(report: Report, layout: Layout, *, starts: bool = True) -> None:
+    from sparkdash.bench.report.page import page
+    from sparkdash.bench.report.terminal import show as draw
+
+    draw(page(report, layout, _shelf(report), bounds=True, starts=starts), console(sys.stdout, width()))
+
+
+def _report(run: str, math: str | None = None) -> Report:
+    from sparkdash.bench import folder
+    from sparkdash.bench.report.assemble import report, with_math
+
+    found = report(folder.read(folder.find(run)))
+    return found if math is None else with_math(found, _report(math))
+
+
+def _layout(report: Report, name: str | None, metric: str | None) -> Layout:
+    from sparkdash.bench.report.layout import derived
+    from sparkdash.bench.report.layouts import load
+
+    layout = derived(report) if name is None else load(name)
+    return layout if metric is None else layout.replace(metric=_metric(metric).value)
+
+
+def _metric(name: str) -> Metric:
+    from sparkdash.bench.metrics import Metric
+    from sparkdash.errors import AdmissionError
+
+    try:
+        return Metric(name)
+    except ValueError:
+        raise AdmissionError(
+            f"There is no figure {name}.", code="metric_not_found", hint=f"There are {', '.join(Metric)}."
+        ) from None
+
+
+def _shelf(report: Report) -> Shelf:
+    from sparkdash.bench.report.page import Shelf
+    from sparkdash.cli.local import catalog
+
+    profiles = catalog().profiles.values()
+    measured = {arm.profile for arm in report.arms}
+    return Shelf(
+        cannot_run={one.name: one.cannot_run for one in profiles if one.cannot_run},
+        published={one.name: one.published for one in profiles if one.published},
+        weights=_weights([profile for profile in profiles if profile.name in measured]),
+    )
+
+
+def _weights(profiles: Sequence[Profile]) -> dict[str, dict[str, WeightFacts]]:
+    """By the headers of the weights, where they lie on this box."""
+    from sparkdash import settings
+    from sparkdash.catalog import weights
+    from sparkdash.domain.weights import WeightFacts
+
+    home = settings.load().hf_home.expanduser()
+    return {
+        one.name: {
+            role: facts for role, facts in weights.of_profile(one, home).items() if isinstance(facts, WeightFacts)
+        }
+        for one in profiles
+    }

@@ -1,0 +1,48 @@
+"""The runs as a table: `bench list`, and `bench show` without one.
+
+Owns: its columns. Must not know: where runs lie.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparkdash.cli.output.screen import RIGHT, say, table, tell, width
+from sparkdash.errors import AdmissionError
+
+if TYPE_CHECKING:
+    from sparkdash.bench.results import Results
+
+
+def listed(found: Iterable[Results]) -> None:
+    """Runs as a table; on a terminal the names of their arms are cut where it ends."""
+    rows = [_row(one) for one in found]
+    if not rows:
+        say("Nothing was measured yet. `sparkdash bench PROFILE --suite smoke` takes about a minute.")
+        return
+    lines = table(("RUN", "MODE", "CELLS", "ARMS"), rows, f"<<{RIGHT}<")
+    room = width() if sys.stdout.isatty() else max(map(len, lines))
+    say("\n".join(line if len(line) <= room else f"{line[: room - 1]}…" for line in lines))
+
+
+def readable(places: Iterable[Path]) -> Iterator[Path]:
+    """Those that this sparkdash understands; of the others it is told why not, as they keep nobody from the rest."""
+    from sparkdash.bench import folder
+
+    for place in places:
+        try:
+            folder.read_run(place)
+        except AdmissionError as error:
+            tell(error.text())
+        else:
+            yield place
+
+
+def _row(found: Results) -> tuple[str, ...]:
+    run = found.run
+    whole = sum(len(run.planned(index)) for index in range(len(run.order)))
+    arms = ("SIM " if run.simulated else "") + ", ".join(arm.name for arm in run.arms)
+    return run.id, run.mode, f"{whole - len(found.gaps())}/{whole}", arms

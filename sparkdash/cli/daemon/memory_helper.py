@@ -1,0 +1,95 @@
+"""`sparkdash service install --helper`: the one thing of sparkdash that needs root, shown before it is done."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+from pathlib import Path
+from shlex import join
+from typing import Annotated
+
+import typer
+
+from sparkdash.cli.output.screen import agreed, interactive, say, tell
+from sparkdash.errors import HostError
+
+Helper = Annotated[bool, typer.Option("--helper", help="The memory helper (needs root) instead of the daemon.")]
+User = Annotated[str | None, typer.Option("--user", help="Who may start the helper.", metavar="NAME")]
+Root = Annotated[Path | None, typer.Option("--root", help="The helper's files go below it.", metavar="DIR")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def install(user: str | None, *, root: Path | None, yes: bool, force: bool, dry_run: bool) -> None:
+    """Show the two files; write them when this is root and a person says so, else show the command for it."""
+    from sparkdash.host import memory_helper_files, memory_helper_install
+
+    name, uid = _who(user)
+    files = memory_helper_files.files(name, uid)
+    for file in files:
+        say(f"# {file.path} (mode {file.mode:04o})\n{file.text}")
+    if dry_run:
+        return
+    if not _may_write(root):
+        _hand_over("install", "--user", name)
+    _ask(f"Write these {len(files)} files below {root}?" if root else f"Write these {len(files)} files?", yes=yes)
+    written = memory_helper_install.install(files, root or Path("/"), force=force)
+    tell(f"Wrote {' and '.join(written)}.")
+    if root is None:
+        tell(f"{name} may try it (the kernel drops what it has cached): {join(_start(uid))}")
+
+
+def uninstall(*, root: Path | None, force: bool, dry_run: bool) -> None:
+    """Remove the files; without root show the command for it."""
+    from sparkdash.host import memory_helper_files, memory_helper_install
+
+    if dry_run:
+        return say(f"rm {memory_helper_files.RULE}\nrm {memory_helper_files.UNIT}\nsystemctl daemon-reload")
+    if not _may_write(root):
+        _hand_over("uninstall")
+    removed = memory_helper_install.uninstall(root or Path("/"), force=force)
+    return tell(f"Removed {' and '.join(removed)}." if removed else "The memory helper is not installed.")
+
+
+def refuse_without(helper: bool, **given: object) -> None:
+    """Raises HostError for options that mean nothing here: those of the helper without it, those of the daemon with it."""
+    for option, value in given.items():
+        if value:
+            other = "does not go with" if helper else "needs"
+            raise HostError(f"--{option.replace('_', '-')} {other} --helper.", code="option_unused")
+
+
+def _who(user: str | None) -> tuple[str, int]:
+    import pwd
+
+    name = user or (os.geteuid() == 0 and os.environ.get("SUDO_USER")) or getpass.getuser()
+    try:
+        return name, pwd.getpwnam(name).pw_uid
+    except KeyError:
+        raise HostError(f"There is no user {name} on this box.", code="user_unknown") from None
+
+
+def _may_write(root: Path | None) -> bool:
+    return root is not None or os.geteuid() == 0
+
+
+def _hand_over(*words: str) -> None:
+    """sparkdash never asks for a password: the person types sudo. `-B`: root leaves no files in the owner's installation."""
+    verb, *rest = words
+    command = join(["sudo", sys.executable, "-B", "-m", "sparkdash", "service", verb, "--helper", *rest])
+    raise HostError("This needs root; nothing was changed.", code="needs_root", hint=f"Type: {command}")
+
+
+def _start(uid: int) -> tuple[str, ...]:
+    from sparkdash.host.memory_helper_files import START
+
+    return START if uid == 0 else ("sudo", "-n", *START)
+
+
+def _ask(question: str, *, yes: bool) -> None:
+    if yes:
+        return
+    if not interactive():
+        raise HostError("Nobody can be asked here; nothing was changed.", code="not_confirmed", hint="Say --yes.")
+    if not agreed(question):
+        raise HostError("Nothing was changed.", code="not_confirmed")

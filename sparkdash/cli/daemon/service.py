@@ -1,0 +1,266 @@
+"""`sparkdash service`: the daemon as a user service of systemd."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sparkdash.cli.daemon import memory_helper
+from sparkdash.cli.output.screen import emit, say, tell
+from sparkdash.cli.parameters import AsJson
+from sparkdash.errors import DaemonError, HostError
+from sparkdash.units import DASH
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+Force = Annotated[bool, typer.Option("--force", help="Also a unit that sparkdash did not write.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
+SHOWN = ("LoadState", "ActiveState", "SubState", "UnitFileState", "MainPID", "NRestarts", "StatusText")
+"""What `status` asks systemd for."""
+
+
+@app.callback()
+def service() -> None:
+    """Run the daemon as a service of your own systemd.
+
+    It is started at boot or login, and kept alive.
+
+    \b
+    Examples:
+      sparkdash service install
+      sparkdash service status
+      sparkdash service uninstall
+    """
+
+
+@app.command("install")
+def install(
+    port: Annotated[int | None, typer.Option(help="Port for clients.", min=1, max=65535)] = None,
+    no_start: Annotated[bool, typer.Option("--no-start", help="Write the unit, and leave systemd alone.")] = False,
+    force: Force = False,
+    dry_run: DryRun = False,
+    helper: memory_helper.Helper = False,
+    user: memory_helper.User = None,
+    root: memory_helper.Root = None,
+    yes: memory_helper.Yes = False,
+) -> None:
+    """Write the user unit, and (re)start the daemon under it.
+
+    The unit is enabled as well. Engines that run go on running: the new daemon takes them over. Tokens go into
+    `environment` in the config folder, as NAME=value lines.
+
+    With --helper: a system unit that empties the page cache and compacts the
+    memory, and the rule by which one user may start it without a password. Both
+    are shown first; without root, so is the command to type.
+
+    \b
+    Examples:
+      sparkdash service install
+      sparkdash service install --port 9000
+      sparkdash service install --dry-run
+      sparkdash service install --helper --dry-run
+    """
+    if helper:
+        memory_helper.refuse_without(helper, port=port, no_start=no_start)
+        return memory_helper.install(user, root=root, yes=yes, force=force, dry_run=dry_run)
+    memory_helper.refuse_without(helper, user=user, root=root, yes=yes)
+    from sparkdash.host import systemd_unit as unit
+
+    path, text = _path(), _text(port)
+    steps = _steps("daemon-reload", f"enable {unit.NAME}", f"restart {unit.NAME}")
+    if dry_run:
+        return say(f"# {path}\n{text}\n" + "\n".join(f"# {step}" for step in steps))
+    _refuse_strangers(path, force=force)
+    if not no_start:
+        _refuse_second_daemon()
+    _write(path, text)
+    tell(f"Wrote {path}.")
+    if no_start:
+        tell("Start it with:\n  " + "\n  ".join(steps))
+    else:
+        _run(steps)
+        tell("The daemon runs; `sparkdash status` shows it, `journalctl --user -u sparkdash -f` is its log.")
+    return _linger_hint()
+
+
+@app.command("uninstall")
+def uninstall(
+    force: Force = False,
+    dry_run: DryRun = False,
+    helper: memory_helper.Helper = False,
+    root: memory_helper.Root = None,
+) -> None:
+    """Stop the daemon, disable its unit, and remove it. Engines that run are left running.
+
+    With --helper: remove the memory helper's unit and rule instead (needs root).
+
+    \b
+    Examples:
+      sparkdash stop --all && sparkdash service uninstall
+      sparkdash service uninstall --dry-run
+      sparkdash service uninstall --helper
+    """
+    if helper:
+        return memory_helper.uninstall(root=root, force=force, dry_run=dry_run)
+    memory_helper.refuse_without(helper, root=root)
+    from sparkdash.host import systemd_unit as unit
+
+    path, before, after = _path(), _steps(f"disable --now {unit.NAME}"), _steps("daemon-reload")
+    if dry_run:
+        return say("\n".join((*before, f"rm {path}", *after)))
+    if not path.exists():
+        return tell(f"There is no {path}.")
+    _refuse_strangers(path, force=force)
+    try:
+        _run(before)
+    except HostError as error:
+        if error.code != "no_user_manager":
+            raise
+        path.unlink()
+        return tell(f"Removed {path}. {error.message}")
+    path.unlink()
+    _run(after)
+    return tell(f"Removed {path}. Engines that ran still run; the next daemon takes them over.")
+
+
+@app.command("status")
+def status(as_json: AsJson = False) -> None:
+    """Show whether the unit is written, enabled and running.
+
+    \b
+    Examples:
+      sparkdash service status
+      sparkdash service status --json | jq -r .systemd.ActiveState
+    """
+    from sparkdash.host import systemd
+    from sparkdash.host import systemd_unit as unit
+
+    path = _path()
+    written = path.read_text() if path.exists() else None
+    known: dict[str, str] | None = None
+    try:
+        said = systemd.systemctl("show", unit.NAME, *(f"--property={name}" for name in SHOWN))
+        known = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+        problem = None
+    except HostError as error:
+        problem = error.message
+    program = None if written is None else unit.program(written)
+    facts = {
+        "unit": str(path),
+        "program": program,
+        "written": written is not None,
+        "ours": written is not None and unit.ours(written),
+        "lingers": systemd.lingers(),
+        "systemd": known,
+        "problem": problem,
+    }
+    if as_json:
+        return emit(facts)
+    whose = "" if not written else "" if unit.ours(written) else "  (not written by sparkdash)"
+    say(f"unit      {path if written else DASH}{whose}")
+    if program:
+        lost = (
+            ""
+            if Path(program).exists()
+            else "  is not there any more: `sparkdash service install` writes the unit anew"
+        )
+        say(f"program   {program}{lost}")
+    say(f"state     {_state(known)}")
+    say(f"lingers   {_yes(systemd.lingers())}")
+    if problem:
+        tell(problem)
+    return None
+
+
+def _state(known: dict[str, str] | None) -> str:
+    if known is None:
+        return DASH
+    words = [known.get("UnitFileState") or "not enabled", f"{known.get('ActiveState')} ({known.get('SubState')})"]
+    if known.get("ActiveState") == "active":
+        words.append(f"pid {known.get('MainPID')}, {known.get('NRestarts')} restarts, {known.get('StatusText')}")
+    return ", ".join(words)
+
+
+def _yes(fact: bool | None) -> str:
+    return DASH if fact is None else "yes" if fact else "no"
+
+
+def _path() -> Path:
+    from sparkdash.host import systemd, systemd_unit
+
+    return systemd.unit_folder() / systemd_unit.NAME
+
+
+def _text(port: int | None) -> str:
+    from sparkdash import paths
+    from sparkdash.client.launch import COMMAND
+    from sparkdash.host import systemd_unit
+
+    command = [*COMMAND, *(["--port", str(port)] if port else [])]
+    return systemd_unit.text(command, paths.config_dir() / "environment", os.environ)
+
+
+def _steps(*commands: str) -> list[str]:
+    return [f"systemctl --user {command}" for command in commands]
+
+
+def _run(steps: Sequence[str]) -> None:
+    from sparkdash.host.systemd import systemctl
+
+    for step in steps:
+        tell(step)
+        systemctl(*step.split()[2:])
+
+
+def _refuse_strangers(path: Path, *, force: bool) -> None:
+    from sparkdash.host import systemd_unit
+
+    if path.exists() and not force and not systemd_unit.ours(path.read_text(errors="replace")):
+        raise HostError(
+            f"{path} was not written by sparkdash.",
+            code="unit_not_ours",
+            hint="Look at it; `--force` takes it away all the same.",
+        )
+
+
+def _refuse_second_daemon() -> None:
+    """A daemon that was started otherwise holds the lock: under systemd a second one could not begin.
+
+    Asking systemd first also tells, before anything is written, that there is one.
+    """
+    from sparkdash.client.blocking import Client
+    from sparkdash.host import systemd_unit
+    from sparkdash.host.systemd import systemctl
+
+    state = systemctl("show", systemd_unit.NAME, "--property=ActiveState").strip().partition("=")[2]
+    with Client() as client:
+        if state == "active" or not client.health():
+            return
+    raise DaemonError(
+        "A sparkdash daemon runs already, and not under systemd.",
+        code="daemon_running",
+        hint="End it with `sparkdash stop --daemon` (its engines keep running), then install again.",
+    )
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_suffix(".new")
+        fresh.write_text(text)
+        fresh.replace(path)
+    except OSError as error:
+        raise HostError(f"{path} cannot be written: {error.strerror}.", code="folder_unusable") from None
+
+
+def _linger_hint() -> None:
+    from sparkdash.host.systemd import lingers
+
+    if lingers() is False:
+        tell("It ends with your last logout; `loginctl enable-linger` lets it start at boot and stay.")

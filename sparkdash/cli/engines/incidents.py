@@ -1,0 +1,56 @@
+"""`sparkdash incidents`: times that an engine stood still with requests on it, and what was done about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparkdash.cli.output.screen import emit, hanging, say
+from sparkdash.cli.parameters import AsJson, MaybeProfileName
+
+if TYPE_CHECKING:
+    from sparkdash.domain.incident import Incident
+
+NONE = "No engine has been stuck."
+
+
+def incidents(profile: MaybeProfileName = None, as_json: AsJson = False) -> None:
+    """List when engines were stuck, newest first.
+
+    An engine is stuck when it holds requests and makes no progress. Each time
+    has how it ended, what was seen, and the folder of evidence. The mean time to
+    repair is from the last progress until the profile served again.
+
+    \b
+    Examples:
+      sparkdash incidents
+      sparkdash incidents gpt-oss-120b
+      sparkdash incidents --json | jq -r '.incidents[].why'
+    """
+    import time
+
+    from sparkdash.client.blocking import Client
+    from sparkdash.domain.repair_text import repair_text
+
+    with Client() as client:
+        kept = client.incidents(profile)
+    if as_json:
+        emit(kept)
+        return
+    if not kept.incidents:
+        say(NONE)
+        return
+    now = time.time()
+    head = ("when", "profile", "how it ended", "what was seen")
+    say("\n".join(hanging(head, [_row(one, now) for one in kept.incidents], "<<<")))
+    if kept.repairs.every is not None:
+        say(f"{repair_text(kept.repairs.every)}.")
+    for name, each in kept.repairs.by_profile.items() if len(kept.repairs.by_profile) > 1 else ():
+        say(f"  {name}: {repair_text(each)}")
+
+
+def _row(one: Incident, now: float) -> tuple[str, ...]:
+    from sparkdash.domain.repair_text import end_text
+    from sparkdash.units import age
+
+    words = [f"{one.why}.", one.note, f"Evidence: {one.evidence}" if one.evidence else ""]
+    return f"{age(max(0.0, now - one.named_at))} ago", one.profile, end_text(one, now), " ".join(filter(None, words))

@@ -1,0 +1,49 @@
+"""`sparkdash release`: let a parked profile be tried again."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sparkdash.cli.output.screen import emit, say
+from sparkdash.cli.parameters import AsJson, MaybeProfileName
+
+NOTHING = "Nothing is parked."
+
+
+def release(
+    profile: MaybeProfileName = None,
+    everything: Annotated[bool, typer.Option("--all", help="Release every parked profile.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Let a parked profile be tried again.
+
+    Without PROFILE it shows which are parked, and why. A profile that fails twice within ten minutes, or twice for the
+    same reason, is parked: requests for it are refused with the reason, and nothing is evicted for it. Mend the cause,
+    then release it; an edit of its launch releases it too, and `sparkdash use` tries it once.
+
+    \b
+    Examples:
+      sparkdash release
+      sparkdash release gpt-oss-120b
+      sparkdash release --all
+    """
+    from sparkdash.client.blocking import Client
+
+    if profile is not None and everything:
+        raise typer.BadParameter("give a PROFILE, or --all, not both", param_hint="PROFILE")
+    with Client() as client:
+        world = client.state()
+        name = next((one.name for one in world.profiles if profile in one.serves), profile)
+        wanted = everything or name is not None
+        released = [each for each in world.parked if everything or each == name]
+        if wanted:
+            client.release(name)
+    if as_json:
+        emit({"parked": world.parked, "released": released})
+    elif not wanted:
+        lines = [f"{key}: {each.failure.message}" for key, each in world.parked.items()]
+        say("\n".join(lines or [NOTHING]))
+    else:
+        say(f"Released: {', '.join(released)}." if released else f"{name} was not parked." if name else NOTHING)

@@ -1,0 +1,58 @@
+"""`sparkdash requests`: what waits and what runs, each with the id by which it is cancelled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sparkdash.cli.output.screen import emit, say, table
+from sparkdash.cli.parameters import AsJson
+
+if TYPE_CHECKING:
+    from sparkdash.domain.lease import Request
+    from sparkdash.domain.state import Snapshot
+
+
+def requests(
+    everything: Annotated[bool, typer.Option("--all", help="The last ones that ended, too.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the requests that wait or run, oldest first.
+
+    \b
+    Examples:
+      sparkdash requests
+      sparkdash requests --all
+      sparkdash requests --json | jq -r '.[].id'
+    """
+    from sparkdash.client.blocking import Client
+
+    with Client() as client:
+        world = client.state()
+    rows = [*world.requests.values(), *(world.recent if everything else ())]
+    if as_json:
+        emit(rows)
+    elif rows:
+        head = ("id", "client", "profile", "state", "age", "out", "tok/s")
+        say("\n".join(table(head, [_row(row, world) for row in rows], "<<<<>>>")))
+    else:
+        say("No request waits or runs.")
+
+
+def _row(row: Request, world: Snapshot) -> tuple[str, ...]:
+    from sparkdash.domain.repair_text import waiting_on
+    from sparkdash.units import age, number, tokens
+
+    place = f" {row.position}" if row.position is not None else ""
+    engine = world.engines.get(row.profile) if row.finished_at is None else None
+    stuck = waiting_on(engine.liveness, world.at) if engine is not None else ""
+    return (
+        row.id,
+        row.client,
+        row.profile,
+        row.error or f"{row.state.value}{place}{', ' if stuck else ''}{stuck}",
+        age((row.finished_at or world.at) - row.started_at),
+        tokens(row.completion_tokens),
+        number(row.decode_tok_s, 1),
+    )

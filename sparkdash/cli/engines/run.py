@@ -1,0 +1,64 @@
+"""`sparkdash run`: bring a profile up, with a daemon if there is none, or only say how it would be done."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sparkdash.cli.output.screen import emit, say, tell
+from sparkdash.cli.parameters import AsJson, ProfileName, Yes
+
+
+def run(
+    profile: ProfileName,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the exact command and do nothing.")] = False,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="With --dry-run: also of a profile that cannot run.")
+    ] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Bring PROFILE up, with a daemon if there is none.
+
+    It waits until the engine answers; a daemon is started in the background when none runs. With --dry-run: print the
+    command that would start its engine, to be read or pasted. That needs neither a daemon nor podman. Of a profile that
+    cannot run it says why, and prints the command only with --anyway.
+
+    \b
+    Examples:
+      sparkdash run gpt-oss-120b
+      sparkdash run gpt-oss-120b --dry-run
+      sparkdash run gpt-oss-120b --dry-run --json | jq -r '.argv[]'
+    """
+    import asyncio
+
+    if dry_run:
+        return _print_command(profile, anyway=anyway, as_json=as_json)
+    if anyway:
+        raise typer.BadParameter("it goes with --dry-run: what cannot run is never started.", param_hint="--anyway")
+    from sparkdash.client import launch
+
+    if launch.ensure() is not None:
+        tell(f"Started the daemon in the background; its log: {launch.log_file()}")
+    return asyncio.run(_bring_up(profile, ask=not yes, as_json=as_json))
+
+
+async def _bring_up(profile: str, *, ask: bool, as_json: bool) -> None:
+    from sparkdash.cli.engines.use import change
+    from sparkdash.client.client import AsyncClient
+
+    async with AsyncClient() as client:
+        await change(client, profile, wait=True, ask=ask, as_json=as_json)
+
+
+def _print_command(name: str, *, anyway: bool, as_json: bool) -> None:
+    from sparkdash.cli.local import command
+
+    planned = command(name, anyway=anyway)
+    if planned.cannot_run:
+        tell(f"{planned.profile} cannot run: {planned.cannot_run}.")
+    if as_json:
+        emit(planned._asdict())
+    else:
+        say(planned.shell)

@@ -1,0 +1,80 @@
+"""`sparkdash status`: what runs, how fast, how full, what waits."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sparkdash.cli.output.screen import colours, console, emit, emit_line, say
+from sparkdash.cli.parameters import AsJson
+
+if TYPE_CHECKING:
+    from sparkdash.domain.state import Snapshot
+
+REDRAWS_PER_S = 4
+
+
+def status(
+    as_json: AsJson = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on showing it until Ctrl-C.")] = False,
+) -> None:
+    """Show what runs, how fast, how full, and what waits.
+
+    The daemon, its engines with their live figures, the memory, the requests in flight.
+
+    With --json: one document, the same as GET /api/state; with --watch as well: one line per change.
+
+    \b
+    Examples:
+      sparkdash status
+      sparkdash status --watch
+      sparkdash status --json | jq '.engines | keys'
+    """
+    if watch:
+        import asyncio
+
+        asyncio.run(_watch(as_json))
+        return
+    from sparkdash.client.blocking import Client
+
+    with Client() as client:
+        world = client.state()
+    if as_json:
+        emit(world)
+    else:
+        say(_text(world))
+
+
+def _text(world: Snapshot) -> str:
+    from sparkdash.cli.engines.status_page import lines
+
+    return "\n".join(lines(world))
+
+
+async def _watch(as_json: bool) -> None:
+    from sparkdash.client.client import AsyncClient
+    from sparkdash.client.follow import worlds
+
+    with _canvas(as_json) as show:
+        async with AsyncClient() as client, worlds(client) as changes:
+            async for world in changes:
+                show(world)
+
+
+@contextmanager
+def _canvas(as_json: bool) -> Iterator[Callable[[Snapshot], None]]:
+    """How each state of the world is shown: as a line of JSON, a block of text, or drawn over on a terminal."""
+    if as_json:
+        yield emit_line
+    elif not colours(sys.stdout):
+        yield lambda world: say(f"{_text(world)}\n")
+    else:
+        from rich.live import Live
+        from rich.text import Text
+
+        with Live(console=console(sys.stdout), refresh_per_second=REDRAWS_PER_S) as live:
+            yield lambda world: live.update(Text(_text(world)))

@@ -1,0 +1,196 @@
+"""`sparkdash stop` and `sparkdash cancel`: end an engine, the daemon, or the swaps under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from sparkdash.cli.output.screen import emit, say, tell
+from sparkdash.cli.parameters import AsJson, MaybeProfileName, NoWait
+from sparkdash.errors import AdmissionError
+from sparkdash.natural import natural
+
+if TYPE_CHECKING:
+    from sparkdash.client.client import AsyncClient
+    from sparkdash.domain.state import Snapshot
+
+
+def stop(
+    profile: MaybeProfileName = None,
+    everything: Annotated[bool, typer.Option("--all", help="Stop every engine.")] = False,
+    daemon: Annotated[
+        bool, typer.Option("--daemon", help="End the daemon; its engines keep running unless --all is given.")
+    ] = False,
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Stop an engine; without PROFILE the one that runs. Requests that run are let finish.
+
+    A server that sparkdash did not start (engine `openai`) goes on running, and is no longer used.
+
+    \b
+    Examples:
+      sparkdash stop
+      sparkdash stop gpt-oss-120b
+      sparkdash stop --all
+      sparkdash stop --daemon          engines go on, the next daemon adopts them
+      sparkdash stop --daemon --all
+    """
+    import asyncio
+
+    if profile is not None and (everything or daemon):
+        raise typer.BadParameter("give a PROFILE, or --all and --daemon, not both", param_hint="PROFILE")
+    if daemon:
+        asyncio.run(_stop_daemon("stop" if everything else "keep", wait=not no_wait, as_json=as_json))
+    else:
+        asyncio.run(_stop(profile, everything=everything, wait=not no_wait, as_json=as_json))
+
+
+def cancel(
+    request: Annotated[str | None, typer.Argument(metavar="REQUEST", help="The id of a request.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give up every swap that is under way, or end one REQUEST.
+
+    The request's client is told, and its engine stops working on it.
+
+    \b
+    Examples:
+      sparkdash cancel
+      sparkdash cancel 5d0f1b2c3a4e        an id of `sparkdash requests`
+    """
+    import asyncio
+
+    if request is None:
+        asyncio.run(_cancel_swap(as_json=as_json))
+        return
+    from sparkdash.client.blocking import Client
+
+    with Client() as client:
+        client.cancel_request(request)
+    emit({"cancelled": {"request": request}}) if as_json else say(f"Cancelled request {request}.")
+
+
+async def _cancel_swap(*, as_json: bool) -> None:
+    from sparkdash.client.client import AsyncClient
+    from sparkdash.client.follow import until_cancelled
+
+    async with AsyncClient() as client:
+        swaps = (await client.state()).swaps_under_way
+        if swaps:
+            with _progress(swaps[0].target or "the end", "the swap is given up all the same") as show:
+                await until_cancelled(client, show)
+    if as_json:
+        emit({"cancelled": next(iter(swaps), None), "cancelled_beside": swaps[1:]})
+    else:
+        for swap in swaps:
+            what = f"swap to {swap.target}" if swap.target else f"stop of {', '.join(swap.evict)}"
+            say(f"Cancelled the {what}.")
+        if not swaps:
+            say("No swap is under way.")
+
+
+async def _stop_daemon(engines: Literal["keep", "stop"], *, wait: bool, as_json: bool) -> None:
+    from sparkdash.client import launch
+    from sparkdash.client.blocking import Client
+    from sparkdash.client.client import AsyncClient
+    from sparkdash.client.follow import until_silent
+
+    async with AsyncClient() as client:
+        world = await client.state()
+        kept = _serving(world) if engines == "keep" else []
+        given_up = [swap.target for swap in world.swaps_under_way if swap.target is not None]
+        await client.shutdown(engines)
+        if wait:
+            with _progress("the end", "the daemon goes on ending") as show:
+                await until_silent(client, show)
+    if wait:
+        with Client() as asked:
+            launch.wait_ended(asked)
+    if as_json:
+        emit({"daemon": "stopped" if wait else "stopping", "engines_kept": kept})
+    else:
+        say("The daemon has ended." if wait else "The daemon is ending.")
+        if kept:
+            say(f"Still running: {', '.join(kept)}.")
+        if given_up:
+            say(f"The load of {' and '.join(given_up)} was given up.")
+
+
+def _serving(world: Snapshot) -> list[str]:
+    """Those that the next daemon adopts. One that loads ends with the daemon that is told to end."""
+    from sparkdash.domain.engine import EngineState
+
+    states = (EngineState.READY, EngineState.DRAINING)
+    return sorted((name for name, engine in world.engines.items() if engine.state in states), key=natural)
+
+
+async def _stop(profile: str | None, *, everything: bool, wait: bool, as_json: bool) -> None:
+    from sparkdash.client.client import AsyncClient
+
+    async with AsyncClient() as client:
+        world = await client.state()
+        running = {*world.engines, *world.unadopted}
+        names = running if everything else _meant(world, running, profile)
+        absent = names - running - {swap.target for swap in world.swaps_under_way}
+        if names:
+            await _end(client, None if everything else names.copy().pop(), wait=wait)
+    foreign = {name: engine.url for name, engine in world.engines.items() if name in names and engine.is_foreign}
+    stopped = sorted(names - absent - foreign.keys(), key=natural)
+    if as_json:
+        emit({"stopped": stopped, "left_running": sorted(foreign, key=natural), "waited": wait})
+        return
+    if not names:
+        say("No engine runs.")
+    if absent:
+        say(f"{', '.join(sorted(absent, key=natural))} does not run.")
+    if stopped:
+        say(f"{', '.join(stopped)} {'has stopped' if wait else 'is stopping'}.")
+    for name in sorted(foreign, key=natural):
+        say(
+            f"{name} is no longer used. sparkdash does not stop the server at {foreign[name]}: stop it by its own means."
+        )
+
+
+def _meant(world: Snapshot, running: set[str], profile: str | None) -> set[str]:
+    """The engine that a person means; a name that is not known is left for the daemon to refuse."""
+    if profile is not None:
+        return {next((one.name for one in world.profiles if profile in one.serves), profile)}
+    if len(running) > 1:
+        raise AdmissionError(
+            f"{len(running)} engines run: {', '.join(sorted(running, key=natural))}.",
+            code="which_engine",
+            hint="Name one, or give --all.",
+        )
+    return running
+
+
+async def _end(client: AsyncClient, name: str | None, *, wait: bool) -> None:
+    from sparkdash.client.follow import until_stopped
+
+    if not wait:
+        await client.stop(name, wait=False)
+        return
+    with _progress(name or "the end", "the engine goes on stopping") as show:
+        await until_stopped(client, name, show)
+
+
+@contextmanager
+def _progress(goal: str, goes_on: str) -> Iterator[Callable[[Snapshot], None]]:
+    """Draw the progress of an order; tell a user who stops waiting what becomes of the order."""
+    import asyncio
+
+    from sparkdash.cli.engines.swap_progress import Progress
+
+    progress = Progress(goal)
+    try:
+        yield progress.show
+    except asyncio.CancelledError:
+        progress.clear()
+        tell(f"Not waiting any longer; {goes_on}.")
+        raise
+    finally:
+        progress.clear()

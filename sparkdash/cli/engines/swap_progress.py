@@ -1,0 +1,55 @@
+"""A swap as one line: its seven phases with the present one marked, and how long it takes.
+
+Owns: that line, for a terminal and for a log file. Must not know when the swap is over.
+"""
+
+from __future__ import annotations
+
+from sparkdash.cli.engines.status_page import phase, swap_line, times
+from sparkdash.cli.output.screen import LiveLine
+from sparkdash.domain.progress import wait_text
+from sparkdash.domain.state import Snapshot
+from sparkdash.domain.swap import Swap, SwapPhase
+
+
+class Progress:
+    """Draws the progress of the swap to the profile `goal`; until it begins, of another swap under way."""
+
+    def __init__(self, goal: str) -> None:
+        self._goal = goal
+        self._line = LiveLine()
+        self._waits: dict[SwapPhase, str] = {}
+        """What each phase waited for, as it was told first."""
+
+    def show(self, world: Snapshot) -> None:
+        """Draw the present state."""
+        swap = world.swap_to(self._goal) or world.swap
+        if swap is None:
+            return
+        if swap.target is not None and swap.target != self._goal:
+            wait = f"{self._goal} waits for the swap {swap_line(swap, world.at)}"
+            self._line.draw(wait, f"{self._goal} waits for the swap to {swap.target}")
+        else:
+            self._line.draw(steps(swap, world.at), self._plain(swap, world.at))
+
+    def _plain(self, swap: Swap, now: float) -> str:
+        """Changes with the phase and the load's stage only, so that a log gets a dozen lines and not a thousand."""
+        stage = f" {swap.progress.stage}" if swap.progress else ""
+        if swap.phase not in self._waits and (waits := wait_text(swap, now)):
+            self._waits[swap.phase] = f": {waits}"
+        return f"{swap.phase.value}{stage}{self._waits.get(swap.phase, '')}"
+
+    def clear(self) -> None:
+        """Take the line away."""
+        self._line.clear()
+
+
+def steps(swap: Swap, now: float) -> str:
+    """ "drain stop reclaim preflight create [load weights 63 %] warm  38 % in 43s, about 1m40s left". Pure.
+
+    What is waited for takes the place of the other steps: "drain  waits for 2 requests of a, cut in 1m40s  20s".
+    """
+    if waits := wait_text(swap, now):
+        return f"{phase(swap)}  {waits}  {times(swap, now)}"
+    words = [f"[{phase(swap)}]" if step is swap.phase else step.value for step in SwapPhase]
+    return f"{' '.join(words)}  {times(swap, now)}"

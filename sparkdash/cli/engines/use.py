@@ -1,0 +1,165 @@
+"""`sparkdash use`: swap to a profile, or flip between two, and wait until it answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sparkdash.cli.output.screen import agreed, emit, interactive, say, tell
+from sparkdash.cli.parameters import AsJson, MaybeProfileName, NoWait, Yes, complete_profile
+from sparkdash.errors import AdmissionError
+from sparkdash.units import DASH, duration, gib
+
+if TYPE_CHECKING:
+    from sparkdash.client.client import AsyncClient
+    from sparkdash.domain.state import Snapshot
+    from sparkdash.domain.swap import Plan
+
+
+def use(
+    profile: MaybeProfileName = None,
+    toggle: Annotated[bool, typer.Option("--toggle", help="Use the one of A and B that does not run.")] = False,
+    a: Annotated[
+        str | None, typer.Option("--a", metavar="PROFILE", help="Mark as A.", autocompletion=complete_profile)
+    ] = None,
+    b: Annotated[
+        str | None, typer.Option("--b", metavar="PROFILE", help="Mark as B.", autocompletion=complete_profile)
+    ] = None,
+    no_wait: NoWait = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Swap to PROFILE and wait until it answers.
+
+    Says first what will leave, and asks when that stops something (never in a script). Requests that run are let
+    finish. Ctrl-C stops the waiting, not the swap: `sparkdash cancel` does that.
+
+    With --json: {profile, ready, plan}, and engine and url once it is ready; an error as {error: {code, message, ...}}.
+
+    \b
+    Examples:
+      sparkdash use gpt-oss-120b
+      sparkdash use qwen3-coder-30b-nvfp4/eagle3 --yes --no-wait
+      sparkdash use --a gpt-oss-120b --b qwen3.5-122b/mtp-2
+      sparkdash use --toggle
+    """
+    import asyncio
+
+    if not profile and not (toggle or a or b):
+        raise typer.BadParameter("give a PROFILE, --toggle, or --a and --b", param_hint="PROFILE")
+    if profile is not None and toggle:
+        raise typer.BadParameter("give a PROFILE or --toggle, not both", param_hint="PROFILE")
+    if profile == "auto":
+        raise typer.BadParameter("'auto' is for requests: whatever runs now. Name a profile", param_hint="PROFILE")
+    asyncio.run(_use(profile, a, b, toggle=toggle, wait=not no_wait, ask=not yes, as_json=as_json))
+
+
+async def _use(
+    profile: str | None, a: str | None, b: str | None, *, toggle: bool, wait: bool, ask: bool, as_json: bool
+) -> None:
+    from sparkdash.client.client import AsyncClient
+
+    async with AsyncClient() as client:
+        pair = await client.toggle(a, b) if a or b else None
+        if pair:
+            tell(f"A is {pair.a or DASH}, B is {pair.b or DASH}.")
+            if pair.a == pair.b:
+                tell("Both are the same: there is nothing to flip between.")
+        name = _other(await client.state()) if toggle else profile
+        if name:
+            await change(client, name, wait=wait, ask=ask, as_json=as_json)
+        elif as_json:
+            emit(pair)
+
+
+async def change(client: AsyncClient, name: str, *, wait: bool, ask: bool, as_json: bool) -> None:
+    """Bring a profile up: say what leaves, ask, swap, wait, report."""
+    world = await client.state()
+    plan = await client.plan(name)
+    if plan.expected_s == 0 and not plan.evict:
+        return _runs_already(plan, world, as_json=as_json)
+    _announce(plan, world)
+    if ask and plan.evict and interactive() and not agreed("Go on?"):
+        raise typer.Abort
+    if wait:
+        return _done(plan, await _up(client, plan.profile), as_json=as_json)
+    plan = await client.use(plan.profile)
+    return _begun(plan, as_json=as_json)
+
+
+async def _up(client: AsyncClient, name: str) -> Snapshot:
+    """Swap and wait, drawing how it goes."""
+    import asyncio
+
+    from sparkdash.cli.engines.swap_progress import Progress
+    from sparkdash.client.follow import until_ready
+
+    progress = Progress(name)
+    try:
+        return await until_ready(client, name, progress.show)
+    except asyncio.CancelledError:
+        progress.clear()
+        tell("Not waiting any longer; the swap goes on. `sparkdash cancel` ends it.")
+        raise
+    finally:
+        progress.clear()
+
+
+def _other(world: Snapshot) -> str:
+    """The one of A and B that neither runs nor comes up."""
+    if world.toggle_a is None or world.toggle_b is None:
+        raise AdmissionError(
+            "No two profiles are marked, so there is nothing to flip between.",
+            code="toggle_unset",
+            hint="Mark them: `sparkdash use --a PROFILE --b PROFILE`.",
+        )
+    coming = next((swap.target for swap in world.swaps_under_way if swap.target is not None), None)
+    present = coming or (world.active and world.active.profile)
+    return world.toggle_b if present == world.toggle_a else world.toggle_a
+
+
+def _announce(plan: Plan, world: Snapshot) -> None:
+    if plan.held:
+        tell(plan.held)
+    for name in plan.evict:
+        engine = world.engines.get(name)
+        busy = f", which works on {engine.in_flight} request(s)" if engine and engine.in_flight else ""
+        tell(f"{plan.profile} replaces {name if name != plan.profile else 'itself'}{busy}.")
+        if reason := plan.reasons.get(name):
+            tell(f"  {name}: {reason}.")
+    if plan.beside and plan.expected_s != 0:
+        tell(f"It runs beside {', '.join(plan.beside)}.")
+    if plan.needs_bytes is not None:
+        tell(f"It needs {gib(plan.needs_bytes)}; {gib(plan.available_bytes)} will be available.")
+    if plan.fits is False:
+        tell("It does not fit.")
+    if plan.expected_s:
+        tell(f"It takes about {duration(plan.expected_s)}.")
+
+
+def _begun(plan: Plan, *, as_json: bool) -> None:
+    if as_json:
+        return emit({"profile": plan.profile, "ready": False, "plan": plan})
+    left = f", replacing {', '.join(plan.evict)}" if plan.evict else ""
+    say(f"{plan.profile} is coming up{left}. `sparkdash status --watch` shows how it goes.")
+    return None
+
+
+def _runs_already(plan: Plan, world: Snapshot, *, as_json: bool) -> None:
+    if as_json:
+        return _done(plan, world, as_json=True)
+    engine = world.engines[plan.profile]
+    mark = " (SIMULATED)" if engine.simulated else ""
+    say(f"{plan.profile} runs already, ready for {duration(world.at - (engine.ready_at or world.at))}{mark}.")
+    return None
+
+
+def _done(plan: Plan, world: Snapshot, *, as_json: bool) -> None:
+    engine = world.engines[plan.profile]
+    if as_json:
+        return emit({"profile": plan.profile, "ready": True, "plan": plan, "engine": engine, "url": world.daemon.url})
+    took = f" after {duration(engine.load_s)}" if engine.load_s is not None else ""
+    mark = " (SIMULATED)" if engine.simulated else ""
+    say(f"{plan.profile} is ready at {world.daemon.url}{took}{mark}.")
+    return None

@@ -1,0 +1,100 @@
+"""`sparkdash why`: would a profile fit now, and who would have to leave for it, with every figure that says so."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from sparkdash.cli.engines import last_failure
+from sparkdash.cli.output.screen import emit, say
+from sparkdash.cli.parameters import AsJson, ProfileName
+from sparkdash.units import duration, gib
+
+if TYPE_CHECKING:
+    from sparkdash.client.blocking import Client
+    from sparkdash.domain.state import Snapshot
+    from sparkdash.domain.swap import Plan
+
+LABEL = 16
+
+
+def why(profile: ProfileName, as_json: AsJson = False) -> None:
+    """Tell whether PROFILE fits now, and who would leave for it.
+
+    What it needs, term by term; what is available; who would leave and why; whether the memory guard lets it. When it
+    does not fit: who else holds memory, and the command that frees it. Nothing is started or stopped.
+
+    With --json: the plan, as `use --json` has it under "plan".
+
+    \b
+    Examples:
+      sparkdash why gpt-oss-120b
+      sparkdash why qwen3-coder-30b-nvfp4/eagle3 --json
+    """
+    from sparkdash.client.blocking import Client
+
+    with Client() as client:
+        plan = client.plan(profile)
+        world = client.state()
+        others = [] if as_json or plan.fits or not plan.needs_bytes else _others(client)
+    if as_json:
+        emit(plan)
+    else:
+        columns = shutil.get_terminal_size().columns
+        say("\n".join([*lines(plan, columns, others), *stuck(plan.profile, world, columns)]))
+
+
+def _others(client: Client) -> list[str]:
+    """The largest holders that are not ours, in words; none of a daemon that does not tell them, as the demo's."""
+    from sparkdash.cli.memory import largest
+    from sparkdash.errors import SparkdashError
+
+    try:
+        return list(largest(client.memory()))
+    except SparkdashError:
+        return []
+
+
+def lines(plan: Plan, columns: int, others: Sequence[str] = ()) -> Iterator[str]:
+    """A hold of the memory guard, the sum, the box, who leaves, the verdict, who else holds memory."""
+    from sparkdash.cli.profiles.page import needed, wrapped
+
+    yield plan.profile
+    if plan.held:
+        yield from wrapped(_row("held back", ""), plan.held, columns)
+    yield from needed(plan.need, columns)
+    yield _row("available now", gib(plan.now_bytes))
+    yield _row("reserve", f"{gib(plan.reserve_bytes)}, kept free (`reserve_gib` in config.toml)")
+    for name in plan.evict:
+        yield _row("leaves", f"{name}: {plan.reasons.get(name, '')}")
+    for name in plan.beside:
+        yield _row("stays", name)
+    if plan.evict:
+        yield _row("can be had then", f"{gib(plan.available_bytes)}, the reserve taken off")
+    if plan.expected_s:
+        yield _row("takes about", duration(plan.expected_s))
+    yield plan.verdict
+    for number, one in enumerate(others):
+        yield from wrapped(_row("" if number else "others hold", ""), one, columns)
+
+
+def stuck(profile: str, world: Snapshot, columns: int) -> Iterator[str]:
+    """What failed last and where its evidence is; why the engine stands still, and what is done about it."""
+    from sparkdash.cli.profiles.page import wrapped
+    from sparkdash.domain.repair_text import is_told, repair_text, state_text, step_text
+
+    for label, text in last_failure.rows(world, profile):
+        yield from wrapped(_row(label, ""), text, columns)
+    engine = world.engines.get(profile)
+    if engine is not None and engine.liveness is not None and is_told(engine.liveness):
+        words = f"{state_text(engine.liveness, world.at)}: {engine.liveness.why}"
+        yield from wrapped(_row("its engine", ""), words, columns)
+        if step := step_text(engine.liveness, world.at):
+            yield _row("", step)
+    if time := world.repairs.by_profile.get(profile):
+        yield _row("was stuck", repair_text(time))
+
+
+def _row(label: str, text: str) -> str:
+    return f"  {label:<{LABEL}}{text}"

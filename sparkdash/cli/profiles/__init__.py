@@ -1,0 +1,1 @@
+"""`sparkdash profiles` and `sparkdash pull`: list, check, create, convert and fetch what profiles describe."""

@@ -1,0 +1,254 @@
+"""`sparkdash profiles`: what could run here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sparkdash.cli.output.screen import emit, fitted, say, table, tell, width
+from sparkdash.cli.parameters import AsJson, ProfileName
+from sparkdash.errors import DaemonError, ProfileError
+from sparkdash.units import DASH, gib, number
+
+if TYPE_CHECKING:
+    from sparkdash.domain.profile import Profile, ProfileSummary
+    from sparkdash.domain.state import Snapshot
+    from sparkdash.host.shelf import Stock
+
+HEAD = ("profile", "engine", "needs", "tok/s", "drafts", "image", "weights", "state")
+ALIGN = "<<>><>><"
+LEAST = ("drafts", "engine", "needs", "tok/s")
+"""Columns that a narrow terminal does without, in this order."""
+
+app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+
+
+@app.callback()
+def profiles(context: typer.Context, as_json: AsJson = False) -> None:
+    """List, show and check profiles: how each model is run.
+
+    \b
+    Examples:
+      sparkdash profiles
+      sparkdash profiles show gpt-oss-120b
+      sparkdash profiles check ~/profiles
+    """
+    if context.invoked_subcommand is None:
+        list_profiles(as_json)
+
+
+@app.command("list")
+def list_profiles(as_json: AsJson = False) -> None:
+    """List every profile: what it needs, its state, what is here.
+
+    Its best published decode rate, too, and the size of its image and weights on disk. Works without a daemon; then the
+    state is unknown. Columns that do not fit the terminal are left out; --json has everything.
+
+    \b
+    Examples:
+      sparkdash profiles list
+      sparkdash profiles list --json | jq -r '.profiles[].name'
+    """
+    summaries, problems, world = _known()
+    here = _here(summaries, world)
+    if as_json:
+        return emit({"profiles": summaries, "problems": problems, "here": here})
+    columns = [_row(summary, world, here.get(summary.name)) for summary in summaries]
+    fitted(HEAD, columns, ALIGN, LEAST)
+    if any(summary.published_decode_tok_s is not None for summary in summaries):
+        tell("tok/s: the best published rate, not measured here; `sparkdash profiles show` names its source.")
+    if problems:
+        tell(f"{len(problems)} problem(s) in profile files; see `sparkdash profiles check`.")
+    return None
+
+
+@app.command("show")
+def show(profile: ProfileName, as_json: AsJson = False) -> None:
+    """Show one whole profile, with the source of each figure.
+
+    What it needs, term by term, and its published figures. The need is computed here, from the profile and the headers of
+    its weights.
+
+    \b
+    Examples:
+      sparkdash profiles show gpt-oss-120b
+      sparkdash profiles show qwen3-coder-30b-nvfp4/eagle3 --json
+    """
+    from sparkdash.cli.local import need
+    from sparkdash.cli.profiles.page import lines
+
+    found = _one(profile)
+    takes = need(found)
+    if as_json:
+        emit(found.model_dump(mode="json") | {"need": takes})
+    else:
+        say("\n".join(lines(found, takes, width())))
+
+
+@app.command("check")
+def check(
+    path: Annotated[
+        list[Path] | None, typer.Argument(metavar="[PATH]...", help="Folders or files; without any: all that is used.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check profile files: every problem, with its file and line.
+
+    What the rules find is told too. Exits 2 when there is a problem or an error; with warnings only it says so and exits
+    0.
+
+    \b
+    Examples:
+      sparkdash profiles check
+      sparkdash profiles check ./my-profiles my-model.yaml
+      sparkdash profiles check --json | jq '(.error // .).findings'
+      sparkdash profiles rules enforce-eager
+    """
+    from sparkdash.cli.local import catalog
+    from sparkdash.cli.profiles.check import checked, facts, line
+    from sparkdash.rules import RULES, Level
+
+    if missing := [one for one in path or () if not one.expanduser().exists()]:
+        raise ProfileError(f"{missing[0]}: there is no such folder or file.", code="unreadable")
+    found = catalog(path)
+    told = checked(found)
+    findings = tuple(map(facts, told))
+    problems = tuple(line(one) for one in told if one.level is Level.ERROR)
+    warnings = tuple(line(one) for one in told if one.level is Level.WARNING)
+    if not as_json:
+        for warning in warnings:
+            tell(f"warning: {warning}")
+    if problems:
+        raise ProfileError(
+            f"{len(problems)} problem(s) in profile files.",
+            problems=problems,
+            findings=findings,
+            hint=_RULES if any(one.rule in RULES for one in told) else None,
+        )
+    if as_json:
+        emit({"profiles": list(found.profiles), "problems": [], "warnings": warnings, "findings": findings})
+    else:
+        say(f"{len(found.profiles)} profiles, no problems{_and_warnings(len(warnings))}.")
+
+
+_RULES = "`sparkdash profiles rules NAME` tells how a rule is known; `silence: {NAME: reason}` overrules it."
+
+
+@app.command("rules")
+def rules(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One rule, with its evidence.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what `profiles check` knows to go wrong, and how it is known.
+
+    \b
+    Examples:
+      sparkdash profiles rules
+      sparkdash profiles rules fp8-kv-backend
+    """
+    from sparkdash.cli.profiles.rulebook import described, listed
+
+    told = described(name) if name else listed()
+    if as_json:
+        emit(told)
+    elif name:
+        say("\n".join(f"{label:<10}{text}" for label, text in told[0].items()))
+    else:
+        rows = [(rule["name"], rule["level"], rule["about"]) for rule in told]
+        say("\n".join(table(("rule", "level", "finds"), rows, "<<<")))
+
+
+@app.command("schema")
+def schema() -> None:
+    """Print the JSON Schema of a profile file.
+
+    For editors that check and complete YAML.
+
+    \b
+    Examples:
+      sparkdash profiles schema > profile.schema.json
+    """
+    from sparkdash.catalog.jsonschema import profile_schema
+
+    emit(profile_schema())
+
+
+def _and_warnings(count: int) -> str:
+    return f"; {count} warning(s), which stop nothing" if count else ""
+
+
+def _known() -> tuple[tuple[ProfileSummary, ...], tuple[str, ...], Snapshot | None]:
+    """Summaries, problems, and the world: the daemon's, or what the files say when none answers."""
+    from sparkdash.client.blocking import Client
+
+    try:
+        with Client() as client:
+            listed, world = client.profiles(), client.state()  # the list first: for it the daemon looks at the files
+    except DaemonError as error:
+        if error.code != DaemonError.default_code:
+            raise
+        from sparkdash.cli.local import summaries
+
+        return (*summaries(), None)
+    return listed.profiles, listed.problems, world
+
+
+def _one(name: str) -> Profile:
+    from sparkdash.client.blocking import Client
+
+    try:
+        with Client() as client:
+            return client.profile(name)
+    except DaemonError as error:
+        if error.code != DaemonError.default_code:
+            raise
+        from sparkdash.cli.local import catalog
+
+        return catalog().find(name)
+
+
+def _here(summaries: Sequence[ProfileSummary], world: Snapshot | None) -> dict[str, Stock]:
+    """What of each is on this box; empty when the daemon is another's, or simulated."""
+    from sparkdash import settings
+    from sparkdash.cli import local
+    from sparkdash.cli.profiles import local_files
+
+    if world is not None and (world.daemon.simulated or not local_files.on_this_box(world)):
+        return {}
+    known = settings.load()
+    return local_files.stock(summaries, local.runtime(known), known)
+
+
+def _row(summary: ProfileSummary, world: Snapshot | None, here: Stock | None) -> tuple[str, ...]:
+    from sparkdash.cli.profiles.local_files import cell
+
+    return (
+        summary.name,
+        summary.engine.value,
+        gib(summary.needs_bytes, 0),
+        number(summary.published_decode_tok_s, 1),
+        summary.speculation or DASH,
+        cell(here.image if here else None),
+        cell(here.weights if here else None),
+        _state(summary, world),
+    )
+
+
+def _state(summary: ProfileSummary, world: Snapshot | None) -> str:
+    from sparkdash.domain.profile import EngineKind
+
+    if summary.cannot_run:
+        return "cannot run"
+    if summary.engine is EngineKind.REMOTE:
+        return "elsewhere"
+    if world is None:
+        return DASH
+    if parked := world.parked.get(summary.name):
+        return f"parked: {parked.failure.code}"
+    engine = world.engines.get(summary.name)
+    if engine is None:
+        return "stopped"
+    return engine.state.value + (", edited" if world.is_outdated(summary.name) else "")

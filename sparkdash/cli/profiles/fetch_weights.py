@@ -1,0 +1,132 @@
+"""Weights on the command line: fetching them with a progress bar, and telling what is missing.
+
+Owns: the words and the bar. Must not know how weights come: `host.hub` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import aclosing
+from dataclasses import asdict
+from pathlib import Path
+
+from sparkdash.cli.output.screen import LiveLine, emit, emit_line, say, table, tell
+from sparkdash.cli.profiles.local_files import here
+from sparkdash.domain.profile import ModelRef, Profile
+from sparkdash.errors import HostError
+from sparkdash.host import hub_errors
+from sparkdash.host.hub import Hub, Plan
+from sparkdash.host.hub_errors import KEPT
+from sparkdash.host.meter import WeightsProgress
+from sparkdash.host.runtime import Runtime
+from sparkdash.host.shelf import Image
+from sparkdash.host.weights_here import Presence, look
+from sparkdash.settings import Settings
+from sparkdash.units import duration, percent, size
+
+BAR = 20
+"""Characters."""
+
+
+class Fetching:
+    """A profile's weights on their way. Making one asks the hub what there is, and whether it fits on the disk.
+
+    Raises:
+        HostError: as `Hub.plan`, and disk_full.
+    """
+
+    def __init__(self, profile: Profile, known: Settings, as_json: bool) -> None:
+        self._profile = profile
+        self._home = known.hf_home.expanduser()
+        self._as_json = as_json
+        if (other := os.environ.get("HF_HOME")) and Path(other).expanduser() != self._home:
+            tell(f"HF_HOME is {other}; sparkdash uses `hf_home` of config.toml: {self._home}.")
+        self._hub = Hub(self._home, endpoint=hub_errors.address())
+        self._plan: Plan = asyncio.run(self._hub.plan(profile.weights))
+        self._hub.check_space(self._plan)
+
+    def run(self) -> None:
+        """Fetch them, with a bar. Raises HostError as `Hub.fetch`, and weights_missing when one is not whole then."""
+        if self._plan:
+            try:
+                asyncio.run(self._fetch())
+            except KeyboardInterrupt:
+                tell(f"Interrupted. {KEPT}")
+                raise
+        self._judge()
+
+    async def _fetch(self) -> None:
+        line, told = LiveLine(), -1
+        async with aclosing(self._hub.fetch(self._plan)) as steps:
+            async for step in steps:
+                share = int(100 * step.came_bytes / step.total_bytes) if step.total_bytes else 100
+                if not self._as_json:
+                    line.draw(text(step), plain(step))
+                elif share != told or step.done:
+                    emit_line({"weights": [one.repo for one in self._plan], **asdict(step)})
+                told = share
+        line.clear()
+
+    def _judge(self) -> None:
+        """What is there now, by the rule of every list: a folder that the owner fills may still lack something."""
+        for ref in dict.fromkeys(self._profile.weights):
+            one = look(ref, self._home)
+            if not one.here:
+                raise _not_whole(one, ref)
+            if not self._as_json:
+                say(f"{one.ref} is here, {size(one.size)}.")
+
+
+def _not_whole(one: Presence, ref: ModelRef) -> HostError:
+    if ref.hf:
+        return HostError(
+            f"{one.ref} came, and is not whole: {one.lacks}.",
+            code="weights_missing",
+            hint="See on the hub which weights it holds, and mend `hf` in the profile.",
+        )
+    return HostError(
+        f"{one.ref} cannot be fetched, and is not whole: {one.lacks}.",
+        code="weights_missing",
+        hint=f"Put it there (`hf download OWNER/NAME --local-dir {one.ref}`), or give `hf` in the profile.",
+    )
+
+
+def text(step: WeightsProgress) -> str:
+    """ "weights   43 %  ████████░░░░░░░░░░░░  26 of 61 GiB  98 MiB/s  6m02s left". Pure."""
+    share = step.came_bytes / step.total_bytes if step.total_bytes else 1.0
+    full = int(BAR * share)
+    rate = f"  {size(int(step.bytes_per_s))}/s" if step.bytes_per_s else ""
+    left = f"  {duration(step.eta_s)} left" if step.eta_s is not None else ""
+    came = f"{size(step.came_bytes)} of {size(step.total_bytes)}"
+    return f"weights  {percent(share):>5}  {'█' * full}{'░' * (BAR - full)}  {came}{rate}{left}"
+
+
+def plain(step: WeightsProgress) -> str:
+    """The same for a log: a line every ten percent. Pure."""
+    tenth = int(10 * step.came_bytes / step.total_bytes) if step.total_bytes else 10
+    return f"weights {10 * tenth} % of {size(step.total_bytes)}"
+
+
+def report(profile: Profile, runtime: Runtime, known: Settings, as_json: bool, *, image: bool, weights: bool) -> bool:
+    """Print what of a profile is on this box; True when nothing is missing."""
+    names = [profile.image] if image and profile.image else []
+    images = here(runtime, names)
+    models = {one.ref: look(one, known.hf_home.expanduser()) for one in profile.weights if weights}
+    if as_json:
+        emit({"profile": profile.name, "image": next(iter(images.values()), None), "weights": list(models.values())})
+    else:
+        rows = [*(_row("image", one.name, one) for one in images.values())]
+        rows += [("image", name, "not known") for name in names if name not in images and runtime.containerised]
+        rows += [_row("weights", ref, one) for ref, one in models.items()]
+        say("\n".join(table(("needs", "which", "here"), rows, "<<<")))
+    found: list[Image | Presence] = [*images.values(), *models.values()]
+    return all(one.here for one in found)
+
+
+def _row(kind: str, name: str, one: Image | Presence) -> tuple[str, str, str]:
+    if one.here:
+        return kind, name, size(one.size)
+    why = f": {one.lacks}" if isinstance(one, Presence) and one.lacks else ""
+    came = f", {size(one.size)} came" if isinstance(one, Presence) and one.size else ""
+    return kind, name, f"missing{why}{came}"

@@ -1,0 +1,181 @@
+"""`sparkdash profiles import` and `export`: profiles out of what people already have, and into it.
+
+Owns: reading the given file, folder or stdin, and writing what came of it. Must not know: any format's insides.
+"""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sparkdash.cli.output.screen import emit, say, tell
+from sparkdash.cli.parameters import AsJson, ProfileName
+from sparkdash.errors import ProfileError
+
+if TYPE_CHECKING:
+    from sparkdash.catalog.importers import Imported
+    from sparkdash.domain.container import ContainerSpec
+    from sparkdash.domain.profile import Profile
+
+STDIN = "-"
+MAX_BYTES = 1_000_000
+_OF_A_FOLDER = ("Dockerfile", "download_models.sh", "wait_for_server.sh")
+
+
+def import_profiles(
+    source: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="A file, a repro folder, or - for stdin.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE|DIR", help="Write there instead of stdout.")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="The profile's name.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make profiles of other tools' files.
+
+    Of a podman or docker command, a script, a sparkrun or eugr recipe, a llama-swap configuration or a repro folder.
+    Nothing of it is run, and no variable of the environment is filled in. What could not be carried over stands in the
+    comments above each profile. Exits 2 when a profile still has to be mended before it loads.
+
+    \b
+    Examples:
+      sparkdash profiles import start_qwen.sh
+      sparkdash profiles import recipe.yaml -o ~/.config/sparkdash/profiles/
+      curl -s URL | sparkdash profiles import - --name my-model
+    """
+    from sparkdash.catalog.importers import write
+
+    imported = _read(source, name)
+    origin = "stdin" if source == STDIN else Path(source).resolve().name
+    texts = {one["profile"]: write.yaml_text(one, imported, origin) for one in imported.profiles}
+    problems = tuple(map(str, write.tried(texts).problems))
+    if as_json:
+        emit(write.as_json(imported) | {"problems": problems})
+    if output is not None:
+        _write(texts, output.expanduser(), force=force)
+    elif not as_json:
+        say("---\n".join(texts.values()), nl=False)
+    if problems:
+        raise ProfileError(
+            f"{len(problems)} thing(s) to mend before it loads.",
+            problems=problems,
+            hint="What is left open was not in the source.",
+        )
+
+
+class Format(StrEnum):
+    """What a profile can become."""
+
+    PODMAN = "podman"
+    QUADLET = "quadlet"
+    SPARKRUN = "sparkrun"
+    LLAMA_SWAP = "llama-swap"
+
+
+def export_profile(
+    profile: ProfileName,
+    form: Annotated[Format, typer.Option("--as", help="What it becomes.")] = Format.PODMAN,
+) -> None:
+    """Print PROFILE as another tool's file.
+
+    A podman command, a quadlet unit, a sparkrun recipe, or a llama-swap model.
+
+    \b
+    Examples:
+      sparkdash profiles export gpt-oss-120b --as podman
+      sparkdash profiles export gpt-oss-120b --as quadlet > oss.container
+    """
+    from sparkdash.cli.local import exported
+
+    found, spec = exported(profile)
+    say(_exported(form, found, spec))
+
+
+def _exported(form: Format, profile: Profile, spec: ContainerSpec) -> str:
+    from sparkdash.catalog.exporters import llama_swap, quadlet, sparkrun
+    from sparkdash.engines.registry import adapter
+    from sparkdash.host.podman_argv import PODMAN, run, shell
+
+    match form:
+        case Format.PODMAN:
+            return shell(run(PODMAN, spec))
+        case Format.QUADLET:
+            return quadlet.unit(profile, spec)
+        case Format.SPARKRUN:
+            return sparkrun.recipe(profile, spec)
+        case Format.LLAMA_SWAP:
+            return llama_swap.model(profile, spec, run(PODMAN, spec), alive=adapter(profile.engine).probes.alive)
+
+
+def _read(source: str, name: str | None) -> Imported:
+    from sparkdash.catalog import importers
+
+    if source == STDIN:
+        return importers.read(_text(sys.stdin.buffer.read(MAX_BYTES), "stdin"), name)
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return importers.read_folder(_folder(path), name or path.resolve().name)
+    return importers.read(_file(path), name)
+
+
+def _folder(path: Path) -> dict[str, str]:
+    """The files of a repro folder, its scripts/ included; nothing else of it is opened."""
+    found = {}
+    for folder in (path / "scripts", path):
+        for file in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if file.is_file() and (
+                file.name in _OF_A_FOLDER or file.match("launch_server*.sh") or file.match("bench*.sh")
+            ):
+                found[file.name] = _file(file)
+    return found
+
+
+def _file(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return _text(file.read(MAX_BYTES), str(path))
+    except OSError as error:
+        raise ProfileError(f"{path} cannot be read: {error.strerror}.", code="import_refused") from None
+
+
+def _text(data: bytes, what: str) -> str:
+    if not data.strip():
+        raise ProfileError(f"{what} is empty.", code="import_refused")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ProfileError(f"{what} is not UTF-8 text.", code="import_refused") from None
+
+
+def _write(texts: dict[str, str], output: Path, *, force: bool) -> None:
+    """Into a folder a file for each profile; into a file only one. All or, when one is in the way, none.
+
+    What is not there yet is a folder, and made, unless it is called as the file of a profile is.
+    """
+    from sparkdash.catalog.load import SUFFIXES
+
+    folder = output.is_dir() or not (output.exists() or output.suffix in SUFFIXES)
+    if len(texts) > 1 and not folder:
+        raise ProfileError(
+            f"There are {len(texts)} profiles ({', '.join(texts)}), and {output} is no folder.",
+            code="import_refused",
+            hint="Give a folder.",
+        )
+    places = {output / f"{name}.yaml" if folder else output: text for name, text in texts.items()}
+    taken = [str(place) for place in places if place.exists()]
+    if taken and not force:
+        raise ProfileError(
+            f"Already there: {', '.join(taken)}.", code="import_refused", hint="Use --force to overwrite."
+        )
+    for place, text in places.items():
+        try:
+            if folder:
+                output.mkdir(parents=True, exist_ok=True)
+            place.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ProfileError(f"{place} cannot be written: {error.strerror}.", code="import_refused") from None
+        tell(f"Wrote {place}")

@@ -1,0 +1,163 @@
+"""`sparkdash profiles new`: a first profile for a model that has none.
+
+Owns: finding the model, where the profile is written, and what is printed. Must not know: which flags an engine wants.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sparkdash.cli.output.screen import emit, say, tell
+from sparkdash.cli.parameters import AsJson
+from sparkdash.errors import ProfileError
+
+if TYPE_CHECKING:
+    from sparkdash.cli.profiles.proposal import Proposed
+    from sparkdash.domain.weights import WeightFacts
+    from sparkdash.settings import Settings
+
+
+class Engine(StrEnum):
+    """What a profile can be proposed for."""
+
+    VLLM = "vllm"
+    SGLANG = "sglang"
+    LLAMACPP = "llamacpp"
+
+
+def new_profile(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="owner/name on the hub, a model's folder, or a GGUF file.")
+    ],
+    engine: Annotated[
+        Engine | None, typer.Option("--engine", help="Else llamacpp for GGUF files, vllm for all others.")
+    ] = None,
+    context: Annotated[
+        int | None, typer.Option("--context", min=1, metavar="TOKENS", help="Else the model's own, or what fits.")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="The profile's name.")] = None,
+    image: Annotated[str | None, typer.Option("--image", help="The container image.")] = None,
+    engine_version: Annotated[
+        str | None, typer.Option("--engine-version", metavar="VERSION", help="Of the engine in that image.")
+    ] = None,
+    write: Annotated[bool, typer.Option("--write", help="Write it where your profiles are.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Ask no network, whatever is missing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Propose a profile for MODEL, every flag with its reason.
+
+    It tells what the model needs of the memory, term by term. Reads config.json and the headers of the weights, no
+    weights. A model that is not in the Hugging Face cache is asked for at the hub, headers only. Prints YAML that
+    `profiles check` accepts; --write puts it into your profiles' folder and overwrites nothing.
+
+    \b
+    Examples:
+      sparkdash profiles new Qwen/Qwen3-Coder-30B-A3B-Instruct
+      sparkdash profiles new ~/models/gpt-oss-120b --context 65536 --write
+      sparkdash profiles new ./MiniMax-M2.7.gguf --image localhost/llama:cuda13
+    """
+    from sparkdash import settings
+    from sparkdash.cli.profiles.proposal import proposed
+    from sparkdash.domain.profile import EngineKind
+    from sparkdash.engines.proposal import Wish
+
+    known = settings.load()
+    ref, facts = _model(model, known, offline=offline)
+    wish = Wish(context, image, engine_version)
+    made = proposed(name or model, ref, facts, EngineKind(_engine(engine, facts)), wish, known)
+    place = _write(made) if write else None
+    if as_json:
+        emit(_json(made, place))
+    elif place is None:
+        say(made.text, nl=False)
+    for warning in made.warnings:
+        tell(f"warning: {warning}")
+    if place is not None and not as_json:
+        from sparkdash.cli.output.screen import width
+        from sparkdash.cli.profiles.page import needed
+
+        say("\n".join(needed(made.need, width())))
+        tell(f"Wrote {place}; `sparkdash use {made.name}` starts it.")
+
+
+def _model(model: str, known: Settings, *, offline: bool) -> tuple[dict[str, str], WeightFacts]:
+    """How the profile names the model, and its facts: from this box, else from the hub."""
+    from sparkdash.catalog import weights
+    from sparkdash.catalog.catalog import nearest
+    from sparkdash.domain.profile import ModelRef
+
+    home = known.hf_home.expanduser()
+    path = Path(model).expanduser()
+    if path.exists() or model.startswith(("/", ".", "~")) or model.count("/") > 1:
+        if not path.exists():
+            raise ProfileError(f"{model} is not on this box.", code="weights_missing")
+        return {"path": str(path.absolute())}, weights.read(path.absolute())
+    try:
+        return {"hf": model}, weights.read(weights.locate(ModelRef(hf=model), home))
+    except ProfileError as missing:
+        if "/" not in model:
+            why = "it is no owner/name of the hub"
+            raise ProfileError(f"{model} is not on this box, and {why}.", code="weights_missing") from None
+        if offline:
+            close = nearest(model, weights.cached(home))
+            asked = "Without --offline the hub is asked for its headers."
+            missing.hint = f"Did you mean {' or '.join(close)}?" if close else asked
+            raise
+        from sparkdash.host import hub_errors, hub_headers
+
+        endpoint = hub_errors.address()
+        tell(f"{missing.message} Asking the hub for its headers.")
+        return {"hf": model}, hub_headers.read(model, endpoint=endpoint)
+
+
+def _engine(chosen: Engine | None, facts: WeightFacts) -> Engine:
+    own = Engine.LLAMACPP if facts.format == "gguf" else Engine.VLLM
+    if chosen is not None and (chosen is Engine.LLAMACPP) != (own is Engine.LLAMACPP):
+        raise ProfileError(
+            f"{facts.origin} is {facts.format}, which {chosen.value} does not serve.",
+            code="wrong_format",
+            hint=f"Leave --engine out, or use --engine {own.value}.",
+        )
+    return chosen or own
+
+
+def _write(made: Proposed) -> Path:
+    """Into the owner's folder of profiles, under a name that is free.
+
+    Raises:
+        ProfileError: `profile_exists`: there is such a file or profile already.
+    """
+    from sparkdash import paths
+    from sparkdash.cli.local import catalog
+
+    place = paths.config_dir() / "profiles" / f"{made.name}.yaml"
+    others = catalog()
+    if made.name in others.names() or place.exists():
+        where = others.find(made.name).source if made.name in others.names() else place
+        raise ProfileError(
+            f"There is a profile {made.name} already: {where}.",
+            code="profile_exists",
+            hint="Choose another name with --name.",
+        )
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("x", encoding="utf-8") as file:
+            file.write(made.text)
+    except OSError as error:
+        raise ProfileError(f"{place} cannot be written: {error.strerror}.", code="profile_exists") from None
+    return place
+
+
+def _json(made: Proposed, place: Path | None) -> dict[str, Any]:
+    return {
+        "profile": made.profile.replace(source="" if place is None else str(place)),
+        "yaml": made.text,
+        "facts": made.facts,
+        "need": made.need,
+        "warnings": made.warnings,
+        "written": None if place is None else str(place),
+    }

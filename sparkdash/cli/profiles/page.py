@@ -1,0 +1,144 @@
+"""`profiles show` as text: a Profile and its Need in, lines out. Pure.
+
+Rule: unknown is "-", and no figure is ever cut: what does not fit beside its neighbours goes below them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from textwrap import wrap
+
+from sparkdash.cli.output.screen import table
+from sparkdash.domain.need import Need
+from sparkdash.domain.profile import EngineKind, Profile, Published
+from sparkdash.engines.registry import adapter
+from sparkdash.units import DASH, gib, number, percent, tokens
+
+LABEL = 16
+"""Width of the first column, after two spaces."""
+TERM = 13
+SIZE = 10
+
+FIGURES = {
+    "decode_tok_s": ("decode", "generated tokens / time after the first one"),
+    "prefill_tok_s": ("prefill", "prompt tokens / time until the first generated one"),
+    "e2e_tok_s": ("e2e", "generated tokens / whole time of the request, prefill included"),
+    "aggregate_tok_s": ("aggregate", "generated tokens of all requests at once / time"),
+    "tok_s": ("tok/s", "the source does not say what was measured"),
+    "kv_tokens": ("KV tokens", "tokens that the KV cache holds"),
+    "prefix_hit_rate": ("prefix hits", "tokens found in the prefix cache / tokens looked up"),
+    "math_score": ("math", "problems solved / problems given"),
+}
+"""Published's figures: the column's head, and what the figure is; rates are per second."""
+RATES = ("decode_tok_s", "prefill_tok_s", "e2e_tok_s", "aggregate_tok_s", "tok_s")
+
+
+def lines(profile: Profile, need: Need | None, columns: int) -> Iterator[str]:
+    """The whole page, for a terminal of so many columns. `need` None: nobody computed one."""
+    yield profile.name
+    if profile.about:
+        yield from wrapped("  ", profile.about, columns)
+    for label, text in _facts(profile):
+        yield from wrapped(f"  {label:<{LABEL}}", text, columns)
+    if need is not None:
+        yield from needed(need, columns)
+    yield from (f"  arg {key} = {json.dumps(value)}" for key, value in profile.args.items())
+    yield from (f"  env {key} = {value}" for key, value in profile.env.items())
+    yield from (f"  env {name} from the daemon's environment" for name in profile.env_from)
+    if profile.published:
+        yield ""
+        yield from published(profile.published, columns)
+
+
+def needed(need: Need, columns: int) -> Iterator[str]:
+    """The sum of a need, what it rests on, and a line for each term."""
+    yield f"  {'need':<{LABEL}}{gib(need.total_bytes)}, {need.basis.value}"
+    for term in need.terms:
+        yield from wrapped(f"    {term.name:<{TERM}}{gib(term.bytes):>{SIZE}}  ", term.source, columns)
+    if need.peak_bytes is not None:
+        yield f"    {'peak':<{TERM}}{gib(need.peak_bytes):>{SIZE}}  while it loads"
+
+
+def published(rows: tuple[Published, ...], columns: int) -> Iterator[str]:
+    """Every published figure with its workload, source and note: a table, or blocks where it is too wide."""
+    given = [name for name in FIGURES if any(getattr(row, name) is not None for row in rows)]
+    head = ("published workload", *(FIGURES[name][0] for name in given), "source")
+    body = [(row.workload, *(_figure(row, name) for name in given), _sourced(row)) for row in rows]
+    drawn = [f"  {line}" for line in table(head, body, f"<{'>' * len(given)}<")]
+    if max(map(len, drawn)) <= columns:
+        yield from drawn
+    else:
+        yield "  published"
+        for row in rows:
+            yield from _block(row, given, columns)
+    yield ""
+    for name in given:
+        yield from wrapped(f"  {FIGURES[name][0]:<{LABEL}}", FIGURES[name][1], columns)
+
+
+def _facts(profile: Profile) -> Iterator[tuple[str, str]]:
+    dialect = adapter(profile.engine)
+    yield "engine", f"{profile.engine.value} {profile.engine_version or DASH}"
+    yield ("url", profile.url) if profile.url else ("image", profile.image or DASH)
+    yield "aliases", ", ".join(profile.serves) or DASH
+    yield "context", tokens(dialect.context(profile))
+    yield "speculation", dialect.speculation(profile) or DASH
+    yield "memory", _memory(profile)
+    if profile.engine is EngineKind.REMOTE:
+        yield "model there", profile.model_id or profile.name
+        yield "key", f"in {profile.key_env}" if profile.key_env else DASH
+    if profile.engine is EngineKind.OPENAI:
+        yield "model there", profile.model_id or "as the server lists it"
+    if profile.protocols is not None:
+        yield "protocols", ", ".join(profile.protocols)
+    if profile.engine is not EngineKind.REMOTE:
+        yield "on stuck", profile.on_stuck.value
+    if profile.fallbacks:
+        yield "fallbacks", ", ".join(profile.fallbacks)
+    yield "fingerprint", profile.fingerprint
+    yield "source", profile.source or DASH
+    yield from ((f"model {role}", model.ref) for role, model in profile.models.items())
+    if profile.cannot_run:
+        yield "cannot run", profile.cannot_run
+        yield "nearest", profile.nearest or DASH
+
+
+def _memory(profile: Profile) -> str:
+    need = profile.memory
+    parts = [
+        f"{label} {number(size, 1, ' GiB')}"
+        for label, size in (("weights", need.weights_gib), ("kv", need.kv_gib), ("overhead", need.overhead_gib))
+    ]
+    source = f"; {need.source}" if need.source else ""
+    return f"{gib(need.total_bytes)} ({', '.join(parts)}{source})"
+
+
+def _figure(row: Published, name: str) -> str:
+    value = getattr(row, name)
+    if name in ("prefix_hit_rate", "math_score"):
+        return percent(value)
+    digits = 0 if name in ("prefill_tok_s", "kv_tokens") else 1
+    shown = number(value, digits)
+    # a row with a range has one figure
+    return shown if value is None or row.upto is None else f"{shown} to {number(row.upto, digits)}"
+
+
+def _sourced(row: Published) -> str:
+    return f"{row.source} ({row.note})" if row.note else row.source
+
+
+def _block(row: Published, given: list[str], columns: int) -> Iterator[str]:
+    yield from wrapped("  ", row.workload, columns)
+    for name in given:
+        if getattr(row, name) is not None:
+            unit = " tok/s" if name in RATES and name != "tok_s" else ""
+            yield f"    {FIGURES[name][0]:<{TERM}}{_figure(row, name)}{unit}"
+    yield from wrapped(f"    {'source':<{TERM}}", _sourced(row), columns)
+
+
+def wrapped(label: str, text: str, columns: int) -> list[str]:
+    """The text beside its label, its further lines below itself; a word longer than the line stays whole."""
+    room = max(20, columns - len(label))
+    rest = [" " * len(label) + line for line in wrap(text, room, break_long_words=False, break_on_hyphens=False)]
+    return [label + rest[0][len(label) :], *rest[1:]] if rest else [label.rstrip()]

@@ -1,0 +1,126 @@
+"""A proposal as text that was tried out: the profile with its reasons, what the headers told, and the need.
+
+Owns: putting facts, proposal and estimate together, and what stands above the profile. Must not know: where it goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from textwrap import wrap
+from typing import NamedTuple
+
+from sparkdash.catalog import annotated
+from sparkdash.catalog.importers import write
+from sparkdash.catalog.importers.values import profile_name
+from sparkdash.cli import local
+from sparkdash.cli.profiles.page import needed
+from sparkdash.domain.need import Need
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.weights import WeightFacts
+from sparkdash.engines.estimate import estimate
+from sparkdash.engines.proposal import Box, Wish, propose
+from sparkdash.errors import ProfileError
+from sparkdash.rules import Finding, Level, findings
+from sparkdash.rules.memory import BOX_BYTES
+from sparkdash.settings import Settings
+from sparkdash.units import DASH, GIB, gib, tokens
+
+HEAD_COLUMNS = 108
+
+
+class Proposed(NamedTuple):
+    """One proposal, tried out."""
+
+    name: str
+    text: str
+    profile: Profile
+    facts: WeightFacts
+    need: Need
+    warnings: tuple[str, ...]
+
+
+def proposed(
+    name: str, ref: dict[str, str], facts: WeightFacts, engine: EngineKind, wish: Wish, known: Settings
+) -> Proposed:
+    """The proposal for this box. `name` is the profile's, or the model's, of which one is made; `ref` is how it names the model.
+
+    Raises:
+        ProfileError: no image is known and none was given, or no valid profile can be made.
+    """
+    box = Box(local.box_bytes() or BOX_BYTES, int(known.reserve_gib * GIB))
+    proposal = propose(_name(name), engine, ref, facts, box, wish)
+    if "image" not in proposal.profile and known.runtime != "process":
+        raise ProfileError(
+            f"No image of {engine.value} for a Spark (arm64, SM121) is known.",
+            code="image_missing",
+            hint="Give yours with --image; build it on the Spark if there is none.",
+        )
+    profile, _ = _tried(proposal.profile["profile"], annotated.text(proposal.profile, proposal.reasons, ()))
+    need = estimate(profile, {"target": facts}, box.total)
+    text = annotated.text(proposal.profile, proposal.reasons, _head(facts, need))
+    profile, warnings = _tried(profile.name, text)
+    return Proposed(profile.name, text, profile, facts, need, (*warnings, *_short(need, box)))
+
+
+def _name(text: str) -> str:
+    """The profile's name, from the one given or the model's."""
+    base = text.rstrip("/").rpartition("/")[2].removesuffix(".gguf").lower()
+    if found := profile_name(base):
+        return found
+    raise ProfileError(f"{text!r} gives no name for a profile.", code="name_missing", hint="Give one with --name.")
+
+
+def _tried(name: str, text: str) -> tuple[Profile, tuple[str, ...]]:
+    """The profile as the catalog reads that text, and what the rules warn of.
+
+    Raises:
+        ProfileError: it is not valid; every problem is named.
+    """
+    found = write.tried({name: text})
+    told = findings(found)
+    wrong = (*map(str, found.problems), *(_told(one) for one in told if one.level is Level.ERROR))
+    if wrong:
+        raise ProfileError(f"No profile that would start can be made of {name}.", problems=wrong)
+    return found.profiles[name], tuple(_told(one) for one in told if one.level is Level.WARNING)
+
+
+def _told(finding: Finding) -> str:
+    """A finding without its place: the file is not there yet."""
+    problem = finding.problem
+    return f"{problem.key}: {problem.message}. {problem.hint} [{finding.rule}]"
+
+
+def _short(need: Need, box: Box) -> Iterator[str]:
+    total = need.total_bytes
+    if total is not None and total > box.total - box.reserve:
+        yield (
+            f"it needs {gib(total)}, and this box has {gib(box.total)} with {gib(box.reserve)} kept free: "
+            "a start will be refused. Use a smaller checkpoint or --context."
+        )
+
+
+def _head(facts: WeightFacts, need: Need) -> Iterator[str]:
+    """What stands above the profile: what the headers told, and the need."""
+    origin = " ".join(facts.origin.split())
+    yield f"Proposed by `sparkdash profiles new` from the headers of {origin}. Nothing of it was measured."
+    yield ""
+    yield from wrap(_described(facts), HEAD_COLUMNS)
+    yield ""
+    yield from (line.removeprefix("  ") for line in needed(need, HEAD_COLUMNS))
+
+
+def _described(facts: WeightFacts) -> str:
+    size = f"{facts.parameters / 1e9:.1f} billion parameters" if facts.parameters else "Parameters unknown"
+    kinds = ", ".join(f"{layers.layers} {layers.kind.value}" for layers in facts.kv) or "what they keep is not known"
+    each, active = facts.kv_bytes_per_token(), facts.active_bytes()
+    words = [
+        f"{size} in {gib(facts.bytes.total)} ({facts.quantization or facts.dtype or 'unquantized'}), "
+        f"{facts.layers or DASH} layers ({kinds}), context {tokens(facts.context)}."
+    ]
+    if each:
+        words.append(f"A token keeps {each / 1024:.0f} KiB in a 16-bit KV cache.")
+    if active:
+        words.append(f"Decoding one reads {active / 1e9:.1f} GB of weights.")
+    if facts.mtp:
+        words.append(f"It has an MTP head of {gib(facts.bytes.draft)}.")
+    return " ".join(words)

@@ -1,0 +1,199 @@
+"""`sparkdash pull`: fetch a profile's image and weights, apart from any swap.
+
+Owns: the order: look, ask whether it fits, fetch, tell the daemon. The image comes through the daemon where one
+answers, else through the runtime; weights are files of the owner's own cache and are fetched here.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sparkdash.cli.output.screen import LiveLine, emit_line, say
+from sparkdash.cli.parameters import AsJson, ProfileName
+from sparkdash.errors import AdmissionError, DaemonError, HostError, ProfileError, SparkdashError
+from sparkdash.units import percent
+
+if TYPE_CHECKING:
+    from sparkdash.client.blocking import Client
+    from sparkdash.domain.container import PullProgress
+    from sparkdash.domain.profile import Profile
+    from sparkdash.domain.state import Snapshot
+    from sparkdash.host.runtime import Runtime
+
+ImageOnly = Annotated[bool, typer.Option("--image-only", help="Leave the weights.")]
+WeightsOnly = Annotated[bool, typer.Option("--weights-only", help="Leave the image.")]
+Offline = Annotated[bool, typer.Option("--offline", help="Fetch nothing: tell what is missing.")]
+
+
+def pull(
+    profile: ProfileName,
+    image_only: ImageOnly = False,
+    weights_only: WeightsOnly = False,
+    offline: Offline = False,
+    as_json: AsJson = False,
+) -> None:
+    """Fetch the image and the weights that a profile needs.
+
+    What runs goes on running. Weights go to the Hugging Face cache, after a look
+    whether the disk has room; a pull that was cut goes on where it ended. With
+    --offline, or HF_HUB_OFFLINE=1, it exits 5 when something is missing. With
+    --json: one document per step of progress.
+
+    \b
+    Examples:
+      sparkdash pull gpt-oss-120b
+      sparkdash pull gpt-oss-120b --weights-only
+      sparkdash pull gpt-oss-120b --offline
+    """
+    if image_only and weights_only:
+        raise typer.BadParameter("--image-only and --weights-only leave nothing to fetch.")
+    order = _order(profile, image=not weights_only, weights=not image_only, as_json=as_json)
+    try:
+        if offline or os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
+            _look(order)
+        else:
+            _fetch(order)
+    finally:
+        if order.client is not None:
+            order.client.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What was asked for, and the daemon when one answers."""
+
+    profile: Profile
+    image: bool
+    weights: bool
+    as_json: bool
+    world: Snapshot | None = None
+    client: Client | None = None
+
+
+def _order(name: str, *, image: bool, weights: bool, as_json: bool) -> Order:
+    from sparkdash.client.blocking import Client
+
+    client = Client()
+    try:
+        order = Order(client.profile(name), image, weights, as_json, client.state(), client)
+    except SparkdashError as error:
+        client.close()
+        if error.code != DaemonError.default_code:
+            raise
+        from sparkdash.cli.local import catalog
+
+        order = Order(catalog().find(name), image, weights, as_json)
+    _check(order.profile)
+    return order
+
+
+def _check(profile: Profile) -> None:
+    if why := profile.fetches_nothing:
+        raise AdmissionError(f"There is nothing to fetch for {profile.name}: {why}.", code="nothing_to_pull")
+    if profile.cannot_run:
+        raise AdmissionError(
+            f"{profile.name} cannot run: {profile.cannot_run}.",
+            code="cannot_run",
+            hint=f"Pull {profile.nearest} instead." if profile.nearest else None,
+        )
+
+
+def _look(order: Order) -> None:
+    from sparkdash.cli.local import runtime
+    from sparkdash.cli.profiles.fetch_weights import report
+    from sparkdash.settings import load
+
+    _must_be_here(order)
+    known = load()
+    whole = report(order.profile, runtime(known), known, order.as_json, image=order.image, weights=order.weights)
+    if not whole:
+        raise typer.Exit(HostError.exit_code)
+
+
+def _fetch(order: Order) -> None:
+    from sparkdash.cli.profiles.fetch_weights import Fetching
+    from sparkdash.settings import load
+
+    weights = None
+    if order.weights and order.profile.weights:
+        _must_be_here(order)
+        weights = Fetching(order.profile, load(), order.as_json)  # whether it fits is known before anything comes
+    if order.image:
+        _fetch_image(order)
+    if weights is not None:
+        weights.run()
+    if order.client is not None:
+        order.client.release(order.profile.name)
+
+
+def _must_be_here(order: Order) -> None:
+    from sparkdash.cli.profiles.local_files import on_this_box
+
+    if order.world is not None and not on_this_box(order.world):
+        host, name = order.world.daemon.host, order.profile.name
+        raise HostError(
+            f"The daemon runs on {host}, and the weights of {name} belong there.",
+            code="other_box",
+            hint=f"Run `sparkdash pull {name}` on {host}; --image-only works from here.",
+        )
+
+
+def _fetch_image(order: Order) -> None:
+    import asyncio
+
+    from sparkdash.cli.local import runtime
+    from sparkdash.cli.profiles.local_files import here, on_this_box
+    from sparkdash.domain.container import PullProgress
+    from sparkdash.host.podman_answers import image_missing
+    from sparkdash.settings import load
+
+    image, local = order.profile.image, runtime(load())
+    program = order.world.daemon.runtime if order.world else local.name
+    if program == "process":
+        return
+    if image is None:
+        text = f"Profile {order.profile.name} names no image."
+        raise ProfileError(text, code="image_missing", hint="Add `image:` to it.")
+    line = _Line(order.as_json)
+    known = here(local, [image]).get(image) if on_this_box(order.world) else None
+    if known is not None and known.here:
+        line.show(PullProgress(image=image, detail="here already", fraction=1.0, done=True))
+    elif known is not None and image.startswith("localhost/"):
+        raise image_missing(program, image, "no registry has it")
+    elif order.client is not None:
+        for step in order.client.pull(order.profile.name):
+            line.show(step)
+    else:
+        asyncio.run(_pull_here(local, image, line))
+    line.end()
+
+
+async def _pull_here(runtime: Runtime, image: str, line: _Line) -> None:
+    async for step in runtime.pull(image):
+        line.show(step)
+
+
+class _Line:
+    """The image's progress: a line that is drawn over, or documents."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+        self._line = LiveLine()
+        self._image: str | None = None
+
+    def show(self, step: PullProgress) -> None:
+        self._image = step.image
+        if self._as_json:
+            emit_line(step)
+        else:
+            share = f"{percent(step.fraction)}  " if step.fraction is not None else ""
+            self._line.draw(f"{step.image}  {share}{step.detail}", step.detail)
+
+    def end(self) -> None:
+        self._line.clear()
+        if self._image is not None and not self._as_json:
+            say(f"{self._image} is here.")

@@ -1,0 +1,132 @@
+"""The live figures of one engine: five rows, each with its label, its figure, its last minutes and a remark.
+
+Owns: what stands where in those rows. Rule: figures keep their column whatever their size; old ones are dimmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sparkdash.domain.engine import Engine
+from sparkdash.domain.metric import EngineSample, Metric
+from sparkdash.domain.state import Figures
+from sparkdash.tui.ink import EMPTY, Ink, Line, clip, dimmed, join, length, pad, right, say
+from sparkdash.tui.lines.spark import spark
+from sparkdash.tui.mirror import View
+from sparkdash.units import DASH, number, percent, tokens
+
+LABEL, FIGURE, UNIT, REMARK = 9, 6, 6, 24
+"""Cells of the columns; the sparkline takes the rest."""
+LEAST_WITH_REMARKS = 64
+"""Cells below which the remarks give way to the sparklines."""
+DOTS = say(" · ", Ink.DIM)
+
+
+class Row(NamedTuple):
+    """One figure. `top` is what fills the sparkline; None: the highest of those shown."""
+
+    metric: Metric
+    label: str
+    figure: str
+    unit: str
+    remark: Line
+    top: float | None
+
+
+def rows(view: View, engine: Engine, width: int, tall: int) -> list[Line]:
+    """Four figures with sparklines of `tall` rows, and the acceptance of drafts."""
+    sample = view.engine_sample(engine.profile) or EngineSample(at=0.0)
+    seen = (view.snapshot.figures.get(engine.profile) if view.snapshot else None) or Figures()
+    remarks = width >= LEAST_WITH_REMARKS
+    cells = max(width - LABEL - FIGURE - UNIT - 2 - (REMARK + 3 if remarks else 0), 0)
+    lines: list[Line] = []
+    for row in _figures(view, engine, sample, seen):
+        values = view.history.last(engine.profile, row.metric, cells, view.now)
+        lines += [*_drawn(row if remarks else row._replace(remark=EMPTY), values, tall), *([EMPTY] if tall > 1 else [])]
+    lines.append(_acceptance(view, engine, sample, width))
+    if view.engine_age_s(engine.profile) is not None:
+        lines = [dimmed(line) for line in lines]
+    return [clip(line, width) for line in lines]
+
+
+def height(tall: int) -> int:
+    """How many lines `rows` gives."""
+    return 4 * (tall + (tall > 1)) + 1
+
+
+def _figures(view: View, engine: Engine, sample: EngineSample, seen: Figures) -> list[Row]:
+    return [
+        Row(Metric.DECODE, "decode", number(sample.get(Metric.DECODE), 1), "tok/s", _rates(view, engine, seen), None),
+        Row(Metric.PREFILL, "prefill", number(sample.get(Metric.PREFILL)), "tok/s", _ttft(sample, seen), None),
+        _share(Metric.PREFIX_HIT, "prefix", sample, _lifetime(sample)),
+        _share(Metric.KV_USED, "kv", sample, _kv(sample)),
+    ]
+
+
+def _share(metric: Metric, label: str, sample: EngineSample, remark: Line) -> Row:
+    value = sample.get(metric)
+    return Row(metric, label, percent(value).removesuffix(" %"), "%", remark, 1.0)
+
+
+def _drawn(row: Row, values: Sequence[float | None], tall: int) -> list[Line]:
+    top = row.top or max((value for value in values if value is not None), default=0.0)
+    bars = spark(values, top, tall)
+    unknown = row.figure == DASH
+    head = pad(say(row.label, Ink.DIM), LABEL) + right(say(row.figure, Ink.DIM if unknown else Ink.STRONG), FIGURE)
+    head += pad(say(f" {row.unit}", Ink.DIM), UNIT) + say("  ")
+    blank = say(" " * length(head))
+    # the figure stands beside the sparkline's foot, where one row's height would put it
+    lines = [blank + say(bar, Ink.TRACE) for bar in bars[:-1]]
+    return [*lines, head + say(bars[-1], Ink.TRACE) + (say("   ") + row.remark if row.remark else EMPTY)]
+
+
+def _pair(name: str, value: str) -> Line:
+    return say(f"{name} ", Ink.DIM) + say(value, Ink.DIM if value == DASH else Ink.PLAIN)
+
+
+def _rates(view: View, engine: Engine, seen: Figures) -> Line:
+    profile = view.snapshot.profile(engine.profile) if view.snapshot else None
+    published = profile.published_decode_tok_s if profile else None
+    told = _pair("pub", number(published, 1)) if published is not None else EMPTY
+    return join([_pair("median", number(seen.decode_tok_s, 1)), told], DOTS)
+
+
+def _ttft(sample: EngineSample, seen: Figures) -> Line:
+    half = sample.get(Metric.TTFT_P50)
+    half = seen.ttft_s if half is None else half
+    late = sample.get(Metric.TTFT_P95)
+    tail = _pair("p95", number(late, 2, " s")) if late is not None else EMPTY
+    return join([_pair("ttft", number(half, 2, " s")), tail], DOTS)
+
+
+def _lifetime(sample: EngineSample) -> Line:
+    return _pair("lifetime", percent(sample.get(Metric.PREFIX_HIT_LIFETIME)))
+
+
+def _kv(sample: EngineSample) -> Line:
+    used, capacity = sample.get(Metric.KV_USED), sample.get(Metric.KV_CAPACITY)
+    if capacity is None:
+        return EMPTY
+    held = None if used is None else used * capacity
+    return (
+        say(tokens(held), Ink.PLAIN) + say(" of ", Ink.DIM) + say(tokens(capacity), Ink.PLAIN) + say(" tokens", Ink.DIM)
+    )
+
+
+def _acceptance(view: View, engine: Engine, sample: EngineSample, width: int) -> Line:
+    profile = view.snapshot.profile(engine.profile) if view.snapshot else None
+    method = profile.speculation if profile else None
+    label = pad(say("accept", Ink.DIM), LABEL)
+    if method is None and sample.acceptance_at is None:
+        return label + right(say(DASH, Ink.DIM), FIGURE) + say("        no speculation", Ink.DIM)
+    rate = sample.get(Metric.ACCEPTANCE)
+    figure = percent(rate).removesuffix(" %")
+    head = label + right(say(figure, Ink.DIM if rate is None else Ink.STRONG), FIGURE) + pad(say(" %", Ink.DIM), UNIT)
+    places = say("by position ", Ink.DIM) + say(_places(sample), Ink.PLAIN) if sample.acceptance_at else EMPTY
+    mean = _pair("length", number(sample.get(Metric.ACCEPTANCE_LENGTH), 2))
+    return clip(head + say("  ") + join([places, mean, say(method or "", Ink.DIM)], DOTS), width)
+
+
+def _places(sample: EngineSample) -> str:
+    return " ".join(f"{share:.2f}" for share in sample.acceptance_at or ())

@@ -1,0 +1,152 @@
+"""Questions: what a person reads before something is stopped, and after it did not work. Pure: plans and errors in, lines
+for a width out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.profile import ProfileSummary
+from sparkdash.domain.state import Snapshot
+from sparkdash.domain.swap import Plan, Swap
+from sparkdash.errors import EngineError, ProfileError, SparkdashError
+from sparkdash.tui.ink import EMPTY, Ink, Line, flow, pad, say, wrap
+from sparkdash.tui.lines import words
+from sparkdash.tui.widgets.profiles import needed
+from sparkdash.units import duration, gib
+
+FACT, SIZE = 17, 12
+"""Cells of a fact's label, and of an amount of memory."""
+STOPS = "stops  "
+"""As wide as every label of a question."""
+
+
+def told(error: SparkdashError, width: int) -> list[Line]:
+    """Message, hint, every problem, the folder of evidence and the last log lines of an error."""
+    lines = wrap(error.message, width, Ink.BAD)
+    if error.hint:
+        lines += wrap(f"→ {error.hint}", width, Ink.STRONG)
+    if isinstance(error, ProfileError):
+        lines += [line for problem in error.problems for line in wrap(problem, width)]
+    if isinstance(error, EngineError):
+        lines += wrap(f"evidence: {error.evidence}", width) if error.evidence else []
+        lines += [say(f"  {line}", Ink.DIM) for line in error.log_tail]
+    return lines
+
+
+def why_not(profile: ProfileSummary, width: int) -> list[Line]:
+    """Why a profile cannot run, and what can."""
+    lines = wrap(profile.cannot_run or "", width)
+    if profile.nearest:
+        lines += [EMPTY, *labelled("nearest that runs  ", wrap(profile.nearest, width - 19, Ink.STRONG))]
+    return lines
+
+
+def why(plan: Plan, width: int) -> list[Line]:
+    """What `sparkdash why` tells: the need term by term, what there is, who leaves, and the verdict."""
+    room = width - FACT
+    need = plan.need
+    lines: list[Line] = wrap(plan.held, width, Ink.WARN) if plan.held else []
+    lines += _fact("need", f"{gib(need.total_bytes)}, {need.basis.value}", room)
+    for term in need.terms:
+        lines += _term(term.name, term.bytes, term.source, room)
+    if need.peak_bytes is not None:
+        lines += _term("peak", need.peak_bytes, "while it loads", room)
+    lines += _fact("available now", gib(plan.now_bytes), room)
+    lines += _fact("reserve", f"{gib(plan.reserve_bytes)}, kept free", room)
+    for name in plan.evict:
+        lines += _fact("leaves", f"{name}: {plan.reasons.get(name, '')}", room)
+    lines += _fact("stays", ", ".join(plan.beside), room)
+    if plan.evict:
+        lines += _fact("can be had then", f"{gib(plan.available_bytes)}, the reserve taken off", room)
+    if plan.expected_s:
+        lines += _fact("takes about", duration(plan.expected_s), room)
+    return [*lines, EMPTY, *wrap(plan.verdict, width, Ink.STRONG)]
+
+
+def _term(name: str, amount: int | None, source: str, room: int) -> list[Line]:
+    rows = wrap(source, room - SIZE, Ink.DIM) or [EMPTY]
+    figure = pad(say(f"{gib(amount):>{SIZE - 2}}"), SIZE)
+    return labelled(
+        f"{f'  {name}':<{FACT}}", [(say(" " * SIZE) if at else figure) + row for at, row in enumerate(rows)]
+    )
+
+
+def _fact(label: str, told: str, room: int) -> list[Line]:
+    return labelled(f"{label:<{FACT}}", wrap(told, room))
+
+
+def question(plan: Plan, snapshot: Snapshot, width: int) -> list[Line]:
+    """What a switch stops, whether it fits, how long it takes."""
+    room = width - len(STOPS)
+    lines: list[Line] = wrap(plan.held, width, Ink.WARN) if plan.held else []
+    for name in plan.evict:
+        why = plan.reasons.get(name, "")
+        lines += stops(name, snapshot, width, frees=not why)
+        lines += labelled("", wrap(why, room, Ink.DIM))
+    lines += labelled("stays  ", wrap(", ".join(plan.beside), room))
+    lines.append(EMPTY)
+    fits = {True: say("yes", Ink.GOOD), False: say("no", Ink.BAD), None: say("not sure", Ink.WARN)}[plan.fits]
+    memory = say(f", needs {needed(plan)}, {gib(plan.available_bytes, 0)} available then", Ink.DIM)
+    lines += labelled("fits   ", flow(fits + memory, room))
+    return [*lines, *labelled("load   ", flow(_load(plan), room))]
+
+
+def stop(name: str, snapshot: Snapshot, width: int) -> list[Line]:
+    """What stopping an engine stops, and whom it refuses."""
+    waiting = sum(one.profile == name and one.state is RequestState.WAITING for one in snapshot.requests.values())
+    lines = [*stops(name, snapshot, width), *refused(waiting, width)]
+    return [*lines, EMPTY, *wrap("A request that names it brings it back.", width, Ink.DIM)]
+
+
+def stop_using(name: str, url: str | None, width: int) -> list[Line]:
+    """Question before no longer using an attached server, which sparkdash cannot stop."""
+    text = f"{name} runs by itself at {url or 'its address'} and goes on running. Requests that it serves may finish."
+    again = "A request that names it uses it again."
+    return [*wrap(text, width), EMPTY, *wrap(again, width, Ink.DIM)]
+
+
+def give_up(swaps: Sequence[Swap], width: int) -> list[Line]:
+    """Question before cancelling swaps: what stops, and which requests are refused."""
+    what = ", ".join(f"the start of {swap.target}" if swap.target else "the stop" for swap in swaps)
+    waiting = sum(swap.waiting for swap in swaps)
+    return [*labelled(STOPS, wrap(what, width - len(STOPS), Ink.STRONG)), *refused(waiting, width)]
+
+
+def end(request: Request, width: int) -> list[Line]:
+    """Which request would be ended."""
+    which = say(f"{request.client} at {request.profile}", Ink.STRONG) + say(f"  {request.id}", Ink.DIM)
+    return labelled(STOPS, flow(which, width - len(STOPS)))
+
+
+def stops(name: str, snapshot: Snapshot, width: int, *, frees: bool = True) -> list[Line]:
+    """What goes with an engine: its memory, unless that is told otherwise, and the requests that it serves. Who waits for it
+    goes on waiting, unless a person stops it."""
+    served = sum(one.profile == name and one.state is not RequestState.WAITING for one in snapshot.requests.values())
+    memory = snapshot.sample.memory if snapshot.sample else None
+    held = memory.engines.get(name) if memory else None
+    facts = [
+        f"frees {gib(held)}" if frees and held is not None else "",
+        f"{words.count(served, 'request')} in flight may finish" if served else "",
+    ]
+    about = ", ".join(fact for fact in facts if fact)
+    room = width - len(STOPS)
+    return labelled(STOPS, flow(say(name, Ink.STRONG) + say(f": {about}" if about else ""), room))
+
+
+def refused(waiting: int, width: int) -> list[Line]:
+    """Those that wait for what is stopped, and will not get it."""
+    what = f"{words.count(waiting, 'request')} waiting for it: refused" if waiting else ""
+    return labelled("", wrap(what, width - len(STOPS), Ink.WARN))
+
+
+def labelled(label: str, rows: list[Line]) -> list[Line]:
+    """`rows` beside their label, which stands before the first of them."""
+    cells = max(len(label), len(STOPS))
+    return [say(f"{'' if number else label:<{cells}}", Ink.DIM) + row for number, row in enumerate(rows)]
+
+
+def _load(plan: Plan) -> Line:
+    if plan.expected_s is None:
+        return say("not known yet: it never ran here", Ink.STRONG)
+    return say(f"about {duration(plan.expected_s)}", Ink.STRONG) + say("; requests wait that long", Ink.DIM)
