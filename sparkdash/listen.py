@@ -24,7 +24,7 @@ from typing import IO, Any
 import uvicorn
 
 from sparkdash.errors import DaemonError, HostError
-from sparkdash.wire import Closing, ConnectionLimit, Heads, Turns, Wire
+from sparkdash.wire import ClientConnection, ConnectionLimit, RequestHeadCache, Shutdown, Turns
 
 SOCKET_NAME = "daemon.sock"
 BACKLOG = 4096
@@ -94,8 +94,10 @@ class Server(uvicorn.Server):
     def __init__(
         self, app: Any, tls: Tls | None = None, linger_s: float = 0.0, limit: ConnectionLimit | None = None
     ) -> None:
-        self._closing = Closing(linger_s)
-        connection: Any = partial(Wire, heads=Heads(), turns=Turns(), closing=self._closing, limit=limit)
+        self._closing = Shutdown(linger_s)
+        connection: Any = partial(
+            ClientConnection, heads=RequestHeadCache(), turns=Turns(), closing=self._closing, limit=limit
+        )
         super().__init__(
             uvicorn.Config(
                 app,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, Self, TypeVar
 
 from sparkdash.client import calls, routes
-from sparkdash.client.daemon_connection import Line
+from sparkdash.client.daemon_connection import DaemonConnection
 from sparkdash.client.envelope import error_of, understood
 from sparkdash.client.routes import Ask, ProfileList, Toggle
 from sparkdash.domain.container import PullProgress
@@ -32,7 +32,7 @@ class Client:
 
     def __init__(self, url: str | None = None, *, uds: Path | None = None) -> None:
         self.address = calls.address(url, uds)
-        self._line = Line(self.address)
+        self._line = DaemonConnection(self.address)
 
     def __enter__(self) -> Self:
         return self

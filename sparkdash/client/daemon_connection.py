@@ -24,7 +24,7 @@ CONNECT_S = 3.0
 """Longest that a connection may take to come up."""
 
 
-class Line:
+class DaemonConnection:
     """A connection to `address`, opened when first asked and again when the daemon has closed it in between."""
 
     def __init__(self, address: Address) -> None:

@@ -33,7 +33,7 @@ from sparkdash.gateway.rights import READ
 from sparkdash.gateway.route import OLLAMA, Dialect, is_plain, understand
 from sparkdash.limits import CONTROL_BODY_MIB
 from sparkdash.settings import Settings
-from sparkdash.wire import Line
+from sparkdash.wire import RequestChannel
 
 __all__ = ["Deps", "Gateway", "build"]
 
@@ -82,7 +82,7 @@ class Gateway:
         else:
             await self.control(scope, receive, send)
 
-    def serve_line(self, line: Line) -> Awaitable[None]:
+    def serve_channel(self, line: RequestChannel) -> Awaitable[None]:
         """One request, from our own server."""
         return self._answer(Exchange(Head.of(line), line))
 

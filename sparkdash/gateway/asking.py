@@ -20,7 +20,7 @@ from sparkdash.gateway.translate import words
 from sparkdash.gateway.translate.needed import TRANSLATED, lacks
 from sparkdash.gateway.translate.translator import Translator
 from sparkdash.gateway.want import Want
-from sparkdash.upstream import Answer, lines
+from sparkdash.upstream import EngineResponse, encode_headers
 
 UNKNOWN_PATH = frozenset({404, 405, 501})
 """How an engine answers to a protocol that it does not speak. Its model is asked for by its own name, so that is not it."""
@@ -76,7 +76,7 @@ def _needs(want: Want, lease: Lease, translator: Translator) -> bool | None:
     return needed if needed is not None or translator.installed else False
 
 
-async def _heard_far(want: Want, lease: Lease, answer: Answer) -> None:
+async def _heard_far(want: Want, lease: Lease, answer: EngineResponse) -> None:
     """Raises HostError: a service elsewhere answered what its client is told in our words, or by another profile."""
     if far.is_refusal(answer.status, others=bool(fallbacks.others(want))):
         again = next((value.decode("latin-1") for name, value in answer.headers if name == b"retry-after"), None)
@@ -87,12 +87,15 @@ def _prepared(want: Want, lease: Lease) -> care.Prepared:
     return care.prepare(want.place.body, want.peeked, want.route, lease.profile, lease.names, lease.engine.version)
 
 
-def _opened(want: Want, lease: Lease, body: bytes, *, is_far: bool) -> AbstractAsyncContextManager[Answer]:
+def _opened(want: Want, lease: Lease, body: bytes, *, is_far: bool) -> AbstractAsyncContextManager[EngineResponse]:
     head, path = want.exchange.head, want.route.path
     if head.query:
         path = f"{path}?{head.query}"
     if is_far:
-        url, headers = far.address(lease.profile, lease.url, path), lines(far.headers(head.given, lease.headers))
+        url, headers = (
+            far.address(lease.profile, lease.url, path),
+            encode_headers(far.headers(head.given, lease.headers)),
+        )
     else:
         url, headers = lease.url.rstrip("/") + path, head.for_engine(lease.headers)
     called = None if is_far else lease.profile.name  # a service elsewhere has words of its own
@@ -100,7 +103,7 @@ def _opened(want: Want, lease: Lease, body: bytes, *, is_far: bool) -> AbstractA
 
 
 @asynccontextmanager
-async def _translated(want: Want, lease: Lease, translator: Translator) -> AsyncIterator[Answer]:
+async def _translated(want: Want, lease: Lease, translator: Translator) -> AsyncIterator[EngineResponse]:
     headers = {
         words.ENGINE: far.address(lease.profile, lease.url, "/v1"),
         "content-type": "application/json",

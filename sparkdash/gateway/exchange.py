@@ -21,14 +21,14 @@ from sparkdash.gateway.room import Place
 from sparkdash.gateway.route import Dialect
 from sparkdash.limits import CONTROL_BODY_MIB
 from sparkdash.units import MIB
-from sparkdash.wire import Told
+from sparkdash.wire import ResponseHeaders
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Headers = Iterable[tuple[bytes, bytes]]
 
-STREAM_HEADERS = Told(
+STREAM_HEADERS = ResponseHeaders(
     [
         (b"content-type", b"text/event-stream; charset=utf-8"),
         (b"cache-control", b"no-cache"),
@@ -141,16 +141,16 @@ class Exchange:
             if not more:
                 return bytes(body)
 
-    def hear(self, gone: Callable[[ClientGone], object]) -> None:
+    def on_disconnect(self, gone: Callable[[ClientGone], object]) -> None:
         """Have `gone` called if the client hangs up before the answer is finished; to be called once the body is read."""
-        self._line.hear(lambda: None if self.finished else gone(ClientGone()))
+        self._line.on_disconnect(lambda: None if self.finished else gone(ClientGone()))
 
-    def deaf(self) -> None:
+    def detach(self) -> None:
         """The request is over: nothing is called any more."""
-        self._line.deaf()
+        self._line.detach()
 
     async def client_gone(self) -> None:
-        """Wait for the client to hang up; to be called once the body is read, instead of `hear`.
+        """Wait for the client to hang up; to be called once the body is read, instead of `on_disconnect`.
 
         Raises:
             ClientGone: it did, and the answer was not finished.
@@ -160,11 +160,11 @@ class Exchange:
         if not self.finished:
             raise ClientGone
 
-    def start(self, status: int, told: Told, length: int | None = None) -> None:
+    def start(self, status: int, told: ResponseHeaders, length: int | None = None) -> None:
         """Send the status line and the headers. `length`: of the body, in bytes, where `told` has none."""
         if self.head.granted or self.also:
             length = told.length if length is None else length
-            told = Told((*told.headers, *self.head.granted, *self.also))
+            told = ResponseHeaders((*told.headers, *self.head.granted, *self.also))
         self._line.start(status, told, length)
         self.started = True
 
@@ -189,7 +189,7 @@ class Exchange:
 
     async def answer(self, status: int, body: bytes, headers: Headers) -> None:
         """A whole answer at once."""
-        self.start(status, Told(headers), None if status == HTTPStatus.NO_CONTENT else len(body))
+        self.start(status, ResponseHeaders(headers), None if status == HTTPStatus.NO_CONTENT else len(body))
         await self.finish(b"" if self.method == "HEAD" else body)
 
     async def refuse_method(self, what: str, allowed: Collection[str], dialect: Dialect = Dialect.OTHER) -> None:

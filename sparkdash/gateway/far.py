@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import HostError
 from sparkdash.gateway.headers import Raw
-from sparkdash.upstream import engine_words
+from sparkdash.upstream import engine_error_text
 
 REFUSED = "remote_refused"
 """Code of an error that is the remote service's own refusal, with its own status."""
@@ -59,7 +59,7 @@ def refusal(profile: Profile, status: int, body: bytes, own: Mapping[str, str], 
     """Such an answer, without the key, should the service have repeated it."""
     for secret in own.values():
         body = body.replace(secret.removeprefix("Bearer ").encode("latin-1"), b"***")
-    words = engine_words(body)
+    words = engine_error_text(body)
     where = urlsplit(profile.url or "").netloc
     if status in _KEY:
         key = f"the key in {profile.key_env}" if profile.key_env else "a request without a key"

@@ -19,8 +19,8 @@ from sparkdash.gateway.headers import Said, to_engine
 from sparkdash.gateway.peek import PRIORITY
 from sparkdash.gateway.rights import Right
 from sparkdash.limits import AGENT
-from sparkdash.upstream import lines
-from sparkdash.wire import Line, by_name
+from sparkdash.upstream import encode_headers
+from sparkdash.wire import RequestChannel, by_name
 
 if TYPE_CHECKING:
     from sparkdash.gateway.access import Caller
@@ -96,7 +96,7 @@ class Head:
         self._for_engine: bytes | None = None
 
     @classmethod
-    def of(cls, line: Line) -> Head:
+    def of(cls, line: RequestChannel) -> Head:
         """The head of the request on this line."""
         said = line.head
         if said.memo is None:
@@ -115,7 +115,7 @@ class Head:
     def for_engine(self, own: Mapping[str, str]) -> bytes:
         """The headers that an engine gets of it, with the lease's `own` ones in place of the client's."""
         if own:
-            return lines(to_engine(self.given, self._connection, own))
+            return encode_headers(to_engine(self.given, self._connection, own))
         if self._for_engine is None:
-            self._for_engine = lines(to_engine(self.given, self._connection, _NOTHING))
+            self._for_engine = encode_headers(to_engine(self.given, self._connection, _NOTHING))
         return self._for_engine

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Protocol
 
-from sparkdash.wire import Told
+from sparkdash.wire import ResponseHeaders
 
 PUMP_LIMIT = 64 * 1024
 """Bytes that wait in a pump until it is full."""
@@ -43,7 +43,7 @@ class Line(Protocol):
         """The request's body, once, if all of it is here already."""
         ...
 
-    def hear(self, gone: Call) -> None:
+    def on_disconnect(self, gone: Call) -> None:
         """Have `gone` called when the client has hung up."""
         ...
 
@@ -51,11 +51,11 @@ class Line(Protocol):
         """Have `full` called when no more should be written for now (at once, if it is so), and `room` when it may be."""
         ...
 
-    def deaf(self) -> None:
+    def detach(self) -> None:
         """Nothing is called any more."""
         ...
 
-    def start(self, status: int, told: Told, length: int | None = None) -> None:
+    def start(self, status: int, told: ResponseHeaders, length: int | None = None) -> None:
         """The status line and the headers. `length`: of the body, in bytes, where `told` has none."""
         ...
 
@@ -107,7 +107,7 @@ class Pump:
         """It comes by messages."""
         return None
 
-    def hear(self, gone: Call) -> None:
+    def on_disconnect(self, gone: Call) -> None:
         """See Line; to be called once the body is read."""
         self._watching = asyncio.create_task(self._watch(gone), name="client")
 
@@ -120,14 +120,14 @@ class Pump:
         """See Line."""
         self._full, self._room = full, room
 
-    def deaf(self) -> None:
+    def detach(self) -> None:
         """See Line."""
         self._full = self._room = None
         for task in (self._watching, self._sending):
             if task is not None:
                 task.cancel()
 
-    def start(self, status: int, told: Told, length: int | None = None) -> None:
+    def start(self, status: int, told: ResponseHeaders, length: int | None = None) -> None:
         """See Line."""
         if length is None:
             length = told.length

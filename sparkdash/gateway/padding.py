@@ -12,13 +12,15 @@ from fnmatch import fnmatchcase
 from sparkdash.gateway.head import Head
 from sparkdash.gateway.route import Route
 from sparkdash.settings import Settings
-from sparkdash.upstream import Answer
-from sparkdash.wire import Told
+from sparkdash.upstream import EngineResponse
+from sparkdash.wire import ResponseHeaders
 
 HEADER = b"x-sparkdash-keep-alive"
 WORD = "whitespace"
 JSON = "application/json"
-HEADERS = Told([(b"content-type", JSON.encode()), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")])
+HEADERS = ResponseHeaders(
+    [(b"content-type", JSON.encode()), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
+)
 PIECE = b"\n"
 _JSON_PATHS = frozenset({"/v1/embeddings", "/v1/rerank", "/v1/score", "/rerank", "/v2/rerank", "/score"})
 """JSON routes besides those that generate; an answer about audio may have any format."""
@@ -36,7 +38,7 @@ def wanted(head: Head, route: Route, settings: Settings) -> bool:
     return any(fnmatchcase(head.agent, pattern) for pattern in settings.padded_clients)
 
 
-def can_precede(answer: Answer) -> bool:
+def can_precede(answer: EngineResponse) -> bool:
     """Whether an engine's answer is still JSON with white space before it."""
     coded = any(name == b"content-encoding" for name, _ in answer.headers)
     return answer.status < 300 and answer.content_type == JSON and not coded

@@ -139,7 +139,7 @@ class _Relay:
         off = self._stretch.off
         try:
             with self._stretch:
-                self._exchange.hear(off)
+                self._exchange.on_disconnect(off)
                 self._deps.running.begun(self._row.id, off)
                 await self._answered()
         except ClientStuck:
@@ -158,7 +158,7 @@ class _Relay:
             self._row.ended(RequestState.FAILED, error="gateway_stopped")
             raise
         finally:
-            self._exchange.deaf()
+            self._exchange.detach()
             self._deps.running.ended(self._row.id)
 
     async def _answered(self) -> None:

@@ -26,8 +26,8 @@ from sparkdash.gateway.route import Dialect
 from sparkdash.gateway.splices import MessageGoesOn, ResponseGoesOn, Splice, WithoutUsage
 from sparkdash.gateway.tap import Tap
 from sparkdash.gateway.want import Want
-from sparkdash.upstream import Answer, engine_words
-from sparkdash.wire import Told
+from sparkdash.upstream import EngineResponse, engine_error_text
+from sparkdash.wire import ResponseHeaders
 
 EVENT_STREAM = "text/event-stream"
 PROGRESS_HEADER = b"x-sparkdash-progress"
@@ -114,7 +114,7 @@ class Reply:
 
     def take(
         self,
-        answer: Answer,
+        answer: EngineResponse,
         sent_at: float,
         stuck: Callable[[ClientStuck], object],
         *,
@@ -145,7 +145,7 @@ class Reply:
             self._splice = mirrored(stream=stream, before=self._splice)
         return self._pass_on(answer, sent_at, stuck)
 
-    async def _pass_on(self, answer: Answer, sent_at: float, stuck: Callable[[ClientStuck], object]) -> None:
+    async def _pass_on(self, answer: EngineResponse, sent_at: float, stuck: Callable[[ClientStuck], object]) -> None:
         splice, row, now = self._splice, self._row, self._deps.monotonic
         stream = self._framed = answer.content_type == EVENT_STREAM
         tap = self._tap = Tap(self._route.dialect, stream=stream, on_first=lambda: row.streams(now() - sent_at))
@@ -170,7 +170,7 @@ class Reply:
             raise EngineDeadError(f"{row.profile} reported in its stream that it is dead.")
         self._done(answer.status, failed=failed)
 
-    def _begin(self, answer: Answer, first: bytes) -> None:
+    def _begin(self, answer: EngineResponse, first: bytes) -> None:
         """Send the head, unless the first piece shows that the answer is none."""
         if self._lease is not None and answer.status == OK and self._route.generates:
             self._look_at(first, self._lease)
@@ -196,7 +196,7 @@ class Reply:
         self.begun = True
         self._want.place.give_back()
 
-    def _look_for_its_end(self, answer: Answer) -> None:
+    def _look_for_its_end(self, answer: EngineResponse) -> None:
         if answer.ends_with_connection and answer.status < BAD_REQUEST and self._tap.lacks_its_end:
             raise answer.broke_off("the connection was closed before the stream's last event")
 
@@ -210,10 +210,10 @@ class Reply:
             return ResponseGoesOn(waiting.response_id, waiting.said)
         return MessageGoesOn() if waiting.thinks else None
 
-    async def _broken(self, answer: Answer, lease: Lease) -> None:
+    async def _broken(self, answer: EngineResponse, lease: Lease) -> None:
         """Handle an error of the engine's own: the client is told only once a probe shows that the engine lives."""
         body, name = await answer.read(), lease.profile.name
-        said = f"{name} answered {answer.status}: {engine_words(body)}"
+        said = f"{name} answered {answer.status}: {engine_error_text(body)}"
         if soundness.calls_itself_dead(lease.profile.engine, body):
             raise EngineDeadError(said, hint=_HINT.format(name))
         if why := await self._deps.supervisor.sickness(lease.profile, lease.url):
@@ -222,7 +222,7 @@ class Reply:
             raise _in_own_words(answer.status, body)
         await self._pass_whole(answer, body)
 
-    async def _refused(self, answer: Answer) -> None:
+    async def _refused(self, answer: EngineResponse) -> None:
         """Passed on as it is, unless it says that the prompt is too long: for that clients have words of their own."""
         body = await answer.read()
         self._settle()
@@ -230,7 +230,7 @@ class Reply:
             raise error
         await self._pass_whole(answer, body)
 
-    async def _pass_whole(self, answer: Answer, body: bytes) -> None:
+    async def _pass_whole(self, answer: EngineResponse, body: bytes) -> None:
         self._settle()
         self._tap = Tap(self._route.dialect, stream=False)
         self._tap.feed(body, 0.0)
@@ -238,13 +238,13 @@ class Reply:
         await self._exchange.answer(answer.status, body, passed)
         self._done(answer.status, failed=self._tap.failed)
 
-    def _can_continue(self, answer: Answer) -> bool:
+    def _can_continue(self, answer: EngineResponse) -> bool:
         """Whether the answer has the format that was promised to the client while it waited."""
         if self._framed:
             return answer.status < 400 and answer.content_type == EVENT_STREAM
         return padding.can_precede(answer)
 
-    async def _refused_late(self, answer: Answer) -> None:
+    async def _refused_late(self, answer: EngineResponse) -> None:
         """Put an engine's refusal into an answer that has already begun with status 200."""
         body, lease = await answer.read(ERROR_LIMIT), self._lease
         whole = lease is not None and answer.status == OK and answer.content_type != EVENT_STREAM
@@ -312,13 +312,13 @@ def _in_own_words(status: int, body: bytes) -> SparkdashError:
     if error := overflow(body):
         return error
     family = AdmissionError if 400 <= status < 500 else SparkdashError
-    return family(engine_words(body), code=error_code(body) or "engine_refused", status=max(status, 400))
+    return family(engine_error_text(body), code=error_code(body) or "engine_refused", status=max(status, 400))
 
 
-def _told(answer: Answer, *, stream: bool) -> Told:
+def _told(answer: EngineResponse, *, stream: bool) -> ResponseHeaders:
     """The engine's headers for the client, made once where it says the same again."""
     head = answer.head
     if head.memo is None:
-        head.memo = Told(to_client(head.headers, stream=stream))
-    told: Told = head.memo
+        head.memo = ResponseHeaders(to_client(head.headers, stream=stream))
+    told: ResponseHeaders = head.memo
     return told

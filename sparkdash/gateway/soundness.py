@@ -9,7 +9,7 @@ import re
 
 from sparkdash.domain.profile import EngineKind
 from sparkdash.engines import registry
-from sparkdash.upstream import engine_words
+from sparkdash.upstream import engine_error_text
 
 SHOWN = 200
 """Bytes of a bad answer that a message shows."""
@@ -40,5 +40,5 @@ def fault_of(begins: bytes) -> str | None:
     if not body.startswith(b"{"):
         return f"no JSON object: {body[:SHOWN].decode('utf-8', 'replace')}"
     if is_error(body) and not _BLAMES_REQUEST.search(body):
-        return f"an error: {engine_words(body)}"
+        return f"an error: {engine_error_text(body)}"
     return None

@@ -24,7 +24,7 @@ from sparkdash.telemetry import exposition, slots
 from sparkdash.telemetry.derive import History
 from sparkdash.telemetry.figures import figures_of
 from sparkdash.telemetry.reading import read, wanted
-from sparkdash.upstream import Reply
+from sparkdash.upstream import SmallResponse
 
 LOG = structlog.get_logger("sparkdash.telemetry")
 ANSWER_S = 3.0
@@ -50,7 +50,7 @@ NOT_IMPLEMENTED = 501
 class Scraper(Protocol):
     """What telemetry needs of `upstream.Upstream`."""
 
-    async def get(self, url: str, *, timeout_s: float) -> Reply:
+    async def get(self, url: str, *, timeout_s: float) -> SmallResponse:
         """One GET, whatever its status. Raises UpstreamError."""
         ...
 
@@ -233,7 +233,7 @@ class Source:
             raise Unreadable(f"GET {names.slots} answered {reply.status} and no list of slots")
         return found
 
-    async def _get(self, path: str) -> Reply:
+    async def _get(self, path: str) -> SmallResponse:
         return await self._upstream.get(self._url + path, timeout_s=ANSWER_S)
 
 

@@ -7,9 +7,9 @@ Rule 1: bytes of an answer are handed on as they came; nothing is decoded, decom
 Rule 2: leaving an answer before its end closes the connection, which is how an engine learns to stop.
 """
 
-from sparkdash.upstream.client import Reply, Upstream
-from sparkdash.upstream.engine_response import Answer
-from sparkdash.upstream.engine_text import engine_words
-from sparkdash.upstream.response_head import lines
+from sparkdash.upstream.client import SmallResponse, Upstream
+from sparkdash.upstream.engine_response import EngineResponse
+from sparkdash.upstream.engine_text import engine_error_text
+from sparkdash.upstream.response_head import encode_headers
 
-__all__ = ["Answer", "Reply", "Upstream", "engine_words", "lines"]
+__all__ = ["EngineResponse", "SmallResponse", "Upstream", "encode_headers", "engine_error_text"]

@@ -12,18 +12,18 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from sparkdash.errors import UpstreamError
-from sparkdash.upstream.connection import Connection
-from sparkdash.upstream.engine_response import Answer
+from sparkdash.upstream.connection import EngineConnection
+from sparkdash.upstream.engine_response import EngineResponse
 from sparkdash.upstream.engine_text import refused, short_chat, text_of
 from sparkdash.upstream.pool import Origin, Pool
-from sparkdash.upstream.response_head import lines
+from sparkdash.upstream.response_head import encode_headers
 
 Headers = Iterable[tuple[str, str]]
 _SENDS_LENGTH = frozenset({"POST", "PUT", "PATCH"})
 """Methods of which an engine expects a length also when there is no body (RFC 9110 section 8.6)."""
 
 
-class Reply(NamedTuple):
+class SmallResponse(NamedTuple):
     """A whole small answer."""
 
     status: int
@@ -49,7 +49,7 @@ class Upstream:
     async def __aexit__(self, *_: object) -> None:
         await self._pool.close()
 
-    async def get(self, url: str, *, timeout_s: float, headers: Headers = ()) -> Reply:
+    async def get(self, url: str, *, timeout_s: float, headers: Headers = ()) -> SmallResponse:
         """One GET, whatever its status.
 
         Raises:
@@ -57,14 +57,16 @@ class Upstream:
         """
         try:
             async with asyncio.timeout(timeout_s), self.open("GET", url, _lines(headers)) as answer:
-                return Reply(answer.status, answer.content_type, await answer.read())
+                return SmallResponse(answer.status, answer.content_type, await answer.read())
         except TimeoutError:
             raise self._silent(url, timeout_s) from None
 
-    def open(self, method: str, url: str, headers: bytes = b"", body: bytes = b"", called: str | None = None) -> Opened:
+    def open(
+        self, method: str, url: str, headers: bytes = b"", body: bytes = b"", called: str | None = None
+    ) -> OpenRequest:
         """Send a request and give its answer as soon as its head is there; no limit on how long that takes.
 
-        An async context manager. `url` is encoded already; `headers` are made by `lines`, and must not say how long the
+        An async context manager. `url` is encoded already; `headers` are made by `encode_headers`, and must not say how long the
         body is, nor to whom it goes. llama-server closes a connection that it promised to keep: when a kept one turns
         out closed before the first byte of the answer, the request is sent once more on a fresh one. `called`: the profile
         whose engine is asked: errors name it, and without it the address.
@@ -73,7 +75,7 @@ class Upstream:
             UpstreamError: code `engine_unreachable` when nothing listens, `engine_died` when the engine closed the
                 connection without an answer.
         """
-        return Opened(self._pool, method, url, headers, body, called)
+        return OpenRequest(self._pool, method, url, headers, body, called)
 
     async def generate(self, url: str, model: str, *, timeout_s: float, headers: Headers = ()) -> str:
         """A short streamed chat at temperature 0: all text it gave, content and reasoning, in order.
@@ -100,13 +102,13 @@ class Upstream:
         return UpstreamError(f"The engine at {where} gave no answer within {timeout_s:g} s.", code="engine_timeout")
 
 
-class Opened:
+class OpenRequest:
     """The life of one question: see `Upstream.open`."""
 
     __slots__ = ("_bodiless", "_body", "_called", "_connection", "_head", "_origin", "_pool")
 
     _origin: Origin
-    _connection: Connection
+    _connection: EngineConnection
 
     def __init__(self, pool: Pool, method: str, url: str, headers: bytes, body: bytes, called: str | None) -> None:
         root, target = _parted(url)
@@ -121,7 +123,7 @@ class Opened:
             self._head = b"%b%b\r\n" % (first, headers)
         self._body = body
 
-    async def __aenter__(self) -> Answer:
+    async def __aenter__(self) -> EngineResponse:
         connection = self._pool.free(self._origin) or await self._pool.fresh(self._origin, self._called)
         try:
             await connection.ask(self._head, self._body, bodiless=self._bodiless, called=self._called)
@@ -132,7 +134,7 @@ class Opened:
             await connection.ask(self._head, self._body, bodiless=self._bodiless, called=self._called)
         self._connection = connection
         self._head = self._body = b""  # sent, and no longer needed while the answer comes
-        return Answer(connection)
+        return EngineResponse(connection)
 
     async def __aexit__(
         self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
@@ -165,4 +167,4 @@ def _first(method: str, target: str, authority: str) -> bytes:
 
 
 def _lines(headers: Headers) -> bytes:
-    return lines((name.encode("latin-1"), value.encode("latin-1")) for name, value in headers)
+    return encode_headers((name.encode("latin-1"), value.encode("latin-1")) for name, value in headers)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import httptools
 
 from sparkdash.errors import UpstreamError
-from sparkdash.upstream.response_head import Head, Header
+from sparkdash.upstream.response_head import Header, ResponseHead
 
 BUFFER_LIMIT = 256 * 1024
 """Bytes of a body that nobody has taken, above the read that brings it there."""
@@ -29,10 +29,10 @@ _LENGTH = b"content-length"
 Take = Callable[[bytes], object]
 
 
-class Connection(asyncio.Protocol):
+class EngineConnection(asyncio.Protocol):
     """One socket to the engine at `where` (host:port, for words). `on_lost` is called when it has ended."""
 
-    def __init__(self, where: str, on_lost: Callable[[Connection], object]) -> None:
+    def __init__(self, where: str, on_lost: Callable[[EngineConnection], object]) -> None:
         self.where = where
         self.reused = False
         """Has it carried an answer before this one?"""
@@ -42,7 +42,7 @@ class Connection(asyncio.Protocol):
         """Has a byte of the answer come?"""
         self.status = 0
         """0 until the answer's head is complete; then what follows is known, too."""
-        self.head = Head([])
+        self.head = ResponseHead([])
         self.length: int | None = None
         """Bytes of the body, where the answer says so before it."""
         self.framed = False
@@ -283,7 +283,7 @@ class Connection(asyncio.Protocol):
         if status < 200:
             return
         if self.head.headers != self._fields:
-            self.head = Head(self._fields)
+            self.head = ResponseHead(self._fields)
         self.length = None if self._length is None else int(self._length)
         self.framed = self.head.is_chunked or self._length is not None or self._bodiless or status in (204, 304)
         self.status = status

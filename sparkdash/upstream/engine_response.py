@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable
 
 from sparkdash.errors import UpstreamError
-from sparkdash.upstream.connection import Connection, Take
+from sparkdash.upstream.connection import EngineConnection, Take
 from sparkdash.upstream.response_head import Header
 
 READ_LIMIT = 16 * 1024 * 1024
 """Most that `read` keeps of one answer; the largest /metrics seen is under 1 MiB."""
 
 
-class Answer:
+class EngineResponse:
     """An answer whose body is still to come. `headers` are as the engine sent them, but for the body's length, their names in lower
     case."""
 
     __slots__ = ("_connection", "content_type", "ends_with_connection", "head", "headers", "length", "status")
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: EngineConnection) -> None:
         self._connection = connection
         self.status = connection.status
         self.head = connection.head

@@ -7,13 +7,13 @@ from typing import Any
 
 from sparkdash.errors import UpstreamError
 from sparkdash.sse import Lines
-from sparkdash.upstream.engine_response import Answer
+from sparkdash.upstream.engine_response import EngineResponse
 
 WORDS_LIMIT = 600
 GENERATE_TOKENS = 16
 
 
-def engine_words(body: bytes) -> str:
+def engine_error_text(body: bytes) -> str:
     """What an engine's error body says, shortened; engines put it in `error`, `error.message`, `message` or `detail`."""
     try:
         value: Any = json.loads(body)
@@ -27,7 +27,7 @@ def engine_words(body: bytes) -> str:
 
 def refused(where: str, status: int, body: bytes) -> UpstreamError:
     """An engine's error, in its own words: code `engine_refused`. `where` is host:port."""
-    return UpstreamError(f"The engine at {where} answered {status}: {engine_words(body)}", code="engine_refused")
+    return UpstreamError(f"The engine at {where} answered {status}: {engine_error_text(body)}", code="engine_refused")
 
 
 def short_chat(model: str) -> bytes:
@@ -42,7 +42,7 @@ def short_chat(model: str) -> bytes:
     return json.dumps(body).encode()
 
 
-async def text_of(answer: Answer, where: str) -> str:
+async def text_of(answer: EngineResponse, where: str) -> str:
     """All text of a streamed chat, content and reasoning, in order.
 
     It may be none where the answer was cut by its length: reasoning that an engine keeps to itself was generated all the same.

@@ -13,7 +13,7 @@ from functools import lru_cache
 from urllib.parse import urlsplit
 
 from sparkdash.errors import UpstreamError
-from sparkdash.upstream.connection import Connection
+from sparkdash.upstream.connection import EngineConnection
 
 CONNECT_S = 2.0
 """On loopback a connection that takes longer will not come."""
@@ -37,7 +37,7 @@ class Origin:
     tls: bool
     authority: str
     """As the Host header has it."""
-    free: list[Connection] = field(default_factory=list)
+    free: list[EngineConnection] = field(default_factory=list)
 
     @property
     def is_near(self) -> bool:
@@ -62,7 +62,7 @@ class Pool:
         self._socket = socket
         self._origins: dict[str, Origin] = {}
         """By root; those to which no connection is kept are forgotten, as each start of an engine has a port of its own."""
-        self._open: set[Connection] = set()
+        self._open: set[EngineConnection] = set()
         self._all_closed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -73,7 +73,7 @@ class Pool:
             found = self._origins[root] = _origin(root)
         return found
 
-    def free(self, origin: Origin) -> Connection | None:
+    def free(self, origin: Origin) -> EngineConnection | None:
         """One that has carried an answer before; None when there is none."""
         while origin.free:
             connection = origin.free.pop()
@@ -81,7 +81,7 @@ class Pool:
                 return connection
         return None
 
-    async def fresh(self, origin: Origin, called: str | None = None) -> Connection:
+    async def fresh(self, origin: Origin, called: str | None = None) -> EngineConnection:
         """Open a new connection. `called`: name of the engine's profile, for error messages.
 
         Raises:
@@ -98,18 +98,18 @@ class Pool:
         self._open.add(connection)
         return connection
 
-    async def _connected(self, origin: Origin) -> Connection:
+    async def _connected(self, origin: Origin) -> EngineConnection:
         loop = asyncio.get_running_loop()
 
-        def made() -> Connection:
-            return Connection(origin.where, self._lost)
+        def made() -> EngineConnection:
+            return EngineConnection(origin.where, self._lost)
 
         if self._socket is not None:
             return (await loop.create_unix_connection(made, self._socket))[1]
         tls = _tls() if origin.tls else None
         return (await loop.create_connection(made, origin.host, origin.port, ssl=tls))[1]
 
-    def give_back(self, origin: Origin, connection: Connection) -> None:
+    def give_back(self, origin: Origin, connection: EngineConnection) -> None:
         """Its answer is over, or nobody wants the rest of it: keep the connection if it can be used again."""
         if not connection.is_free:
             connection.cut()
@@ -145,7 +145,7 @@ class Pool:
         if self._open:
             await self._all_closed.wait()
 
-    def _lost(self, connection: Connection) -> None:
+    def _lost(self, connection: EngineConnection) -> None:
         self._open.discard(connection)
         if not self._open:
             self._all_closed.set()

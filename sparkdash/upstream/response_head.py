@@ -13,7 +13,7 @@ UNTOLD = "application/octet-stream"
 """What a body is of which the answer says nothing."""
 
 
-class Head:
+class ResponseHead:
     """The headers of an answer. On one connection an engine says the same again and again (its date changes once a second): that is
     one object then, and what was found out about it is kept in `memo`. `headers`: their names in lower case.
     """
@@ -34,7 +34,7 @@ class Head:
         """For whoever asks the engine: what follows from the headers alone."""
 
 
-def lines(headers: Iterable[Header]) -> bytes:
+def encode_headers(headers: Iterable[Header]) -> bytes:
     """Headers in the form in which they are written; who sends the same again and again makes it once.
 
     Raises:

@@ -22,8 +22,8 @@ from sparkdash.wire.connection_limit import ConnectionLimit
 from sparkdash.wire.deadline import Deadline
 from sparkdash.wire.half_closed import HalfClosed
 from sparkdash.wire.refusal import NO_REQUEST, TOO_LARGE, TOO_LATE
-from sparkdash.wire.request_channel import Line, Serve, by_messages
-from sparkdash.wire.request_head import Address, Door, Fields, Head, Heads
+from sparkdash.wire.request_channel import RequestChannel, Serve, by_messages
+from sparkdash.wire.request_head import Address, Door, Fields, RequestHead, RequestHeadCache
 from sparkdash.wire.turns import Turns
 
 LOG = logging.getLogger("uvicorn.error")
@@ -35,7 +35,7 @@ _LENGTH = b"content-length"
 
 
 @dataclass
-class Closing:
+class Shutdown:
     """A server's shutdown, as its connections see it."""
 
     linger_s: float = 0.0
@@ -43,13 +43,13 @@ class Closing:
     began: bool = False
 
 
-class Wire(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     """A client's connection, as uvicorn's server makes them.
 
     `heads` and `turns`: shared by the server's connections. `closing`: the server's shutdown. `limit`: the limit of
     connections.
 
-    An application that has `serve_line` is handed each request's Line; any other is called by ASGI.
+    An application that has `serve_channel` is handed each request's Line; any other is called by ASGI.
     """
 
     def __init__(
@@ -58,29 +58,29 @@ class Wire(asyncio.Protocol):
         server_state: ServerState,
         app_state: dict[str, Any],  # noqa: ARG002 - uvicorn's way to call it
         _loop: asyncio.AbstractEventLoop | None = None,
-        heads: Heads | None = None,
+        heads: RequestHeadCache | None = None,
         turns: Turns | None = None,
-        closing: Closing | None = None,
+        closing: Shutdown | None = None,
         limit: ConnectionLimit | None = None,
     ) -> None:
         self.loop = _loop or asyncio.get_running_loop()
         app = config.loaded_app
-        self._serve: Serve = getattr(app, "serve_line", None) or partial(by_messages, app)
+        self._serve: Serve = getattr(app, "serve_channel", None) or partial(by_messages, app)
         self._kept_s: float = config.timeout_keep_alive
         self._server = server_state
         self._parser = self._new_parser()
         self._deadline = Deadline(self.loop, self._too_late)
         self.transport: asyncio.Transport
         self._door: Door = (None, "http")
-        self._heads = Heads() if heads is None else heads
+        self._heads = RequestHeadCache() if heads is None else heads
         self._turns = Turns() if turns is None else turns
-        self._closing = Closing() if closing is None else closing
+        self._closing = Shutdown() if closing is None else closing
         self._limit = limit
         self.address: str | None = None
         """The client's address, where it is beyond this box."""
         self._ends = False
         """Whether the next request is the last one."""
-        self._head: Head | None = None
+        self._head: RequestHead | None = None
         """The last one."""
         self._head_size: int | None = 0
         """Of the one that is being read; None while there is none."""
@@ -89,13 +89,13 @@ class Wire(asyncio.Protocol):
         self._url = b""
         self._fields: Fields = []
         self._length: bytes | None = None
-        self._asking: Line | None = None
+        self._asking: RequestChannel | None = None
         """The request whose body comes."""
-        self._known: Line | None = None
+        self._known: RequestChannel | None = None
         """The request whose head is said to the parser once more, for the sake of its body."""
-        self._running: Line | None = None
+        self._running: RequestChannel | None = None
         """The one that is being answered; a client may have sent the next ones already."""
-        self._behind: deque[Line] = deque()
+        self._behind: deque[RequestChannel] = deque()
         self._reads = True
         self._half_closed: HalfClosed | None = None
         """Set once the client has ended its half of the connection."""
@@ -159,7 +159,7 @@ class Wire(asyncio.Protocol):
         self._behind.clear()
         running, self._running, self._asking, self._head = self._running, None, None, None
         if running is not None:
-            running.lost()
+            running.on_connection_lost()
         self.resume_writing()
         if exc is None:
             self.transport.close()
@@ -259,8 +259,8 @@ class Wire(asyncio.Protocol):
         if head is None:
             head = self._head = self._heads.first(words, keeps=parser.should_keep_alive())
         elif head.words != words:
-            head = self._head = Head(words, keeps=parser.should_keep_alive())
-        line = self._asking = Line(self, head, self._length)
+            head = self._head = RequestHead(words, keeps=parser.should_keep_alive())
+        line = self._asking = RequestChannel(self, head, self._length)
         if self._ends:
             line.keeps = False
         if self._running is None:
@@ -273,12 +273,12 @@ class Wire(asyncio.Protocol):
         """A piece of it."""
         self._unframed = 0
         if self._asking is not None:
-            self._asking.brings(body)
+            self._asking.feed_body(body)
 
     def on_message_complete(self) -> None:
         """All of it is here."""
         if self._asking is not None:
-            self._asking.is_whole()
+            self._asking.mark_body_complete()
             self._asking = None
 
     # What its lines ask of it.
@@ -324,14 +324,14 @@ class Wire(asyncio.Protocol):
             self._room = asyncio.Event()
         await self._room.wait()
 
-    def _begin(self, line: Line) -> None:
+    def _begin(self, line: RequestChannel) -> None:
         self._running = line
         if self._turns.take(self.loop):
             self._start(line)
         else:
             self._turns.wait(partial(self._start, line))
 
-    def _start(self, line: Line) -> None:
+    def _start(self, line: RequestChannel) -> None:
         line.task = task = self.loop.create_task(line.run(self._serve))
         self._server.tasks.add(task)
 
@@ -353,7 +353,7 @@ class Wire(asyncio.Protocol):
             line = self._behind[-1] if self._behind else self._running
             assert line is not None  # noqa: S101 - its head has just come
             self._parser = self._new_parser()
-            if framing := line.goes_on():
+            if framing := line.reopen_body():
                 self._known, rest = line, b"POST / HTTP/1.1\r\n%b\r\n\r\n%b" % (framing, rest)
             try:
                 self._parser.feed_data(rest)

@@ -57,7 +57,7 @@ class Crowding(NamedTuple):
     """Address of the client that last met its own limit; None: the limit of all was met."""
 
 
-class Connection(Protocol):
+class EvictableConnection(Protocol):
     """A client's connection, as far as the limit needs it."""
 
     @property
@@ -86,7 +86,7 @@ class ConnectionLimit:
         self._address: str | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def admit(self, new: Connection, others: MutableSet[Any]) -> bool:
+    def admit(self, new: EvictableConnection, others: MutableSet[Any]) -> bool:
         """Admit `new`, closing idle connections of `others` for it where necessary. False: there is no room."""
         address = new.address
         own_limit = address is not None and self._by_address[address] >= max(1, self.most // CLIENT_SHARE)

@@ -1,7 +1,7 @@
 """Line: one request's end of its client's connection.
 
 Owns: the request's body until somebody takes it, and the answer's form on the wire. There are two ways to answer: by ASGI's
-messages, and by calls that need neither a scope nor a message or a task for each piece (the gateway's `Line` says what each is for).
+messages, and by calls that need neither a scope nor a message or a task for each piece (the gateway's `RequestChannel` says what each is for).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from sparkdash.wire.request_head import Head
-from sparkdash.wire.response_headers import Told
+from sparkdash.wire.request_head import RequestHead
+from sparkdash.wire.response_headers import ResponseHeaders
 
 if TYPE_CHECKING:
-    from sparkdash.wire.connection import Wire
+    from sparkdash.wire.connection import ClientConnection
 
 LOG = logging.getLogger("uvicorn.error")
 BODY_LIMIT = 64 * 1024
@@ -26,14 +26,14 @@ NO_BODY = frozenset({204, 304})
 _STATUS = {each.value: b"HTTP/1.1 %d %b\r\n" % (each.value, each.phrase.encode()) for each in HTTPStatus}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _FAULT = b"Internal Server Error"
-_FAILED = Told([(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")])
+_FAILED = ResponseHeaders([(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")])
 
 Call = Callable[[], object]
 Message = dict[str, Any]
-Serve = Callable[["Line"], Awaitable[None]]
+Serve = Callable[["RequestChannel"], Awaitable[None]]
 
 
-class Line:
+class RequestChannel:
     """See the module. `length`: of the body, as the client wrote it; `keeps`: the connection is kept after the answer.
 
     `full` and `room`: what is called when the connection fills up and when it has room again.
@@ -44,7 +44,7 @@ class Line:
         "_size", "_taken", "_unsent", "_wire", "begun", "full", "head", "keeps", "length", "room", "task",
     )  # fmt: skip
 
-    def __init__(self, wire: Wire, head: Head, length: bytes | None) -> None:
+    def __init__(self, wire: ClientConnection, head: RequestHead, length: bytes | None) -> None:
         self._wire = wire
         self.head = head
         self.length = length
@@ -82,7 +82,7 @@ class Line:
 
     # What the connection tells.
 
-    def brings(self, part: bytes) -> None:
+    def feed_body(self, part: bytes) -> None:
         """A part of the body has come."""
         if self._over:
             return
@@ -93,13 +93,13 @@ class Line:
         if self._news is not None:
             self._news.set()
 
-    def is_whole(self) -> None:
+    def mark_body_complete(self) -> None:
         """All of it has."""
         self._more = False
         if self._news is not None:
             self._news.set()
 
-    def goes_on(self) -> bytes:
+    def reopen_body(self) -> bytes:
         """It is not whole yet, unless it has no body: then there is no header that frames one, and nothing is given."""
         if coded := self.head.named.get(b"transfer-encoding"):
             framing = b"transfer-encoding: " + coded
@@ -110,7 +110,7 @@ class Line:
         self._more = True
         return framing
 
-    def lost(self) -> None:
+    def on_connection_lost(self) -> None:
         """The connection has ended."""
         if not self._over:
             self._left = True
@@ -184,7 +184,7 @@ class Line:
         match message["type"]:
             case "http.response.start" if not self.begun:
                 headers = ((name.lower(), value) for name, value in message.get("headers", ()))
-                self.start(message["status"], Told(headers))
+                self.start(message["status"], ResponseHeaders(headers))
                 self._wire.transport.write(self._unsent)  # its body may begin much later
                 self._unsent = b""
             case "http.response.body" if self.begun and not self._over:
@@ -213,11 +213,11 @@ class Line:
             self._expects = False
             self._wire.transport.write(_CONTINUE)
 
-    def hear(self, gone: Call) -> None:
+    def on_disconnect(self, gone: Call) -> None:
         """See the gateway's."""
         self._gone = gone
         if self._left:
-            self._wire.loop.call_soon(self.lost)
+            self._wire.loop.call_soon(self.on_connection_lost)
 
     def flow(self, full: Call, room: Call) -> None:
         """See the gateway's."""
@@ -225,11 +225,11 @@ class Line:
         if self._wire.is_full:
             full()
 
-    def deaf(self) -> None:
+    def detach(self) -> None:
         """See the gateway's."""
         self._gone = self.full = self.room = None
 
-    def start(self, status: int, told: Told, length: int | None = None) -> None:
+    def start(self, status: int, told: ResponseHeaders, length: int | None = None) -> None:
         """See the gateway's."""
         if self._left:
             return
@@ -305,7 +305,7 @@ class Line:
         self._wire.transport.abort()
 
 
-def by_messages(app: Any, line: Line) -> Awaitable[None]:
+def by_messages(app: Any, line: RequestChannel) -> Awaitable[None]:
     """The call of an application that knows nothing but ASGI."""
     called: Awaitable[None] = app(line.scope(), line.receive, line.send)
     return called

@@ -22,7 +22,7 @@ Words = tuple[Door, str, bytes, bytes, Fields]
 """The door, the version, the method, the URL and the headers."""
 
 
-class Head:
+class RequestHead:
     """A request's first line and its headers, but for the body's length. Clients say the same again and again, on one connection or
     on many: that is one object then, and what was found out about it is kept in `memo`. `headers`: their names in lower case; `named`: by
     name.
@@ -58,18 +58,18 @@ class Head:
         """For the application: what follows from the head alone."""
 
 
-class Heads:
+class RequestHeadCache:
     """How the connection of a server began that was opened last, as clients open many in a burst, and say the same on each. It is
     not held here: a head, and any key in it, goes with the last connection that said it."""
 
     def __init__(self) -> None:
-        self._last: Callable[[], Head | None] = _nobodys
+        self._last: Callable[[], RequestHead | None] = _nobodys
 
-    def first(self, words: Words, *, keeps: bool) -> Head:
+    def first(self, words: Words, *, keeps: bool) -> RequestHead:
         """The head of a connection's first request. `keeps`: see Head. Raises as Head does."""
         head = self._last()
         if head is None or head.words != words:
-            head = Head(words, keeps=keeps)
+            head = RequestHead(words, keeps=keeps)
             self._last = ref(head)
         return head
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 LENGTH = b"content-length"
 
 
-class Told:
+class ResponseHeaders:
     """An answer's headers, in the form in which they are written; who answers the same again and again makes it once.
 
     `headers`: all but the body's length, their names in lower case; `length`: of the body, in bytes, if they tell it; `lines`: how they

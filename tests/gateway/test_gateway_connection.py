@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkdash.errors import UpstreamError
-from sparkdash.upstream import Answer, Upstream
-from sparkdash.upstream.connection import BUFFER_LIMIT, HEAD_LIMIT, Connection
+from sparkdash.upstream import EngineResponse, Upstream
+from sparkdash.upstream.connection import BUFFER_LIMIT, HEAD_LIMIT, EngineConnection
 
 PIECES = st.lists(st.binary(min_size=1, max_size=60), max_size=6)
 CUTS = st.lists(st.integers(0, 600), max_size=12)
@@ -23,7 +23,7 @@ FRAMINGS = st.sampled_from(["chunked", "length", "close"])
 class Socket(asyncio.Transport):
     """Remembers what was asked of it."""
 
-    def __init__(self, protocol: Connection) -> None:
+    def __init__(self, protocol: EngineConnection) -> None:
         self.protocol = protocol
         self.written = b""
         self.closing = self.paused = False
@@ -48,8 +48,8 @@ class Socket(asyncio.Transport):
             self.protocol.connection_lost(None)
 
 
-def connection() -> tuple[Connection, Socket]:
-    made = Connection("here:1", lambda _lost: None)
+def connection() -> tuple[EngineConnection, Socket]:
+    made = EngineConnection("here:1", lambda _lost: None)
     return made, Socket(made)
 
 
@@ -79,7 +79,7 @@ def parts(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[a:b] for a, b in pairwise(at)]
 
 
-async def fed(made: Connection, data: list[bytes], *, ends: bool) -> None:
+async def fed(made: EngineConnection, data: list[bytes], *, ends: bool) -> None:
     """The engine's side of it, a step of the loop for each read."""
     for part in data:
         if not made._transport.is_closing():
@@ -89,7 +89,7 @@ async def fed(made: Connection, data: list[bytes], *, ends: bool) -> None:
         made._transport.abort()
 
 
-async def heard(made: Connection, *, pours: bool) -> bytes:
+async def heard(made: EngineConnection, *, pours: bool) -> bytes:
     """What whoever asked gets of the body."""
     await made.ask(b"GET / HTTP/1.1\r\n\r\n", b"")
     got: list[bytes] = []
@@ -132,7 +132,7 @@ async def test_trailers_are_no_headers() -> None:
     await asyncio.sleep(0)
     made.data_received(framed([b"body"], "chunked")[:-2] + b"X-Late: 1\r\n\r\n")
     await asking
-    answer = Answer(made)
+    answer = EngineResponse(made)
     assert await answer.read() == b"body"
     assert [name.lower() for name, _ in answer.headers] == [b"content-type", b"transfer-encoding"]
 
@@ -153,7 +153,7 @@ async def test_an_engine_that_says_the_same_again_is_understood_once() -> None:
         await asyncio.sleep(0)
         made.data_received(b"HTTP/1.1 200 OK\r\n" + headers + b"\r\n" + body)
         await asking
-        answer = Answer(made)
+        answer = EngineResponse(made)
         assert (answer.length, answer.ends_with_connection) == (length, False)
         assert not [name for name, _ in answer.headers if name == b"content-length"]
         heads.append(answer.head)

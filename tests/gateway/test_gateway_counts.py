@@ -21,7 +21,7 @@ import pytest
 
 from sparkdash.domain.lease import RequestState
 from sparkdash.domain.profile import SimSpec
-from sparkdash.upstream import lines, pool
+from sparkdash.upstream import encode_headers, pool
 
 MINUTES = float(os.environ.get("SPARKDASH_MINUTES", "0"))
 REQUESTS = 240
@@ -87,7 +87,9 @@ async def send(house: Any, number: int) -> None:
     """The request of that number, by a client of that name."""
     path, body, leaves = asked(number)
     headers = [(b"content-type", b"application/json"), (b"user-agent", b"n%d" % number)]
-    async with house.upstream.open("POST", house.base + path, lines(headers), json.dumps(body).encode()) as answer:
+    async with house.upstream.open(
+        "POST", house.base + path, encode_headers(headers), json.dumps(body).encode()
+    ) as answer:
         assert answer.status == 200
         async for _ in answer.chunks():
             if leaves:

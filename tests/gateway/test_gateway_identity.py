@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.lease import RequestState
-from sparkdash.upstream import lines, pool
+from sparkdash.upstream import encode_headers, pool
 
 pytestmark = pytest.mark.timeout(600)
 STREAMS = int(os.environ.get("SPARKDASH_STREAMS", "300"))
@@ -88,7 +88,9 @@ async def got(house: Any, number: int, *, spliced: bool) -> bytes:
     asks = {} if spliced else {"stream_options": {"include_usage": True}}
     body = {"model": "alpha", "stream": True, "seed": number, "user": "spliced" if spliced else "", **asks}
     headers = [(b"content-type", b"application/json")]
-    async with house.upstream.open("POST", house.base + path, lines(headers), json.dumps(body).encode()) as answer:
+    async with house.upstream.open(
+        "POST", house.base + path, encode_headers(headers), json.dumps(body).encode()
+    ) as answer:
         assert answer.status == 200
         return await answer.read()
 

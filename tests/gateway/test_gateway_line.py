@@ -10,7 +10,7 @@ import pytest
 from sparkdash.domain.lease import RequestState
 from sparkdash.gateway.breakable import Breakable
 from sparkdash.gateway.line import PUMP_LIMIT, Pump
-from sparkdash.wire import Told
+from sparkdash.wire import ResponseHeaders
 
 BODY = b'{"model":"alpha","stream":true}'
 REQUEST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
@@ -130,9 +130,9 @@ async def test_a_pump_keeps_the_order_and_tells_when_it_is_full() -> None:
         return {"type": "http.disconnect"}
 
     pump = Pump({}, receive, send)
-    pump.hear(lambda: told.append("gone"))
+    pump.on_disconnect(lambda: told.append("gone"))
     pump.flow(lambda: told.append("full"), lambda: told.append("room"))
-    pump.start(200, Told([]))
+    pump.start(200, ResponseHeaders([]))
     pump.write(b"x" * (PUMP_LIMIT + 1))
     assert told == ["full"]
     go_on.set()
@@ -140,4 +140,4 @@ async def test_a_pump_keeps_the_order_and_tells_when_it_is_full() -> None:
     await pump.end(b"end")
     assert sent == [200, b"x" * (PUMP_LIMIT + 1), b"end"]
     assert told == ["full", "full", "gone", "room", "full", "room"]
-    pump.deaf()
+    pump.detach()

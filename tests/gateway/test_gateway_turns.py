@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 from sparkdash.listen import Server
-from sparkdash.wire import Line, Told, Turns
+from sparkdash.wire import RequestChannel, ResponseHeaders, Turns
 from sparkdash.wire.turns import MOST
 
-ANSWER = Told([(b"content-length", b"0")])
+ANSWER = ResponseHeaders([(b"content-length", b"0")])
 ASK = b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
@@ -47,7 +47,7 @@ class Handed:
     def __init__(self) -> None:
         self.begun: list[str] = []
 
-    async def serve_line(self, line: Line) -> None:
+    async def serve_channel(self, line: RequestChannel) -> None:
         self.begun.append(line.head.path)
         line.start(200, ANSWER)
         line.finish(b"")

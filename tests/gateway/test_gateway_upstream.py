@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sparkdash.errors import UpstreamError
-from sparkdash.upstream import Upstream, engine_words
+from sparkdash.upstream import Upstream, engine_error_text
 
 
 @pytest.fixture
@@ -240,4 +240,4 @@ async def test_generate_has_a_limit(upstream: Upstream, engine: Any) -> None:
 )
 def test_engine_words(body: bytes, words: str) -> None:
     """Every place where an engine puts its reason is read; anything else is shown as it is."""
-    assert engine_words(body) == words
+    assert engine_error_text(body) == words

@@ -16,12 +16,12 @@ import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from sparkdash.listen import Server
-from sparkdash.wire import Heads, Line, Told, Wire
+from sparkdash.wire import ClientConnection, RequestChannel, RequestHeadCache, ResponseHeaders
 from sparkdash.wire.deadline import Deadline
-from sparkdash.wire.request_head import Head
+from sparkdash.wire.request_head import RequestHead
 
 Headers = list[tuple[bytes, bytes]]
-EMPTY = Told([(b"content-length", b"0")])
+EMPTY = ResponseHeaders([(b"content-length", b"0")])
 
 
 class Socket(asyncio.Transport):
@@ -58,8 +58,8 @@ class Socket(asyncio.Transport):
 class Handed:
     """An application that is handed the lines of our server."""
 
-    def __init__(self, serve: Callable[[Line], Awaitable[None]]) -> None:
-        self.serve_line = serve
+    def __init__(self, serve: Callable[[RequestChannel], Awaitable[None]]) -> None:
+        self.serve_channel = serve
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         raise AssertionError("it has a way of its own")
@@ -68,7 +68,7 @@ class Handed:
 class Client:
     """One connection to an application, whose tasks run to their end with `rest`."""
 
-    def __init__(self, app: Any, protocol: Callable[..., Any] = Wire, door: object = None) -> None:
+    def __init__(self, app: Any, protocol: Callable[..., Any] = ClientConnection, door: object = None) -> None:
         server = Server(app)
         server.config.load()
         self.tasks = server.server_state.tasks
@@ -95,8 +95,8 @@ class Client:
 def by_line(status: int, headers: Headers, pieces: list[bytes]) -> Any:
     """The gateway's way."""
 
-    async def serve(own: Line) -> None:
-        own.start(status, Told(headers))
+    async def serve(own: RequestChannel) -> None:
+        own.start(status, ResponseHeaders(headers))
         for piece in pieces:
             own.write(piece)
         own.finish(b"")
@@ -116,7 +116,9 @@ def by_messages(status: int, headers: Headers, pieces: list[bytes]) -> Any:
     return app
 
 
-async def exchanged(app: Any, request: bytes, protocol: type[Any] = Wire) -> tuple[list[bytes], bytes, bool]:
+async def exchanged(
+    app: Any, request: bytes, protocol: type[Any] = ClientConnection
+) -> tuple[list[bytes], bytes, bool]:
     """The answer's head, its lines in order of the alphabet; its body; whether the connection is over."""
     client = Client(app, protocol)
     head, _, body = (await client.says(request)).partition(b"\r\n\r\n")
@@ -212,8 +214,8 @@ async def test_rubbish_behind_a_request_does_not_get_into_its_answer() -> None:
     """The connection ends there; the answer is cut, and nothing else is in it."""
     go_on = asyncio.Event()
 
-    async def serve(own: Line) -> None:
-        own.start(200, Told([]))
+    async def serve(own: RequestChannel) -> None:
+        own.start(200, ResponseHeaders([]))
         own.write(b"a")
         await go_on.wait()
         own.finish(b"b")
@@ -248,7 +250,7 @@ async def test_a_body_is_asked_for_when_its_client_waits_for_that() -> None:
     """`Expect: 100-continue`: told once, before the answer."""
     got: list[bytes] = []
 
-    async def serve(own: Line) -> None:
+    async def serve(own: RequestChannel) -> None:
         if own.body() is None:
             got.append((await own.receive())["body"])
         own.start(200, EMPTY)
@@ -278,7 +280,7 @@ async def test_while_a_request_is_answered_no_time_runs() -> None:
     """Not that of a head, nor that of a connection on which nobody asks."""
     go_on = asyncio.Event()
 
-    async def serve(own: Line) -> None:
+    async def serve(own: RequestChannel) -> None:
         await go_on.wait()
         own.start(200, EMPTY)
         own.finish(b"")
@@ -343,7 +345,7 @@ async def test_requests_that_say_the_same_share_a_head() -> None:
     heads: list[Any] = []
     lengths: list[Any] = []
 
-    async def serve(own: Line) -> None:
+    async def serve(own: RequestChannel) -> None:
         heads.append(own.head)
         lengths.append(dict(own.scope()["headers"]).get(b"content-length"))
         assert own.length == lengths[-1]
@@ -368,16 +370,16 @@ async def test_requests_that_say_the_same_share_a_head() -> None:
 
 async def test_connections_that_begin_alike_share_a_head_while_one_of_them_is_open() -> None:
     """A burst of them is understood once; nobody's key is held for longer than its connections."""
-    seen: list[weakref.ref[Head]] = []
+    seen: list[weakref.ref[RequestHead]] = []
 
-    async def serve(own: Line) -> None:
+    async def serve(own: RequestChannel) -> None:
         seen.append(weakref.ref(own.head))
         own.start(200, EMPTY)
         own.finish(b"")
 
-    heads = Heads()
+    heads = RequestHeadCache()
     doors: list[tuple[str, int] | str] = [("127.0.0.1", 8000), ("127.0.0.1", 8000), "/run/daemon.sock"]
-    clients = [Client(Handed(serve), partial(Wire, heads=heads), door) for door in doors]
+    clients = [Client(Handed(serve), partial(ClientConnection, heads=heads), door) for door in doors]
     for client in clients:
         await client.says(b"GET / HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer secret\r\n\r\n")
     one, other, elsewhere = (ref() for ref in seen)
@@ -407,7 +409,7 @@ async def test_a_header_that_comes_more_than_once_is_one_list() -> None:
     """By its name; each line of it is kept as it came."""
     seen: list[Any] = []
 
-    async def serve(own: Line) -> None:
+    async def serve(own: RequestChannel) -> None:
         seen.append((own.head.headers, own.head.named))
         own.start(200, EMPTY)
         own.finish(b"")
@@ -515,7 +517,7 @@ async def test_an_application_hears_from_where_and_at_which_door_it_is_asked(tmp
 
     server, loop = Server(app), asyncio.get_running_loop()
     server.config.load()
-    made = partial(Wire, server.config, server.server_state, {})
+    made = partial(ClientConnection, server.config, server.server_state, {})
     path = str(tmp_path / "socket")
     for door in (await loop.create_server(made, "127.0.0.1", 0), await loop.create_unix_server(made, path)):
         name = door.sockets[0].getsockname()

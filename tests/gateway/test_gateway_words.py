@@ -7,7 +7,7 @@ import pytest
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.gateway import far
 from sparkdash.gateway.ollama_wire import Heard
-from sparkdash.upstream import engine_words
+from sparkdash.upstream import engine_error_text
 from sparkdash.upstream.engine_text import WORDS_LIMIT
 
 KEY = "sk-far-0123456789abcdef"
@@ -15,7 +15,7 @@ KEY = "sk-far-0123456789abcdef"
 
 def test_a_body_too_deep_to_read_is_told_as_it_is() -> None:
     """Not as an error of ours."""
-    assert engine_words(b"[" * 100_000) == "[" * WORDS_LIMIT
+    assert engine_error_text(b"[" * 100_000) == "[" * WORDS_LIMIT
 
 
 @pytest.mark.parametrize("before", [0, WORDS_LIMIT - 10], ids=["whole", "cut in the middle"])

@@ -25,7 +25,7 @@ from sparkdash import listen
 from sparkdash.errors import BadAnswerError, EngineDeadError, HostError, UpstreamError
 from sparkdash.gateway.beside.serve import READY
 from sparkdash.host import command
-from sparkdash.upstream import Answer, Upstream, lines
+from sparkdash.upstream import EngineResponse, Upstream, encode_headers
 
 LOG = structlog.get_logger("sparkdash.beside")
 READY_S = 60.0
@@ -86,7 +86,7 @@ class Beside(ABC):
         )
 
     @asynccontextmanager
-    async def open(self, path: str, headers: list[tuple[bytes, bytes]], body: bytes) -> AsyncIterator[Answer]:
+    async def open(self, path: str, headers: list[tuple[bytes, bytes]], body: bytes) -> AsyncIterator[EngineResponse]:
         """Post one request, as `Upstream.open` does.
 
         Raises:
@@ -96,7 +96,7 @@ class Beside(ABC):
         """
         with self._in_use():
             running = await self._started()
-            question = running.upstream.open("POST", f"http://{self.called}{path}", lines(headers), body)
+            question = running.upstream.open("POST", f"http://{self.called}{path}", encode_headers(headers), body)
             del body  # sent, and no longer needed while the answer comes
             try:
                 async with question as answer:

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Mapping
 from types import ModuleType
 from typing import Any
 
-from sparkdash.upstream import engine_words
+from sparkdash.upstream import engine_error_text
 
 _shim: Any = ModuleType("litellm.proxy.proxy_server")
 _shim.llm_router = None
@@ -178,4 +178,4 @@ def _said(error: Exception) -> Exception:
         )
     if status >= 500 and not words.startswith("{"):
         return Unreachable(words.partition(" ssl:")[0][:300])
-    return Refused(status, engine_words(words.encode()))
+    return Refused(status, engine_error_text(words.encode()))
