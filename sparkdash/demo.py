@@ -82,7 +82,7 @@ def _watch(port: int, traffic: bool, speed: float) -> int:
 
 async def _sweep(folder: Path) -> None:
     """Engines that outlived the child, had it been killed."""
-    from sparkdash.host.process import Process
+    from sparkdash.host.processes.process import Process
 
     runtime = Process(folder / "processes")
     for left in await runtime.containers({}):
@@ -142,7 +142,7 @@ def twins(speed: float) -> Catalog:
 
 async def _live(folder: Path, port: int, traffic: bool, speed: float) -> None:
     from sparkdash.daemon.log_limits import limit_logs
-    from sparkdash.host.process import Process
+    from sparkdash.host.processes.process import Process
     from sparkdash.sim.box import SimBox
     from sparkdash.sim.traffic import Traffic
 

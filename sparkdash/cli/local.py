@@ -19,11 +19,11 @@ from sparkdash.engines.estimate import estimate
 from sparkdash.engines.known_flags import KnownFlags
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import AdmissionError, HostError
-from sparkdash.host import memory
+from sparkdash.host import meminfo
 from sparkdash.host.flag_store import FlagStore
-from sparkdash.host.podman import Podman
-from sparkdash.host.podman_argv import shell
-from sparkdash.host.process import Process
+from sparkdash.host.podman.argv import shell
+from sparkdash.host.podman.podman import Podman
+from sparkdash.host.processes.process import Process
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
 
@@ -70,7 +70,7 @@ def need(profile: Profile) -> Need:
 def box_bytes() -> int | None:
     """MemTotal; None where the kernel does not tell."""
     try:
-        return memory.read().total
+        return meminfo.read().total
     except HostError:
         return None
 

@@ -33,10 +33,10 @@ from sparkdash.gateway.capture import Capture
 from sparkdash.gateway.count.counter import Counter
 from sparkdash.gateway.exchange import Exchange
 from sparkdash.gateway.translate.translator import Translator
-from sparkdash.host import inotify
 from sparkdash.host.evidence import PAGE_S, EvidenceTaker
+from sparkdash.host.files import inotify
 from sparkdash.host.flag_store import FlagStore
-from sparkdash.host.kernel_log import KernelLog
+from sparkdash.host.kernel_log.reader import KernelLog
 from sparkdash.revision import Rereading
 from sparkdash.settings import Settings
 from sparkdash.settings import place as settings_file

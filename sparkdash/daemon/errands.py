@@ -23,8 +23,8 @@ from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.shelf import Item, Shelf, Stock
 from sparkdash.errors import SparkdashError
 from sparkdash.host import memory_account
+from sparkdash.host.hub.local_weights import Presence, weight_files
 from sparkdash.host.shelf import Image, stock
-from sparkdash.host.weights_here import Presence, weight_files
 
 LOG = structlog.get_logger("sparkdash")
 

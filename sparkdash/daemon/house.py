@@ -16,8 +16,8 @@ from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
 from sparkdash.daemon.profile_files import ProfileFiles
 from sparkdash.handover import Handover
-from sparkdash.host.guard import Guard
-from sparkdash.host.memory_helper import MemoryHelper
+from sparkdash.host.memory_guard.guard import Guard
+from sparkdash.host.memory_helper.helper import MemoryHelper
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.revision import Rereading

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from sparkdash.host.log_limit import limit_log
+from sparkdash.host.files.log_limit import limit_log
 from sparkdash.host.thread import in_thread
 
 LOOK_S = 30.0

@@ -16,7 +16,7 @@ from typing import Generic, NamedTuple, TypeVar
 from sparkdash.catalog import Catalog, Problem
 from sparkdash.catalog.load import FolderRead, combine, read_folder
 from sparkdash.catalog.watch import Watch
-from sparkdash.host.inotify import Inotify
+from sparkdash.host.files.inotify import Inotify
 from sparkdash.host.thread import in_thread
 
 T = TypeVar("T")

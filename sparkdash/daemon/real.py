@@ -20,8 +20,8 @@ from sparkdash.daemon.house import House, Parts
 from sparkdash.daemon.life import serve
 from sparkdash.daemon.log_limits import limit_logs
 from sparkdash.host.box import BoxReader
-from sparkdash.host.guard import Guard
-from sparkdash.host.memory_helper import MemoryHelper
+from sparkdash.host.memory_guard.guard import Guard
+from sparkdash.host.memory_helper.helper import MemoryHelper
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
 
@@ -74,10 +74,10 @@ def _freeze() -> None:
 
 def _runtime(settings: Settings) -> Runtime:
     if settings.runtime == "process":
-        from sparkdash.host.process import Process
+        from sparkdash.host.processes.process import Process
 
         return Process(_processes())
-    from sparkdash.host.podman import Podman
+    from sparkdash.host.podman.podman import Podman
 
     return Podman(settings.runtime)
 
@@ -86,7 +86,7 @@ def _logs(settings: Settings) -> list[Path]:
     """Log files that no container runtime limits."""
     if settings.runtime != "process":
         return [paths.daemon_log()]
-    from sparkdash.host.process import Process
+    from sparkdash.host.processes.process import Process
 
     return [paths.daemon_log(), *Process(_processes()).log_files()]
 

@@ -15,7 +15,7 @@ from sparkdash.domain.contiguity import LoadContiguity
 from sparkdash.domain.memory_account import MemoryAccount
 from sparkdash.domain.metric import Gpu
 from sparkdash.host.command import Done
-from sparkdash.host.kernel_lines import KernelFindings
+from sparkdash.host.kernel_log.lines import KernelFindings
 from sparkdash.settings import Settings
 from sparkdash.units import KIB
 

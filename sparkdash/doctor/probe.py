@@ -27,7 +27,7 @@ from sparkdash.domain.memory_account import MemoryAccount
 from sparkdash.domain.metric import Gpu
 from sparkdash.errors import SparkdashError
 from sparkdash.host.command import Done
-from sparkdash.host.kernel_lines import KernelFindings
+from sparkdash.host.kernel_log.lines import KernelFindings
 from sparkdash.settings import Settings
 
 FILE_LIMIT = 1 << 20

@@ -22,11 +22,11 @@ from sparkdash.engines.protocols import lacks
 from sparkdash.host import memory_account
 from sparkdash.host.box import BoxReader
 from sparkdash.host.command import Done, call
-from sparkdash.host.kernel_lines import KernelFindings
-from sparkdash.host.kernel_log import KernelLog
+from sparkdash.host.kernel_log.lines import KernelFindings
+from sparkdash.host.kernel_log.reader import KernelLog
 from sparkdash.host.nvml import Nvml
-from sparkdash.host.podman import Podman
-from sparkdash.host.process import Process
+from sparkdash.host.podman.podman import Podman
+from sparkdash.host.processes.process import Process
 from sparkdash.rules import Level, findings
 from sparkdash.settings import Settings
 from sparkdash.store import trend

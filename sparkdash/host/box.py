@@ -10,9 +10,9 @@ from pathlib import Path
 
 from sparkdash.domain.contiguity import Contiguity
 from sparkdash.domain.metric import Memory
-from sparkdash.host import contiguity, memory
+from sparkdash.host import contiguity, meminfo
 from sparkdash.host.nvml import Nvml
-from sparkdash.host.proc import PROC, anonymous_of_others, host_bytes
+from sparkdash.host.processes.proc import PROC, anonymous_of_others, host_bytes
 from sparkdash.host.reader import GpuReading
 
 
@@ -25,7 +25,7 @@ class BoxReader:
 
     def memory(self) -> Memory:
         """The kernel's figures. Raises HostError when it does not tell them."""
-        return memory.read(self._proc)
+        return meminfo.read(self._proc)
 
     def contiguity(self) -> Contiguity | None:
         """Free memory by block size; None where the kernel does not tell."""

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import IO, Any
 
-from sparkdash.host.lines import LineSplitter
+from sparkdash.host.files.line_splitter import LineSplitter
 
 REAP_S = 2.0
 """How long a killed child may take to go. One stuck in the kernel is left behind rather than waited for."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from resource import getpagesize
 
 from sparkdash.domain.contiguity import BLOCK, Contiguity
-from sparkdash.host.proc import PROC, boot
+from sparkdash.host.processes.proc import PROC, boot
 from sparkdash.units import MIB
 
 HUGE = 2 * MIB

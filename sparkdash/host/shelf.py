@@ -13,8 +13,8 @@ from pathlib import Path
 
 from sparkdash.domain.profile import ModelRef, ProfileSummary
 from sparkdash.errors import HostError
+from sparkdash.host.hub.local_weights import Presence, look, summed
 from sparkdash.host.runtime import Runtime
-from sparkdash.host.weights_here import Presence, look, summed
 
 
 @dataclass(frozen=True, slots=True)

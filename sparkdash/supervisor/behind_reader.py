@@ -20,8 +20,8 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.prefetching import fills_cache
 from sparkdash.errors import SparkdashError
-from sparkdash.host import pagecache
-from sparkdash.host.file_opens import FileOpens
+from sparkdash.host.files import page_cache
+from sparkdash.host.files.file_opens import FileOpens
 from sparkdash.host.thread import in_thread
 from sparkdash.supervisor import cache_room
 from sparkdash.supervisor.read_files import Range, ReadFiles
@@ -120,7 +120,7 @@ class BehindReader:
 
 def _forget(file: int, start: int, end: int) -> tuple[int | None, int]:
     try:
-        return pagecache.forget_range(file, start, end), end - start
+        return page_cache.forget_range(file, start, end), end - start
     except OSError:  # a file system that takes no advice
         return 0, 0
     finally:

@@ -19,7 +19,8 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.profile import ModelRef, Profile
 from sparkdash.errors import SparkdashError
-from sparkdash.host import pagecache, weights_here
+from sparkdash.host.files import page_cache
+from sparkdash.host.hub import local_weights
 from sparkdash.host.thread import in_thread
 from sparkdash.supervisor.reclaim import reserve
 from sparkdash.supervisor.tools import Tools
@@ -46,7 +47,7 @@ async def evict(tools: Tools, bytes_wanted: int, *, keep: Collection[Path] = ())
     def work() -> int | None:
         stay = {file.resolve() for file in keep} | _files(used, hf_home)
         theirs = _files(known, hf_home)
-        return pagecache.forget_up_to(order(weights_here.blobs(hf_home), theirs, stay), bytes_wanted, LET_GO_S)
+        return page_cache.forget_up_to(order(local_weights.blobs(hf_home), theirs, stay), bytes_wanted, LET_GO_S)
 
     try:
         before = tools.reader.memory().page_cache
@@ -119,8 +120,8 @@ async def let_go(tools: Tools, left: Sequence[Profile], comes: Profile | None) -
     stay = _in_use(tools)
     old, kept = _weights(tools, left), _weights(tools, [*stay, *([comes] if comes else [])])
 
-    def work() -> pagecache.LetGo:
-        return pagecache.let_go(sorted(_files(old, hf_home) - _files(kept, hf_home)), LET_GO_S)
+    def work() -> page_cache.LetGo:
+        return page_cache.let_go(sorted(_files(old, hf_home) - _files(kept, hf_home)), LET_GO_S)
 
     try:
         before = tools.reader.memory().page_cache
@@ -139,7 +140,7 @@ async def let_go(tools: Tools, left: Sequence[Profile], comes: Profile | None) -
         books.notice(Level.INFO, "page_cache_dropped", _dropped(done, names, before, after), left[0].name)
 
 
-def _dropped(done: pagecache.LetGo, names: str, before: int | None, after: int | None) -> str:
+def _dropped(done: page_cache.LetGo, names: str, before: int | None, after: int | None) -> str:
     skipped = f", {done.skipped} skipped" if done.skipped else ""
     cached = "" if before is None or after is None else f" Cached on the box: {gib(before)} before, {gib(after)} after."
     files = "1 weight file" if done.files == 1 else f"{done.files} weight files"
@@ -152,7 +153,7 @@ def _weights(tools: Tools, profiles: Iterable[Profile]) -> set[ModelRef]:
 
 
 def _files(refs: Iterable[ModelRef], hf_home: Path) -> set[Path]:
-    return {file for ref in refs for file in weights_here.files(ref, hf_home)}
+    return {file for ref in refs for file in local_weights.files(ref, hf_home)}
 
 
 def _in_use(tools: Tools) -> list[Profile]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from sparkdash.domain.event import Level
 from sparkdash.domain.guard import Floors, GuardLevel
 from sparkdash.errors import AdmissionError, EngineError
-from sparkdash.host.guarding import Report
-from sparkdash.host.wedging import Sign, Wedge
+from sparkdash.host.memory_guard.decisions import Report
+from sparkdash.host.memory_guard.wedge_signs import Sign, Wedge
 from sparkdash.units import gib, percent
 
 CODE = "memory_guard"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sparkdash.domain.engine import Failure
 from sparkdash.engines.failures import KILLED
 from sparkdash.errors import SparkdashError
-from sparkdash.host.kernel_lines import KernelKind, KernelLine, advice, explains, holds_up, is_of, meaning
+from sparkdash.host.kernel_log.lines import KernelKind, KernelLine, advice, explains, holds_up, is_of, meaning
 from sparkdash.supervisor.tools import Tools
 
 RECENT_S = 300.0

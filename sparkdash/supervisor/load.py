@@ -24,7 +24,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.engines.loading import detail
 from sparkdash.errors import EngineError, SparkdashError, UpstreamError
-from sparkdash.host.kernel_lines import KernelKind
+from sparkdash.host.kernel_log.lines import KernelKind
 from sparkdash.supervisor.engine_end import AGAIN_S, TAIL, crashed, until_it_ends
 from sparkdash.supervisor.eta import START
 from sparkdash.supervisor.footprint import Scale

@@ -18,8 +18,8 @@ from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.figures import EngineFigures, GpuFigures
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import SparkdashError
-from sparkdash.host import process_activity
-from sparkdash.host.process_activity import Activity
+from sparkdash.host.processes import activity
+from sparkdash.host.processes.activity import Activity
 from sparkdash.host.thread import in_thread
 from sparkdash.supervisor.claim import Held
 from sparkdash.supervisor.probe import health
@@ -104,7 +104,7 @@ class Looks:
     def _read(self, container: str, pids: set[int]) -> Activity | None:
         self._reading.add(container)
         try:
-            return process_activity.read(pids)
+            return activity.read(pids)
         finally:
             self._reading.discard(container)
 

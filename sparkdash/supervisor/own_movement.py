@@ -12,7 +12,7 @@ import asyncio
 from contextlib import suppress
 
 from sparkdash.errors import SparkdashError
-from sparkdash.host import proc
+from sparkdash.host.processes import proc
 from sparkdash.host.thread import in_thread
 from sparkdash.supervisor.tools import Tools
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerInfo, ContainerState, Stranger
 from sparkdash.domain.event import Level
 from sparkdash.errors import SparkdashError
-from sparkdash.host import leftovers
+from sparkdash.host.processes import leftovers
 from sparkdash.settings import Settings
 from sparkdash.supervisor.tools import Tools
 

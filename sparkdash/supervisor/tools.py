@@ -15,9 +15,9 @@ from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.errors import SparkdashError
 from sparkdash.host.flag_store import FlagStore
-from sparkdash.host.guard import Guard
-from sparkdash.host.kernel_log import KernelLog
-from sparkdash.host.memory_helper import MemoryHelper
+from sparkdash.host.kernel_log.reader import KernelLog
+from sparkdash.host.memory_guard.guard import Guard
+from sparkdash.host.memory_helper.helper import MemoryHelper
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings

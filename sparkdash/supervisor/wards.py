@@ -20,9 +20,9 @@ from sparkdash.domain.guard import GuardKill, GuardLevel
 from sparkdash.domain.need import Need
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
-from sparkdash.host.guard import Guard
-from sparkdash.host.guarding import Report, Victim
-from sparkdash.host.kill import Target
+from sparkdash.host.memory_guard.decisions import Report, Victim
+from sparkdash.host.memory_guard.guard import Guard
+from sparkdash.host.memory_guard.kill import Target
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings

@@ -79,7 +79,7 @@ def podman(own_folders: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
         program.write_text(f'#!/bin/sh\necho "$@" >> {own_folders}/podman-calls\n{script}\n')
         program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-        monkeypatch.setattr("sparkdash.host.podman.LIST_S", 60)  # a person's patience is not what is tested
+        monkeypatch.setattr("sparkdash.host.podman.podman.LIST_S", 60)  # a person's patience is not what is tested
 
     return put
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.host import memory_helper_files as texts
+from sparkdash.host.memory_helper import unit_files as texts
 
 Run = Callable[..., Any]
 

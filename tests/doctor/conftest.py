@@ -22,9 +22,9 @@ from sparkdash.domain.contiguity import LoadContiguity
 from sparkdash.domain.finding import Finding
 from sparkdash.domain.memory_account import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.domain.metric import Gpu
-from sparkdash.host import memory_helper_files
 from sparkdash.host.command import Done
-from sparkdash.host.kernel_lines import KernelFindings, findings, read_line
+from sparkdash.host.kernel_log.lines import KernelFindings, findings, read_line
+from sparkdash.host.memory_helper import unit_files
 from sparkdash.settings import Settings
 from sparkdash.units import GIB
 
@@ -79,7 +79,7 @@ HEALTHY = {
     "/etc/subuid": "lab:100000:65536\n",
     "/etc/subgid": "lab:100000:65536\n",
     "/var/lib/systemd/linger/lab": "",
-    memory_helper_files.UNIT: memory_helper_files.TEXT,
+    unit_files.UNIT: unit_files.TEXT,
     "/home/lab/.cache/huggingface/token": "hf_this_is_never_read",
     "/proc/driver/nvidia/version": (
         "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.142  Release Build  (dvs-builder)\n"

@@ -12,10 +12,10 @@ import uvloop
 
 from sparkdash import catalog, daemon, log, paths, settings
 from sparkdash.domain.metric import Memory
-from sparkdash.host import leftovers
 from sparkdash.host.box import BoxReader
-from sparkdash.host.podman import Podman
-from sparkdash.host.proc import host_bytes
+from sparkdash.host.podman.podman import Podman
+from sparkdash.host.processes import leftovers
+from sparkdash.host.processes.proc import host_bytes
 from sparkdash.units import MIB
 
 

@@ -8,7 +8,7 @@ import uvloop
 
 from sparkdash import catalog, daemon, log, settings
 from sparkdash.host.box import BoxReader
-from sparkdash.host.process import Process
+from sparkdash.host.processes.process import Process
 from sparkdash.paths import runtime_dir
 from sparkdash.supervisor import liveness, repair
 

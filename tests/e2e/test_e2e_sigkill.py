@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from sparkdash import paths
-from sparkdash.host import leftovers
+from sparkdash.host.processes import leftovers
 
 DOOMED = Path(__file__).with_name("doomed.py")
 

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 
 from sparkdash import paths
-from sparkdash.host import leftovers
+from sparkdash.host.processes import leftovers
 
 PROGRAM = Path(__file__).with_name("impatient_daemon.py")
 SIM = """\

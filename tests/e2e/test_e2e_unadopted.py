@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sparkdash import paths
-from sparkdash.host import leftovers
+from sparkdash.host.processes import leftovers
 
 ENGINE = Path(__file__).with_name("tiny_engine.py")
 NORTH = f"""\

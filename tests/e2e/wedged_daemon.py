@@ -11,9 +11,9 @@ import uvloop
 
 from sparkdash import catalog, daemon, log, settings
 from sparkdash.host.box import BoxReader
-from sparkdash.host.guard import Guard
+from sparkdash.host.memory_guard.guard import Guard
 from sparkdash.host.nvml import Nvml
-from sparkdash.host.podman import Podman
+from sparkdash.host.podman.podman import Podman
 
 WEDGED_S = 600
 

@@ -33,9 +33,11 @@ from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.domain.swap import SwapCause
 from sparkdash.engines.argv import container_name
 from sparkdash.gateway import app as gateway
-from sparkdash.host import command, leftovers, podman
+from sparkdash.host import command
 from sparkdash.host.box import BoxReader
-from sparkdash.host.podman import Podman
+from sparkdash.host.podman import podman
+from sparkdash.host.podman.podman import Podman
+from sparkdash.host.processes import leftovers
 from sparkdash.host.reader import GpuReading, HostReader
 from sparkdash.settings import Settings
 from sparkdash.supervisor import Supervisor

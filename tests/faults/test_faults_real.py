@@ -14,9 +14,9 @@ import pytest
 
 from sparkdash.domain.container import ENV_MARK, LABEL_OWNER, mark
 from sparkdash.engines.argv import container_name
-from sparkdash.host import leftovers
-from sparkdash.host.podman import Podman
-from sparkdash.host.proc import host_bytes
+from sparkdash.host.podman.podman import Podman
+from sparkdash.host.processes import leftovers
+from sparkdash.host.processes.proc import host_bytes
 from sparkdash.units import MIB
 
 pytestmark = pytest.mark.podman

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from sparkdash.host import proc
 from sparkdash.host.box import BoxReader
 from sparkdash.host.nvml import NOTHING, Nvml
+from sparkdash.host.processes import proc
 from sparkdash.units import KIB, MIB
 
 

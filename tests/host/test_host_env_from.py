@@ -10,8 +10,8 @@ from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.profile import EngineKind, ModelRef, Profile
 from sparkdash.engines.adapter import Launch
 from sparkdash.engines.registry import adapter
-from sparkdash.host import podman_argv
-from sparkdash.host.process import Process
+from sparkdash.host.podman import argv
+from sparkdash.host.processes.process import Process
 
 SECRET = "hf_notarealtokenbutlongenough"
 
@@ -28,9 +28,9 @@ def spec(monkeypatch: pytest.MonkeyPatch) -> ContainerSpec:
 @pytest.mark.parametrize("program", ["podman", "docker"])
 def test_the_command_line_names_the_variable_only(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     """`-e HF_TOKEN`: the runtime takes the value from its own environment."""
-    words = podman_argv.run(program, spec(monkeypatch))
+    words = argv.run(program, spec(monkeypatch))
     assert words[words.index("HF_TOKEN") - 1] == "-e"
-    assert SECRET not in podman_argv.shell(words)
+    assert SECRET not in argv.shell(words)
 
 
 def test_a_process_inherits_it_unseen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -51,11 +51,11 @@ def test_handing_a_variable_on_is_another_launch() -> None:
 def test_a_literal_secret_is_not_on_the_command_line_either(program: str) -> None:
     """Where its owner silenced the rule: the runtime gets it in its environment, which `ps` does not show."""
     made = ContainerSpec(name="a", image="i", argv=("x",), port=1, labels={}, env={"HF_TOKEN": SECRET, "A": "1"})
-    words = podman_argv.run(program, made)
-    assert SECRET not in podman_argv.shell(words)
+    words = argv.run(program, made)
+    assert SECRET not in argv.shell(words)
     assert words[words.index("HF_TOKEN") - 1] == "-e"
     assert "A=1" in words
-    assert podman_argv.environment(made) == {"HF_TOKEN": SECRET}
+    assert argv.environment(made) == {"HF_TOKEN": SECRET}
 
 
 def test_a_process_prints_it_masked(tmp_path: Path) -> None:

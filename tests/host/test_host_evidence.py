@@ -18,10 +18,10 @@ import pytest
 
 from sparkdash.domain.evidence import Evidence, EvidenceRequest
 from sparkdash.domain.profile import EngineKind
-from sparkdash.host import proc
 from sparkdash.host.box import BoxReader
 from sparkdash.host.evidence import EvidenceTaker, incident_folder, taker
-from sparkdash.host.kernel_log import KernelLog
+from sparkdash.host.kernel_log.reader import KernelLog
+from sparkdash.host.processes import proc
 
 TOKEN = "hf_notarealtokenbutlongenough"
 PROMPT = "my most secret prompt"

@@ -20,11 +20,11 @@ import pytest
 from sparkdash.domain.container import ContainerInfo, ContainerState
 from sparkdash.domain.guard import GuardLevel
 from sparkdash.errors import HostError
-from sparkdash.host import guarding, wedging
-from sparkdash.host.alarm import Alarm
-from sparkdash.host.guard import Guard
-from sparkdash.host.guarding import Report, Victim
-from sparkdash.host.kill import Target
+from sparkdash.host.memory_guard import decisions, wedge_signs
+from sparkdash.host.memory_guard.decisions import Report, Victim
+from sparkdash.host.memory_guard.guard import Guard
+from sparkdash.host.memory_guard.kill import Target
+from sparkdash.host.memory_guard.pressure_alarm import Alarm
 from sparkdash.settings import Settings
 
 GIB_KB = 1 << 20
@@ -260,8 +260,8 @@ def test_a_box_that_does_not_tell_its_memory_is_refused(tmp_path: Path) -> None:
 @pytest.fixture
 def reclaiming(box: Box, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Has the box win back one page of so many, over times that a test can wait for."""
-    monkeypatch.setattr(wedging, "HALF_S", 0.5)
-    monkeypatch.setattr(wedging, "APART_S", 0.1)
+    monkeypatch.setattr(wedge_signs, "HALF_S", 0.5)
+    monkeypatch.setattr(wedge_signs, "APART_S", 0.1)
     done = [0, 0]
 
     def go_on(ratio: int) -> None:
@@ -324,8 +324,8 @@ def test_a_load_is_stopped_when_the_driver_is_refused_memory_and_memory_falls(
     box: Box, guarded: Any, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Under the floor that warns; the line alone stops nobody."""
-    monkeypatch.setattr(wedging, "FALL_S", 0.5)
-    monkeypatch.setattr(wedging, "APART_S", 0.1)
+    monkeypatch.setattr(wedge_signs, "FALL_S", 0.5)
+    monkeypatch.setattr(wedge_signs, "APART_S", 0.1)
     guard, reports = guarded()
     process, container = engine()
     guard.watch((victim(container, serves=False, loads=True),))
@@ -347,8 +347,8 @@ def test_a_guard_that_sleeps_long_looks_at_once_at_pressure_and_when_a_load_begi
     box: Box, guarded: Any, engine: Any, monkeypatch: pytest.MonkeyPatch, wakes: str
 ) -> None:
     """Where the kernel would tell of pressure, and nothing loads, the next look may be far away."""
-    monkeypatch.setattr(guarding, "SLOW_S", 1000.0)
-    monkeypatch.setattr(guarding, "FASTEST", 1)
+    monkeypatch.setattr(decisions, "SLOW_S", 1000.0)
+    monkeypatch.setattr(decisions, "FASTEST", 1)
     asleep, wait = threading.Event(), Alarm.wait
 
     def told(self: Alarm, seconds: float) -> bool:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkdash.domain.guard import Floors, GuardLevel
-from sparkdash.host.guarding import (
+from sparkdash.host.memory_guard.decisions import (
     EVERY_S,
     FROZEN,
     KILL_S,

@@ -18,11 +18,11 @@ from huggingface_hub import constants
 
 from sparkdash.domain.profile import ModelRef
 from sparkdash.errors import HostError
-from sparkdash.host.hub import Hub, wanted
-from sparkdash.host.hub_errors import telling
-from sparkdash.host.meter import Meter
-from sparkdash.host.pagecache import cached_bytes
-from sparkdash.host.weights_here import look
+from sparkdash.host.files.page_cache import cached_bytes
+from sparkdash.host.hub.download import Hub, wanted
+from sparkdash.host.hub.failures import telling
+from sparkdash.host.hub.local_weights import look
+from sparkdash.host.hub.meter import Meter
 
 REF = ModelRef(hf="org/big")
 TOKEN = "hf_neverToBeSeen"
@@ -149,7 +149,7 @@ async def test_a_file_too_big_for_plain_http_is_the_librarys(
     hub: FakeHub, mine: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It comes whole, beside the others."""
-    monkeypatch.setattr("sparkdash.host.hub.OVER_HTTP", 500_000)
+    monkeypatch.setattr("sparkdash.host.hub.download.OVER_HTTP", 500_000)
     steps = await fetched(mine)
     assert steps[-1].done
     assert bytes_of(tmp_path, SHARDS[0]) == MEGABYTE
@@ -160,7 +160,7 @@ async def test_without_xet_such_a_file_is_refused_with_the_reason(
     hub: FakeHub, mine: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The library's refusal in our words."""
-    monkeypatch.setattr("sparkdash.host.hub.OVER_HTTP", 500_000)
+    monkeypatch.setattr("sparkdash.host.hub.download.OVER_HTTP", 500_000)
     monkeypatch.setattr(constants, "MAX_HTTP_DOWNLOAD_SIZE", 500_000)
     with pytest.raises(HostError, match="which the hub gives through xet only") as caught:
         await fetched(mine)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sparkdash.domain.container import ENV_MARK
-from sparkdash.host import leftovers
+from sparkdash.host.processes import leftovers
 
 ID = "6843b982b10397a483bcb2004af42f2d8017c961dd803fe0956216b12f9209c6"
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from sparkdash.domain.profile import ModelRef
-from sparkdash.host import pagecache, weights_here
+from sparkdash.host.files import page_cache
+from sparkdash.host.hub import local_weights
 from sparkdash.units import MIB
 
 
@@ -38,7 +39,7 @@ def test_a_real_file_is_advised_and_its_content_stays(tmp_path: Path) -> None:
             os.fsync(opened.fileno())
         assert file.read_bytes()
     before = resident(other)
-    assert pagecache.let_go([old], limit_s=5) == pagecache.LetGo(files=1, size=MIB, skipped=0)
+    assert page_cache.let_go([old], limit_s=5) == page_cache.LetGo(files=1, size=MIB, skipped=0)
     assert resident(old) <= before
     assert resident(other) == before
     assert old.read_bytes() == b"w" * MIB
@@ -48,8 +49,8 @@ def test_what_cannot_be_advised_is_skipped_and_counted(tmp_path: Path) -> None:
     """A file that has gone, and one for which there is no time."""
     here = tmp_path / "a.gguf"
     here.write_bytes(b"12345")
-    assert pagecache.let_go([tmp_path / "gone.gguf", here], limit_s=5) == pagecache.LetGo(1, 5, skipped=1)
-    assert pagecache.let_go([here], limit_s=0) == pagecache.LetGo(0, 0, skipped=1)
+    assert page_cache.let_go([tmp_path / "gone.gguf", here], limit_s=5) == page_cache.LetGo(1, 5, skipped=1)
+    assert page_cache.let_go([here], limit_s=0) == page_cache.LetGo(0, 0, skipped=1)
 
 
 def test_the_files_of_a_model_are_its_weights_links_followed(tmp_path: Path) -> None:
@@ -64,17 +65,17 @@ def test_the_files_of_a_model_are_its_weights_links_followed(tmp_path: Path) -> 
     refs.mkdir()
     (refs / "main").write_text("c0ffee")
     every = {blobs / "blob-m-Q4_K_M.gguf", blobs / "blob-m-Q8_0.gguf"}
-    assert weights_here.files(ModelRef(hf="org/m"), tmp_path) == every
-    assert weights_here.files(ModelRef(hf="org/m:q8_0"), tmp_path) == {blobs / "blob-m-Q8_0.gguf"}
-    assert weights_here.files(ModelRef(hf="org/other"), tmp_path) == frozenset()
+    assert local_weights.files(ModelRef(hf="org/m"), tmp_path) == every
+    assert local_weights.files(ModelRef(hf="org/m:q8_0"), tmp_path) == {blobs / "blob-m-Q8_0.gguf"}
+    assert local_weights.files(ModelRef(hf="org/other"), tmp_path) == frozenset()
     parts = {tmp_path / f"w-0000{n}-of-00002.gguf" for n in (1, 2)}
     for part in parts:
         part.write_text("x")
     (tmp_path / "tokenizer.json").write_text("x")
-    assert weights_here.files(ModelRef(path=str(min(parts))), tmp_path) == parts
-    assert weights_here.files(ModelRef(path=str(tmp_path)), tmp_path) >= parts
-    assert tmp_path / "tokenizer.json" not in weights_here.files(ModelRef(path=str(tmp_path)), tmp_path)
-    assert weights_here.files(ModelRef(path=str(tmp_path / "none.gguf")), tmp_path) == frozenset()
+    assert local_weights.files(ModelRef(path=str(min(parts))), tmp_path) == parts
+    assert local_weights.files(ModelRef(path=str(tmp_path)), tmp_path) >= parts
+    assert tmp_path / "tokenizer.json" not in local_weights.files(ModelRef(path=str(tmp_path)), tmp_path)
+    assert local_weights.files(ModelRef(path=str(tmp_path / "none.gguf")), tmp_path) == frozenset()
 
 
 @pytest.fixture
@@ -96,7 +97,7 @@ def cached_file(path: Path, size: int = 4 * MIB) -> Path:
 
 def counted(file: Path) -> int | None:
     with file.open("rb") as opened:
-        return pagecache.cached_bytes(opened.fileno())
+        return page_cache.cached_bytes(opened.fileno())
 
 
 def test_files_are_forgotten_until_enough_is_let_go(on_disk: Path) -> None:
@@ -104,9 +105,9 @@ def test_files_are_forgotten_until_enough_is_let_go(on_disk: Path) -> None:
     first, second, third = (cached_file(on_disk / name) for name in ("a", "b", "c"))
     if counted(first) is None:
         pytest.skip("this kernel does not count cached pages")
-    if pagecache.forget(first) and counted(first):
+    if page_cache.forget(first) and counted(first):
         pytest.skip("this file system keeps its pages")
-    assert pagecache.forget_up_to([first, on_disk / "gone", second, third], 3 * MIB, limit_s=5) == 4 * MIB
+    assert page_cache.forget_up_to([first, on_disk / "gone", second, third], 3 * MIB, limit_s=5) == 4 * MIB
     assert [resident(file) * mmap.PAGESIZE for file in (first, second, third)] == [0, 0, 4 * MIB]
     assert counted(third) == 4 * MIB
 
@@ -114,6 +115,6 @@ def test_files_are_forgotten_until_enough_is_let_go(on_disk: Path) -> None:
 def test_what_cannot_be_counted_is_not_made_up(on_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another user's file can be forgotten, and not counted. Without time nothing is advised."""
     file = cached_file(on_disk / "a")
-    monkeypatch.setattr(pagecache, "cached_bytes", lambda _descriptor: None)
-    assert pagecache.forget_up_to([file], MIB, limit_s=5) is None
-    assert pagecache.forget_up_to([file], MIB, limit_s=0) == 0
+    monkeypatch.setattr(page_cache, "cached_bytes", lambda _descriptor: None)
+    assert page_cache.forget_up_to([file], MIB, limit_s=5) is None
+    assert page_cache.forget_up_to([file], MIB, limit_s=0) == 0

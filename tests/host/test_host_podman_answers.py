@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.container import ContainerSpec, ContainerState
-from sparkdash.host import podman
-from sparkdash.host import podman_answers as answers
-from sparkdash.host.podman import Podman
+from sparkdash.host.podman import answers, podman
+from sparkdash.host.podman.podman import Podman
 
 SPEC = ContainerSpec(name="sparkdash-a", image="localhost/a:1", argv=("vllm",), port=1)
 

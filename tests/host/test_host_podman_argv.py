@@ -8,7 +8,7 @@ import pytest
 
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.profile import Mount
-from sparkdash.host import podman_argv as argv
+from sparkdash.host.podman import argv
 
 SPEC = ContainerSpec(
     name="sparkdash-qwen3-coder",

@@ -15,8 +15,9 @@ import pytest
 from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerSpec, PullProgress
 from sparkdash.domain.profile import Mount
 from sparkdash.errors import HostError
-from sparkdash.host import command, podman
-from sparkdash.host.podman import Podman
+from sparkdash.host import command
+from sparkdash.host.podman import podman
+from sparkdash.host.podman.podman import Podman
 
 Program = Callable[[str, str], Path]
 

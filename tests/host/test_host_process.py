@@ -17,16 +17,17 @@ import uvloop
 
 from sparkdash.domain.container import LABEL_OWNER, ContainerSpec, ContainerState
 from sparkdash.errors import HostError
-from sparkdash.host import log_limit, proc
-from sparkdash.host.process import Process
-from sparkdash.host.process_record import Record, Records
+from sparkdash.host.files import log_limit
+from sparkdash.host.processes import proc
+from sparkdash.host.processes.process import Process
+from sparkdash.host.processes.record import Record, Records
 
 STAY = "sleep 300 & wait"
 START = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from sparkdash.domain.container import ContainerSpec
-from sparkdash.host.process import Process
+from sparkdash.host.processes.process import Process
 spec = ContainerSpec(name="n", image=None, argv=("sh", "-c", sys.argv[2]), port=1, labels={"sparkdash.owner": "me"})
 info = asyncio.run(Process(Path(sys.argv[1])).start(spec))
 print(info.pid, flush=True)

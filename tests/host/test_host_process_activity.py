@@ -13,28 +13,28 @@ from pathlib import Path
 
 import pytest
 
-from sparkdash.host import process_activity
-from sparkdash.host.process_activity import Stat
+from sparkdash.host.processes import activity
+from sparkdash.host.processes.activity import Stat
 
 VLLM = b"4711 (VLLM::EngineCor) R 1 4711 4711 0 -1 4194304 9 8 7 6 1500 250 30 20 20 0 131 0 99 1 2 3\n"
 
 
 def test_the_time_of_a_process_includes_its_children_that_ended() -> None:
     """User and system time, its own and theirs."""
-    assert process_activity.parse_stat(VLLM) == Stat("VLLM::EngineCor", "R", 1800)
+    assert activity.parse_stat(VLLM) == Stat("VLLM::EngineCor", "R", 1800)
 
 
 @pytest.mark.parametrize("told", [b"", b"4711", b"4711 (a) S 1", b"1 (x) S a b c d e f g h i j k l m n o p"])
 def test_what_is_no_stat_is_nobody(told: bytes) -> None:
     """A process that vanishes while it is read leaves half a line, or none."""
-    assert process_activity.parse_stat(told) is None
+    assert activity.parse_stat(told) is None
 
 
 def test_a_name_may_hold_anything() -> None:
     """Brackets and spaces are the process's own choice."""
-    found = process_activity.parse_stat(VLLM.replace(b"(VLLM::EngineCor)", b"(a) (b) R c)"))
+    found = activity.parse_stat(VLLM.replace(b"(VLLM::EngineCor)", b"(a) (b) R c)"))
     assert found == Stat("a) (b) R c", "R", 1800)
-    steers = process_activity.parse_stat(VLLM.replace(b"(VLLM::EngineCor)", b"(\x1b[2J\n\xff)"))
+    steers = activity.parse_stat(VLLM.replace(b"(VLLM::EngineCor)", b"(\x1b[2J\n\xff)"))
     assert steers == Stat("\\u001b[2J\\u000a\ufffd", "R", 1800)
 
 
@@ -63,7 +63,7 @@ def test_a_name_may_hold_anything() -> None:
 )
 def test_compilers_are_known_by_name(name: str, compiles: bool) -> None:
     """The kernel keeps 15 characters of a name."""
-    assert process_activity.is_compiler(name) is compiles
+    assert activity.is_compiler(name) is compiles
 
 
 @pytest.fixture
@@ -97,18 +97,18 @@ def test_processes_that_work_use_time_and_those_that_are_stopped_are_named(
     busy = start(sys.executable, "-c", "while True: pass")
     sleeper = start("sleep", "600")
     pids = {busy.pid, sleeper.pid}
-    until(lambda: (seen := process_activity.read(pids)) and seen.cpu_s > 0.2)
-    before = process_activity.read(pids)
+    until(lambda: (seen := activity.read(pids)) and seen.cpu_s > 0.2)
+    before = activity.read(pids)
     assert before is not None
     assert (before.processes, before.stopped, before.compilers) == (2, (), ())
     os.kill(busy.pid, signal.SIGSTOP)
-    until(lambda: (seen := process_activity.read(pids)) and seen.stopped)
-    stopped = process_activity.read(pids)
+    until(lambda: (seen := activity.read(pids)) and seen.stopped)
+    stopped = activity.read(pids)
     assert stopped is not None
     assert len(stopped.stopped) == 1
     assert stopped.cpu_s >= before.cpu_s
     os.kill(busy.pid, signal.SIGCONT)
-    until(lambda: (seen := process_activity.read(pids)) and not seen.stopped)
+    until(lambda: (seen := activity.read(pids)) and not seen.stopped)
 
 
 def test_the_time_of_a_child_that_ended_stays(start: Callable[..., subprocess.Popen[bytes]]) -> None:
@@ -118,7 +118,7 @@ def test_the_time_of_a_child_that_ended_stays(start: Callable[..., subprocess.Po
     try:
         assert parent.stdout is not None
         parent.stdout.readline()
-        seen = process_activity.read([parent.pid])
+        seen = activity.read([parent.pid])
         assert seen is not None
         assert seen.cpu_s >= 0.1
     finally:
@@ -130,7 +130,7 @@ def test_a_compiler_among_them_is_named(start: Callable[..., subprocess.Popen[by
     """By the name that the kernel keeps, whatever its folder."""
     program = tmp_path / "ptxas"
     shutil.copy(shutil.which("sleep") or "/bin/sleep", program)
-    seen = process_activity.read([start(str(program), "600").pid, os.getpid()])
+    seen = activity.read([start(str(program), "600").pid, os.getpid()])
     assert seen is not None
     assert seen.compilers == ("ptxas",)
 
@@ -139,8 +139,8 @@ def test_processes_that_are_gone_are_nothing(start: Callable[..., subprocess.Pop
     """One that vanished is left out; when all have, there is no figure."""
     gone = start("true")
     gone.wait()
-    assert process_activity.read([gone.pid]) is None
-    seen = process_activity.read([gone.pid, os.getpid()])
+    assert activity.read([gone.pid]) is None
+    seen = activity.read([gone.pid, os.getpid()])
     assert seen is not None
     assert seen.processes == 1
 
@@ -172,7 +172,7 @@ def test_a_frozen_control_group_stops_its_processes(
     events = tmp_path / "cgroup" / file
     events.parent.mkdir(parents=True)
     events.write_text(told)
-    seen = process_activity.read([7], proc_of(tmp_path, group), tmp_path / "cgroup")
+    seen = activity.read([7], proc_of(tmp_path, group), tmp_path / "cgroup")
     assert seen is not None
     assert seen.stopped == (("VLLM::EngineCor",) if frozen else ())
     assert seen.read_bytes == 4096
@@ -182,6 +182,6 @@ def test_processes_that_wait_in_the_kernel_are_counted(tmp_path: Path) -> None:
     """State D; figures of storage that may not be read are not known."""
     proc = proc_of(tmp_path, "", "D")
     (proc / "7" / "io").unlink()
-    seen = process_activity.read([7], proc, tmp_path)
+    seen = activity.read([7], proc, tmp_path)
     assert seen is not None
     assert (seen.in_kernel, seen.read_bytes) == (1, None)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkdash.host import suspended
+from sparkdash.host.processes import suspended
 
 ID = "ab" * 32
 V2 = f"0::/user.slice/user@1000.service/user.slice/libpod-{ID}.scope/container"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkdash.host import pagecache
-from sparkdash.host.uncached import WINDOW, Uncached, pieces, settle
+from sparkdash.host.files import page_cache
+from sparkdash.host.files.uncached import WINDOW, Uncached, pieces, settle
 from sparkdash.units import MIB
 
 SIZE = 4 * WINDOW
@@ -27,7 +27,7 @@ def file() -> Iterator[Path]:
 def cached(file: Path) -> int:
     """Its bytes in memory."""
     with file.open("rb") as opened:
-        found = pagecache.cached_bytes(opened.fileno())
+        found = page_cache.cached_bytes(opened.fileno())
     if found is None:
         pytest.skip("this kernel does not count cached pages")
     return found

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkdash.host import unkillable
+from sparkdash.host.processes import unkillable
 
 ME = os.getpid()
 

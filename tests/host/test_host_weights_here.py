@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparkdash.domain.profile import ModelRef
-from sparkdash.host.weights_here import Presence, lacking, look, summed
+from sparkdash.host.hub.local_weights import Presence, lacking, look, summed
 
 COMMIT = "c" * 40
 

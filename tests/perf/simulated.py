@@ -15,7 +15,7 @@ import uvloop
 from sparkdash import daemon, log
 from sparkdash.catalog import Catalog
 from sparkdash.domain.profile import EngineKind, MemoryNeed, Profile, SimSpec
-from sparkdash.host.process import Process
+from sparkdash.host.processes.process import Process
 from sparkdash.settings import Settings
 from sparkdash.sim.box import SimBox
 

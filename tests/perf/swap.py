@@ -31,7 +31,7 @@ from sparkdash.domain.event import Fact, SwapChanged  # noqa: E402
 from sparkdash.domain.profile import EngineKind, ModelRef, Mount, Profile  # noqa: E402
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase  # noqa: E402
 from sparkdash.host.box import BoxReader  # noqa: E402
-from sparkdash.host.podman import Podman  # noqa: E402
+from sparkdash.host.podman.podman import Podman  # noqa: E402
 from sparkdash.settings import Settings  # noqa: E402
 from sparkdash.supervisor import Supervisor  # noqa: E402
 from sparkdash.upstream import Upstream  # noqa: E402

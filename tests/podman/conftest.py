@@ -14,8 +14,8 @@ import pytest
 
 from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerSpec
 from sparkdash.domain.profile import Mount
-from sparkdash.host.podman import Podman
-from sparkdash.host.process import Process
+from sparkdash.host.podman.podman import Podman
+from sparkdash.host.processes.process import Process
 from sparkdash.host.runtime import Runtime
 
 os.environ.setdefault("CONTAINERS_CONF", str(Path(__file__).with_name("containers.conf")))

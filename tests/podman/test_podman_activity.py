@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.host import process_activity
+from sparkdash.host.processes import activity
 
 pytestmark = pytest.mark.podman
 
@@ -27,11 +27,11 @@ async def test_every_process_of_a_paused_container_is_stopped(podman_ground: Any
             break
     await log.aclose()
     pids = await podman_ground.runtime.pids(spec.name)
-    before = process_activity.read(pids)
+    before = activity.read(pids)
     await podman("pause", spec.name)
-    paused = process_activity.read(await podman_ground.runtime.pids(spec.name))
+    paused = activity.read(await podman_ground.runtime.pids(spec.name))
     await podman("unpause", spec.name)
-    again = process_activity.read(pids)
+    again = activity.read(pids)
     assert before is not None
     assert paused is not None
     assert again is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparkdash.host.kill import Target
+from sparkdash.host.memory_guard.kill import Target
 
 
 async def test_a_kill_ends_an_engine_and_what_it_forked(ground: Any) -> None:

@@ -14,8 +14,8 @@ import pytest
 from sparkdash.domain.container import LABEL_OWNER, ContainerState
 from sparkdash.domain.profile import Mount
 from sparkdash.errors import HostError
-from sparkdash.host import podman, podman_argv
 from sparkdash.host.command import Done
+from sparkdash.host.podman import argv, podman
 
 pytestmark = pytest.mark.podman
 
@@ -111,7 +111,7 @@ async def test_what_the_container_got(podman_ground: Any) -> None:
 async def test_the_printed_command_works_when_pasted(podman_ground: Any) -> None:
     """What --dry-run prints starts the same container in a shell."""
     spec = podman_ground.spec("echo 'it is \"quoted\"'; sleep 300 & wait")
-    text = podman_argv.shell(podman_ground.runtime.command(spec))
+    text = argv.shell(podman_ground.runtime.command(spec))
     await asyncio.to_thread(subprocess.run, ["sh", "-c", text], check=True, capture_output=True)
     info = await podman_ground.runtime.inspect(spec.name)
     assert info.state is ContainerState.RUNNING

@@ -17,8 +17,9 @@ import pytest
 
 from sparkdash.domain.container import ContainerSpec, Leftovers
 from sparkdash.errors import HostError
-from sparkdash.host import podman, process
 from sparkdash.host.command import Done
+from sparkdash.host.podman import podman
+from sparkdash.host.processes import process
 
 GRACE_S = 60.0
 """Far more than any of them takes."""

@@ -22,7 +22,7 @@ import tiny_profiles
 import yaml
 
 from sparkdash.catalog import yaml_writer
-from sparkdash.host import pagecache
+from sparkdash.host.files import page_cache
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -45,11 +45,11 @@ def cached(weights: Path) -> Iterator[Callable[[], int]]:
     """Bytes of it in memory, asked through one descriptor: opening it would be seen. Before: none."""
     with weights.open("rb") as opened:
         os.fsync(opened.fileno())
-        if pagecache.forget_range(opened.fileno(), 0, weights.stat().st_size) is None:
+        if page_cache.forget_range(opened.fileno(), 0, weights.stat().st_size) is None:
             pytest.skip("this kernel does not count cached pages")
 
         def count() -> int:
-            found = pagecache.cached_bytes(opened.fileno())
+            found = page_cache.cached_bytes(opened.fileno())
             assert found is not None
             return found
 
@@ -120,13 +120,13 @@ def test_each_shard_of_a_real_vllm_leaves_once_it_is_unmapped(new_daemon: Any, e
         assert len(opened) == big_qwen.SHARDS
         for file in opened:
             os.fsync(file)
-            if pagecache.forget_range(file, 0, os.fstat(file).st_size) is None:
+            if page_cache.forget_range(file, 0, os.fstat(file).st_size) is None:
                 pytest.skip("this kernel does not count cached pages")
         daemon = new_daemon(runtime="podman", stop_grace_s=20, reserve_gib=SHORT, guard="off", contiguity="off")
         daemon.write("shards", yaml_writer.dump(document))
         daemon.start()
         done = daemon.sparkdash("use", "shards", timeout=250)
         assert done.returncode == 0, done.stderr
-        assert [pagecache.cached_bytes(file) for file in opened] == [0] * big_qwen.SHARDS
+        assert [page_cache.cached_bytes(file) for file in opened] == [0] * big_qwen.SHARDS
         assert any("cached weights of shards were let go of while it loaded" in text for text in told(daemon))
         daemon.end()

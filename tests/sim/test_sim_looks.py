@@ -15,7 +15,7 @@ from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.profile import EngineKind
 from sparkdash.engines.registry import adapter
-from sparkdash.host.proc import family
+from sparkdash.host.processes.proc import family
 from sparkdash.host.reader import GpuReading
 from sparkdash.settings import Settings
 from sparkdash.supervisor.claim import Held

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.profile import EngineKind, ModelRef
-from sparkdash.host import pagecache
+from sparkdash.host.files import page_cache
 from sparkdash.supervisor import cache_room
 from sparkdash.supervisor.behind_reader import BehindReader
 from sparkdash.supervisor.read_files import MARGIN, QUICKEST, STEP, ReadFiles
@@ -138,7 +138,7 @@ def weights() -> Iterator[Path]:
     file.write_bytes(os.urandom(MIB) * (SIZE // MIB))
     with file.open("rb+") as opened:
         os.fsync(opened.fileno())
-        if pagecache.forget_range(opened.fileno(), 0, SIZE) is None or pagecache.cached_bytes(opened.fileno()):
+        if page_cache.forget_range(opened.fileno(), 0, SIZE) is None or page_cache.cached_bytes(opened.fileno()):
             pytest.skip("this kernel, or this file system, does not tell or keeps its pages")
     with file.open("rb") as opened:
         OPENED[file] = opened.fileno()
@@ -152,7 +152,7 @@ OPENED: dict[Path, int] = {}
 
 def cached(file: Path) -> int:
     """Its bytes in memory."""
-    found = pagecache.cached_bytes(OPENED[file])
+    found = page_cache.cached_bytes(OPENED[file])
     assert found is not None
     return found
 
@@ -242,7 +242,7 @@ async def test_a_size_that_nobody_may_count_is_not_made_up(
     house: Any, profile: Any, weights: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another user's files can be let go of, and not counted. A load that failed leaves the rest as it is."""
-    monkeypatch.setattr(pagecache, "forget_range", lambda _file, _start, _end: None)
+    monkeypatch.setattr(page_cache, "forget_range", lambda _file, _start, _end: None)
     async with Load(house, profile, monkeypatch, free=5 * GIB), reader(weights, SIZE):
         pass
     assert [notice.text for notice in house.notices()] == ["Cached weights of big were let go of while it loaded."]

@@ -15,7 +15,7 @@ from sparkdash.domain.event import Level, SwapChanged
 from sparkdash.domain.metric import Gpu
 from sparkdash.errors import AdmissionError
 from sparkdash.host import contiguity as host
-from sparkdash.host.memory_helper import HelperResult
+from sparkdash.host.memory_helper.helper import HelperResult
 from sparkdash.host.reader import GpuReading
 from sparkdash.store import Store
 from sparkdash.supervisor import cache_room

@@ -19,9 +19,9 @@ from sparkdash.domain.guard import Floors, GuardLevel
 from sparkdash.domain.memory_account import Holder, Holding
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, EngineError, UpstreamError
-from sparkdash.host.guarding import Look, Report, Verdict, Victim
-from sparkdash.host.kernel_lines import KernelKind, KernelLine
-from sparkdash.host.wedging import Sign, Wedge
+from sparkdash.host.kernel_log.lines import KernelKind, KernelLine
+from sparkdash.host.memory_guard.decisions import Look, Report, Verdict, Victim
+from sparkdash.host.memory_guard.wedge_signs import Sign, Wedge
 from sparkdash.store import Store
 from sparkdash.supervisor import engine_end
 from sparkdash.units import GIB

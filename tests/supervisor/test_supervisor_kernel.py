@@ -10,7 +10,7 @@ import pytest
 from sparkdash.domain.engine import EngineState, Failure
 from sparkdash.domain.evidence import Evidence, EvidenceRequest
 from sparkdash.errors import EngineError
-from sparkdash.host.kernel_lines import KernelFindings, findings, read_line
+from sparkdash.host.kernel_log.lines import KernelFindings, findings, read_line
 from sparkdash.supervisor.kernel_reason import with_kernel
 
 KILL = (

@@ -12,7 +12,7 @@ from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import SwapChanged
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase
-from sparkdash.host import proc
+from sparkdash.host.processes import proc
 from sparkdash.store import Store
 from sparkdash.units import GIB
 

@@ -18,7 +18,7 @@ from aiohttp import web
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.figures import EngineFigures, GpuFigures
 from sparkdash.errors import HostError
-from sparkdash.host import process_activity
+from sparkdash.host.processes import activity
 from sparkdash.supervisor import look, probe
 from sparkdash.supervisor.look import Looks
 from sparkdash.supervisor.signals import Health, Look
@@ -105,8 +105,8 @@ async def test_a_look_holds_all_signals(
     stand.telemetry.gpu = replace(GPU, looked_at=now - 4)
     await asking(Answer(heard_at=now))
     await asking(Answer(is_held_up=True))
-    done = process_activity.Activity(12.5, 3, ("VLLM::EngineCor",), 1, ("ptxas",), 4096)
-    monkeypatch.setattr(process_activity, "read", lambda _: done)
+    done = activity.Activity(12.5, 3, ("VLLM::EngineCor",), 1, ("ptxas",), 4096)
+    monkeypatch.setattr(activity, "read", lambda _: done)
     assert await stand.look() == Look(
         at=now,
         held=1,
@@ -222,12 +222,12 @@ async def test_a_thread_that_hangs_in_the_kernel_is_not_joined_by_others(
     monkeypatch.setattr(look, "LOOK_S", 0.1)
     free, reads = threading.Event(), []
 
-    def read(pids: set[int]) -> process_activity.Activity:
+    def read(pids: set[int]) -> activity.Activity:
         reads.append(pids)
         free.wait(20)
-        return process_activity.Activity(1.0, len(pids))
+        return activity.Activity(1.0, len(pids))
 
-    monkeypatch.setattr(process_activity, "read", read)
+    monkeypatch.setattr(activity, "read", read)
     for _ in range(5):
         assert (await stand.look()).cpu_s is None
     assert len(reads) == 1

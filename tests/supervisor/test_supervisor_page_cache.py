@@ -13,8 +13,9 @@ import pytest
 from sparkdash.domain.event import Level
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.profile import ModelRef
-from sparkdash.host import pagecache, weights_here
-from sparkdash.host.pagecache import LetGo
+from sparkdash.host.files import page_cache
+from sparkdash.host.files.page_cache import LetGo
+from sparkdash.host.hub import local_weights
 from sparkdash.supervisor import cache_room
 from sparkdash.units import GIB
 
@@ -28,7 +29,7 @@ def advised(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.extend(file.name for file in files)
         return LetGo(len(files), 60 * GIB, 0)
 
-    monkeypatch.setattr(pagecache, "let_go", let_go)
+    monkeypatch.setattr(page_cache, "let_go", let_go)
     return names
 
 
@@ -91,7 +92,7 @@ async def test_it_never_fails_a_swap(
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(cache_room, "LET_GO_S", 30.0)
-    monkeypatch.setattr(pagecache, "let_go", broken)
+    monkeypatch.setattr(page_cache, "let_go", broken)
     await house.leased("a")
     assert house.runtime.running() == ["a"]
     assert [notice.code for notice in house.notices()] == ["page_cache_slow", "page_cache_kept"]
@@ -105,7 +106,7 @@ async def test_room_is_made_of_weights_that_nobody_uses(
     blobs.mkdir(parents=True)
     for name in ("a" * 64, f"{'b' * 64}.incomplete"):
         (blobs / name).write_bytes(b"")
-        os.truncate(blobs / name, weights_here.SMALL)
+        os.truncate(blobs / name, local_weights.SMALL)
     await house.open(
         make_profile("runs", **models(tmp_path, target="runs.gguf")),
         make_profile("other", **models(tmp_path, target="other.gguf", drafter="runs.gguf")),
@@ -119,7 +120,7 @@ async def test_room_is_made_of_weights_that_nobody_uses(
         asked.append(([file.name for file in files], wanted))
         return 3 * GIB
 
-    monkeypatch.setattr(pagecache, "forget_up_to", forget)
+    monkeypatch.setattr(page_cache, "forget_up_to", forget)
     tools = house.supervisor._tools
     keep = await cache_room.files(tools, house.supervisor.catalog.find("comes"))
     assert await cache_room.evict(tools, 2 * GIB, keep=keep) == 3 * GIB
@@ -139,7 +140,7 @@ async def test_a_disk_that_hangs_holds_no_load_up(
 
     for name in ("LET_GO_S", "LATE_S"):
         monkeypatch.setattr(cache_room, name, 0.01)
-    monkeypatch.setattr(weights_here, "files", files)
+    monkeypatch.setattr(local_weights, "files", files)
     await house.open(make_profile("a", gib=100, **models(tmp_path, target="a.gguf")), hf_home=tmp_path)
     memory = Memory(total=128 * GIB, available=120 * GIB, free=20 * GIB, page_cache=100 * GIB)
     monkeypatch.setattr(house.reader, "memory", lambda: memory)
@@ -161,7 +162,7 @@ async def test_room_that_cannot_be_made_costs_nothing(
             raise failing
         house.reader.page_cache = 20 * GIB
 
-    monkeypatch.setattr(pagecache, "forget_up_to", forget)
+    monkeypatch.setattr(page_cache, "forget_up_to", forget)
     await house.open(make_profile("a", **models(tmp_path, target="a.gguf")), hf_home=tmp_path)
     house.reader.page_cache = 30 * GIB
     gone = await cache_room.evict(house.supervisor._tools, 2 * GIB)

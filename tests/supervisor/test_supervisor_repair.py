@@ -17,7 +17,7 @@ from sparkdash.domain.liveness import LivenessState, RepairStep
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import SparkdashError
-from sparkdash.host.kernel_lines import KernelFindings, findings, read_line
+from sparkdash.host.kernel_log.lines import KernelFindings, findings, read_line
 from sparkdash.store import Store
 from sparkdash.store.schema import INCIDENTS_KEPT
 from sparkdash.supervisor import adopt, evidence, repair

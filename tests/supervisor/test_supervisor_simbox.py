@@ -4,7 +4,7 @@ SIMULATED throughout: no engine, no container, virtual time. What is modelled is
 its memory while it loads, with a peak, and gives it back seconds or minutes after its container has gone, sometimes
 not all of it; what it takes is the box's, whatever a cgroup's limit says; a declared need is often too low, and some
 declare none; what is killed goes on taking memory until the kill takes hold; page cache fills what is free and is given
-back. Under `guarding.FROZEN` (2 GiB) the box stands still for good.
+back. Under `decisions.FROZEN` (2 GiB) the box stands still for good.
 
 Real are the scheduler, fit, fairness, the planner's answers, the wait for memory, beside others that load too, and the last look
 (`reclaim`), the debts, the floor under which no load begins, and the guard's judgement.
@@ -28,8 +28,8 @@ from sparkdash.domain.need import Basis, Need, Term
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
-from sparkdash.host import guarding
-from sparkdash.host.guarding import Judge, Look, Victim
+from sparkdash.host.memory_guard import decisions
+from sparkdash.host.memory_guard.decisions import Judge, Look, Victim
 from sparkdash.settings import Settings
 from sparkdash.supervisor import reclaim, stopping
 from sparkdash.supervisor.debts import Debts, Held
@@ -66,7 +66,7 @@ TOTAL, SYSTEM = int(121.7 * GIB), 5 * GIB
 PACE = 2.5
 """GiB a second that the quickest load takes; the quickest that was reported took 1.9 (see `guarding`)."""
 SETTINGS = Settings(reserve_gib=10, drain_s=120, reclaim_s=300)
-FLOORS = guarding.floors(SETTINGS, TOTAL)
+FLOORS = decisions.floors(SETTINGS, TOTAL)
 PROFILES = {name: Profile(name=name, engine=EngineKind.VLLM, image="image") for name in "abcd"}
 DIED = EngineError("It died.", code="engine_crash")
 
@@ -184,7 +184,7 @@ class Box:
 
     def release(self, engine: Engine) -> None:
         """Its container is gone; the driver gives the memory back in its own time, and once in a while not all."""
-        held, dead = engine.held(self.now), self.now + guarding.KILL_S
+        held, dead = engine.held(self.now), self.now + decisions.KILL_S
         most = max(held, engine.held(dead))
         kind = self.rng.random()
         lag, span = (0.2, 2.0) if kind < 0.7 else (2.0, 40.0) if kind < 0.95 else (60.0, 120.0)
@@ -246,7 +246,7 @@ class Blind:
     def until(self, when: float) -> None:
         while not self.frozen and self.box._events and self.box._events[0][0] <= when:
             self.box.step()
-            self.frozen = self.box.lowest < guarding.FROZEN
+            self.frozen = self.box.lowest < decisions.FROZEN
         if when < float("inf"):
             self.box.now = when
 
@@ -479,7 +479,7 @@ class Aware:
         if not self.looking and self.box.available - growing * GIB < FLOORS.hold:
             self.looking = True
             self.judge.reset()
-            self.box.at(self.box.now + self.box.rng.uniform(0, guarding.EVERY_S), self._look)
+            self.box.at(self.box.now + self.box.rng.uniform(0, decisions.EVERY_S), self._look)
 
     def _look(self) -> None:
         self.looking = False
@@ -488,9 +488,9 @@ class Aware:
         again_s = verdict.again_s
         if verdict.kill:
             victims = [self._victim(name) for name in (*self.running, *self.loading)]
-            if victim := guarding.cheapest(victims, FLOORS.hold - look.available):
+            if victim := decisions.cheapest(victims, FLOORS.hold - look.available):
                 self.judge.killed(look)
-                self.kills, again_s = self.kills + 1, guarding.KILL_S
+                self.kills, again_s = self.kills + 1, decisions.KILL_S
                 self._kill(victim.profile)
         if self.loading or (self.running and self.box.available < FLOORS.kill):
             self.looking = True
@@ -540,7 +540,7 @@ def test_random_swap_sequences_never_freeze_the_box_that_a_blind_swapper_freezes
     with capsys.disabled():
         print(
             f"\nSIMULATED box, {SEQUENCES} sequences, {swaps} swaps, {together} loads at the same time as another, falls of up to {PACE} GiB a second. sparkdash: frozen (under"
-            f" {gib(guarding.FROZEN)}) 0 times, under the guard's floor ({gib(FLOORS.kill)}) 0 times, lowest available"
+            f" {gib(decisions.FROZEN)}) 0 times, under the guard's floor ({gib(FLOORS.kill)}) 0 times, lowest available"
             f" {gib(lowest, 2)}, {kills} kills by the guard, longest wait {longest:.0f} s, {beside} ended with engines side by"
             f" side. A swapper that does not look at memory: frozen {frozen} times."
         )

@@ -20,7 +20,7 @@ from sparkdash.catalog import Catalog
 from sparkdash.domain.lease import Request
 from sparkdash.domain.profile import EngineKind, ModelRef, Profile, SimSpec, SimSpeed
 from sparkdash.host.box import BoxReader
-from sparkdash.host.process import Process
+from sparkdash.host.processes.process import Process
 from sparkdash.settings import Settings
 from sparkdash.sim.process import serving
 from sparkdash.supervisor import probe

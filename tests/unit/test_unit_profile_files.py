@@ -17,7 +17,7 @@ from sparkdash.daemon.house import Parts
 from sparkdash.daemon.profile_files import ProfileFiles
 from sparkdash.domain.event import Notice
 from sparkdash.domain.state import Snapshot
-from sparkdash.host import inotify
+from sparkdash.host.files import inotify
 
 PROFILE = "profile: {name}\nengine: vllm\nimage: i\nmodels: {{target: {{path: /m}}}}\n"
 PATIENCE_S = 30

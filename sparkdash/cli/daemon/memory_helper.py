@@ -22,10 +22,10 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 def install(user: str | None, *, root: Path | None, yes: bool, force: bool, dry_run: bool) -> None:
     """Show the two files; write them when this is root and a person says so, else show the command for it."""
-    from sparkdash.host import memory_helper_files, memory_helper_install
+    from sparkdash.host.memory_helper import installer, unit_files
 
     name, uid = _who(user)
-    files = memory_helper_files.files(name, uid)
+    files = unit_files.files(name, uid)
     for file in files:
         say(f"# {file.path} (mode {file.mode:04o})\n{file.text}")
     if dry_run:
@@ -33,7 +33,7 @@ def install(user: str | None, *, root: Path | None, yes: bool, force: bool, dry_
     if not _may_write(root):
         _hand_over("install", "--user", name)
     _ask(f"Write these {len(files)} files below {root}?" if root else f"Write these {len(files)} files?", yes=yes)
-    written = memory_helper_install.install(files, root or Path("/"), force=force)
+    written = installer.install(files, root or Path("/"), force=force)
     tell(f"Wrote {' and '.join(written)}.")
     if root is None:
         tell(f"{name} may try it (the kernel drops what it has cached): {join(_start(uid))}")
@@ -41,13 +41,13 @@ def install(user: str | None, *, root: Path | None, yes: bool, force: bool, dry_
 
 def uninstall(*, root: Path | None, force: bool, dry_run: bool) -> None:
     """Remove the files; without root show the command for it."""
-    from sparkdash.host import memory_helper_files, memory_helper_install
+    from sparkdash.host.memory_helper import installer, unit_files
 
     if dry_run:
-        return say(f"rm {memory_helper_files.RULE}\nrm {memory_helper_files.UNIT}\nsystemctl daemon-reload")
+        return say(f"rm {unit_files.RULE}\nrm {unit_files.UNIT}\nsystemctl daemon-reload")
     if not _may_write(root):
         _hand_over("uninstall")
-    removed = memory_helper_install.uninstall(root or Path("/"), force=force)
+    removed = installer.uninstall(root or Path("/"), force=force)
     return tell(f"Removed {' and '.join(removed)}." if removed else "The memory helper is not installed.")
 
 
@@ -81,7 +81,7 @@ def _hand_over(*words: str) -> None:
 
 
 def _start(uid: int) -> tuple[str, ...]:
-    from sparkdash.host.memory_helper_files import START
+    from sparkdash.host.memory_helper.unit_files import START
 
     return START if uid == 0 else ("sudo", "-n", *START)
 

@@ -15,13 +15,13 @@ from sparkdash.cli.output.screen import LiveLine, emit, emit_line, say, table, t
 from sparkdash.cli.profiles.local_files import here
 from sparkdash.domain.profile import ModelRef, Profile
 from sparkdash.errors import HostError
-from sparkdash.host import hub_errors
-from sparkdash.host.hub import Hub, Plan
-from sparkdash.host.hub_errors import KEPT
-from sparkdash.host.meter import WeightsProgress
+from sparkdash.host.hub import failures
+from sparkdash.host.hub.download import Hub, Plan
+from sparkdash.host.hub.failures import KEPT
+from sparkdash.host.hub.local_weights import Presence, look
+from sparkdash.host.hub.meter import WeightsProgress
 from sparkdash.host.runtime import Runtime
 from sparkdash.host.shelf import Image
-from sparkdash.host.weights_here import Presence, look
 from sparkdash.settings import Settings
 from sparkdash.units import duration, percent, size
 
@@ -42,7 +42,7 @@ class Fetching:
         self._as_json = as_json
         if (other := os.environ.get("HF_HOME")) and Path(other).expanduser() != self._home:
             tell(f"HF_HOME is {other}; sparkdash uses `hf_home` of config.toml: {self._home}.")
-        self._hub = Hub(self._home, endpoint=hub_errors.address())
+        self._hub = Hub(self._home, endpoint=failures.address())
         self._plan: Plan = asyncio.run(self._hub.plan(profile.weights))
         self._hub.check_space(self._plan)
 

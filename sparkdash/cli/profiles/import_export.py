@@ -98,7 +98,7 @@ def export_profile(
 def _exported(form: Format, profile: Profile, spec: ContainerSpec) -> str:
     from sparkdash.catalog.exporters import llama_swap, quadlet, sparkrun
     from sparkdash.engines.registry import adapter
-    from sparkdash.host.podman_argv import PODMAN, run, shell
+    from sparkdash.host.podman.argv import PODMAN, run, shell
 
     match form:
         case Format.PODMAN:

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.host import shelf
+from sparkdash.host.hub.local_weights import Presence
 from sparkdash.host.runtime import Runtime
 from sparkdash.host.shelf import Image, Stock
-from sparkdash.host.weights_here import Presence
 from sparkdash.settings import Settings
 from sparkdash.units import DASH, size
 

@@ -107,11 +107,11 @@ def _model(model: str, known: Settings, *, offline: bool) -> tuple[dict[str, str
             asked = "Without --offline the hub is asked for its headers."
             missing.hint = f"Did you mean {' or '.join(close)}?" if close else asked
             raise
-        from sparkdash.host import hub_errors, hub_headers
+        from sparkdash.host.hub import failures, weight_headers
 
-        endpoint = hub_errors.address()
+        endpoint = failures.address()
         tell(f"{missing.message} Asking the hub for its headers.")
-        return {"hf": model}, hub_headers.read(model, endpoint=endpoint)
+        return {"hf": model}, weight_headers.read(model, endpoint=endpoint)
 
 
 def _engine(chosen: Engine | None, facts: WeightFacts) -> Engine:

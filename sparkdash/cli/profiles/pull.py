@@ -148,7 +148,7 @@ def _fetch_image(order: Order) -> None:
     from sparkdash.cli.local import runtime
     from sparkdash.cli.profiles.local_files import here, on_this_box
     from sparkdash.domain.container import PullProgress
-    from sparkdash.host.podman_answers import image_missing
+    from sparkdash.host.podman.answers import image_missing
     from sparkdash.settings import load
 
     image, local = order.profile.image, runtime(load())

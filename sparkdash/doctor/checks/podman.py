@@ -9,7 +9,7 @@ from sparkdash.doctor import podman_info
 from sparkdash.doctor.check import Said, check, fail, note, ok, warn
 from sparkdash.doctor.facts import Facts, Unread, file_system
 from sparkdash.host.command import Done
-from sparkdash.host.podman_answers import last_words
+from sparkdash.host.podman.answers import last_words
 from sparkdash.units import GIB, gib
 
 DOCKER = ("docker", "version", "--format", "{{.Server.Version}}")

@@ -12,9 +12,9 @@ from collections.abc import Collection
 from pathlib import Path
 
 from sparkdash.host.evidence.processes import CGROUPS, group_file
-from sparkdash.host.kernel_lines import KernelFindings
-from sparkdash.host.kernel_log import NOT_READABLE, KernelLog
-from sparkdash.host.proc import PROC
+from sparkdash.host.kernel_log.lines import KernelFindings
+from sparkdash.host.kernel_log.reader import NOT_READABLE, KernelLog
+from sparkdash.host.processes.proc import PROC
 from sparkdash.host.thread import in_thread
 from sparkdash.printable import one_line
 

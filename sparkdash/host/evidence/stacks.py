@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sparkdash.host import command
 from sparkdash.host.evidence.processes import ProcessSeen
-from sparkdash.host.proc import PROC
+from sparkdash.host.processes.proc import PROC
 from sparkdash.host.thread import in_thread
 from sparkdash.printable import one_line, printable
 from sparkdash.redaction import masked

@@ -25,8 +25,8 @@ from sparkdash.engines import registry
 from sparkdash.host.evidence import incident_folder, processes, stacks, words
 from sparkdash.host.evidence.kernel_state import kernel_text
 from sparkdash.host.evidence.processes import ProcessSeen
-from sparkdash.host.kernel_log import KernelLog
-from sparkdash.host.proc import PROC
+from sparkdash.host.kernel_log.reader import KernelLog
+from sparkdash.host.processes.proc import PROC
 from sparkdash.host.reader import HostReader
 from sparkdash.host.thread import in_thread
 from sparkdash.redaction import masked_values

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sparkdash.host.proc import PROC
+from sparkdash.host.processes.proc import PROC
 from sparkdash.units import KIB
 
 _FIELDS = re.compile(rb"^(Name|State|PPid|Uid|RssAnon|RssShmem|VmSwap):[ \t]*(.*)$", re.M)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
 
 from sparkdash.host.memory_account.process_table import ProcessMemory
-from sparkdash.host.proc import PROC
+from sparkdash.host.processes.proc import PROC
 from sparkdash.units import MIB
 
 LARGE, MOST = 64 * MIB, 32

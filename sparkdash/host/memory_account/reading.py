@@ -16,14 +16,15 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from sparkdash.domain.memory_account import GpuMemory, MemoryAccount
 from sparkdash.errors import HostError
-from sparkdash.host import memory, pagecache
+from sparkdash.host import meminfo
+from sparkdash.host.files import page_cache
 from sparkdash.host.memory_account import container_names, owners, process_table, program_names, shm_files, sums
 from sparkdash.host.memory_account.owners import Known
 from sparkdash.host.memory_account.pools import Figures, ShmFiles
 from sparkdash.host.memory_account.process_table import ProcessMemory, ProcessTable
 from sparkdash.host.memory_account.remedies import SHM
 from sparkdash.host.memory_account.sums import OVERLAP
-from sparkdash.host.proc import PROC
+from sparkdash.host.processes.proc import PROC
 from sparkdash.host.reader import GpuReading
 from sparkdash.host.runtime import Runtime
 from sparkdash.host.thread import in_thread
@@ -137,15 +138,15 @@ class _Read(NamedTuple):
 
 def _read(sources: Sources, named: Collection[str]) -> _Read:
     """The kernel's figures right after the processes' own, so that they agree."""
-    memory.read(sources.proc)  # raises for a box that tells too little
+    meminfo.read(sources.proc)  # raises for a box that tells too little
     table = process_table.read(sources.proc)
-    meminfo = memory.figures(sources.proc)
+    kernel = meminfo.figures(sources.proc)
     unknown: dict[str, set[str]] = {}
     for one in table.processes:
         if (told := owners.container_id(one.cgroups)) and told[1] not in named:
             unknown.setdefault(told[0], set()).add(told[1])
     arc, driver = _arc(sources.proc), (sources.proc / _DRIVER).exists()
-    return _Read(meminfo, table, unknown, _zram(sources.sys), arc, _tmpfs(sources.proc), driver, _users(sources.passwd))
+    return _Read(kernel, table, unknown, _zram(sources.sys), arc, _tmpfs(sources.proc), driver, _users(sources.passwd))
 
 
 async def _gpu(sources: Sources) -> GpuReading:
@@ -229,7 +230,7 @@ def _cached_bytes(file: Path) -> int | None:
     except OSError:
         return None
     try:
-        return pagecache.cached_bytes(opened)
+        return page_cache.cached_bytes(opened)
     finally:
         os.close(opened)
 

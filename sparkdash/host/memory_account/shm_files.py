@@ -18,7 +18,7 @@ from typing import NamedTuple
 from sparkdash.host.memory_account.pools import ShmFiles
 from sparkdash.host.memory_account.process_table import ProcessMemory
 from sparkdash.host.memory_account.remedies import SHM
-from sparkdash.host.proc import PROC
+from sparkdash.host.processes.proc import PROC
 from sparkdash.units import MIB
 
 LEAST = MIB

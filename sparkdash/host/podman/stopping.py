@@ -14,10 +14,9 @@ from contextlib import suppress
 
 from sparkdash.domain.container import LABEL_OWNER, ContainerInfo, Leftovers, mark
 from sparkdash.errors import HostError
-from sparkdash.host import leftovers, suspended, unkillable
-from sparkdash.host import podman_answers as answers
-from sparkdash.host import podman_argv as argv
 from sparkdash.host.command import Done
+from sparkdash.host.podman import answers, argv
+from sparkdash.host.processes import leftovers, suspended, unkillable
 from sparkdash.host.thread import in_thread
 
 LATE_S = 20.0

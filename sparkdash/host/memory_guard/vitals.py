@@ -14,8 +14,8 @@ from pathlib import Path
 from resource import getpagesize
 
 from sparkdash.host import contiguity
-from sparkdash.host.guarding import Look
-from sparkdash.host.wedging import Vitals
+from sparkdash.host.memory_guard.decisions import Look
+from sparkdash.host.memory_guard.wedge_signs import Vitals
 from sparkdash.units import KIB
 
 SCANNED = (b"\npgscan_kswapd ", b"\npgscan_direct ")

@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 
 from sparkdash.domain.container import ContainerInfo, ContainerSpec, ContainerState
-from sparkdash.host import leftovers, proc
+from sparkdash.host.processes import leftovers, proc
 from sparkdash.host.thread import in_thread
 
 LOOK_S = 1.0

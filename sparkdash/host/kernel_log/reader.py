@@ -1,7 +1,7 @@
 """The kernel's log, where this user may read it.
 
 Owns: the two ways to it. /dev/kmsg needs root or CAP_SYSLOG where `kernel.dmesg_restrict` is 1; journalctl needs the
-group adm or systemd-journal. Must not know what a line means (`kernel_lines`).
+group adm or systemd-journal. Must not know what a line means (`lines`).
 Rule: read on demand only. Nothing runs while nobody loads an engine or asks.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sparkdash.host import command
-from sparkdash.host.kernel_lines import KernelFindings, KernelLine, findings, read_line
+from sparkdash.host.kernel_log.lines import KernelFindings, KernelLine, findings, read_line
 from sparkdash.host.thread import in_thread
 from sparkdash.units import MIB
 

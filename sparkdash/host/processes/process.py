@@ -26,11 +26,11 @@ from sparkdash.domain.container import (
     mark,
 )
 from sparkdash.errors import HostError
-from sparkdash.host import leftovers, proc, suspended, unkillable
 from sparkdash.host.command import output
-from sparkdash.host.lines import LineSplitter
-from sparkdash.host.log_limit import first_kept, open_at
-from sparkdash.host.process_record import Record, Records, unwritable
+from sparkdash.host.files.line_splitter import LineSplitter
+from sparkdash.host.files.log_limit import first_kept, open_at
+from sparkdash.host.processes import leftovers, proc, suspended, unkillable
+from sparkdash.host.processes.record import Record, Records, unwritable
 from sparkdash.host.thread import in_thread
 from sparkdash.redaction import MASK, is_secret_variable
 

@@ -2,7 +2,7 @@
 the kernel stands still.
 
 Owns: the thread, its open files, and the act. Must not know: NVML, the runtime, the event loop; the decisions are
-`guarding`'s and `wedging`'s, and what may be killed is handed to it beforehand.
+`decisions`' and `wedge_signs`', and what may be killed is handed to it beforehand.
 
 On a Spark an over-commit ends no process: the whole box stands still until somebody pulls the plug. So:
 Rule 1: a look is reads of files that are open already, and a kill is signals to processes known already.
@@ -26,12 +26,23 @@ from pathlib import Path
 from typing import Literal
 
 from sparkdash.domain.guard import Floors, GuardLevel
-from sparkdash.host import guarding, memory
-from sparkdash.host.alarm import Alarm, open_trigger
-from sparkdash.host.guarding import EVERY_S, KILL_S, PRESSED_S, Judge, Look, Report, Target, Verdict, Victim
-from sparkdash.host.proc import PROC
-from sparkdash.host.vitals import VitalsFiles
-from sparkdash.host.wedging import Sign, Signs
+from sparkdash.host import meminfo
+from sparkdash.host.memory_guard import decisions
+from sparkdash.host.memory_guard.decisions import (
+    EVERY_S,
+    KILL_S,
+    PRESSED_S,
+    Judge,
+    Look,
+    Report,
+    Target,
+    Verdict,
+    Victim,
+)
+from sparkdash.host.memory_guard.pressure_alarm import Alarm, open_trigger
+from sparkdash.host.memory_guard.vitals import VitalsFiles
+from sparkdash.host.memory_guard.wedge_signs import Sign, Signs
+from sparkdash.host.processes.proc import PROC
 from sparkdash.settings import Settings
 
 
@@ -43,8 +54,8 @@ class Guard:
     ) -> None:
         """Raises HostError when the kernel does not tell its memory. `proc` and `trigger` are given by tests only."""
         self.mode: Literal["off", "warn", "act"] = settings.guard
-        self._total = memory.read(proc).total
-        self.floors: Floors = guarding.floors(settings, self._total)
+        self._total = meminfo.read(proc).total
+        self.floors: Floors = decisions.floors(settings, self._total)
         self._judge = Judge(self.floors)
         self._victims: tuple[Victim, ...] = ()
         self._killed: list[Target] = []
@@ -97,7 +108,7 @@ class Guard:
 
     def govern(self, settings: Settings) -> None:
         """Other floors, and `warn` or `act`: whether there is a guard at all stays as it began. Holds from the next look on."""
-        self.floors = guarding.floors(settings, self._total)
+        self.floors = decisions.floors(settings, self._total)
         self._judge.floors = self.floors
         if "off" not in (self.mode, settings.guard):
             self.mode = settings.guard
@@ -148,7 +159,7 @@ class Guard:
             self._signs.reset()
             self._warned.clear()
             rests = self._alarm.has_trigger and look.at - self._pressed_at > PRESSED_S
-            return guarding.pause(verdict, look, self.floors) if rests else verdict.again_s
+            return decisions.pause(verdict, look, self.floors) if rests else verdict.again_s
         return KILL_S if self._stop_load(Report(look, verdict), loads) else verdict.again_s
 
     def _stop_load(self, report: Report, loads: list[Victim]) -> bool:
@@ -168,7 +179,7 @@ class Guard:
 
     def _kill(self, report: Report, left: list[Victim]) -> bool:
         look = report.look
-        victim = guarding.cheapest(left, self.floors.hold - look.available)
+        victim = decisions.cheapest(left, self.floors.hold - look.available)
         if victim is None:
             return False
         report = replace(report, killed=victim)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sparkdash.domain.guard import Floors, GuardLevel
-from sparkdash.host.wedging import Wedge
+from sparkdash.host.memory_guard.wedge_signs import Wedge
 from sparkdash.settings import Settings
 from sparkdash.units import GIB, MIB
 

@@ -13,7 +13,7 @@ from sparkdash.catalog import safetensors, weights
 from sparkdash.catalog.safetensors import Tensor
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.errors import HostError
-from sparkdash.host.hub_errors import telling
+from sparkdash.host.hub.failures import telling
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi

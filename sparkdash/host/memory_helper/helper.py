@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparkdash.errors import HostError
-from sparkdash.host import memory
+from sparkdash.host import meminfo
 from sparkdash.host.command import Done, call
-from sparkdash.host.memory_helper_files import START, UNIT
+from sparkdash.host.memory_helper.unit_files import START, UNIT
 
 LIMIT_S = 75.0
 """Longest wait: the unit itself is ended after 60 s."""
@@ -84,5 +84,5 @@ class MemoryHelper:
 
 def _free() -> int | None:
     with suppress(HostError):
-        return memory.read().free
+        return meminfo.read().free
     return None

@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from sparkdash.errors import HostError
-from sparkdash.host.proc import PROC
-from sparkdash.host.process_activity import CGROUP, is_frozen, parse_stat
+from sparkdash.host.processes.activity import CGROUP, is_frozen, parse_stat
+from sparkdash.host.processes.proc import PROC
 from sparkdash.units import duration
 
 _STATES = {

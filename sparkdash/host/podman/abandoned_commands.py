@@ -10,7 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from sparkdash.domain.container import CONTAINER_PREFIX, LABEL_OWNER
-from sparkdash.host import leftovers, proc
+from sparkdash.host.processes import leftovers, proc
 
 
 def under_way(program: str, owner: str) -> tuple[leftovers.Births, leftovers.Births]:

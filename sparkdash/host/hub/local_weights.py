@@ -1,4 +1,4 @@
-"""weights_here: which weights are on this box, found without a network and without the hub's library.
+"""Weights on this box, found without a network and without the hub's library.
 
 Owns: what a folder of weights must hold to be whole, and where the Hugging Face cache keeps a repository.
 Must not know: how weights are fetched. Reads folder entries and one small index file; never weights.

@@ -56,7 +56,7 @@ def containers(inspected: str) -> list[ContainerInfo]:
 
 
 def images(printed: str, names: Iterable[str]) -> dict[str, int]:
-    """Bytes by name, of what `podman_argv.images` prints; lines of another shape are passed over."""
+    """Bytes by name, of what `argv.images` prints; lines of another shape are passed over."""
     found: list[tuple[int, list[str], list[str]]] = []
     for line in printed.splitlines():
         with suppress(ValueError):

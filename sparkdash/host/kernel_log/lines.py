@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 
-from sparkdash.host.xids import advice as xid_advice
-from sparkdash.host.xids import is_harmless
-from sparkdash.host.xids import meaning as xid_meaning
+from sparkdash.host.kernel_log.xids import advice as xid_advice
+from sparkdash.host.kernel_log.xids import is_harmless
+from sparkdash.host.kernel_log.xids import meaning as xid_meaning
 from sparkdash.redaction import masked
 from sparkdash.units import KIB, size
 

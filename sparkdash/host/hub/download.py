@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING, Any
 from sparkdash import __version__
 from sparkdash.domain.profile import ModelRef
 from sparkdash.errors import HostError
-from sparkdash.host.hub_errors import telling
-from sparkdash.host.meter import Meter, WeightsProgress
+from sparkdash.host.files.uncached import Uncached, pieces, settle
+from sparkdash.host.hub.failures import telling
+from sparkdash.host.hub.local_weights import is_quant, is_weights, of_hub, repository
+from sparkdash.host.hub.meter import Meter, WeightsProgress
 from sparkdash.host.thread import in_thread
-from sparkdash.host.uncached import Uncached, pieces, settle
-from sparkdash.host.weights_here import is_quant, is_weights, of_hub, repository
 from sparkdash.units import gib
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ import signal
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from sparkdash.host import leftovers
-from sparkdash.host.proc import PROC
-from sparkdash.host.process_activity import CGROUP, parse_stat
+from sparkdash.host.processes import leftovers
+from sparkdash.host.processes.activity import CGROUP, parse_stat
+from sparkdash.host.processes.proc import PROC
 
 _STOPPED = "T"
 _V1 = ("freezer.state", ("FROZEN", "FREEZING"), "THAWED")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sparkdash.domain.metric import Memory
 from sparkdash.errors import HostError
-from sparkdash.host.proc import PROC
+from sparkdash.host.processes.proc import PROC
 from sparkdash.units import KIB, gib, percent
 
 TOLD_PRESSURE = 0.01

@@ -20,8 +20,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from sparkdash.domain.container import ENV_MARK, Leftovers
-from sparkdash.host import proc, unkillable
-from sparkdash.host.proc import PROC
+from sparkdash.host.processes import proc, unkillable
+from sparkdash.host.processes.proc import PROC
 from sparkdash.host.thread import in_thread
 
 SCAN_S = 10.0

@@ -1,8 +1,8 @@
 """Podman: engines as containers, through the command line of podman or docker.
 
 Owns: calling the program, one child per call, each with a deadline (a Spark short of memory has kept podman
-busy for minutes). Must not know: profiles' meaning, what an engine is. Command lines are podman_argv's,
-answers podman_answers'. The command line rather than the socket: it needs no service, is the same in 4.3 and
+busy for minutes). Must not know: profiles' meaning, what an engine is. Command lines are made by `argv`,
+answers read by `answers`. The command line rather than the socket: it needs no service, is the same in 4.3 and
 5, and a person can repeat it by hand.
 """
 
@@ -29,10 +29,10 @@ from sparkdash.domain.container import (
     mark,
 )
 from sparkdash.errors import HostError
-from sparkdash.host import container_processes, leftovers, memory, podman_commands, podman_logs, podman_stop
-from sparkdash.host import podman_answers as answers
-from sparkdash.host import podman_argv as argv
+from sparkdash.host import meminfo
 from sparkdash.host.command import Done, call, lines, output, running
+from sparkdash.host.podman import abandoned_commands, answers, argv, container_log, stopping
+from sparkdash.host.processes import in_container, leftovers
 
 LOOK_S = 20.0
 """Limit of calls that only read. They take 0.05 s on an idle box."""
@@ -97,7 +97,7 @@ class Podman:
                     yield PullProgress(image=image, detail=line)
                 code = await process.wait()
         except TimeoutError:
-            raise answers.too_slow(self.name, "pull", PULL_SILENCE_S, memory.described()) from None
+            raise answers.too_slow(self.name, "pull", PULL_SILENCE_S, meminfo.described()) from None
         except OSError as error:
             raise answers.not_begun(self.name, error) from None
         if code:
@@ -122,13 +122,13 @@ class Podman:
         try:
             return await output(command, deadline_s=deadline_s, limit=OUTPUT_BYTES, env=_environment(spec))
         except TimeoutError:
-            raise answers.too_slow(self.name, "run", deadline_s, memory.described()) from None
+            raise answers.too_slow(self.name, "run", deadline_s, meminfo.described()) from None
         except OSError as error:
             raise answers.not_begun(self.name, error) from None
         except ValueError as error:  # a NUL in a profile's word
             raise answers.failed(self.name, "run", str(error)) from None
         finally:  # one whose `run` was killed lives on without it
-            removal = asyncio.ensure_future(self._call(argv.remove(self.name, spec.name), podman_stop.REMOVE_S))
+            removal = asyncio.ensure_future(self._call(argv.remove(self.name, spec.name), stopping.REMOVE_S))
             removal.add_done_callback(lambda done: done.cancelled() or done.exception())
             with suppress(HostError):
                 await asyncio.shield(removal)
@@ -153,7 +153,7 @@ class Podman:
     async def stop(self, name: str, grace_s: float, before_removal: Awaitable[None] | None = None) -> Leftovers:
         """SIGTERM, SIGKILL after the grace, remove, and end what is left of its processes. Gone already is success."""
         info = await self._last_seen(name)
-        left = await podman_stop.end(self._call, self.name, name, info, math.ceil(grace_s), before_removal)
+        left = await stopping.end(self._call, self.name, name, info, math.ceil(grace_s), before_removal)
         self._known.pop(name, None)
         return left
 
@@ -179,7 +179,7 @@ class Podman:
 
     async def settle(self, owner: str) -> Leftovers:
         """See Runtime. A daemon that was killed leaves its `run` or `stop` behind; a `run` that hangs is ended after a while."""
-        runs, ends = await asyncio.to_thread(podman_commands.under_way, self.name, owner)
+        runs, ends = await asyncio.to_thread(abandoned_commands.under_way, self.name, owner)
         hung = await leftovers.over(runs | ends, SETTLE_S)
         await leftovers.end({pid: birth for pid, birth in hung.items() if pid in runs})
         found = await asyncio.to_thread(leftovers.of_owner, owner)
@@ -190,12 +190,12 @@ class Podman:
 
     def logs(self, name: str, *, follow: bool, tail: int | None = None) -> AsyncIterator[str]:
         """Lines of both streams, in the order in which podman's monitor met them. Raises HostError(code="no_such_container")."""
-        return podman_logs.read(self.name, name, follow=follow, tail=tail)
+        return container_log.read(self.name, name, follow=follow, tail=tail)
 
     async def wait(self, name: str) -> int:
         """The exit code once it has ended; -1 when it was removed before it could be asked."""
         known = self._known.get(name)
-        ended = known is not None and await container_processes.has_ended(known)
+        ended = known is not None and await in_container.has_ended(known)
         try:
             done = await self._call(argv.wait(self.name, name, soon=ended), ENDED_S if ended else None)
         except HostError:
@@ -210,7 +210,7 @@ class Podman:
 
     async def pids(self, name: str) -> set[int]:
         """Host process ids of the container; empty when it does not run."""
-        if (known := self._known.get(name)) and (seen := await container_processes.pids_of(known.id)):
+        if (known := self._known.get(name)) and (seen := await in_container.pids_of(known.id)):
             return seen
         done = await self._call(argv.top(self.name, name), LOOK_S)
         if done.code and not answers.not_running(done.err):
@@ -221,7 +221,7 @@ class Podman:
         try:
             return await call(command, deadline_s=deadline_s, env=env)
         except TimeoutError:
-            raise answers.too_slow(self.name, command[1], deadline_s or 0, memory.described()) from None
+            raise answers.too_slow(self.name, command[1], deadline_s or 0, meminfo.described()) from None
         except ValueError as error:  # a NUL in a profile's word
             raise answers.failed(self.name, command[1], str(error)) from None
         except OSError as error:
@@ -245,7 +245,7 @@ class Podman:
         ours = LABEL_PROFILE in present.labels and present.labels.get(LABEL_OWNER) == spec.labels.get(LABEL_OWNER)
         if not ours:
             raise answers.name_taken(self.name, spec.name)
-        await podman_stop.remove(self._call, self.name, spec.name)
+        await stopping.remove(self._call, self.name, spec.name)
 
     async def _run(self, spec: ContainerSpec) -> ContainerInfo:
         made = False
@@ -263,14 +263,14 @@ class Podman:
     async def _clear(self, spec: ContainerSpec, *, made: bool) -> None:
         """Remove what a failed start made. Where the runtime does not do it, end its processes directly."""
         try:
-            await (podman_stop.remove(self._call, self.name, spec.name) if made else self._make_room(spec))
+            await (stopping.remove(self._call, self.name, spec.name) if made else self._make_room(spec))
         except HostError:  # not told: the first reason is the one that can be mended
             if own := spec.env.get(ENV_MARK):
                 await leftovers.end(await leftovers.scanned(own, None))
 
     async def _just_started(self, spec: ContainerSpec, printed: str) -> ContainerInfo:
         id_ = answers.container_id(printed)
-        info = await container_processes.just_started(spec, id_) if id_ else None
+        info = await in_container.just_started(spec, id_) if id_ else None
         if info is None:
             info = await self.inspect(spec.name)
         if info is None:

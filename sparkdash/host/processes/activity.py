@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparkdash.host.proc import PROC
+from sparkdash.host.processes.proc import PROC
 from sparkdash.printable import one_line
 
 CGROUP = Path("/sys/fs/cgroup")

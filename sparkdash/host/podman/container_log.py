@@ -10,9 +10,8 @@ from asyncio.subprocess import STDOUT
 from collections.abc import AsyncIterator
 
 from sparkdash.errors import HostError
-from sparkdash.host import podman_answers as answers
-from sparkdash.host import podman_argv as argv
 from sparkdash.host.command import lines, running
+from sparkdash.host.podman import answers, argv
 
 
 async def read(program: str, name: str, *, follow: bool, tail: int | None) -> AsyncIterator[str]:

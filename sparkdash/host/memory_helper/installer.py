@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sparkdash.errors import HostError
-from sparkdash.host.memory_helper_files import NAME, RULE, SYSTEMCTL, UNIT, HelperFile, ours
+from sparkdash.host.memory_helper.unit_files import NAME, RULE, SYSTEMCTL, UNIT, HelperFile, ours
 
 BOX = Path("/")
 LIMIT_S = 60.0

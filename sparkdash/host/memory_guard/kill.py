@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 
 from sparkdash.domain.container import ContainerInfo
-from sparkdash.host import proc
+from sparkdash.host.processes import proc
 
 
 class Target:
