@@ -29,9 +29,9 @@ from sparkdash.domain.lease import Request
 from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.errors import UpstreamError
 from sparkdash.gateway import app as gateway
-from sparkdash.gateway.capture import Capture
 from sparkdash.gateway.count.counter import Counter
-from sparkdash.gateway.exchange import Exchange
+from sparkdash.gateway.http.exchange import Exchange
+from sparkdash.gateway.relay.capture import Capture
 from sparkdash.gateway.translate.translator import Translator
 from sparkdash.host.evidence import PAGE_S, EvidenceTaker
 from sparkdash.host.files import inotify

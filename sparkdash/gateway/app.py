@@ -23,14 +23,18 @@ from sparkdash import __version__
 from sparkdash.access.key import Scope as Side
 from sparkdash.domain.profile import AUTO
 from sparkdash.errors import AdmissionError, SparkdashError
-from sparkdash.gateway import audit, control, guard, llamacpp_router, models, ollama, passthrough, problems, raw, rights
-from sparkdash.gateway.access import Access, Caller
+from sparkdash.gateway import control
+from sparkdash.gateway.admission import audit, guard, rights
+from sparkdash.gateway.admission.access import Access, Caller
+from sparkdash.gateway.admission.narrow import narrowed
+from sparkdash.gateway.admission.rights import READ
+from sparkdash.gateway.apis import llamacpp_router, models, ollama, raw_upstream
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.exchange import ClientGone, Exchange, Receive, Send, given
-from sparkdash.gateway.head import Head, Scope, Way
-from sparkdash.gateway.narrow import narrowed
-from sparkdash.gateway.rights import READ
-from sparkdash.gateway.route import OLLAMA, Dialect, is_plain, understand
+from sparkdash.gateway.http.exchange import ClientGone, Exchange, Receive, Send, given
+from sparkdash.gateway.http.request_head import Head, Scope, Way
+from sparkdash.gateway.protocol import problems
+from sparkdash.gateway.protocol.route import OLLAMA, Dialect, is_plain, understand
+from sparkdash.gateway.relay import passthrough
 from sparkdash.limits import CONTROL_BODY_MIB
 from sparkdash.settings import Settings
 from sparkdash.wire import RequestChannel
@@ -133,7 +137,7 @@ class Gateway:
         if (answering := llamacpp_router.handler(head)) is not None:
             return answering
         if path.startswith("/upstream/"):
-            return raw.serve
+            return raw_upstream.serve
         if (name := _model_path(head)) is not None:
             return partial(_models, name=name)
         return passthrough.relay

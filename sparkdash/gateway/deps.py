@@ -28,15 +28,15 @@ from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.errors import SparkdashError
-from sparkdash.gateway.access import Keys
-from sparkdash.gateway.board import Board
+from sparkdash.gateway.admission.access import Keys
 from sparkdash.gateway.count.counter import Counter
-from sparkdash.gateway.exchange import Exchange
-from sparkdash.gateway.exclusive import Exclusive
-from sparkdash.gateway.feed import Encoder
-from sparkdash.gateway.room import Room
-from sparkdash.gateway.running import AllRunning, Off
-from sparkdash.gateway.silence import Heard
+from sparkdash.gateway.http.event_feed import Encoder
+from sparkdash.gateway.http.exchange import Exchange
+from sparkdash.gateway.relay.silence import Heard
+from sparkdash.gateway.shared.body_budget import Room
+from sparkdash.gateway.shared.cancellable import AllRunning, Off
+from sparkdash.gateway.shared.exclusive import Exclusive
+from sparkdash.gateway.shared.row_publisher import Board
 from sparkdash.gateway.translate.translator import Translator
 from sparkdash.settings import Settings
 from sparkdash.upstream import Upstream

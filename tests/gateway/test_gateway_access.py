@@ -17,9 +17,9 @@ from sparkdash.access.key import Key, digest
 from sparkdash.access.keyring import Keyring
 from sparkdash.domain.event import Level, Notice
 from sparkdash.errors import AdmissionError
-from sparkdash.gateway import rights
-from sparkdash.gateway.access import Access
-from sparkdash.gateway.narrow import narrowed
+from sparkdash.gateway.admission import rights
+from sparkdash.gateway.admission.access import Access
+from sparkdash.gateway.admission.narrow import narrowed
 from sparkdash.settings import Settings
 
 SECRET = "sk-sparkdash-test"

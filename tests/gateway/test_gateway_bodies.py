@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError, UpstreamError
-from sparkdash.gateway.headers import to_client, to_engine
-from sparkdash.gateway.inflight import client_name
-from sparkdash.gateway.peek import Peeked, peek
-from sparkdash.gateway.problems import client_status, envelope, in_stream, is_permanent
-from sparkdash.gateway.rewrite import Edits, rename, rewrite
-from sparkdash.gateway.route import Dialect, understand
+from sparkdash.gateway.http.headers import to_client, to_engine
+from sparkdash.gateway.protocol.peek import Peeked, peek
+from sparkdash.gateway.protocol.problems import client_status, envelope, in_stream, is_permanent
+from sparkdash.gateway.protocol.rewrite import Edits, rename, rewrite
+from sparkdash.gateway.protocol.route import Dialect, understand
+from sparkdash.gateway.relay.request_row import client_name
 
 JSON = "application/json"
 VALUES: Any = st.recursive(

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from sparkdash.gateway import capture
-from sparkdash.gateway.capture import Capture, without_secrets
+from sparkdash.gateway.relay import capture
+from sparkdash.gateway.relay.capture import Capture, without_secrets
 
 KEY = "sk-proj-0123456789abcdefghij"
 

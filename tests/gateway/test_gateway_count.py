@@ -17,7 +17,7 @@ from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged
 from sparkdash.domain.profile import EngineKind, ModelRef, Mount, Profile
 from sparkdash.engines.prompting import Prompting, prompting
-from sparkdash.gateway.beside import process
+from sparkdash.gateway.children import process
 from sparkdash.gateway.count import counter as room
 from sparkdash.gateway.count import counting
 from sparkdash.gateway.count.counter import Counter

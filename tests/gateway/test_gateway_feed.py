@@ -12,7 +12,7 @@ import pytest
 from sparkdash.domain.event import EVENT, Event, Level, Notice, SampleTaken
 from sparkdash.domain.metric import Sample
 from sparkdash.domain.state import Snapshot, apply
-from sparkdash.gateway import feed
+from sparkdash.gateway.http import event_feed
 
 
 @asynccontextmanager
@@ -84,8 +84,8 @@ async def test_a_reader_that_comes_back_misses_nothing(house: Any) -> None:
 async def test_each_event_is_encoded_once_for_all(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two listeners get the same bytes, made once."""
     made = []
-    frame = feed._frame
-    monkeypatch.setattr(feed, "_frame", lambda *args: made.append(args) or frame(*args))
+    frame = event_feed._frame
+    monkeypatch.setattr(event_feed, "_frame", lambda *args: made.append(args) or frame(*args))
     async with listening(house) as one, listening(house) as two:
         assert await next_item(one) == await next_item(two)
         house.bus.publish(notice("x"))
@@ -128,7 +128,7 @@ async def test_a_slow_listener_is_resynced_and_slows_nobody(house: Any) -> None:
 
 async def test_silence_is_broken_by_a_comment(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a reader can tell a quiet daemon from a dead link."""
-    monkeypatch.setattr(feed, "HEARTBEAT_S", 0.01)
+    monkeypatch.setattr(event_feed, "HEARTBEAT_S", 0.01)
     async with listening(house) as frames:
         await next_item(frames)
         assert await anext(frames) == ("", 0, None)

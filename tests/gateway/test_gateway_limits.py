@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.lease import RequestState
-from sparkdash.gateway.exchange import ClientStuck, Exchange
-from sparkdash.gateway.room import Room
+from sparkdash.gateway.http.exchange import ClientStuck, Exchange
+from sparkdash.gateway.shared.body_budget import Room
 from sparkdash.settings import Settings
 from sparkdash.units import MIB
 from sparkdash.wire import connection

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.lease import RequestState
-from sparkdash.gateway.breakable import Breakable
-from sparkdash.gateway.line import PUMP_LIMIT, Pump
+from sparkdash.gateway.http.channel import PUMP_LIMIT, Pump
+from sparkdash.gateway.relay.cancel_scope import Breakable
 from sparkdash.wire import ResponseHeaders
 
 BODY = b'{"model":"alpha","stream":true}'

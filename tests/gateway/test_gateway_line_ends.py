@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.lease import RequestState
-from sparkdash.gateway.mirror import mirrored
-from sparkdash.gateway.route import Dialect
-from sparkdash.gateway.splices import MessageGoesOn, ResponseGoesOn, Splice, WithoutUsage
-from sparkdash.gateway.tap import Tap
+from sparkdash.gateway.protocol.mirror import mirrored
+from sparkdash.gateway.protocol.route import Dialect
+from sparkdash.gateway.protocol.splices import MessageGoesOn, ResponseGoesOn, Splice, WithoutUsage
+from sparkdash.gateway.protocol.tap import Tap
 from sparkdash.sse import Frame, Frames
 
 ROUTES = {

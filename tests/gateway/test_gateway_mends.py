@@ -12,10 +12,10 @@ import pytest
 from sparkdash.domain.mend import MendName
 from sparkdash.domain.profile import EngineKind, ModelRef, Profile
 from sparkdash.engines.versions import version_of
-from sparkdash.gateway.care import prepare
-from sparkdash.gateway.mends import MENDS, Target, concerning, mended
-from sparkdash.gateway.peek import peek
-from sparkdash.gateway.route import Dialect, understand
+from sparkdash.gateway.protocol.compat import MENDS, Target, concerning, mended
+from sparkdash.gateway.protocol.peek import peek
+from sparkdash.gateway.protocol.prepare import prepare
+from sparkdash.gateway.protocol.route import Dialect, understand
 
 DATA = Path(__file__).parent.parent / "data" / "client-requests.json"
 DOCS = Path(__file__).parent.parent.parent / "docs" / "requests.md"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.gateway.mirror import WHOLE_LIMIT, mirrored
-from sparkdash.gateway.splices import Splice, WithoutUsage
+from sparkdash.gateway.protocol.mirror import WHOLE_LIMIT, mirrored
+from sparkdash.gateway.protocol.splices import Splice, WithoutUsage
 
 TEXTS = (
     '"I think"',

@@ -8,7 +8,7 @@ import pytest
 
 from sparkdash.domain.engine import EngineState, Failure
 from sparkdash.domain.event import EngineChanged, ProfilesChanged
-from sparkdash.gateway import models
+from sparkdash.gateway.apis import models
 
 pytestmark = pytest.mark.usefixtures("anthropic_sdk")
 

@@ -13,7 +13,8 @@ from sparkdash.domain.event import EngineChanged
 from sparkdash.domain.shelf import Item, Shelf, Stock
 from sparkdash.domain.weights import WeightBytes, WeightFacts
 from sparkdash.errors import AdmissionError, EngineError
-from sparkdash.gateway import keepalive, ollama_wire
+from sparkdash.gateway.apis import ollama_wire
+from sparkdash.gateway.relay import keepalive
 from sparkdash.settings import Settings
 
 HELLO = [{"role": "user", "content": "hello"}]

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from sparkdash.errors import EngineError
-from sparkdash.gateway import keepalive
+from sparkdash.gateway.relay import keepalive
 from sparkdash.settings import Settings
 
 if TYPE_CHECKING:

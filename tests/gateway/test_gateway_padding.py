@@ -12,7 +12,7 @@ import pytest
 
 from sparkdash.domain.lease import RequestState
 from sparkdash.errors import EngineError
-from sparkdash.gateway import keepalive
+from sparkdash.gateway.relay import keepalive
 from sparkdash.settings import Settings
 
 ASKS = {"x-sparkdash-keep-alive": "whitespace"}

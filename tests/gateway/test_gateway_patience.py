@@ -24,7 +24,7 @@ from leaping import LeapingLoop
 from sparkdash.domain.engine import LoadProgress
 from sparkdash.domain.event import SwapChanged
 from sparkdash.domain.swap import Swap, SwapCause, SwapPhase
-from sparkdash.gateway import keepalive
+from sparkdash.gateway.relay import keepalive
 from sparkdash.settings import Settings
 from sparkdash.upstream import pool
 

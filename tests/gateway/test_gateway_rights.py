@@ -42,7 +42,8 @@ from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.metric import EngineSample, Memory, Sample
 from sparkdash.domain.state import Snapshot, apply
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
-from sparkdash.gateway import rights, route
+from sparkdash.gateway.admission import rights
+from sparkdash.gateway.protocol import route
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "access.md"
 OWN, OTHER = "alpha", "beta/fast"

@@ -14,7 +14,7 @@ from sparkdash.domain.event import EngineChanged, SampleTaken, SwapChanged
 from sparkdash.domain.metric import Sample
 from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.swap import Swap, SwapCause, SwapPhase
-from sparkdash.gateway.route import is_control, understand
+from sparkdash.gateway.protocol.route import is_control, understand
 
 
 @asynccontextmanager

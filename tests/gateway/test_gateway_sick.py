@@ -10,7 +10,7 @@ import pytest
 
 from sparkdash.domain.lease import RequestState
 from sparkdash.errors import BadAnswerError, EngineDeadError, UpstreamError
-from sparkdash.gateway import soundness
+from sparkdash.gateway.protocol import soundness
 from sparkdash.settings import Settings
 
 VLLM_DEAD = (

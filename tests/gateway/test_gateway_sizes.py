@@ -25,9 +25,10 @@ from routes import Route, every_route, shown
 
 from sparkdash import limits
 from sparkdash.domain.profile import EngineKind
-from sparkdash.gateway import mends, ollama_wire
-from sparkdash.gateway.capture import without_secrets
-from sparkdash.gateway.route import Dialect, understand
+from sparkdash.gateway.apis import ollama_wire
+from sparkdash.gateway.protocol import compat
+from sparkdash.gateway.protocol.route import Dialect, understand
+from sparkdash.gateway.relay.capture import without_secrets
 from sparkdash.units import MIB
 
 LONG = os.environ.get("SPARKDASH_SIZES") == "long"
@@ -302,8 +303,8 @@ def test_many_system_turns_are_folded_in_one_pass() -> None:
     """An older vLLM gets them as text of the turn before."""
     turns = [{"role": "user", "content": "x"}, *({"role": "system", "content": "y"} for _ in range(100_000))]
     body = json.dumps({"model": "m", "messages": turns}).encode()
-    rules = mends.concerning(body, Dialect.MESSAGES, ())
-    assert took(lambda: mends.mended(body, rules, mends.Target(EngineKind.VLLM, (0, 22)))) < 2
+    rules = compat.concerning(body, Dialect.MESSAGES, ())
+    assert took(lambda: compat.mended(body, rules, compat.Target(EngineKind.VLLM, (0, 22)))) < 2
 
 
 @pytest.mark.parametrize("unit", ["-eyJ0123456789", "eyJ0123456789.", '"api_key" ', "Bearer ", "sk-", '\\"token\\" : '])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.gateway.splices import FRAME_LIMIT, MessageGoesOn, ResponseGoesOn, Splice, WithoutUsage
+from sparkdash.gateway.protocol.splices import FRAME_LIMIT, MessageGoesOn, ResponseGoesOn, Splice, WithoutUsage
 
 USAGE = b'data: {"id":"c","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}\n\n'
 WORDS = (

@@ -15,7 +15,7 @@ from sparkdash.domain.lease import RequestState
 from sparkdash.domain.liveness import Liveness, LivenessState, RepairStep
 from sparkdash.domain.profile import EngineKind
 from sparkdash.errors import EngineError, UpstreamError
-from sparkdash.gateway.fallbacks import Chances
+from sparkdash.gateway.relay.fallbacks import Chances
 
 WHY = "alpha stopped making progress: 2 running, 0 waiting, no token for 2m, GPU 14 W at 96 %."
 BEGUN = {

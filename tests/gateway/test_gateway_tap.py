@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sparkdash.gateway.counts import Usage, error_code
-from sparkdash.gateway.route import Dialect
-from sparkdash.gateway.tap import TAIL, Tap
+from sparkdash.gateway.protocol.counts import Usage, error_code
+from sparkdash.gateway.protocol.route import Dialect
+from sparkdash.gateway.protocol.tap import TAIL, Tap
 
 DIALECTS = {
     "chat": Dialect.CHAT,

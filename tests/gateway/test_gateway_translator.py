@@ -19,8 +19,8 @@ import pytest
 from sparkdash.domain.event import Fact, Notice
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import HostError, UpstreamError
-from sparkdash.gateway.beside import process as room
-from sparkdash.gateway.route import understand
+from sparkdash.gateway.children import process as room
+from sparkdash.gateway.protocol.route import understand
 from sparkdash.gateway.translate.needed import lacks
 from sparkdash.gateway.translate.translator import Translator
 
@@ -42,7 +42,7 @@ while True:
 
 CHATTY = """
 import sys
-from sparkdash.gateway.beside.serve import main, whole
+from sparkdash.gateway.children.serve import main, whole
 
 async def app(scope, receive, send):
     for stream in (sys.stdout, sys.stderr):

@@ -15,7 +15,7 @@ from sparkdash.domain.event import SwapChanged
 from sparkdash.domain.lease import RequestState
 from sparkdash.domain.swap import Swap, SwapCause, SwapPhase
 from sparkdash.errors import AdmissionError, EngineError
-from sparkdash.gateway import keepalive
+from sparkdash.gateway.relay import keepalive
 from sparkdash.settings import Settings
 
 FRAME = b'data: {"choices":[{"delta":{"content":"hi"}}]}\n\ndata: [DONE]\n\n'

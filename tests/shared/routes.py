@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparkdash.gateway import llamacpp_router, rights, route
+from sparkdash.gateway.admission import rights
+from sparkdash.gateway.apis import llamacpp_router
+from sparkdash.gateway.protocol import route
 
 Route = tuple[str, str]
 """A method and a path; what a path leaves open is in capitals."""

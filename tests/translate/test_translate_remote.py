@@ -12,12 +12,13 @@ from sparkdash.access.key import Key
 from sparkdash.catalog import Catalog
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError, UpstreamError
-from sparkdash.gateway import fallbacks, problems
-from sparkdash.gateway.far import refusal
-from sparkdash.gateway.peek import Peeked
-from sparkdash.gateway.room import Room
-from sparkdash.gateway.route import understand
-from sparkdash.gateway.want import Want
+from sparkdash.gateway.protocol import problems
+from sparkdash.gateway.protocol.peek import Peeked
+from sparkdash.gateway.protocol.route import understand
+from sparkdash.gateway.relay import fallbacks
+from sparkdash.gateway.relay.remote import refusal
+from sparkdash.gateway.relay.request_context import Want
+from sparkdash.gateway.shared.body_budget import Room
 from sparkdash.settings import Policy, Settings
 from sparkdash.supervisor.remotes import Remotes
 

@@ -6,10 +6,10 @@ are (app.py renders them).
 
 from fastapi import APIRouter, Depends, Request
 
+from sparkdash.gateway.admission.guard import check_json
 from sparkdash.gateway.control import measuring, reading, switching, upkeep
 from sparkdash.gateway.control.bodies import Health, Problem
 from sparkdash.gateway.control.seen import hand
-from sparkdash.gateway.guard import check_json
 
 __all__ = ["Health", "Problem", "hand", "router"]
 

@@ -13,10 +13,11 @@ from starlette.types import Receive, Scope, Send
 
 from sparkdash.domain.container import PullProgress
 from sparkdash.errors import SparkdashError
-from sparkdash.gateway import feed, problems
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.exchange import Exchange
-from sparkdash.gateway.frames import event
+from sparkdash.gateway.http import event_feed
+from sparkdash.gateway.http.exchange import Exchange
+from sparkdash.gateway.protocol import problems
+from sparkdash.gateway.protocol.frames import event
 
 _ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
 _ANY_ERROR = {"description": "Any error", "content": _ERROR}
@@ -46,7 +47,7 @@ class FeedResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One listener."""
         deps, exchange = self._deps, Exchange.by_messages(scope, receive, send)
-        await feed.serve(deps.bus, deps.frames, exchange, self._since, holds=self._holds)
+        await event_feed.serve(deps.bus, deps.frames, exchange, self._since, holds=self._holds)
 
 
 async def encoded(lines: AsyncIterator[str], holds: Callable[[], bool]) -> AsyncIterator[bytes]:

@@ -11,12 +11,12 @@ from fastapi import APIRouter, Request
 
 from sparkdash.domain.event import Level, MeasuringChanged, Notice
 from sparkdash.errors import AdmissionError
+from sparkdash.gateway.admission.guard import by_unix_socket
 from sparkdash.gateway.control.bodies import Done, LeaseBody, LeaseGranted, NoBody, Token
+from sparkdash.gateway.control.process_exit import Ending
 from sparkdash.gateway.control.seen import Seen
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.ending import Ending
-from sparkdash.gateway.exclusive import TTL_S, Held
-from sparkdash.gateway.guard import by_unix_socket
+from sparkdash.gateway.shared.exclusive import TTL_S, Held
 
 
 def add(api: APIRouter) -> None:

@@ -12,7 +12,7 @@ from fastapi import Depends, Request
 from starlette.types import Scope
 
 from sparkdash.access.key import Key
-from sparkdash.gateway.access import holding
+from sparkdash.gateway.admission.access import holding
 from sparkdash.gateway.deps import Deps
 
 _DEPS, _KEY = "sparkdash.deps", "sparkdash.key"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import resource
 
-from sparkdash.gateway.beside.serve import JSON, Message, Receive, Send, body_of, main, whole
+from sparkdash.gateway.children.serve import JSON, Message, Receive, Send, body_of, main, whole
 from sparkdash.gateway.count import counting
 from sparkdash.gateway.count.order import Refused, Told, Uncountable, opened
 from sparkdash.units import GIB

@@ -14,7 +14,7 @@ from pathlib import Path
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.prompting import prompting
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
-from sparkdash.gateway.beside.process import Beside
+from sparkdash.gateway.children.process import Beside
 from sparkdash.gateway.count.order import Order, Told, sealed
 
 LIMIT_S = 30.0

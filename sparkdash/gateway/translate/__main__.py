@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 
 from sparkdash.errors import AdmissionError, SparkdashError
-from sparkdash.gateway import problems
-from sparkdash.gateway.beside.serve import JSON, Message, Receive, Send, body_of, main, whole
-from sparkdash.gateway.route import Dialect, understand
+from sparkdash.gateway.children.serve import JSON, Message, Receive, Send, body_of, main, whole
+from sparkdash.gateway.protocol import problems
+from sparkdash.gateway.protocol.route import Dialect, understand
 from sparkdash.gateway.translate import litellm_calls
 from sparkdash.gateway.translate.words import ENGINE, FAULT, UNREACHABLE
 

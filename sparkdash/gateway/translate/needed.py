@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sparkdash.domain.profile import ApiProtocol, Profile
 from sparkdash.engines import protocols
-from sparkdash.gateway.route import Route
+from sparkdash.gateway.protocol.route import Route
 
 TRANSLATED = {"/v1/messages": ApiProtocol.MESSAGES, "/v1/responses": ApiProtocol.RESPONSES}
 """What can be asked as a chat instead."""

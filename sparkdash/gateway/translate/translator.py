@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sparkdash.domain.event import Fact, Level, Notice
 from sparkdash.errors import HostError, UpstreamError
-from sparkdash.gateway.beside.process import Beside
+from sparkdash.gateway.children.process import Beside
 from sparkdash.units import duration, gib
 
 

@@ -1,0 +1,291 @@
+"""Access: who calls, and what that caller may do.
+
+Owns: where a key is looked for in a request, when none is needed, and the words of every refusal.
+Must not know how keys are kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from sparkdash.access.key import Key, matching
+from sparkdash.domain.profile import AUTO, Profile, ProfileSummary
+from sparkdash.domain.state import Snapshot
+from sparkdash.domain.task import Task
+from sparkdash.errors import AdmissionError, SparkdashError
+from sparkdash.gateway.admission.rights import Reach, Right
+from sparkdash.gateway.http.headers import Said
+
+if TYPE_CHECKING:
+    from sparkdash.gateway.http.request_head import Head
+
+LOG = structlog.get_logger("sparkdash.access")
+MINUTE_S = 60.0
+DAY_S = 86400.0
+BEARER = "bearer "
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sent a request. Without a key: everything is allowed."""
+
+    who: str
+    """For the audit log: `socket`, `anyone`, or `key NAME`."""
+    key: Key | None = None
+
+    @property
+    def name(self) -> str | None:
+        """The key's name."""
+        return self.key.name if self.key else None
+
+
+ANYONE = Caller("anyone")
+BY_SOCKET = Caller("socket")
+
+
+class Keys(Protocol):
+    """Where the keys come from."""
+
+    def look(self) -> Iterable[Key]:
+        """As they are now. Raises SparkdashError once when they were changed into something that is no good."""
+        ...
+
+    @property
+    def last(self) -> Iterable[Key]:
+        """As they last were."""
+        ...
+
+
+class Catalog(Protocol):
+    """What is asked of the catalog here."""
+
+    def find(self, name: str) -> Profile:
+        """By name, alias or basename. Raises AdmissionError `model_not_found`."""
+        ...
+
+
+class Access:
+    """Owned by the gateway. `keys` None: there can be none, as in the demo.
+
+    `beyond`: the gateway is reachable from other boxes, so that nobody is let in without a key, also while there is none.
+    `used_today`: the tokens that a key's name has used in this day of UTC.
+    """
+
+    def __init__(
+        self,
+        keys: Keys | None,
+        *,
+        beyond: bool,
+        used_today: Callable[[str], int],
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._keys = keys
+        self._beyond = beyond
+        self._used_today = used_today
+        self._clock = clock
+        self._monotonic = monotonic
+        self._looked: tuple[Key, ...] | None = None
+        """The keys as they are in this turn of the loop."""
+        self._recent: dict[str, deque[float]] = {}
+        """When each limited key's requests of the last minute came, by name."""
+
+    def caller(self, head: Head) -> Caller:
+        """Who this is. The unix socket is its owner's: the file system has let nobody else in. Who says the same again is the same,
+        until the keys change.
+
+        Raises:
+            AdmissionError: code `key_missing` or `invalid_api_key`; status 401.
+        """
+        if head.unix:
+            return BY_SOCKET
+        keys = self._now()
+        if not keys and not self._beyond:
+            return ANYONE
+        if head.known is None or head.known[0] is not keys:
+            head.known = keys, _known(keys, head.headers)
+        return head.known[1]
+
+    def admit(self, key: Key, right: Right, *, counts: bool) -> None:
+        """Admit a request of this key to this route now.
+
+        `counts`: it is work for an engine, within the key's limits.
+
+        Raises:
+            AdmissionError: 401 `key_expired`; 403 `scope_refused`, `whole_box_refused`; 429 with Retry-After:
+                `key_requests_used_up`, `key_tokens_used_up`.
+        """
+        if key.has_expired(self._clock()):
+            raise AdmissionError(
+                f"The key {key.name!r} has expired.",
+                code="key_expired",
+                status=401,
+                hint=f"On the box: `sparkdash keys revoke {key.name}`, and `sparkdash keys add {key.name}` for a new one.",
+            )
+        if right.scope is not None and right.scope not in key.scopes:
+            raise AdmissionError(
+                f"The key {key.name!r} is for {' and '.join(key.scopes)}, not for {right.scope}.",
+                code="scope_refused",
+                status=403,
+                hint=f"`sparkdash keys add NAME --scope {right.scope}` makes such a key.",
+            )
+        if key.models and right.reach is Reach.NOTHING:
+            raise whole_box(key, "this route concerns the whole box")
+        if counts:
+            self._within_tokens(key)
+            self._within_requests(key)
+
+    def _now(self) -> tuple[Key, ...]:
+        """Requests of one turn of the loop came at the same time, and the file is looked at once for all of them."""
+        if self._keys is None:
+            return ()
+        if self._looked is None:
+            self._looked = _look(self._keys)
+            asyncio.get_running_loop().call_soon(self._forget)
+        return self._looked
+
+    def _forget(self) -> None:
+        self._looked = None
+
+    def _within_tokens(self, key: Key) -> None:
+        if key.tokens_per_day is None or self._used_today(key.name) < key.tokens_per_day:
+            return
+        raise AdmissionError(
+            f"The key {key.name!r} has used its {key.tokens_per_day} tokens of today.",
+            code="key_tokens_used_up",
+            status=429,
+            retry_after=DAY_S - self._clock() % DAY_S,
+            hint="The next day begins at midnight UTC.",
+        )
+
+    def _within_requests(self, key: Key) -> None:
+        if key.requests_per_minute is None:
+            return
+        now = self._monotonic()
+        recent = self._recent.setdefault(key.name, deque())
+        while recent and now - recent[0] >= MINUTE_S:
+            recent.popleft()
+        if len(recent) >= key.requests_per_minute:
+            raise AdmissionError(
+                f"The key {key.name!r} has made its {key.requests_per_minute} requests of this minute.",
+                code="key_requests_used_up",
+                status=429,
+                retry_after=MINUTE_S - (now - recent[0]),
+            )
+        recent.append(now)
+
+
+def holding(key: Key | None, keys: Keys | None, clock: Callable[[], float]) -> Callable[[], bool]:
+    """Return a check whether this key, as it was when it was admitted, is still good; always True without a key.
+
+    For answers without an end: a key is otherwise looked at once, when its request comes.
+    """
+    if key is None or keys is None:
+        return lambda: True
+    return lambda: not key.has_expired(clock()) and key in _look(keys)
+
+
+def _known(keys: tuple[Key, ...], headers: Said) -> Caller:
+    given = _presented(headers)
+    for secret in given:
+        if key := matching(keys, secret):
+            return Caller(f"key {key.name}", key)
+    raise _unknown() if given else _missing()
+
+
+def _look(keys: Keys) -> tuple[Key, ...]:
+    try:
+        return tuple(keys.look())
+    except SparkdashError as error:
+        LOG.warning("the keys cannot be read; those of before hold", why=error.text())
+        return tuple(keys.last)
+
+
+def permitted(
+    key: Key | None, name: str, catalog: Catalog, snapshot: Snapshot, task: Task | None = Task.GENERATE
+) -> str:
+    """Choose what a key may ask the supervisor for when it asks for `name`; a key that may use all gets `name` itself.
+
+    For a key for some models, `auto` becomes the name of the running one among them that was last used for `task`,
+    so that the key never gets another model.
+
+    Raises:
+        AdmissionError: 403 `model_not_allowed`; 404 `model_not_found`.
+    """
+    if key is None or not key.models:
+        return name
+    if name == AUTO:
+        name = snapshot.auto(task) or AUTO
+    if name == AUTO or not key.may_use(_names(_found(key, name, catalog))):
+        raise AdmissionError(
+            f"The key {key.name!r} may not use {name!r}.",
+            code="model_not_allowed",
+            status=403,
+            hint=_models_of(key),
+        )
+    return name
+
+
+def _found(key: Key, name: str, catalog: Catalog) -> Profile:
+    """Find the profile by name. Raises AdmissionError without the hint, which would name similar profiles."""
+    try:
+        return catalog.find(name)
+    except AdmissionError as error:
+        raise AdmissionError(error.message, code=error.code, status=error.status, hint=_models_of(key)) from None
+
+
+def _models_of(key: Key) -> str:
+    return f"It may use: {', '.join(key.models)}."
+
+
+def whole_box(key: Key, why: str) -> AdmissionError:
+    """Build the refusal of a request that concerns more than the key's models."""
+    return AdmissionError(
+        f"The key {key.name!r} is for some models only, and {why}.",
+        code="whole_box_refused",
+        status=403,
+        hint=f"{_models_of(key)} A key without --models may do this.",
+    )
+
+
+def may_see(key: Key | None, profile: Profile | ProfileSummary) -> bool:
+    """Is this profile among those that the key may use?"""
+    return key is None or key.may_use(_names(profile))
+
+
+def _names(profile: Profile | ProfileSummary) -> tuple[str, ...]:
+    """Never the client's own word: `allowed-x/other` means the profile `other`."""
+    return (profile.name, profile.name.split("/", 1)[0], *profile.serves)
+
+
+def _presented(headers: Said) -> list[str]:
+    """Every secret that the request carries: some clients send two headers, one of them a dummy."""
+    found = [(headers.get(name) or "").strip() for name in (b"x-api-key", b"api-key")]
+    authorization = (headers.get(b"authorization") or "").strip()
+    if authorization[: len(BEARER)].lower() == BEARER:
+        found.insert(0, authorization[len(BEARER) :].strip())
+    return [secret for secret in found if secret]
+
+
+def _missing() -> AdmissionError:
+    return AdmissionError(
+        "This gateway wants a key, and the request has none.",
+        code="key_missing",
+        status=401,
+        hint="Send it as `Authorization: Bearer KEY`; on the box, `sparkdash keys add NAME` makes one.",
+    )
+
+
+def _unknown() -> AdmissionError:
+    return AdmissionError(
+        "The key of this request is not known here, or was revoked.",
+        code="invalid_api_key",
+        status=401,
+        hint="On the box, `sparkdash keys list` shows which there are, and `sparkdash keys add NAME` makes one.",
+    )

@@ -1,0 +1,76 @@
+"""Audit: what one change through /api was, as a line that can be kept.
+
+Owns: which of a request is kept, and that no token is. Must not know where it is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+from sparkdash.gateway.http.exchange import Message, Receive, Send
+from sparkdash.gateway.http.request_head import Scope
+
+BODY_LIMIT = 2048
+"""Bytes of a body that are kept; control requests name a profile and little else."""
+SECRET = "token"  # noqa: S105 - the key's name
+
+
+class Record:
+    """One request, heard and seen while it is served."""
+
+    def __init__(self, who: str, scope: Scope, at: float) -> None:
+        self._who = who
+        self._scope = scope
+        self._at = at
+        self._body = b""
+        self._status: int | None = None
+
+    def hearing(self, receive: Receive) -> Receive:
+        """`receive`, listened to."""
+
+        async def received() -> Message:
+            message = await receive()
+            if len(self._body) <= BODY_LIMIT:
+                self._body += message.get("body", b"")[: BODY_LIMIT + 1]
+            return message
+
+        return received
+
+    def seeing(self, send: Send, keep: Callable[[dict[str, object]], object]) -> Send:
+        """`send`, with the status noted, and the line kept (in a thread) before its caller hears what came of it."""
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._status = message["status"]
+                if self._worth_keeping:
+                    await asyncio.to_thread(keep, self._line())
+            await send(message)
+
+        return sent
+
+    @property
+    def _worth_keeping(self) -> bool:
+        """All but a holder's renewals of its lease, which come every few seconds."""
+        return not (self._scope["path"] == "/api/lease" and self._said().get(SECRET) and self._status == 200)
+
+    def _line(self) -> dict[str, object]:
+        """Who, from where, what, and what came of it."""
+        client = self._scope.get("client")
+        return {
+            "at": round(self._at, 3),
+            "who": self._who,
+            "from": client[0] if client else None,
+            "did": f"{self._scope['method']} {self._scope['path']}",
+            "said": {key: value for key, value in self._said().items() if key != SECRET},
+            "status": self._status,
+        }
+
+    def _said(self) -> dict[str, Any]:
+        try:
+            said = json.loads(self._body) if len(self._body) <= BODY_LIMIT else None
+        except (ValueError, RecursionError):
+            said = None
+        return said if isinstance(said, dict) else {}

@@ -1,0 +1,92 @@
+"""Rights: the key that each route requires, and what a key for some models gets of it. Pure.
+
+Owns: the one table of routes and rights. Rule: a control route without a line here is closed to keys for some models,
+and `tests/gateway/test_gateway_rights.py` fails for it. docs/access.md shows the same table by caller; a test holds
+that page against the running gateway.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from functools import lru_cache
+from typing import NamedTuple
+
+from starlette.routing import compile_path
+
+from sparkdash.access.key import Scope
+from sparkdash.gateway.protocol.route import is_control
+
+READ = ("GET", "HEAD")
+ALIVE = frozenset({"/health", "/v1/health", "/ping", "/", "/api/hello"})
+"""Routes by which clients see whether the gateway is up: always 200, whatever the engines do."""
+
+
+class Reach(StrEnum):
+    """Part of a control route that a key for some models may use."""
+
+    OWN = "own"
+    """The key's own models: other models are refused by name, and left out of lists (`narrow` does both)."""
+    NOTHING = "nothing"
+    """Nothing: the route concerns the whole box."""
+
+
+class Right(NamedTuple):
+    """Right to use a route."""
+
+    scope: Scope | None
+    """Scope that the key needs; None: no key is needed."""
+    reach: Reach = Reach.OWN
+
+
+CONTROL: dict[tuple[str, str], Reach] = {
+    ("GET", "/api/openapi.json"): Reach.OWN,
+    ("GET", "/api/state"): Reach.OWN,
+    ("GET", "/api/events"): Reach.OWN,
+    ("GET", "/api/profiles"): Reach.OWN,
+    ("GET", "/api/profiles/{name:path}"): Reach.OWN,
+    ("GET", "/api/plan/{name:path}"): Reach.OWN,
+    ("GET", "/api/incidents"): Reach.OWN,
+    ("GET", "/api/shelf"): Reach.OWN,
+    ("GET", "/api/logs/{name:path}"): Reach.OWN,
+    ("GET", "/api/doctor"): Reach.NOTHING,
+    ("GET", "/api/memory"): Reach.NOTHING,
+    ("GET", "/api/bench"): Reach.NOTHING,
+    ("GET", "/api/bench/{run}"): Reach.NOTHING,
+    ("POST", "/api/bench/end"): Reach.NOTHING,
+    ("POST", "/api/bench/{run}/resume"): Reach.NOTHING,
+    ("POST", "/api/use"): Reach.OWN,
+    ("POST", "/api/stop"): Reach.OWN,
+    ("POST", "/api/release"): Reach.OWN,
+    ("POST", "/api/cancel"): Reach.OWN,
+    ("POST", "/api/requests/{request_id}/cancel"): Reach.OWN,
+    ("POST", "/api/pull-image"): Reach.OWN,
+    ("POST", "/api/toggle"): Reach.NOTHING,
+    ("POST", "/api/lease"): Reach.NOTHING,
+    ("DELETE", "/api/lease"): Reach.NOTHING,
+    ("POST", "/api/reload"): Reach.NOTHING,
+    ("POST", "/api/traffic"): Reach.NOTHING,
+    ("POST", "/api/shutdown"): Reach.NOTHING,
+    ("POST", "/models/load"): Reach.OWN,
+    ("POST", "/models/unload"): Reach.OWN,
+}
+"""Reach of a key for some models on each control route, spelled as the framework does."""
+_FIXED = {route: reach for route, reach in CONTROL.items() if "{" not in route[1]}
+_PATTERNS = [(method, compile_path(path)[0], reach) for (method, path), reach in CONTROL.items() if "{" in path]
+INFERENCE = Right(Scope.INFERENCE)
+"""Right of every route that is not for control."""
+ANYBODY = Right(None)
+
+
+@lru_cache(maxsize=256)
+def right(method: str, path: str) -> Right:
+    """Look up who may use the route of that (decoded) path."""
+    if path in ALIVE:
+        return ANYBODY
+    return Right(Scope.CONTROL, _reach(method, path)) if is_control(path) else INFERENCE
+
+
+def _reach(method: str, path: str) -> Reach:
+    tidy = path.rstrip("/").removeprefix("/v1")
+    if (found := _FIXED.get((method, tidy))) is not None:
+        return found
+    return next((reach for of, form, reach in _PATTERNS if of == method and form.match(path)), Reach.NOTHING)

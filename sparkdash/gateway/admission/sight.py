@@ -1,0 +1,174 @@
+"""Sight: the part of facts and snapshots that a key for some models may see. Pure.
+
+Owns: which part of each fact concerns which models. Rule: a value that names no model stays hidden, unless it plainly
+concerns everybody. Rule: numbers of facts stay gapless, so that a reader misses none: `Withheld` replaces a hidden
+fact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sparkdash.access.key import Key
+from sparkdash.domain.event import (
+    EngineChanged,
+    Event,
+    Fact,
+    GuardChanged,
+    IncidentsChanged,
+    Notice,
+    ParkedChanged,
+    ProfilesChanged,
+    RequestChanged,
+    SampleTaken,
+    SwapChanged,
+    ToggleChanged,
+    TrafficChanged,
+    Withheld,
+)
+from sparkdash.domain.guard import Guard
+from sparkdash.domain.incident import Incident, Repairs
+from sparkdash.domain.lease import Request
+from sparkdash.domain.metric import Sample
+from sparkdash.domain.profile import ProfileSummary
+from sparkdash.domain.state import Snapshot
+from sparkdash.domain.swap import Plan, Swap
+from sparkdash.gateway.admission.access import may_see
+
+T = TypeVar("T")
+OTHERS_COUNT = "Engines that this key may not see were counted too."
+"""Verdict of a plan that concerns hidden models."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """Profiles and requests that one key may see."""
+
+    key: Key
+    profiles: frozenset[str]
+
+    @classmethod
+    def of(cls, key: Key, profiles: Iterable[ProfileSummary]) -> Sight:
+        """Make the sight of that key, among these profiles."""
+        return cls(key, frozenset(each.name for each in profiles if may_see(key, each)))
+
+    def snapshot(self, whole: Snapshot) -> Snapshot:
+        """Cut a snapshot to the visible part. Every field is named here; a field without a name stays hidden."""
+        swaps = tuple(seen for swap in whole.swaps_under_way if (seen := self._swap(swap)))
+        return Snapshot(
+            seq=whole.seq,
+            at=whole.at,
+            daemon=whole.daemon,
+            profiles=self._summaries(whole.profiles),
+            engines=self._by_name(whole.engines),
+            parked=self._by_name(whole.parked),
+            swap=swaps[0] if swaps else None,
+            swaps_beside=swaps[1:],
+            swaps=tuple(seen for swap in whole.swaps if (seen := self._swap(swap))),
+            requests={number: one for number, one in whole.requests.items() if self.sees(one)},
+            recent=tuple(one for one in whole.recent if self.sees(one)),
+            sample=self._sample(whole.sample) if whole.sample else None,
+            figures=self._by_name(whole.figures),
+            toggle_a=self._name(whole.toggle_a),
+            toggle_b=self._name(whole.toggle_b),
+            guard=self._guard(whole.guard) if whole.guard else None,
+            incidents=self.incidents(whole.incidents),
+            repairs=self.repairs(whole.repairs),
+            traffic=whole.traffic,
+            notices=tuple(notice for notice in whole.notices if notice.profile in self.profiles),
+        )
+
+    def event(self, event: Event) -> Event:
+        """Cut an event to its visible part."""
+        return Event(event.seq, event.at, self._fact(event.fact))
+
+    def plan(self, whole: Plan) -> Plan:
+        """Cut a visible profile's plan: names of hidden profiles are left out."""
+        hidden = {*whole.evict, *whole.beside} - self.profiles
+        if not hidden:
+            return whole
+        return whole.replace(
+            evict=self._names(whole.evict),
+            reasons=self._by_name(whole.reasons),
+            beside=self._names(whole.beside),
+            verdict=OTHERS_COUNT,
+            held=whole.held and OTHERS_COUNT,
+        )
+
+    def incidents(self, whole: Iterable[Incident]) -> tuple[Incident, ...]:
+        """Incidents of visible profiles."""
+        return tuple(one for one in whole if one.profile in self.profiles)
+
+    def repairs(self, whole: Repairs) -> Repairs:
+        """Mean time to repair of visible profiles; that of all profiles is hidden."""
+        return Repairs(by_profile=self._by_name(whole.by_profile))
+
+    def sees(self, request: Request) -> bool:
+        """Whether the request is for a visible profile, or this key's own."""
+        return request.profile in self.profiles or request.key == self.key.name
+
+    def covers(self, swap: Swap) -> bool:
+        """Whether all profiles concerned are visible."""
+        return {*swap.evict, *([swap.target] if swap.target else [])} <= self.profiles
+
+    def _fact(self, fact: Fact) -> Fact:
+        seen: Fact | None = None
+        match fact:
+            case EngineChanged(engine=engine):
+                seen = fact if engine.profile in self.profiles else None
+            case SwapChanged(swap=swap):
+                part = self._swap(swap)
+                seen = SwapChanged(swap=part) if part else None
+            case RequestChanged(request=request):
+                seen = fact if self.sees(request) else None
+            case SampleTaken(sample=sample):
+                seen = SampleTaken(sample=self._sample(sample))
+            case ProfilesChanged(profiles=profiles):
+                seen = ProfilesChanged(profiles=self._summaries(profiles))
+            case ToggleChanged(a=a, b=b):
+                seen = ToggleChanged(a=self._name(a), b=self._name(b))
+            case GuardChanged(guard=guard):
+                seen = GuardChanged(guard=self._guard(guard))
+            case ParkedChanged(parked=parked):
+                seen = ParkedChanged(parked=self._by_name(parked))
+            case IncidentsChanged(incidents=incidents, repairs=repairs):
+                seen = IncidentsChanged(incidents=self.incidents(incidents), repairs=self.repairs(repairs))
+            case Notice(profile=profile):
+                seen = fact if profile in self.profiles else None
+            case TrafficChanged():
+                seen = fact
+        return seen or Withheld()
+
+    def _summaries(self, profiles: Iterable[ProfileSummary]) -> tuple[ProfileSummary, ...]:
+        return tuple(each for each in profiles if may_see(self.key, each))
+
+    def _swap(self, swap: Swap | None) -> Swap | None:
+        """Cut a swap; None unless at least one profile that comes or goes is visible."""
+        if swap is None or not ({swap.target, *swap.evict} & self.profiles):
+            return None
+        if self.covers(swap):
+            return swap
+        part = swap.replace(
+            evict=self._names(swap.evict), reasons=self._by_name(swap.reasons), waits_for=None, until=None
+        )
+        if swap.target in self.profiles:
+            return part
+        return part.replace(target=None, progress=None, failure=None, steps=())
+
+    def _sample(self, sample: Sample) -> Sample:
+        memory = sample.memory and sample.memory.replace(engines=self._by_name(sample.memory.engines), strangers=())
+        return sample.replace(engines=self._by_name(sample.engines), memory=memory)
+
+    def _guard(self, guard: Guard) -> Guard:
+        return guard.replace(kills=tuple(kill for kill in guard.kills if kill.profile in self.profiles))
+
+    def _by_name(self, told: Mapping[str, T]) -> dict[str, T]:
+        return {name: one for name, one in told.items() if name in self.profiles}
+
+    def _names(self, names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(name for name in names if name in self.profiles)
+
+    def _name(self, name: str | None) -> str | None:
+        return name if name in self.profiles else None

@@ -1,0 +1,134 @@
+"""Models: what clients see of the catalog in GET /v1/models.
+
+Owns: one item shape that every kind of client reads its own keys from. Pure: a Snapshot in, JSON out.
+Rule: the *configured* context is told, so it is right while a profile is not loaded; what is not known is left out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.profile import AUTO, EngineKind, ProfileSummary
+from sparkdash.domain.state import Snapshot
+from sparkdash.engines.measuring import SIMULATED
+from sparkdash.gateway.apis.ollama_wire import rfc3339
+
+_STATUS = {
+    EngineState.READY: "loaded",
+    EngineState.DRAINING: "loaded",
+    EngineState.CREATING: "loading",
+    EngineState.LOADING: "loading",
+    EngineState.WARMING: "loading",
+}
+
+
+_CLAUDE_CODE = "claude-code/"
+"""How its user agent begins. Its picker shows only names with `claude` or `anthropic` in them (measured with 2.1.329)."""
+
+
+def listing(snapshot: Snapshot, user_agent: str = "") -> dict[str, Any]:
+    """Every profile that can run, each followed by its aliases and modes; the one that runs comes first, since clients that
+    know no better take the first; `auto` comes last. All on one page, in Anthropic's words too."""
+    items = [item(snapshot, profile, name) for profile in runnable(snapshot) for name in names(profile)]
+    if user_agent.startswith(_CLAUDE_CODE):
+        items += [
+            {**item(snapshot, profile, f"claude-local/{name}"), "display_name": name}
+            for profile in runnable(snapshot)
+            for name in names(profile)
+            if name not in profile.serves
+        ]
+    items.append(auto(snapshot))
+    page = {"has_more": False, "first_id": items[0]["id"], "last_id": items[-1]["id"]}
+    return {"object": "list", "data": items, "models": [_llamacpp(item) for item in items], **page}
+
+
+def runnable(snapshot: Snapshot) -> list[ProfileSummary]:
+    """The profiles that can run here, the one that runs first."""
+    active = snapshot.active.profile if snapshot.active else None
+    found = [profile for profile in snapshot.profiles if profile.cannot_run is None]
+    return sorted(found, key=lambda profile: profile.name != active)
+
+
+def _llamacpp(item: dict[str, Any]) -> dict[str, Any]:
+    """The same once more, as llama.cpp lists it for Ollama's clients."""
+    return {"name": item["id"], "model": item["id"], "type": "model", "description": item["description"]}
+
+
+def names(profile: ProfileSummary) -> tuple[str, ...]:
+    """Every name that it answers to."""
+    return (profile.name, *profile.serves, *(f"{profile.name}:{mode}" for mode in profile.modes))
+
+
+def item(snapshot: Snapshot, profile: ProfileSummary, name: str) -> dict[str, Any]:
+    """One model. `name` is the profile's own or an alias; `root` is always the profile's own."""
+    engine = snapshot.engines.get(profile.name)
+    return {
+        **_common(snapshot, name, _about(profile), engine),
+        "root": profile.name,
+        **_context(profile.context),
+        "architecture": {"input_modalities": _reads(profile), "output_modalities": ["text"]},
+        "status": state(snapshot, profile),
+    }
+
+
+def auto(snapshot: Snapshot) -> dict[str, Any]:
+    """The name that means whatever runs now."""
+    engine = snapshot.active
+    profile = snapshot.profile(engine.profile) if engine else None
+    return {
+        **_common(snapshot, AUTO, "whatever runs now; never swaps", engine),
+        "root": engine.profile if engine else AUTO,
+        **_context(profile.context if profile else None),
+        "status": status(engine),
+    }
+
+
+def _reads(profile: ProfileSummary) -> list[str]:
+    return ["text", "image"] if profile.sees else ["text"]
+
+
+def _about(profile: ProfileSummary) -> str:
+    """What a simulated engine answers is labelled wherever it is read, also by a bench that knows this gateway by its URL alone."""
+    about = profile.about or profile.name
+    return f"{SIMULATED}: {about}" if profile.simulated and not about.startswith(SIMULATED) else about
+
+
+def _common(snapshot: Snapshot, name: str, about: str, engine: Engine | None) -> dict[str, Any]:
+    created = engine.ready_at if engine and engine.ready_at else snapshot.daemon.started_at
+    return {
+        "id": name,
+        "object": "model",
+        "created": int(created),
+        "owned_by": "sparkdash",
+        "name": name,
+        "description": about,
+        **_anthropic(name, created),
+    }
+
+
+def _anthropic(name: str, created: float) -> dict[str, Any]:
+    """What its SDKs' types require; every model that is listed may be asked."""
+    return {"type": "model", "display_name": name, "created_at": rfc3339(created), "lifecycle": "active"}
+
+
+def _context(context: int | None) -> dict[str, Any]:
+    """vLLM's and SGLang's clients read the first, OpenRouter's the second, llama.cpp's the third."""
+    if context is None:
+        return {}
+    return {"max_model_len": context, "context_length": context, "meta": {"n_ctx": context}}
+
+
+def state(snapshot: Snapshot, profile: ProfileSummary) -> dict[str, Any]:
+    """A service elsewhere answers at once, which is what clients take "loaded" for."""
+    return {"value": "loaded"} if profile.engine is EngineKind.REMOTE else status(snapshot.engines.get(profile.name))
+
+
+def status(engine: Engine | None) -> dict[str, Any]:
+    """In the words of llama.cpp's router; there a failed load is "unloaded" with an exit code."""
+    if engine is None:
+        return {"value": "unloaded"}
+    told: dict[str, Any] = {"value": _STATUS.get(engine.state, "unloaded")}
+    if engine.state is EngineState.FAILED and engine.failure is not None:
+        told |= {"failed": True, "exit_code": engine.failure.exit_code or 1}
+    return told

@@ -1,0 +1,247 @@
+"""Ollama: its API for clients that only speak it (VS Code's and JetBrains' Ollama, Home Assistant, Codex --oss).
+
+Owns: /api/version, tags, ps, show, chat, generate, embed, pull. A chat goes through `passthrough` as an ordinary
+request; ollama_wire translates both ways. Must not know leases, except to bring a model up.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sparkdash.domain.engine import EngineState
+from sparkdash.domain.profile import AUTO, Profile, ProfileSummary
+from sparkdash.domain.shelf import Shelf, Stock
+from sparkdash.domain.state import Snapshot
+from sparkdash.domain.weights import WeightFacts
+from sparkdash.errors import AdmissionError, SparkdashError
+from sparkdash.gateway.admission.access import permitted
+from sparkdash.gateway.apis import abilities, models, ollama_embed, ollama_wire
+from sparkdash.gateway.apis.ollama_chat import HEADERS, Costume
+from sparkdash.gateway.apis.ollama_wire import Ask, rfc3339, shaped
+from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.http.exchange import ClientGone, Exchange
+from sparkdash.gateway.protocol import problems
+from sparkdash.gateway.relay.model_names import meant
+
+VERSION = "0.13.4"
+"""Of Ollama's API, which clients test: Codex wants 0.13.4 at least, VS Code 0.6.4."""
+
+
+async def serve(deps: Deps, exchange: Exchange) -> None:
+    """Answer one request."""
+    try:
+        await _answer(deps, exchange)
+    except ClientGone:
+        return
+    except SparkdashError as error:
+        await refuse(exchange, error)
+
+
+async def _answer(deps: Deps, exchange: Exchange) -> None:
+    word = exchange.head.path.rstrip("/").removeprefix("/api/")
+    if word in _READS:
+        if exchange.method not in ("GET", "HEAD"):
+            exchange.also = ((b"allow", b"GET, HEAD"),)
+            raise problems.of_status(405, f"/api/{word} takes GET, not {exchange.method}")
+        await deps.refresh()
+        await _tell(exchange, _READS[word](deps))
+        return
+    if word in _OWNERS:
+        raise AdmissionError(
+            f"Models are added and removed by their owner here, not by clients: there is no /api/{word}.",
+            code="not_supported",
+            hint="Each model is a profile: `sparkdash profiles new` writes one.",
+        )
+    if exchange.method != "POST":
+        exchange.also = ((b"allow", b"POST"),)
+        raise problems.of_status(405, f"/api/{word} takes POST, not {exchange.method}")
+    body = await _body(deps, exchange)
+    if word == "show":
+        await deps.refresh()
+        await _tell(exchange, _show(deps, body))
+        return
+    if word == "pull":
+        await _pull(deps, exchange, ollama_wire.model_of(body))
+        return
+    if word in ollama_embed.WORDS:
+        await ollama_embed.relay(deps, exchange, body, ollama_wire.model_of(body), older=word == "embeddings")
+        return
+    ask = ollama_wire.read(body, generate=word == "generate")
+    if ask.empty:
+        await _load(deps, exchange, ask)
+    else:
+        await Costume(deps, exchange, ask).relay(ask.model)
+
+
+async def _body(deps: Deps, exchange: Exchange) -> dict[str, Any]:
+    """Whatever its content type: Ollama's own examples post it as a form's."""
+    with deps.room.place() as place:
+        raw = await exchange.body(deps.settings.body_limit_mib, place, deps.settings.body_s)
+    try:
+        body = json.loads(raw or b"{}")
+    except (ValueError, RecursionError) as error:
+        raise AdmissionError(f"The request's body is not JSON: {str(error)[:120]}.", code="invalid_json") from None
+    if not isinstance(body, dict):
+        raise AdmissionError("The request's body is no JSON object.", code="invalid_json")
+    return body
+
+
+async def _tell(exchange: Exchange, body: Mapping[str, Any]) -> None:
+    await exchange.answer(200, problems.encode(dict(body)), HEADERS)
+
+
+async def refuse(exchange: Exchange, error: SparkdashError) -> None:
+    """An error, as Ollama's clients read it."""
+    more = [pair for pair in problems.headers(error) if pair[0] != b"content-type"]
+    await exchange.answer(
+        problems.client_status(error), problems.encode({"error": problems.message_of(error)}), [*HEADERS, *more]
+    )
+
+
+async def _pull(deps: Deps, exchange: Exchange, name: str) -> None:
+    """Say whether a model is on this box. Nothing is downloaded: the disk is its owner's to fill.
+
+    Raises:
+        AdmissionError: 404 `model_not_found`; 404 `not_here`: its image or its weights are missing.
+    """
+    await deps.refresh()
+    wanted, _ = meant(name, deps.catalog(), deps.settings.model_names)
+    wanted = permitted(exchange.key, wanted, deps.catalog(), deps.bus.snapshot)
+    profile = deps.catalog().find(wanted).name if wanted != AUTO else _active(deps.bus.snapshot)
+    shelf = await deps.shelf(deps.bus.snapshot.profiles) if deps.shelf else Shelf()
+    stock = shelf.stock.get(profile, Stock())
+    for what, item in (("image is", stock.image), ("weights are", stock.weights)):
+        if item is not None and not item.here:
+            raise AdmissionError(
+                f"The {what} not on this box.",
+                code="not_here",
+                status=404,
+                hint=f"Run `sparkdash pull {profile}` there.",
+            )
+    await _tell(exchange, {"status": "success"})
+
+
+async def _load(deps: Deps, exchange: Exchange, ask: Ask) -> None:
+    """A request without a prompt: the model is to be loaded, and the answer comes when it is."""
+    if ask.unload:
+        raise AdmissionError(
+            "Models are not unloaded by their clients here.", code="not_supported", hint="`sparkdash stop` does it."
+        )
+    deps.exclusive.admit(exchange.head.token)
+    wanted, _ = meant(ask.model, deps.catalog(), deps.settings.model_names)
+    wanted = permitted(exchange.key, wanted, deps.catalog(), deps.bus.snapshot)
+    async with deps.supervisor.lease(wanted, request_id=deps.new_id(), on_wait=lambda _place: None):
+        pass
+    said = {"model": ask.model, "created_at": rfc3339(deps.clock()), **shaped({"content": ""}, generate=ask.generate)}
+    await _tell(exchange, said | {"done_reason": "load", "done": True})
+
+
+# --- what is known of the models --------------------------------------------------------------------------------
+
+
+def _version(_deps: Deps) -> dict[str, Any]:
+    return {"version": VERSION}
+
+
+def _tags(deps: Deps) -> dict[str, Any]:
+    found = models.runnable(deps.bus.snapshot)
+    return {"models": [_listed(deps, profile, name) for profile in found for name in models.names(profile)]}
+
+
+def _ps(deps: Deps) -> dict[str, Any]:
+    """What is loaded. There is no `expires_at`: nothing is unloaded by the clock of a request."""
+    snapshot = deps.bus.snapshot
+    up = [p for p in models.runnable(snapshot) if _is_up(snapshot, p.name)]
+    return {"models": [_listed(deps, p, p.name) | _context(p) for p in up]}
+
+
+def _is_up(snapshot: Snapshot, profile: str) -> bool:
+    engine = snapshot.engines.get(profile)
+    return engine is not None and engine.state in (EngineState.READY, EngineState.DRAINING)
+
+
+def _context(profile: ProfileSummary) -> dict[str, Any]:
+    return {} if profile.context is None else {"context_length": profile.context}
+
+
+def _listed(deps: Deps, profile: ProfileSummary, name: str) -> dict[str, Any]:
+    """One model. The digest is the profile's fingerprint: it changes with the launch. Zed and JetBrains read no list in which a
+    model has no size, so that one that is not known is 0."""
+    weights = _weights(deps, profile.name)
+    return {
+        "name": name,
+        "model": name,
+        "modified_at": rfc3339(deps.bus.snapshot.daemon.started_at),
+        "size": weights.bytes.total if weights is not None else 0,
+        "digest": profile.fingerprint,
+        "details": _details(profile.name, weights),
+    }
+
+
+def _details(name: str, weights: WeightFacts | None) -> dict[str, Any]:
+    """Clients read strings; what is not known is an empty one, as Ollama itself has it."""
+    family = name.split("/", 1)[0]
+    known = {"parent_model": "", "format": "", "family": family, "families": [family]}
+    if weights is None:
+        return {**known, "parameter_size": "", "quantization_level": ""}
+    kept = weights.quantization or weights.dtype or ""
+    told = {"parameter_size": _amount(weights.parameters), "quantization_level": _SHORT.get(kept, kept.upper())}
+    return {**known, "format": weights.format, **told}
+
+
+_SHORT = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
+
+
+def _amount(parameters: int | None) -> str:
+    if parameters is None:
+        return ""
+    return f"{parameters / 1e9:.1f}B" if parameters >= 1e9 else f"{parameters / 1e6:.1f}M"
+
+
+def _weights(deps: Deps, name: str) -> WeightFacts | None:
+    profile = deps.catalog().profiles.get(name)
+    return deps.supervisor.target(profile) if profile is not None else None
+
+
+def _show(deps: Deps, body: Mapping[str, Any]) -> dict[str, Any]:
+    snapshot = deps.bus.snapshot
+    word = body.get("model") or body.get("name")
+    if not isinstance(word, str):
+        raise AdmissionError("The request names no model.", code="model_missing", hint="GET /api/tags lists them.")
+    found = deps.catalog().find(word).name if word != AUTO else _active(snapshot)
+    profile = snapshot.profile(found)
+    if profile is None or profile.cannot_run is not None:
+        raise AdmissionError(f"Profile {found} cannot run.", code="model_not_found", status=404)
+    info: dict[str, Any] = {"general.architecture": "sparkdash", "general.basename": word}
+    if profile.context is not None:
+        info["sparkdash.context_length"] = profile.context
+    weights = _weights(deps, found)
+    if weights is not None:
+        known = {"general.parameter_count": weights.parameters, "sparkdash.embedding_length": weights.hidden}
+        info |= {key: value for key, value in known.items() if value is not None}
+    return {
+        "modelfile": f"# {profile.about}" if profile.about else "",
+        "parameters": "",
+        "template": "",
+        "details": _details(profile.name, weights),
+        "model_info": info,
+        "capabilities": _capabilities(deps.catalog().find(found), profile),
+        "modified_at": rfc3339(snapshot.daemon.started_at),
+    }
+
+
+def _capabilities(profile: Profile, summary: ProfileSummary) -> list[str]:
+    can = {"tools": abilities.takes_tools(profile), "thinking": abilities.thinks(profile), "vision": summary.sees}
+    return ["completion", *(word for word, does in can.items() if does)]
+
+
+def _active(snapshot: Snapshot) -> str:
+    if snapshot.active is None:
+        raise AdmissionError("No model is loaded.", code="model_not_found", status=404)
+    return snapshot.active.profile
+
+
+_OWNERS = frozenset({"push", "create", "copy", "delete"})
+_READS: dict[str, Callable[[Deps], dict[str, Any]]] = {"version": _version, "tags": _tags, "ps": _ps}

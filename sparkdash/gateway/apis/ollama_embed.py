@@ -1,0 +1,84 @@
+"""Ollama's embeddings in OpenAI's clothes: /api/embed, and /api/embeddings as it was before.
+
+Owns: both shapes, there and back, and the request that passthrough sees in the client's place. Must not know leases.
+Source of the shapes: Ollama's docs/api.md and its Python client 0.6.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from sparkdash.errors import AdmissionError
+from sparkdash.gateway.apis.ollama_chat import HEADERS, clothed, words
+from sparkdash.gateway.apis.ollama_wire import nanoseconds
+from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.http.exchange import Exchange, Message, given
+from sparkdash.gateway.protocol import problems
+from sparkdash.gateway.relay import passthrough
+
+WORDS = frozenset({"embed", "embeddings"})
+PATH = "/v1/embeddings"
+
+
+async def relay(deps: Deps, exchange: Exchange, body: Mapping[str, Any], name: str, *, older: bool) -> None:
+    """Answer one request whose model is `name` here. `older`: in the shape of /api/embeddings."""
+    scope, receive, send = exchange.messages()
+    begun, status, kept, raw = deps.monotonic(), 200, list[tuple[bytes, bytes]](), bytearray()
+
+    async def take(message: Message) -> None:
+        nonlocal status
+        if message["type"] == "http.response.start":
+            status = message["status"]
+            kept.extend(pair for pair in message["headers"] if pair[0] in (b"retry-after", b"x-should-retry"))
+            return
+        raw.extend(message.get("body", b""))
+        if not message.get("more_body", False):
+            took = nanoseconds(deps.monotonic() - begun)
+            code, said = _told(status, bytes(raw), str(body.get("model")), took, older=older)
+            text = problems.encode(said)
+            headers = [*HEADERS, *kept, (b"content-length", b"%d" % len(text))]
+            await send({"type": "http.response.start", "status": code, "headers": headers})
+            await send({"type": "http.response.body", "body": text, "more_body": False})
+
+    asked = problems.encode({"model": name, **read(body, older=older)})
+    inner = Exchange.by_messages(clothed(scope, PATH), given(asked, receive), take, exchange.key)
+    inner.collected = True
+    await passthrough.relay(deps, inner)
+
+
+def read(body: Mapping[str, Any], *, older: bool) -> dict[str, Any]:
+    """What is asked, in OpenAI's words and without the model. Pure.
+
+    Raises:
+        AdmissionError: there is nothing to embed, or it is no text.
+    """
+    texts = body.get("prompt") if older else body.get("input")
+    each = texts if isinstance(texts, list) and not older else [texts]
+    if not each or not all(isinstance(text, str) for text in each):
+        key = "prompt" if older else "input"
+        raise AdmissionError(f"{key} is a text{'' if older else ', or a list of texts'}.", code="invalid_request")
+    size = body.get("dimensions")
+    return {"input": texts, "encoding_format": "float"} | (
+        {"dimensions": size} if size and isinstance(size, int) else {}
+    )
+
+
+def _told(status: int, raw: bytes, model: str, took: int, *, older: bool) -> tuple[int, dict[str, Any]]:
+    """(status, body) for the client."""
+    try:
+        reply = json.loads(raw)
+    except ValueError:
+        reply = {"error": {"message": raw[:500].decode("utf-8", "replace")}}
+    if status >= 400:
+        return status, {"error": words(reply)}
+    try:
+        vectors = [item["embedding"] for item in sorted(reply["data"], key=lambda item: item["index"])]
+        counted = (reply.get("usage") or {}).get("prompt_tokens")
+    except (KeyError, TypeError, AttributeError):
+        return 502, {"error": "The engine's answer has no embeddings in it."}
+    if older:
+        return status, {"embedding": vectors[0] if vectors else []}
+    counts = {} if counted is None else {"prompt_eval_count": counted}
+    return status, {"model": model, "embeddings": vectors, "total_duration": took, **counts}

@@ -1,0 +1,290 @@
+"""Ollama's words for a chat, and OpenAI's: a request from the one to the other, and the answer back.
+
+Owns: what corresponds to what. Pure. Must not know HTTP, leases or time; moments and durations are handed to it.
+What has no counterpart is left out on the way there (`keep_alive`, `num_ctx`, `template`: a profile decides those) and on the way back.
+Source of the shapes: Ollama's docs/api.md and its Python client 0.6.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from sparkdash.errors import AdmissionError
+from sparkdash.gateway.protocol.problems import encode
+
+_OPTIONS = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "seed": "seed",
+    "stop": "stop",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+}
+_IMAGES = {"/9j/": "jpeg", "iVBOR": "png", "R0lGOD": "gif", "UklGR": "webp"}
+"""How base64 of each kind begins: Ollama sends pictures without their type."""
+CHAT = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request of Ollama's, understood."""
+
+    model: str
+    path: str
+    body: dict[str, Any]
+    """In OpenAI's words, `model` still the client's."""
+    stream: bool
+    generate: bool
+    """/api/generate: its text is called `response` and stands beside the rest."""
+    empty: bool
+    """There is nothing to answer: the client only wants the model loaded, or with `keep_alive` 0 unloaded."""
+    unload: bool
+
+
+def read(body: Mapping[str, Any], *, generate: bool) -> Ask:
+    """A request of /api/chat or /api/generate.
+
+    Raises:
+        AdmissionError: something has the wrong type, or cannot be done here.
+    """
+    model = model_of(body)
+    stream = body.get("stream") is not False
+    path, asked = _prompted(body) if generate else _talked(body)
+    empty = not (asked.get("messages") or asked.get("prompt"))
+    if path == CHAT and body.get("tools"):
+        asked["tools"] = _list(body, "tools")
+    asked |= _options(body.get("options")) | _format(body.get("format")) | _think(body.get("think"))
+    asked["stream"] = stream
+    if stream:
+        asked["stream_options"] = {"include_usage": True}
+    return Ask(model, path, asked, stream, generate, empty, unload=empty and body.get("keep_alive") in (0, "0"))
+
+
+def too_deep() -> AdmissionError:
+    """Build the refusal of a request that is nested too deeply to be translated."""
+    return AdmissionError("The request's body is nested too deeply.", code="invalid_json")
+
+
+def model_of(body: Mapping[str, Any]) -> str:
+    """The model that a request names. Raises AdmissionError: it names none."""
+    model = body.get("model") or body.get("name")
+    if not isinstance(model, str) or not model:
+        raise AdmissionError("The request names no model.", code="model_missing", hint="GET /api/tags lists them.")
+    return model
+
+
+def _talked(body: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    return CHAT, {"messages": list(_messages(_list(body, "messages")))}
+
+
+def _prompted(body: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    if body.get("context"):
+        raise AdmissionError(
+            "`context` of an earlier answer is not kept here.", code="context_not_kept", hint="Use /api/chat."
+        )
+    prompt = body.get("prompt") or ""
+    if body.get("raw") or body.get("suffix"):
+        suffix = {"suffix": body["suffix"]} if body.get("suffix") else {}
+        return COMPLETIONS, {"prompt": prompt, **suffix}
+    system = [{"role": "system", "content": body["system"]}] if body.get("system") else []
+    user = [{"role": "user", "content": prompt, "images": body.get("images")}] if prompt else []
+    return CHAT, {"messages": list(_messages([*system, *user])) if user else []}
+
+
+def _messages(messages: list[Any]) -> Iterator[dict[str, Any]]:
+    """Ollama's tool calls have no ids; OpenAI's must: an answer belongs to the oldest call of its name that has none yet."""
+    unanswered = _Unanswered()
+    for number, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise AdmissionError(f"messages[{number}] is no object.", code="invalid_json")
+        made = {"role": message.get("role", "user"), "content": _content(message)}
+        if calls := _list(message, "tool_calls"):
+            made["tool_calls"] = [_call_there(call, f"call_{number}_{i}") for i, call in enumerate(calls)]
+            for call in made["tool_calls"]:
+                unanswered.add(call["id"], call["function"]["name"])
+        if made["role"] == "tool":
+            made["tool_call_id"] = _answered(unanswered, message)
+        yield made
+
+
+def _content(message: Mapping[str, Any]) -> Any:
+    text, images = message.get("content") or "", _list(message, "images")
+    if not images:
+        return text
+    parts = [{"type": "image_url", "image_url": {"url": _data_url(str(image))}} for image in images]
+    return [{"type": "text", "text": text}, *parts] if text else parts
+
+
+def _data_url(image: str) -> str:
+    if image.startswith("data:"):
+        return image
+    kind = next((kind for head, kind in _IMAGES.items() if image.startswith(head)), "png")
+    return f"data:image/{kind};base64,{image}"
+
+
+def _call_there(call: Any, made_up: str) -> dict[str, Any]:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise AdmissionError("A tool call in the messages has no function.", code="invalid_json")
+    arguments = function.get("arguments") or {}
+    try:
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    except RecursionError:
+        raise too_deep() from None
+    return {
+        "id": call.get("id") or made_up,
+        "type": "function",
+        "function": {"name": function["name"], "arguments": text},
+    }
+
+
+class _Unanswered:
+    """Tool calls without an answer so far. Each is looked at twice at most, however many there are."""
+
+    def __init__(self) -> None:
+        self._all: deque[_Call] = deque()
+        self._by_name: defaultdict[str, deque[_Call]] = defaultdict(deque)
+
+    def add(self, call_id: Any, name: str) -> None:
+        """Add the youngest call."""
+        call = _Call(call_id)
+        self._all.append(call)
+        self._by_name[name].append(call)
+
+    def take(self, name: object) -> Any:
+        """Remove the oldest call of that name, or of any name for None; return its id, or None without one."""
+        calls = self._all if name is None else self._by_name.get(name) if isinstance(name, str) else None
+        while calls:
+            call = calls.popleft()
+            if not call.answered:
+                call.answered = True
+                return call.id
+        return None
+
+
+@dataclass(slots=True)
+class _Call:
+    id: Any
+    answered: bool = False
+
+
+def _answered(unanswered: _Unanswered, message: Mapping[str, Any]) -> str:
+    if given := message.get("tool_call_id"):
+        return str(given)
+    found = unanswered.take(message.get("tool_name") or message.get("name"))
+    return (
+        "call_unknown" if found is None else found
+    )  # what to make of an answer without a question the engine's template decides
+
+
+def _options(options: Any) -> dict[str, Any]:
+    if not isinstance(options, Mapping):
+        return {}
+    made = {there: options[here] for here, there in _OPTIONS.items() if options.get(here) is not None}
+    limit = options.get("num_predict")
+    if isinstance(limit, int) and limit > 0:  # -1 and -2 mean without a limit
+        made["max_tokens"] = limit
+    return made
+
+
+def _format(wanted: Any) -> dict[str, Any]:
+    if wanted == "json":
+        return {"response_format": {"type": "json_object"}}
+    if isinstance(wanted, Mapping):
+        return {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": dict(wanted)}}}
+    return {}
+
+
+def _think(think: Any) -> dict[str, Any]:
+    """Models differ in what switches thinking: templates know `enable_thinking`, gpt-oss an effort."""
+    if isinstance(think, bool):
+        return {"chat_template_kwargs": {"enable_thinking": think}}
+    return {"reasoning_effort": think} if isinstance(think, str) and think else {}
+
+
+def _list(body: Mapping[str, Any], key: str) -> list[Any]:
+    value = body.get(key) or []
+    if not isinstance(value, list):
+        raise AdmissionError(f"`{key}` is no array.", code="invalid_json")
+    return value
+
+
+# --- the answer -------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Heard:
+    """What an answer told so far that belongs into its last line."""
+
+    reason: str | None = None
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    calls: dict[int, dict[str, str]] = field(default_factory=dict)
+    """Tool calls by their index; names and arguments come in pieces."""
+
+    def take(self, reply: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Text and reasoning of one chunk, or of a whole answer: at most one message."""
+        if usage := reply.get("usage"):
+            self.usage = usage
+        for choice in (reply.get("choices") or [])[:1]:
+            if not isinstance(choice, dict):
+                continue
+            self.reason = choice.get("finish_reason") or self.reason
+            said = choice.get("delta") or choice.get("message") or {"content": choice.get("text")}
+            for i, call in enumerate(said.get("tool_calls") or ()):
+                self._call(call.get("index", i), call.get("function") or {})
+            message = {"content": said.get("content") or ""}
+            if thinking := said.get("reasoning_content") or said.get("reasoning"):
+                message["thinking"] = thinking
+            yield message
+
+    def _call(self, index: int, function: Mapping[str, Any]) -> None:
+        known = self.calls.setdefault(index, {"name": "", "arguments": ""})
+        for key in known:
+            known[key] += function.get(key) or ""
+
+    def tool_calls(self) -> list[dict[str, Any]]:
+        """All of them. Raises ValueError when the model's arguments are no JSON."""
+        return [
+            {"function": {"name": call["name"], "arguments": json.loads(call["arguments"] or "{}")}}
+            for call in self.calls.values()
+        ]
+
+    def counts(self) -> dict[str, Any]:
+        """How it ended and what the engine counted; what it did not count is left out."""
+        found = {
+            "done_reason": "length" if self.reason == "length" else "stop",
+            "prompt_eval_count": self.usage.get("prompt_tokens"),
+            "eval_count": self.usage.get("completion_tokens"),
+        }
+        return {key: value for key, value in found.items() if value is not None}
+
+
+def shaped(message: Mapping[str, Any], *, generate: bool) -> dict[str, Any]:
+    """A message as /api/chat has it, or as /api/generate does."""
+    if not generate:
+        return {"message": {"role": "assistant", **message}}
+    rest = {key: value for key, value in message.items() if key != "content"}
+    return {"response": message.get("content", ""), **rest}
+
+
+def line(value: Mapping[str, Any]) -> bytes:
+    """One line of a stream."""
+    return encode(dict(value)) + b"\n"
+
+
+def nanoseconds(seconds: float) -> int:
+    """As Ollama writes durations."""
+    return max(0, round(seconds * 1e9))
+
+
+def rfc3339(at: float) -> str:
+    """A moment in Unix seconds, as Ollama writes it."""
+    return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")

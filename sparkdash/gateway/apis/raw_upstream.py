@@ -1,0 +1,51 @@
+"""Raw: `/upstream/PROFILE/PATH`, one profile's engine as it is.
+
+Owns: which engine a path means and what may be asked of it. The lease, and what is done when an engine dies, are passthrough's.
+Rule: a POST loads the profile as any request does; a GET never does.
+"""
+
+from __future__ import annotations
+
+from sparkdash.domain.engine import EngineState
+from sparkdash.errors import AdmissionError, SparkdashError
+from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.http.exchange import Exchange
+from sparkdash.gateway.protocol import problems
+from sparkdash.gateway.protocol.route import Route, raw
+from sparkdash.gateway.relay import passthrough
+from sparkdash.gateway.relay.remote import is_far
+from sparkdash.limits import shown
+
+
+async def serve(deps: Deps, exchange: Exchange) -> None:
+    """Answer one request."""
+    try:
+        route = _route(deps, exchange)
+    except SparkdashError as error:
+        await exchange.refuse(error)
+        return
+    await passthrough.relay(deps, exchange, route)
+
+
+def _route(deps: Deps, exchange: Exchange) -> Route:
+    catalog = deps.catalog()
+    # by its whole name only: what follows a slash may be the engine's
+    route = raw(exchange.raw_path, lambda name: catalog.exactly(name) is not None)
+    if route is None or route.profile is None:
+        path = shown(exchange.raw_path)
+        raise problems.of_status(404, f"{path} is no engine's path that is open to clients (/upstream/PROFILE/PATH)")
+    if exchange.method == "POST":
+        return route
+    found = catalog.find(route.profile)
+    if is_far(found):
+        return route
+    profile = found.name
+    engine = deps.bus.snapshot.engines.get(profile)
+    if engine is None or engine.state is not EngineState.READY:
+        raise AdmissionError(
+            f"{profile} is not loaded, and a {exchange.method} loads nothing.",
+            code="not_loaded",
+            status=404,
+            hint="Start it with `sparkdash use`, or POST to it.",
+        )
+    return route

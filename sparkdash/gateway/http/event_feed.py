@@ -1,0 +1,97 @@
+"""Feed: the bus as server-sent events.
+
+Owns: the wire form of events, encoded once for all listeners, and the heartbeat. Must not know what facts mean.
+A slow reader slows nobody: its own queue overflows and it is told to resync, by a snapshot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from sparkdash.bus import JOURNAL
+from sparkdash.domain.event import EVENT, Event
+from sparkdash.domain.state import Snapshot
+from sparkdash.gateway.http.exchange import STREAM_HEADERS, ClientGone, Exchange
+from sparkdash.gateway.protocol.frames import COMMENT
+
+if TYPE_CHECKING:
+    from sparkdash.gateway.deps import Bus
+
+HEARTBEAT_S = 15.0
+"""Clients take three missed ones for a dead link."""
+
+Encode = Callable[[Event | Snapshot], bytes]
+
+
+class Encoder:
+    """Encodes events as frames, each once for any number of listeners with the same view."""
+
+    def __init__(self) -> None:
+        self._facts: dict[int, bytes] = {}
+        self._snapshot: tuple[int, bytes] = (-1, b"")
+
+    def __call__(self, item: Event | Snapshot) -> bytes:
+        """The frame of an event or a snapshot."""
+        return self._of_snapshot(item) if isinstance(item, Snapshot) else self._of_event(item)
+
+    def _of_snapshot(self, snapshot: Snapshot) -> bytes:
+        if self._snapshot[0] != snapshot.seq:
+            self._snapshot = (snapshot.seq, _frame(b"snapshot", snapshot.seq, snapshot.model_dump_json().encode()))
+        return self._snapshot[1]
+
+    def _of_event(self, event: Event) -> bytes:
+        found = self._facts.get(event.seq)
+        if found is None:
+            found = self._facts[event.seq] = _frame(b"fact", event.seq, EVENT.dump_json(event))
+            if len(self._facts) > JOURNAL:
+                del self._facts[next(iter(self._facts))]
+        return found
+
+
+def _frame(name: bytes, seq: int, body: bytes) -> bytes:
+    return b"event: %b\nid: %d\ndata: %b\n\n" % (name, seq, body)
+
+
+async def serve(
+    bus: Bus,
+    encode: Encode,
+    exchange: Exchange,
+    since: int | None = None,
+    *,
+    holds: Callable[[], bool],
+    samples: bool = True,
+) -> None:
+    """Send the feed until the client leaves, the bus ends, or an event comes after the client's key no longer `holds`.
+
+    The feed begins after event `since` if the journal still has what followed, else with a snapshot. Events that
+    `encode` returns nothing for are skipped.
+    """
+    subscription = bus.subscribe(since, samples=samples)
+    try:
+        async with asyncio.TaskGroup() as group:
+            client = group.create_task(exchange.client_gone(), name="client")
+            exchange.start(200, STREAM_HEADERS)
+            await exchange.send(COMMENT)
+            heart = group.create_task(_beat(exchange), name="heartbeat")
+            async with aclosing(subscription.__aiter__()) as items:
+                async for item in items:
+                    if not holds():
+                        break
+                    if frame := encode(item):
+                        await exchange.send(frame)
+            heart.cancel()
+            await exchange.finish()
+            client.cancel()
+    except* ClientGone:
+        pass
+    finally:
+        subscription.leave()
+
+
+async def _beat(exchange: Exchange) -> None:
+    while True:
+        await asyncio.sleep(HEARTBEAT_S)
+        await exchange.send(COMMENT)

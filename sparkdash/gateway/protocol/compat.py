@@ -1,0 +1,248 @@
+"""Mends: what clients are known to send and engines are known to refuse, or to answer slower for.
+
+Owns: one named rule each, by engine, version and protocol. Pure. Must not know profiles or connections.
+Rule 1: a rule that has nothing to do costs one search in the body; only what it changes is written anew.
+Rule 2: every rule is named in docs/requests.md and can be switched off by a profile (`mends_off`).
+Rule 3: an engine whose version is not known gets what the newest takes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sparkdash.domain.mend import MendName
+from sparkdash.domain.profile import EngineKind
+from sparkdash.gateway.protocol.frames import OURS
+from sparkdash.gateway.protocol.rewrite import Edits, rewrite
+from sparkdash.gateway.protocol.route import Dialect
+
+Body = dict[str, Any]
+Changes = dict[str, Any]
+"""New values of top-level keys; GONE takes one out."""
+
+GONE = object()
+_BILLING = "x-anthropic-billing-header"
+_HARMONY_TOOLS = frozenset({"function", "web_search_preview", "code_interpreter", "container"})
+"""What vLLM takes for gpt-oss; anything else is a 400 up to 0.33 at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The engine that will read the request."""
+
+    kind: EngineKind
+    version: tuple[int, ...] | None = None
+    """(0, 23) for "0.23…"; None is not known."""
+    harmony: bool = False
+    """It serves a gpt-oss model."""
+
+    def before(self, *version: int) -> bool:
+        """Is it known to be older?"""
+        return self.version is not None and self.version < version
+
+
+@dataclass(frozen=True, slots=True)
+class Mend:
+    """One rule."""
+
+    name: MendName
+    dialects: frozenset[Dialect]
+    needle: bytes
+    """A body without it has nothing to mend."""
+    needed: Callable[[Target], bool]
+    edit: Callable[[Body, Target], Changes]
+
+
+def concerning(body: bytes, dialect: Dialect, off: Collection[MendName]) -> list[Mend]:
+    """The rules that this body may need, whichever engine reads it."""
+    # not `in`, which would try the needle as a number first, and raise and drop an error: ten times the search of a short body
+    return [one for one in _OF[dialect] if body.find(one.needle) >= 0 and one.name not in off]
+
+
+def mended(body: bytes, rules: Iterable[Mend], target: Target) -> bytes:
+    """The body, which is a JSON object, as this engine takes it; the same object when none of the rules applies."""
+    needed = [rule for rule in rules if rule.needed(target)]
+    if not needed:
+        return body
+    now: Body = json.loads(body.decode("utf-8-sig"))
+    changes: Changes = {}
+    for rule in needed:
+        made = rule.edit(now, target)
+        changes |= made
+        now = {key: value for key, value in (now | made).items() if value is not GONE}
+    put = {key: value for key, value in changes.items() if value is not GONE}
+    return rewrite(body, Edits(put, drop=frozenset(changes.keys() - put.keys())))
+
+
+def _always(_target: Target) -> bool:
+    return True
+
+
+def _harmony(target: Target) -> bool:
+    return target.harmony
+
+
+def _trtllm(target: Target) -> bool:
+    return target.kind is EngineKind.TRTLLM
+
+
+def _old_messages(target: Target) -> bool:
+    """vLLM before 0.23 refuses what Claude Code sends since 2026; of TensorRT-LLM no version is known to take it."""
+    return target.kind is EngineKind.TRTLLM or (target.kind is EngineKind.VLLM and target.before(0, 23))
+
+
+def _picky_about_tools(target: Target) -> bool:
+    """gpt-oss under vLLM and SGLang; vLLM before 0.25 (namespaces); llama.cpp, whose older builds refuse what newer ones skip."""
+    match target.kind:
+        case EngineKind.VLLM:
+            return target.harmony or target.before(0, 25)
+        case EngineKind.SGLANG:
+            return target.harmony
+        case kind:
+            return kind is EngineKind.LLAMACPP
+
+
+def _without_billing(body: Body, _target: Target) -> Changes:
+    system = body.get("system")
+    if not isinstance(system, list):
+        return {}
+    kept = [block for block in system if not _text(block).startswith(_BILLING)]
+    return {} if len(kept) == len(system) else {"system": kept or GONE}
+
+
+def _text(block: object) -> str:
+    text = block.get("text") if isinstance(block, dict) else None
+    return text if isinstance(text, str) else ""
+
+
+def _folded(body: Body, _target: Target) -> Changes:
+    """A system message in the middle becomes text of the user's turn before it, or a turn of its own."""
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not any(map(_is_system, messages)):
+        return {}
+    made: list[Any] = []
+    blocks: list[Any] | None = None
+    """Content blocks of the last turn, once something was added to it."""
+    for message in messages:
+        if not _is_system(message):
+            made.append(message)
+            blocks = None
+        elif made and isinstance(made[-1], dict) and made[-1].get("role") == "user":
+            if blocks is None:
+                blocks = list(_blocks(made[-1].get("content")))
+                made[-1] = made[-1] | {"content": blocks}
+            blocks += _blocks(message.get("content"))
+        else:
+            made.append(message | {"role": "user"})
+    return {"messages": made}
+
+
+def _is_system(message: object) -> bool:
+    return isinstance(message, dict) and message.get("role") == "system"
+
+
+def _blocks(content: object) -> list[Any]:
+    if isinstance(content, list):
+        return content
+    return [{"type": "text", "text": content}] if isinstance(content, str) else []
+
+
+def _without_news(body: Body, _target: Target) -> Changes:
+    thinking = body.get("thinking")
+    adaptive = isinstance(thinking, dict) and thinking.get("type") == "adaptive"
+    news = ("context_management", "output_config", *(("thinking",) if adaptive else ()))
+    return {key: GONE for key in news if key in body}
+
+
+def _known_tools(body: Body, target: Target) -> Changes:
+    tools = body.get("tools")
+    if not isinstance(tools, list):
+        return {}
+    kept = [tool for tool in tools if _takes(target, tool.get("type") if isinstance(tool, dict) else None)]
+    return {} if len(kept) == len(tools) else {"tools": kept or GONE}
+
+
+def _takes(target: Target, kind: object) -> bool:
+    if target.kind is EngineKind.VLLM:
+        return kind in _HARMONY_TOOLS if target.harmony else kind != "namespace"
+    return kind == "function"
+
+
+def _open_reasoning(body: Body, _target: Target) -> Changes:
+    """Reasoning comes back with a sealed copy that only the cloud can read; without anything else in it it is nothing."""
+    items = body.get("input")
+    if not isinstance(items, list):
+        return {}
+    made = []
+    for item in items:
+        if isinstance(item, dict) and item.get("type") == "reasoning" and "encrypted_content" in item:
+            item = {key: value for key, value in item.items() if key != "encrypted_content"}
+            if not item.get("content"):
+                continue
+        made.append(item)
+    return {} if made == items else {"input": made}
+
+
+def _renamed_limit(body: Body, _target: Target) -> Changes:
+    if "max_tokens" not in body:
+        return {}
+    limit = {} if "max_output_tokens" in body else {"max_output_tokens": body["max_tokens"]}
+    return {"max_tokens": GONE, **limit}
+
+
+def _without_metadata(body: Body, _target: Target) -> Changes:
+    return {"client_metadata": GONE} if "client_metadata" in body else {}
+
+
+def _without_progress(body: Body, _target: Target) -> Changes:
+    messages = body.get("messages")
+    if not isinstance(messages, list):
+        return {}
+    made = [_not_ours(message) if isinstance(message, dict) else message for message in messages]
+    return {} if made == messages else {"messages": made}
+
+
+def _not_ours(message: dict[str, Any]) -> dict[str, Any]:
+    if message.get("role") != "assistant":
+        return message
+    changed: dict[str, Any] = {}
+    for key in ("reasoning_content", "reasoning"):
+        if isinstance(text := message.get(key), str):
+            changed[key] = _theirs(text)
+    if isinstance(blocks := message.get("content"), list):
+        changed["content"] = [made for block in blocks if (made := _thinking(block)) is not None]
+    made = message | changed
+    return {key: value for key, value in made.items() if key not in ("reasoning_content", "reasoning") or value}
+
+
+def _thinking(block: Any) -> Any:
+    """The block without our lines; None when there was nothing else."""
+    text = block.get("thinking") if isinstance(block, dict) else None
+    if not isinstance(text, str) or OURS not in text:
+        return block
+    theirs = _theirs(text)
+    return block | {"thinking": theirs} if theirs else None
+
+
+def _theirs(text: str) -> str:
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith(OURS))
+
+
+_MESSAGES = frozenset({Dialect.MESSAGES})
+_RESPONSES = frozenset({Dialect.RESPONSES})
+_CHATS = frozenset({Dialect.CHAT, Dialect.MESSAGES})
+MENDS = (
+    Mend(MendName.CLAUDE_BILLING_LINE, _MESSAGES, _BILLING.encode(), _always, _without_billing),
+    Mend(MendName.MESSAGES_SYSTEM_TURNS, _MESSAGES, b'"system"', _old_messages, _folded),
+    Mend(MendName.MESSAGES_NEW_KEYS, _MESSAGES, b'"', _old_messages, _without_news),
+    Mend(MendName.RESPONSES_TOOL_TYPES, _RESPONSES, b'"tools"', _picky_about_tools, _known_tools),
+    Mend(MendName.RESPONSES_SEALED_REASONING, _RESPONSES, b'"encrypted_content"', _harmony, _open_reasoning),
+    Mend(MendName.RESPONSES_MAX_TOKENS, _RESPONSES, b'"max_tokens"', _always, _renamed_limit),
+    Mend(MendName.RESPONSES_CLIENT_METADATA, _RESPONSES, b'"client_metadata"', _trtllm, _without_metadata),
+    Mend(MendName.ECHOED_PROGRESS, _CHATS, OURS.encode(), _always, _without_progress),
+)
+"""All of them, in the order in which they are applied."""
+_OF = {dialect: tuple(one for one in MENDS if dialect in one.dialects) for dialect in Dialect}

@@ -1,0 +1,128 @@
+"""Mirror: a chat's thinking under both of the names that clients look for.
+
+Owns: where an answer says `reasoning` of its own message, and the same text beside it as `reasoning_content`. vLLM since 0.16 says the
+first only, aider and Zed's llama.cpp provider read the second only. Pure: bytes in, bytes out. Must not know who asked for it.
+Rule: only the place that the protocol has for it counts (`choices[].delta`, `choices[].message`), found by reading the JSON: the
+word may stand anywhere else in an answer. The text is copied as it is written, and every other byte leaves as it came.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+from sparkdash.gateway.protocol.splices import DATA, Frames, Splice
+
+WHOLE_LIMIT = 1024 * 1024
+"""Bytes; a longer answer that is no stream passes as it is: reading it would hold up everybody else's."""
+_SAID = "reasoning"
+_ALSO = "reasoning_content"
+_MARK = b'"reasoning"'
+_GAP = re.compile(r"[\s,:]*")
+_DECODER = json.JSONDecoder()
+
+
+def mirrored(*, stream: bool, before: Splice | None) -> Splice:
+    """What doubles the thinking of one answer, after what else is changed in it."""
+    if not stream:
+        return _Whole()
+    return _Chunks() if before is None else _Both(before, _Chunks())
+
+
+class _Both:
+    """One splice after the other."""
+
+    def __init__(self, first: Splice, second: Splice) -> None:
+        self._first = first
+        self._second = second
+
+    def feed(self, chunk: bytes) -> bytes:
+        return self._second.feed(self._first.feed(chunk))
+
+    def end(self) -> bytes:
+        return self._second.feed(self._first.end()) + self._second.end()
+
+
+class _Chunks(Frames):
+    _mark = _MARK
+
+    def _frame(self, frame: bytes) -> bytes:
+        found = DATA.search(frame)
+        return frame if found is None else frame[: found.end()] + _doubled(frame[found.end() :], "delta")
+
+
+class _Whole:
+    """An answer that is no stream: held back until it has ended."""
+
+    def __init__(self) -> None:
+        self._held: list[bytes] | None = []
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> bytes:
+        if self._held is None:
+            return chunk
+        self._held.append(chunk)
+        self._size += len(chunk)
+        if self._size <= WHOLE_LIMIT:
+            return b""
+        held, self._held = self._held, None
+        return b"".join(held)
+
+    def end(self) -> bytes:
+        return _doubled(b"".join(self._held or ()), "message")
+
+
+def _doubled(body: bytes, message: str) -> bytes:
+    """The same JSON object, its choices' messages with both names. `message`: what a choice calls it."""
+    if body.find(_MARK) < 0:
+        return body
+    try:
+        text = body.decode()
+        return "".join(_pieces(text, message)).encode()
+    except (ValueError, IndexError, RecursionError):  # no JSON that we can read
+        return body
+
+
+def _pieces(text: str, message: str) -> Iterator[str]:
+    done = 0
+    for place in _places(text, text.find("{"), ("choices", None, message)):
+        told = {key: (start, end) for key, start, end in _members(text, place)}
+        if _SAID not in told or _ALSO in told:
+            continue
+        start, end = told[_SAID]
+        if text[start] == '"':  # it may be null
+            yield f'{text[done:end]},"{_ALSO}":{text[start:end]}'
+            done = end
+    yield text[done:]
+
+
+def _places(text: str, at: int, path: tuple[str | None, ...]) -> Iterator[int]:
+    """Where the values at the end of the path begin, from the value at `at` on; None is each item of an array."""
+    if not path:
+        yield at
+        return
+    for key, start, _ in _members(text, at):
+        if key == path[0]:
+            yield from _places(text, start, path[1:])
+
+
+def _members(text: str, at: int) -> Iterator[tuple[str | None, int, int]]:
+    """Of the object or array at `at`: each key (None in an array), and where its value begins and ends. None of any other value."""
+    if text[at] not in "{[":
+        return
+    keyed = text[at] == "{"
+    at = _beyond_gap(text, at + 1)
+    while text[at] not in "}]":
+        key = None
+        if keyed:
+            key, at = _DECODER.raw_decode(text, at)
+            at = _beyond_gap(text, at)
+        _, end = _DECODER.raw_decode(text, at)
+        yield key, at, end
+        at = _beyond_gap(text, end)
+
+
+def _beyond_gap(text: str, at: int) -> int:
+    found = _GAP.match(text, at)
+    return found.end() if found else at

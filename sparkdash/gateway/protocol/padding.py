@@ -1,0 +1,44 @@
+"""Padding: white space before an answer in one piece, for clients that give up on a silent connection while a model
+loads.
+
+Owns: which requests get white space, and its bytes. Pure. JSON may begin with white space (RFC 8259, section 2).
+Padding is opt-in: the status line goes out before the outcome is known, so a later failure has status 200.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from sparkdash.gateway.http.request_head import Head
+from sparkdash.gateway.protocol.route import Route
+from sparkdash.settings import Settings
+from sparkdash.upstream import EngineResponse
+from sparkdash.wire import ResponseHeaders
+
+HEADER = b"x-sparkdash-keep-alive"
+WORD = "whitespace"
+JSON = "application/json"
+HEADERS = ResponseHeaders(
+    [(b"content-type", JSON.encode()), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
+)
+PIECE = b"\n"
+_JSON_PATHS = frozenset({"/v1/embeddings", "/v1/rerank", "/v1/score", "/rerank", "/v2/rerank", "/score"})
+"""JSON routes besides those that generate; an answer about audio may have any format."""
+
+
+def wanted(head: Head, route: Route, settings: Settings) -> bool:
+    """Whether the client asked for padding, by header or by its name in the settings, and the route answers with
+    JSON.
+    """
+    if route.profile is not None or not (route.generates or route.path in _JSON_PATHS):
+        return False
+    said = head.headers.get(HEADER)
+    if said is not None:
+        return said.strip().lower() == WORD
+    return any(fnmatchcase(head.agent, pattern) for pattern in settings.padded_clients)
+
+
+def can_precede(answer: EngineResponse) -> bool:
+    """Whether an engine's answer is still JSON with white space before it."""
+    coded = any(name == b"content-encoding" for name, _ in answer.headers)
+    return answer.status < 300 and answer.content_type == JSON and not coded

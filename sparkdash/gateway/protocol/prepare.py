@@ -1,0 +1,144 @@
+"""Care: what a request must be told differently for the engine that answers it, and its answer for the client.
+
+Owns: the order of it: what the profile strips, sets and fills in, the asked mode, the engine's own name of the model,
+the token counts, and last what this engine is known to refuse. Pure.
+Rule: without a rule that applies, the engine reads the client's own bytes and the client the engine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sparkdash.domain.base import per_request
+from sparkdash.domain.mend import MendName
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.engines.versions import version_of
+from sparkdash.errors import AdmissionError
+from sparkdash.gateway.protocol.compat import Target, concerning, mended
+from sparkdash.gateway.protocol.peek import NO_OPTIONS, Peeked
+from sparkdash.gateway.protocol.rewrite import Edits, rename, rewrite
+from sparkdash.gateway.protocol.route import Dialect, Route
+from sparkdash.limits import shown
+
+TOLD_WHEN_ASKED = frozenset({EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TRTLLM, EngineKind.REMOTE, EngineKind.SIM})
+"""Engines that count a stream's tokens only if `stream_options.include_usage` is sent, and are known to take it.
+Not llama.cpp, whose last chunk has `timings` in any case: asking would move them into the chunk that is taken out."""
+_COUNTS_ARE_ASKED_FOR = frozenset({Dialect.CHAT, Dialect.COMPLETIONS})
+"""Protocols that have `stream_options`."""
+_STREAM_OPTIONS = "stream_options"
+_USAGE = {"include_usage": True}
+_WITH_USAGE = Edits({_STREAM_OPTIONS: _USAGE})
+_EFFORT = "reasoning_effort"
+_EFFORT_IN = {Dialect.RESPONSES: "reasoning", Dialect.MESSAGES: "output_config"}
+"""Where other protocols than chat have it, there called `effort`."""
+_HARMONY = "gpt-oss"
+
+
+class Prepared(NamedTuple):
+    """A request as the engine is to get it."""
+
+    body: bytes
+    adds_usage: bool = False
+    """The counts were asked for on our behalf: the chunk that carries them is not for the client."""
+    mirrors: bool = False
+    """The answer's thinking goes under both of its names."""
+
+
+@per_request
+class _Manner:
+    """What a profile alone decides of every request to it."""
+
+    edits: bool
+    """It strips, sets or fills in something."""
+    counts: bool
+    """Its engine counts a stream's tokens when it is asked to, and the profile leaves that to us."""
+    off: frozenset[MendName]
+    mirrors: bool
+    """A chat's thinking goes to its client under both of its names."""
+
+
+_MANNERS: dict[str, tuple[Profile, _Manner]] = {}
+"""By name, of the profile that was last seen under it: each look at a model's field costs as much as a call."""
+
+
+def _manner(profile: Profile) -> _Manner:
+    seen = _MANNERS.get(profile.name)
+    if seen is None or seen[0] is not profile:
+        edits = profile.request or profile.request_set or profile.request_strip or profile.modes
+        says_so = _STREAM_OPTIONS in profile.request or _STREAM_OPTIONS in profile.request_set
+        counts = profile.engine in TOLD_WHEN_ASKED and not says_so
+        off, mirrors = frozenset(profile.mends_off), profile.mirror_reasoning
+        seen = _MANNERS[profile.name] = profile, _Manner(bool(edits), counts, off, mirrors)
+    return seen[1]
+
+
+def prepare(
+    body: bytes, asked: Peeked, route: Route, profile: Profile, names: Sequence[str] = (), version: str | None = None
+) -> Prepared:
+    """Prepare a request's body for the engine of this profile.
+
+    `names`: models that the engine accepts; empty: whatever the client wrote. `version`: as the engine itself reports
+    it; without one the profile's.
+
+    Raises:
+        AdmissionError: code `invalid_json`: the body must be taken apart, and is nested too deeply, or has too long a number.
+    """
+    name = names[0] if names and asked.model is not None and asked.model not in names else None
+    if asked.span is not None:
+        return Prepared(body if name is None else rename(body, asked.span, name))
+    manner = _manner(profile)
+    adds_usage = asked.stream and manner.counts and _lacks_usage(asked, route)
+    try:
+        if name is not None or manner.edits:
+            body = rewrite(body, _edits(asked, route, profile, name, adds_usage=adds_usage))
+        elif adds_usage:
+            body = rewrite(body, _WITH_USAGE, has_none=asked.stream_options is NO_OPTIONS)
+        if route.profile is None and (rules := concerning(body, route.dialect, manner.off)):
+            body = mended(body, rules, _target(profile, version))
+    except (ValueError, RecursionError) as error:
+        text = f"The request's body is not JSON that sparkdash can read: {shown(str(error))}."
+        raise AdmissionError(text, code="invalid_json") from None
+    return Prepared(body, adds_usage, manner.mirrors and route.generates and route.dialect is Dialect.CHAT)
+
+
+def _edits(asked: Peeked, route: Route, profile: Profile, name: str | None, *, adds_usage: bool) -> Edits:
+    put: dict[str, Any] = {}
+    if route.generates:
+        mode = profile.mode(asked.model) if asked.model else None
+        put = _spelled(profile.request_set | (profile.modes[mode] if mode else {}), route.dialect)
+    if name is not None:
+        put["model"] = name
+    if adds_usage:
+        put[_STREAM_OPTIONS] = _USAGE
+    if not route.generates:
+        return Edits(put)
+    return Edits(put, _spelled(profile.request, route.dialect), frozenset(profile.request_strip))
+
+
+def _spelled(values: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
+    """One word for all protocols: `reasoning_effort`."""
+    if not values or _EFFORT not in values or dialect not in _EFFORT_IN:
+        return dict(values)
+    key = _EFFORT_IN[dialect]
+    given = values.get(key)
+    nested = {**(given if isinstance(given, Mapping) else {}), "effort": values[_EFFORT]}
+    return {**{k: v for k, v in values.items() if k != _EFFORT}, key: nested}
+
+
+def _lacks_usage(asked: Peeked, route: Route) -> bool:
+    """Would this stream pass without the engine's counts? Options that say nothing of usage are left alone: engines differ in
+    what they take them for (vLLM before 0.18 for a yes)."""
+    if route.dialect not in _COUNTS_ARE_ASKED_FOR:
+        return False
+    options = asked.stream_options
+    return options is not None and (not options or options.get("include_usage") is False)
+
+
+def _target(profile: Profile, version: str | None) -> Target:
+    words = (profile.name, *profile.serves, *(ref.ref for ref in profile.models.values()))
+    return Target(
+        profile.engine,
+        version_of(version or profile.engine_version),
+        harmony=any(_HARMONY in word.lower() for word in words),
+    )

@@ -1,0 +1,136 @@
+"""Problems: a SparkdashError in the format of each kind of client.
+
+Owns: the envelopes, their text and statuses. Pure. Rule: clients show only `message`, so the hint is in it too.
+Programs find the hint apart, with our own code, and `src` tells sparkdash's errors from an engine's.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from http import HTTPStatus
+from typing import Any
+
+from sparkdash.errors import AdmissionError, EngineError, HostError, ProfileError, SparkdashError
+from sparkdash.gateway.protocol import overflow
+from sparkdash.gateway.protocol.route import Dialect
+from sparkdash.gateway.relay import remote
+
+_PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+"""Statuses of a remote service that may answer the next time."""
+_ANTHROPIC = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+}
+
+
+def is_permanent(error: SparkdashError) -> bool:
+    """Whether the client should not repeat the request: it would fail again, or cost another load.
+
+    A failed load is permanent, even though a later request may try it again: an agent that repeats its prompt would
+    make it fail twice.
+    """
+    if error.retry_after is not None:
+        return False
+    if error.code == remote.REFUSED:
+        return error.status < HTTPStatus.INTERNAL_SERVER_ERROR and error.status not in _PASSING
+    return isinstance(error, AdmissionError | EngineError | HostError | ProfileError)
+
+
+def client_status(error: SparkdashError) -> int:
+    """Choose the status for clients of models: 400 in place of a 5xx that they would repeat in vain.
+
+    Claude Code, opencode and qwen-code repeat a 5xx after the time of Retry-After, whatever x-should-retry says. No
+    client that was tried repeats a 400. A 501 stays: clients recognise a missing route by it.
+    """
+    tempting = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR and error.status != HTTPStatus.NOT_IMPLEMENTED
+    return HTTPStatus.BAD_REQUEST.value if tempting and is_permanent(error) else error.status
+
+
+def envelope(error: SparkdashError, dialect: Dialect = Dialect.OTHER) -> dict[str, Any]:
+    """The body of an HTTP error."""
+    if dialect is Dialect.MESSAGES:
+        return {"type": "error", "error": {"type": _anthropic_type(error), **_facts(error)}}
+    return {"error": {"type": _openai_type(error), "param": _param(error), **_facts(error)}}
+
+
+def in_stream(error: SparkdashError, dialect: Dialect) -> dict[str, Any]:
+    """The same inside a stream that began with 200, where only `type` and `code` can say "do not try again"."""
+    body = envelope(error, dialect)
+    if is_permanent(error) and error.code != overflow.CODE:  # that one agents know by its own code
+        body["error"] |= {"type": "invalid_request_error"}
+        if dialect is not Dialect.MESSAGES:
+            body["error"] |= {"code": "invalid_request_error", "reason": error.code}
+    return body
+
+
+def headers(error: SparkdashError) -> list[tuple[bytes, bytes]]:
+    """Headers of the refusal: Retry-After when waiting helps, and x-should-retry: false where SDKs would repeat in
+    vain.
+    """
+    found = [(b"content-type", b"application/json")]
+    if error.retry_after is not None:
+        found.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after))))
+    if error.status == HTTPStatus.UNSUPPORTED_MEDIA_TYPE:
+        found.append((b"accept-encoding", b"identity"))  # RFC 9110, section 12.5.3: what a request may be coded as
+    if error.status == HTTPStatus.REQUEST_TIMEOUT:
+        found.append((b"connection", b"close"))  # what is still to come of the request is not read
+    if error.status == HTTPStatus.UNAUTHORIZED:
+        found.append((b"www-authenticate", b"Bearer"))  # RFC 9110, section 15.5.2
+    if error.status >= 500 and is_permanent(error):
+        found.append((b"x-should-retry", b"false"))
+    return found
+
+
+def encode(body: dict[str, Any]) -> bytes:
+    """JSON as bytes."""
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def of_status(status: int, detail: str | None = None) -> SparkdashError:
+    """An error for a bare HTTP status: a path that is not there, a method that makes no sense."""
+    phrase = HTTPStatus(status).phrase
+    return AdmissionError(f"{detail or phrase}.", code=phrase.lower().replace(" ", "_"), status=status)
+
+
+def _facts(error: SparkdashError) -> dict[str, Any]:
+    facts = {
+        "message": message_of(error),
+        "code": error.code,
+        "hint": error.hint,
+        "src": "sparkdash",
+        **error.details(),
+    }
+    return facts if error.retry_after is None else {**facts, "retry_after": error.retry_after}
+
+
+def message_of(error: SparkdashError) -> str:
+    """What a client shows: message, hint, and who else holds memory where the caller may see it."""
+    holders = error.holders if isinstance(error, AdmissionError) else None
+    return f"{error.text()} {holders}" if holders else error.text()
+
+
+def response_code(error: SparkdashError) -> str:
+    """The code of a response that failed, where SDKs' types know a few words and Codex acts on two of them."""
+    if error.code == overflow.CODE:
+        return error.code
+    return "invalid_prompt" if is_permanent(error) else "server_error"
+
+
+def _param(error: SparkdashError) -> str | None:
+    return "model" if "model" in error.code else None
+
+
+def _openai_type(error: SparkdashError) -> str:
+    if error.status == HTTPStatus.TOO_MANY_REQUESTS:
+        return "rate_limit_error"
+    return "invalid_request_error" if client_status(error) < 500 else "server_error"
+
+
+def _anthropic_type(error: SparkdashError) -> str:
+    if (status := client_status(error)) < 500:
+        return _ANTHROPIC.get(status, "invalid_request_error")
+    return "api_error" if error.retry_after is None else "overloaded_error"

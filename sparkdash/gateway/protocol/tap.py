@@ -1,0 +1,253 @@
+"""Tap: what an answer tells while it passes by.
+
+Owns: time to first token, time of the last one, what is kept of an answer for those who read its end (counts does), and whether
+that has come. Pure but for the clock it is handed.
+Rule 1: once text has begun a chunk is put down with its time, and nothing is searched: when the last text came, and the counts,
+are looked for once, at the end, in the tail. What is kept is little, so that a chunk's memory is soon the next one's.
+Rule 2: a chunk is neither a frame nor a token. Frames may be split anywhere; one chunk may hold many tokens.
+Rule 3: without the engine's own counts there is no rate.
+
+Searching bytes is sound: inside a JSON string every quote and every line end is escaped. So neither `"key":"` nor
+`event: name` with a line end behind it can occur in a text. Patterns begin with a plain word: a line end there took
+five times as long.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sparkdash.gateway.protocol import counts
+from sparkdash.gateway.protocol.counts import Usage
+from sparkdash.gateway.protocol.route import Dialect
+from sparkdash.gateway.protocol.soundness import is_error
+from sparkdash.sse import ends_frame
+
+TAIL = 8 * 1024
+"""Kept of a stream's end, at least: the last text, the reason and the counts are in its last few events."""
+LONG_TAIL = 64 * 1024
+"""The same of /v1/responses, whose last event echoes the tools before the counts, and of an answer that is no stream."""
+HEAD = 8 * 1024
+"""Kept of the beginning."""
+CARRY = 64
+"""Longer than any pattern below: what is carried over when a chunk ends in the middle of a line."""
+_TOOL = rb'"tool_calls": ?\[ ?\{'
+_ERROR_DATA = re.compile(rb'data: ?\{"error"')
+_ERROR_EVENT = re.compile(rb"event: ?(?:error|response\.failed)[\r\n]")
+_RESPONSE_ID = re.compile(rb'"id": ?"(resp_[^"]+)"')
+_SEQUENCE = re.compile(rb'"sequence_number": ?(\d+)')
+_DONE = re.compile(rb"data: ?\[DONE\](?:[\r\n]|$)")
+_KEEP_ALIVES = re.compile(rb'(?:(?::[^\r\n]*|event: ?ping|data: ?\{"type": ?"ping"\})?[\r\n])+')
+"""Comments and pings only. llama-server sends a comment every 30 s, also while its engine stands still."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """How one protocol says what is looked for."""
+
+    text: re.Pattern[bytes]
+    """A text, reasoning or a tool call begins, and is not empty."""
+    last: re.Pattern[bytes] | None = None
+    """What ends a stream for its clients, who then need not wait for the connection to end."""
+    stop: bytes = counts.FINISH
+    """The key of why the engine stopped."""
+    tail: int = TAIL
+    """Bytes to be kept of a stream's end."""
+    counts_first: bool = False
+    """Are the prompt's counts at the beginning?"""
+    work: re.Pattern[bytes] | None = None
+    """What only an engine that has begun to work says, where it says something before that."""
+
+
+_WORDS = {
+    Dialect.CHAT: _Words(
+        re.compile(rb'"(?:content|reasoning|reasoning_content|refusal|arguments)": ?"[^"]|' + _TOOL), _DONE
+    ),
+    Dialect.COMPLETIONS: _Words(re.compile(rb'"(?:text|content)": ?"[^"]'), _DONE),
+    Dialect.RESPONSES: _Words(
+        re.compile(rb'"delta": ?"[^"]'),
+        re.compile(rb"event: ?response\.(?:completed|failed|incomplete)[\r\n]"),
+        tail=LONG_TAIL,
+        work=re.compile(rb"event: ?response\.(?!(?:created|in_progress|queued)[\r\n])"),
+    ),
+    Dialect.MESSAGES: _Words(
+        re.compile(rb'"(?:text|thinking|partial_json)": ?"[^"]|"type": ?"tool_use"'),
+        re.compile(rb"event: ?message_stop[\r\n]"),
+        stop=counts.STOP,
+        counts_first=True,
+        work=re.compile(rb"event: ?(?!(?:message_start|content_block_start|ping)[\r\n])[a-z]"),
+    ),
+    Dialect.OTHER: _Words(re.compile(rb'"(?:text|content|delta)": ?"[^"]')),
+}
+
+
+class Tap:
+    """One answer's. Feed it every chunk; ask it afterwards. `on_first` is called once, at the first text.
+
+    `stream`: is it an event stream? Of any other answer only the counts are known, not when its text was made.
+    """
+
+    __slots__ = (
+        "_begun_with", "_chunks", "_dropped", "_full_at", "_heard_dropped", "_joined", "_kept", "_last_dropped", "_on_first", "_stream",
+        "_times", "_words", "first", "size",
+    )  # fmt: skip
+
+    def __init__(self, dialect: Dialect, *, stream: bool = True, on_first: Callable[[], None] | None = None) -> None:
+        self._words = words = _WORDS[dialect]
+        self._stream = stream
+        self._on_first = on_first
+        self._chunks: list[bytes] = []
+        self._times: list[float] = []
+        """When each of them came."""
+        self._kept = words.tail if stream else LONG_TAIL
+        self._full_at = 2 * self._kept
+        """The size at which what is too old is dropped."""
+        self._dropped = 0
+        """Bytes that are no longer kept."""
+        self._begun_with = b""
+        """The head, once something was dropped."""
+        self._last_dropped: float | None = None
+        """When the last text came, as far as it is no longer kept."""
+        self._heard_dropped: float | None = None
+        """When the last piece came that was no keep-alive, as far as it is no longer kept."""
+        self._joined = (0, b"")
+        """The tail, and what size it was the tail of."""
+        self.size = 0
+        """Bytes so far."""
+        self.first: float | None = None
+        """When the first event with text, reasoning or a tool call came; the caller's clock."""
+
+    def feed(self, chunk: bytes, now: float) -> None:
+        """Take note of a chunk that came at `now`."""
+        self._chunks.append(chunk)
+        self._times.append(now)
+        self.size = size = self.size + len(chunk)
+        if self.first is None:
+            self._look_for_text(now)
+        if size > self._full_at:
+            self._drop()
+
+    def _look_for_text(self, now: float) -> None:
+        if self._stream and self._bears_text(len(self._chunks) - 1):
+            self.first = now
+            if self._on_first is not None:
+                self._on_first()
+
+    def _bears_text(self, place: int) -> bool:
+        """Does a text begin in this chunk, its line perhaps in those before?"""
+        chunk, carry = self._chunks[place], b""
+        while place and len(carry) < CARRY and not self._chunks[place - 1].endswith(b"\n"):
+            place -= 1
+            carry = self._chunks[place] + carry
+        if not carry:
+            return self._words.text.search(chunk) is not None
+        carry = carry[-CARRY:]
+        return any(found.end() > len(carry) for found in self._words.text.finditer(carry + chunk))
+
+    @property
+    def last(self) -> float | None:
+        """When the last of those events came."""
+        if self.first is None:
+            return None
+        backwards = range(len(self._chunks) - 1, -1, -1)
+        found = next((place for place in backwards if self._bears_text(place)), None)
+        return self._last_dropped if found is None else self._times[found]
+
+    @property
+    def heard_at(self) -> float | None:
+        """Time at which the last chunk came that shows work of the engine; None before the first.
+
+        Keep-alives show none. Nor does the opening of /v1/responses, which vLLM's server sends before its engine has the
+        request, or of /v1/messages, which the translator sends before the engine's answer.
+        """
+        if self.first is None and self._stream and self._words.work and not self._words.work.search(self.tail()):
+            return self._heard_dropped
+        for place in range(len(self._chunks) - 1, -1, -1):
+            if not self._keeps_alive(place):
+                return self._times[place]
+        return self._heard_dropped
+
+    def _keeps_alive(self, place: int) -> bool:
+        if not self._stream or (place and not self._chunks[place - 1].endswith((b"\n", b"\r"))):
+            return False
+        return _KEEP_ALIVES.fullmatch(self._chunks[place]) is not None
+
+    def _drop(self) -> None:
+        """Keep the tail only."""
+        if not self._dropped:
+            self._begun_with = self._head()
+        self._last_dropped, self._heard_dropped = self.last, self.heard_at
+        old = 0
+        while self.size - self._dropped - len(self._chunks[old]) >= self._kept:
+            self._dropped += len(self._chunks[old])
+            old += 1
+        del self._chunks[:old], self._times[:old]
+        self._full_at = self._dropped + 2 * self._kept
+
+    def tail(self) -> bytes:
+        """At least what is to be kept of the end, or all there was."""
+        if self._joined[0] != self.size:
+            self._joined = self.size, b"".join(self._chunks)
+        return self._joined[1]
+
+    def _head(self) -> bytes:
+        """Of the beginning, where the prompt's tokens are told in /v1/messages, and the id in /v1/responses."""
+        return self._begun_with if self._dropped else self.tail()[:HEAD]
+
+    def usage(self) -> Usage:
+        """The engine's final counts."""
+        if not self._words.counts_first:
+            return counts.told(self.tail())
+        usage, since = counts.told_by_message(self._head(), self.tail())
+        # an answer that was left at its beginning has no count of what has come since
+        return usage if since or not self._stream or self.complete else usage._replace(completion=None)
+
+    def decode_tok_s(self, completion: int | None) -> float | None:
+        """(completion tokens - 1) / (last - first text-bearing event); None when either is not known."""
+        if completion is None or completion < 2 or self.first is None:
+            return None
+        last = self.last
+        return None if last is None or last <= self.first else (completion - 1) / (last - self.first)
+
+    @property
+    def complete(self) -> bool:
+        """Has the event come that ends the stream for its client?"""
+        last = self._words.last
+        return self._stream and last is not None and last.search(self.tail()) is not None
+
+    @property
+    def lacks_its_end(self) -> bool:
+        """Is it a stream of a dialect that says when it is over, and did not: no last event, no reason, no error?"""
+        says_so = self._stream and self._words.last is not None
+        return says_so and not (self.complete or self.failed or self.finish_reason is not None)
+
+    @property
+    def failed(self) -> bool:
+        """Did the engine tell of a failure inside an answer that began well: in a stream's event, or in a whole body under a 200?"""
+        if not self._stream:
+            return is_error(self._head())
+        tail = self.tail()
+        return _ERROR_DATA.search(tail) is not None or _ERROR_EVENT.search(tail) is not None
+
+    @property
+    def finish_reason(self) -> str | None:
+        """The engine's word for why it stopped."""
+        return counts.reason(self._words.stop, self.tail())
+
+    @property
+    def between_frames(self) -> bool:
+        """Is the stream at the end of a frame (or before the first), where another may begin?"""
+        return self.size == 0 or ends_frame(self.tail())
+
+    @property
+    def response_id(self) -> str | None:
+        """The id that /v1/responses gave this answer."""
+        found = _RESPONSE_ID.search(self._head())
+        return found[1].decode() if found else None
+
+    @property
+    def sequence(self) -> int:
+        """The last sequence number of /v1/responses; -1 before the first."""
+        found = _SEQUENCE.findall(self.tail())
+        return int(found[-1]) if found else -1

@@ -1,0 +1,114 @@
+"""Capture: what clients send, kept in a file for whoever looks into a client's trouble. Off unless the owner says so.
+
+Owns: the file, its size, and what never gets into it: keys and cookies (only harmless headers are kept at all), and what looks
+like a secret in a body. Must not know engines. One line of JSON per request, with the keys of a request that is sent again.
+Rule: the file is the owner's alone (0600), and capturing never fails a request.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from pathlib import Path
+
+import structlog
+
+from sparkdash.gateway.http.exchange import Exchange
+from sparkdash.units import MIB
+
+LOG = structlog.get_logger("sparkdash.capture")
+FILE = "captured.jsonl"
+FILE_LIMIT = 64 * MIB
+"""The file is begun anew beyond it; the one before is kept as `captured.jsonl.1`."""
+BODY_LIMIT = MIB
+"""Of a longer body only its length is kept."""
+OURS = "sparkdash-"
+"""How the User-Agent of sparkdash's own requests begins (measurements, the demo's traffic, `connect --test`): no client sent them."""
+REDACTED = "[redacted]"
+_HEADERS = (
+    b"accept",
+    b"anthropic-beta",
+    b"anthropic-version",
+    b"content-type",
+    b"openai-beta",
+    b"user-agent",
+    b"x-sparkdash-priority",
+)
+_NAMES = r"[\w-]{0,40}(?:api[_-]?key|password|passwd|secret|authorization|access[_-]?token)"
+_IN_QUERY = re.compile(rf"(?i)\b({_NAMES}|key|token)=[^&]*")
+_BEGINS = r"(?: \b | (?<=\\[bfnrt]) | (?<=\\u[0-9a-fA-F]{4}) )"
+"""A word's begin in JSON as it came: a line break there is a backslash and an n, and the n no part of the word behind it."""
+_BEGINS_A_RUN = _BEGINS.replace(r"\b", r"(?<![\w-])")
+"""The same pattern, but not behind a dash. A run of letters and dashes is searched once for a token's end, however
+often a token seems to begin.
+"""
+_SECRET = re.compile(
+    rf"""(?ix)
+      (?P<key> "{_NAMES}" \s*:\s* " ) (?:[^"\\]|\\.)*
+    | (?P<quoted> \\"{_NAMES}\\" \s*:\s* \\" ) (?:[^"\\]|\\[^"])*
+    | {_BEGINS}(?: sk-[\w-]{{16,}} | hf_\w{{16,}} | gh[pousr]_\w{{16,}} | github_pat_\w{{16,}} | nvapi-[\w-]{{16,}} | xai-\w{{16,}}
+        | gsk_\w{{16,}} | AIza[\w-]{{16,}} | AKIA[0-9A-Z]{{16}} )
+    | {_BEGINS_A_RUN} eyJ[\w-]{{10,}}+\.[\w-]{{10,}}+\.[\w-]+
+    | {_BEGINS}Bearer\s+[\w.~+/-]{{8,}}=*
+    """
+)
+"""Members whose name says it, and the forms of OpenAI's, Hugging Face's, GitHub's, NVIDIA's, xAI's, Groq's, Google's and Amazon's keys, of
+JSON web tokens and of authorization headers."""
+
+
+class Capture:
+    """One file in `folder`. Calls may come from any thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE
+        self._lock = threading.Lock()
+
+    def keep(self, exchange: Exchange, body: bytes, at: float) -> None:
+        """Append one request of a client's. Blocks for as long as the disk does, and looking through 1 MiB takes 0.2 s (measured)."""
+        if exchange.head.agent.startswith(OURS):
+            return
+        headers = exchange.head.headers
+        entry = {
+            "at": round(at, 3),
+            "method": exchange.method,
+            "path": exchange.raw_path,
+            "query": _IN_QUERY.sub(rf"\1={REDACTED}", exchange.query),
+            "headers": {name.decode(): value for name in _HEADERS if (value := headers.get(name)) is not None},
+            "body_bytes": len(body),
+            "body": _told(body),
+        }
+        try:
+            line = json.dumps(entry, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+            with self._lock:
+                self._append(line)
+        except (OSError, RecursionError) as error:
+            LOG.warning("a request could not be captured", file=str(self.path), why=str(error))
+
+    def _append(self, line: bytes) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if self.path.exists() and self.path.stat().st_size + len(line) > FILE_LIMIT:
+            self.path.replace(self.path.with_name(FILE + ".1"))
+        handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(handle, "ab") as file:
+            file.write(line)
+
+
+def without_secrets(text: str) -> str:
+    """The same with what looks like a secret left out."""
+    return _SECRET.sub(lambda hit: (hit["key"] or hit["quoted"] or "") + REDACTED, text)
+
+
+def _told(body: bytes) -> object:
+    """JSON as JSON, other text as text; neither of what is too long or is no text."""
+    if len(body) > BODY_LIMIT:
+        return None
+    try:
+        text = without_secrets(body.decode())
+    except UnicodeDecodeError:
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text

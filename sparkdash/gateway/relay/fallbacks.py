@@ -1,0 +1,123 @@
+"""Fallbacks: who answers when the profile that was asked for cannot.
+
+Owns: which profiles those are, for which failures they stand in, and how it is told. Must not know leases.
+Rule 1: only before the first byte, and only for text that is generated: embeddings of another model would be no answer.
+Rule 2: only the asked profile's own list, in its order; those of a fallback are not followed.
+Rule 3: what a person decided (stop, cancel) and what the request itself did wrong is no reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+
+from sparkdash.domain.event import Level, Notice
+from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError, UpstreamError
+from sparkdash.gateway.admission.access import permitted
+from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.relay.request_context import Want
+
+ANSWERED = b"x-sparkdash-profile"
+"""Header: the profile that answered in another's place."""
+INSTEAD = b"x-sparkdash-fallback"
+"""Header: the one that was asked for, and the code of why it could not."""
+AGAIN_S = 600.0
+"""The same is told again after this long."""
+_REMOTE_FAILED = frozenset({"remote_unreachable", "remote_died"})
+"""A service elsewhere that did not answer is not asked a second time while another profile can answer."""
+_SLOW = "engine_timeout"
+"""Code of an engine's time-out: the same engine would take as long again."""
+_STUCK = "engine_stuck"
+"""Code of an engine that stood still: another comes in its place, or it works again."""
+_CANNOT = frozenset({"cannot_run", "does_not_fit", "pinned"})
+
+
+class Chances:
+    """What is left for a request whose first attempt failed: a second one where the engine broke off, then its fallbacks, each
+    with as many. `instead`: why the profile that was asked for cannot, once that is given up."""
+
+    def __init__(self, want: Want) -> None:
+        self.instead: SparkdashError | None = None
+        self._others = others(want)
+        self._left = iter(self._others)
+        self._name = want.name
+        self._tried_again = False
+        self._outlived_stuck = False
+        """Whether its one attempt after a stuck engine is spent: trouble before that costs it nothing."""
+        self._failed: list[tuple[str, SparkdashError]] = []
+
+    def after(self, error: SparkdashError) -> str:
+        """Who is to be asked now that the last one has failed of `error`.
+
+        Raises:
+            SparkdashError: nobody; this is what the client is told.
+        """
+        if isinstance(error, UpstreamError) and error.code == _STUCK and not self._outlived_stuck:
+            self._tried_again = self._outlived_stuck = True
+            return self._name
+        moves_on = self._tried_again or error.code == _SLOW or (error.code in _REMOTE_FAILED and self._others)
+        if isinstance(error, UpstreamError) and not moves_on:
+            self._tried_again = True
+            return self._name
+        if not stands_in(error):
+            raise error
+        self._failed.append((self._name, error))
+        self.instead = self._failed[0][1]
+        following = next(self._left, None)
+        if following is None:
+            raise in_vain(self._failed)
+        self._name, self._tried_again, self._outlived_stuck = following, False, False
+        return following
+
+
+def others(want: Want) -> list[str]:
+    """Names of the profiles that may answer in the place of the wanted one; those that there are, and that its key may use."""
+    asked, route, deps = want.profile, want.route, want.deps
+    if asked is None or not asked.fallbacks or not route.generates or route.profile is not None:
+        return []
+    catalog = deps.catalog()
+    found: list[str] = []
+    for word in asked.fallbacks:
+        try:
+            other = catalog.find(permitted(want.exchange.key, word, catalog, deps.bus.snapshot))
+        except SparkdashError:
+            continue
+        if other.name != asked.name and not other.cannot_run:
+            found.append(other.name)
+    return list(dict.fromkeys(found))
+
+
+def stands_in(error: SparkdashError) -> bool:
+    """Is this a failure in which another profile may answer?"""
+    match error:
+        case EngineError():
+            return error.code != "cut"
+        case HostError() | UpstreamError():
+            return True
+        case AdmissionError():
+            return error.code in _CANNOT
+    return False
+
+
+def in_vain(failed: Sequence[tuple[str, SparkdashError]]) -> SparkdashError:
+    """The first failure, with those of the fallbacks in its words."""
+    (_, first), *rest = failed
+    if not rest:
+        return first
+    told = copy(first)
+    told.message = " ".join([first.message, *(f"Nor can {name}: {error.message}" for name, error in rest)])
+    return told
+
+
+def headers(asked: str, error: SparkdashError, other: str) -> list[tuple[bytes, bytes]]:
+    """What tells programs."""
+    return [(ANSWERED, other.encode("latin-1")), (INSTEAD, f"{asked}; {error.code}".encode("latin-1"))]
+
+
+def tell(deps: Deps, asked: str, error: SparkdashError, other: str) -> None:
+    """What tells people; the same at most every ten minutes."""
+    now, what = deps.monotonic(), (asked, other, error.code)
+    if now - deps.fallen.get(what, -AGAIN_S) >= AGAIN_S:
+        deps.fallen[what] = now
+        text = f"{other} answers in the place of {asked}: {error.message}"
+        deps.bus.publish(Notice(level=Level.WARNING, code="fallback", text=text, profile=asked))

@@ -1,0 +1,324 @@
+"""Reply: what one client is answered, from the first keep-alive to the last byte.
+
+Owns: an engine's answer on its way, what is read of it as it passes, and the words for why there is none. Must not know
+leases or engines, nor what the bytes mean (tap, frames and splices do).
+Rule: on the hot path a chunk costs one note in the tap and one write, both in the call that brings it: no task, JSON, log
+line or lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+
+from sparkdash.domain.lease import RequestState
+from sparkdash.errors import AdmissionError, BadAnswerError, EngineDeadError, SparkdashError, UpstreamError
+from sparkdash.gateway.deps import Lease
+from sparkdash.gateway.http.exchange import STREAM_HEADERS, ClientStuck, Flow
+from sparkdash.gateway.http.headers import to_client
+from sparkdash.gateway.protocol import frames, padding, problems, soundness
+from sparkdash.gateway.protocol.counts import error_code
+from sparkdash.gateway.protocol.mirror import mirrored
+from sparkdash.gateway.protocol.overflow import overflow
+from sparkdash.gateway.protocol.problems import client_status
+from sparkdash.gateway.protocol.route import Dialect
+from sparkdash.gateway.protocol.splices import MessageGoesOn, ResponseGoesOn, Splice, WithoutUsage
+from sparkdash.gateway.protocol.tap import Tap
+from sparkdash.gateway.relay.request_context import Want
+from sparkdash.gateway.relay.request_row import InFlight
+from sparkdash.upstream import EngineResponse, engine_error_text
+from sparkdash.wire import ResponseHeaders
+
+EVENT_STREAM = "text/event-stream"
+PROGRESS_HEADER = b"x-sparkdash-progress"
+"""`reasoning`: this chat wants to be told how far its engine is."""
+ERROR_LIMIT = 64 * 1024
+OK = HTTPStatus.OK.value
+SERVER_ERROR = HTTPStatus.INTERNAL_SERVER_ERROR.value
+BAD_REQUEST = HTTPStatus.BAD_REQUEST.value
+"""A bare number: it is compared for every answer, and a member of an enum would be asked in Python whether it is equal."""
+_HINT = "Its log says more: `sparkdash logs {}`."
+_NOTHING_YET = {dialect: Tap(dialect) for dialect in Dialect}
+"""What is known of an answer before it comes."""
+
+
+class Reply:
+    """One request's. Its body is let go once no other engine can answer in the place of the one that does."""
+
+    __slots__ = (
+        "_deps", "_exchange", "_flow", "_framed", "_is_refusal", "_lease", "_route", "_row", "_splice", "_tap", "_waiting",
+        "_want", "begun",
+    )  # fmt: skip
+
+    def __init__(self, want: Want, row: InFlight) -> None:
+        self._want = want
+        self._deps = want.deps
+        self._exchange = want.exchange
+        self._route = want.route
+        self._row = row
+        self._waiting: frames.Waiting | None = None
+        """Once the client was told anything while it waits."""
+        self._tap = _NOTHING_YET[want.route.dialect]
+        self._lease: Lease | None = None
+        """Lease of the engine that answers; None before an answer, and for a remote service."""
+        self._flow: Flow | None = None
+        """Flow control to the client, once an answer comes."""
+        self._splice: Splice | None = None
+        """What must differ in the answer; None: nothing, as for nearly all."""
+        self._is_refusal = False
+        """Whether the answer has an error's status, which an engine's server gives alone."""
+        self._framed = False
+        """Does the client read an event stream? Any other answer that breaks off is simply cut: it has no words."""
+        self.begun = False
+        """Has a byte of an engine's answer gone out?"""
+
+    def can_wait_aloud(self) -> bool:
+        """Whether the client can be sent anything while it waits: it reads a stream, or asked for white space."""
+        want = self._want
+        if want.peeked.stream:
+            return True
+        return not self._exchange.collected and padding.wanted(self._exchange.head, want.route, self._deps.settings)
+
+    async def wait(self, waits_for: str) -> None:
+        """Send one keep-alive; the first opens the answer. `waits_for` is one line of text."""
+        if not self._want.peeked.stream:
+            if not self._exchange.started:
+                self._exchange.start(200, padding.HEADERS)
+            await self._exchange.send(padding.PIECE)
+            return
+        if not self._exchange.started:
+            self._framed = True
+            self._exchange.start(200, STREAM_HEADERS)
+        if self._waiting is None:
+            self._waiting = self._words()
+        await self._exchange.send(self._waiting.next(waits_for))
+
+    def _words(self) -> frames.Waiting:
+        told = (
+            self._deps.settings.progress_as_reasoning or self._exchange.head.headers.get(PROGRESS_HEADER) == "reasoning"
+        )
+        now = self._deps.clock()
+        return frames.Waiting(self._route.dialect, self._row.id, self._want.name, now, reasoning=told)
+
+    @property
+    def heard_at(self) -> float | None:
+        """Time at which the last piece of the answer came, or was asked for after a pause; None before the first, and for
+        a refusal."""
+        at, flow = None if self._is_refusal else self._tap.heard_at, self._flow
+        return at if at is None or flow is None else max(at, flow.room_at)
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether the engine waits for a slow client."""
+        return self._flow is not None and self._flow.is_full
+
+    def take(
+        self,
+        answer: EngineResponse,
+        sent_at: float,
+        stuck: Callable[[ClientStuck], object],
+        *,
+        lease: Lease | None = None,
+        adds_usage: bool = False,
+        mirrors: bool = False,
+    ) -> Awaitable[None]:
+        """Relay an engine's answer to the request that was sent at `sent_at`.
+
+        `lease` is the engine's, None for a remote service. `adds_usage`: the stream has counts that the client did not
+        ask for. `mirrors`: thinking is sent under both of its names. `stuck` is called when the client takes no more
+        bytes.
+
+        Raises: AdmissionError: the engine refused, and the client gets the refusal in other words. UpstreamError: the
+        engine broke off, is dead, or gave no usable answer; the client was sent none of it.
+        """
+        exchange, self._lease = self._exchange, lease
+        self._is_refusal = answer.status >= BAD_REQUEST
+        if answer.status >= SERVER_ERROR and lease is not None:
+            return self._broken(answer, lease)
+        if exchange.started and not self._can_continue(answer):
+            return self._refused_late(answer)
+        if answer.status == BAD_REQUEST and self._route.generates:
+            return self._refused(answer)
+        stream = answer.content_type == EVENT_STREAM
+        self._splice = self._spliced(adds_usage=adds_usage) if stream else None
+        if mirrors:
+            self._splice = mirrored(stream=stream, before=self._splice)
+        return self._pass_on(answer, sent_at, stuck)
+
+    async def _pass_on(self, answer: EngineResponse, sent_at: float, stuck: Callable[[ClientStuck], object]) -> None:
+        splice, row, now = self._splice, self._row, self._deps.monotonic
+        stream = self._framed = answer.content_type == EVENT_STREAM
+        tap = self._tap = Tap(self._route.dialect, stream=stream, on_first=lambda: row.streams(now() - sent_at))
+        note = tap.feed
+
+        def take(piece: bytes) -> None:
+            note(piece, now())
+            if not self.begun:
+                self._begin(answer, piece)
+            push(piece if splice is None else splice.feed(piece))
+
+        flow = self._flow = self._exchange.flow(answer, self._deps.settings.slow_client_s, stuck)
+        with flow as push:
+            last = await answer.pour(take)
+            note(last, now())
+            self._look_for_its_end(answer)
+            if not self.begun:  # all of it came at once, as nearly every answer does that is no stream
+                self._begin(answer, last)
+            await self._exchange.finish(last if splice is None else splice.feed(last) + splice.end())
+        failed = tap.failed
+        if failed and self._tells_of_death():
+            raise EngineDeadError(f"{row.profile} reported in its stream that it is dead.")
+        self._done(answer.status, failed=failed)
+
+    def _begin(self, answer: EngineResponse, first: bytes) -> None:
+        """Send the head, unless the first piece shows that the answer is none."""
+        if self._lease is not None and answer.status == OK and self._route.generates:
+            self._look_at(first, self._lease)
+        self._settle()
+        if not self._exchange.started:
+            length = answer.length if self._splice is None else None
+            self._exchange.start(answer.status, _told(answer, stream=self._framed), length)
+
+    def _look_at(self, first: bytes, lease: Lease) -> None:
+        name, engine = lease.profile.name, lease.profile.engine
+        if self._framed:
+            if self._tap.failed and soundness.calls_itself_dead(engine, first):
+                raise EngineDeadError(f"{name} reported in its stream that it is dead.", hint=_HINT.format(name))
+        elif fault := soundness.fault_of(first):
+            raise _bad(lease, fault)
+
+    def _tells_of_death(self) -> bool:
+        lease = self._lease
+        return lease is not None and soundness.calls_itself_dead(lease.profile.engine, self._tap.tail())
+
+    def _settle(self) -> None:
+        """From here on no other engine can answer."""
+        self.begun = True
+        self._want.place.give_back()
+
+    def _look_for_its_end(self, answer: EngineResponse) -> None:
+        if answer.ends_with_connection and answer.status < BAD_REQUEST and self._tap.lacks_its_end:
+            raise answer.broke_off("the connection was closed before the stream's last event")
+
+    def _spliced(self, *, adds_usage: bool) -> Splice | None:
+        waiting, dialect = self._waiting, self._route.dialect
+        if adds_usage:
+            return WithoutUsage()
+        if waiting is None:
+            return None
+        if dialect is Dialect.RESPONSES:
+            return ResponseGoesOn(waiting.response_id, waiting.said)
+        return MessageGoesOn() if waiting.thinks else None
+
+    async def _broken(self, answer: EngineResponse, lease: Lease) -> None:
+        """Handle an error of the engine's own: the client is told only once a probe shows that the engine lives."""
+        body, name = await answer.read(), lease.profile.name
+        said = f"{name} answered {answer.status}: {engine_error_text(body)}"
+        if soundness.calls_itself_dead(lease.profile.engine, body):
+            raise EngineDeadError(said, hint=_HINT.format(name))
+        if why := await self._deps.supervisor.sickness(lease.profile, lease.url):
+            raise UpstreamError(f"{said}; {why}.", code="engine_died", hint=_HINT.format(name))
+        if self._exchange.started:
+            raise _in_own_words(answer.status, body)
+        await self._pass_whole(answer, body)
+
+    async def _refused(self, answer: EngineResponse) -> None:
+        """Passed on as it is, unless it says that the prompt is too long: for that clients have words of their own."""
+        body = await answer.read()
+        self._settle()
+        if error := overflow(body):
+            raise error
+        await self._pass_whole(answer, body)
+
+    async def _pass_whole(self, answer: EngineResponse, body: bytes) -> None:
+        self._settle()
+        self._tap = Tap(self._route.dialect, stream=False)
+        self._tap.feed(body, 0.0)
+        passed = to_client(answer.headers, stream=False)
+        await self._exchange.answer(answer.status, body, passed)
+        self._done(answer.status, failed=self._tap.failed)
+
+    def _can_continue(self, answer: EngineResponse) -> bool:
+        """Whether the answer has the format that was promised to the client while it waited."""
+        if self._framed:
+            return answer.status < 400 and answer.content_type == EVENT_STREAM
+        return padding.can_precede(answer)
+
+    async def _refused_late(self, answer: EngineResponse) -> None:
+        """Put an engine's refusal into an answer that has already begun with status 200."""
+        body, lease = await answer.read(ERROR_LIMIT), self._lease
+        whole = lease is not None and answer.status == OK and answer.content_type != EVENT_STREAM
+        if lease is not None and whole and (fault := soundness.fault_of(body)):
+            raise _bad(lease, fault)
+        raise _in_own_words(answer.status, body)
+
+    async def fail(self, error: SparkdashError) -> None:
+        """Why there is no answer, or no more of it: with its true status, or in the stream's own words."""
+        # first, as a client that stands still may never take the words
+        self._row.ended(RequestState.FAILED, self._tap, client_status(error), error.code)
+        if not self._exchange.started:
+            await self._exchange.refuse(error, self._route.dialect)
+        elif self._exchange.finished:
+            return
+        elif self._framed:
+            await self._exchange.finish(self._last_words(error))
+        else:
+            # programs read the body; SDKs see the connection break off, post once more and get the true status
+            told = b"" if self.begun else problems.encode(problems.envelope(error, self._route.dialect))
+            self._exchange.break_off(told)
+
+    def _last_words(self, error: SparkdashError) -> bytes:
+        """Ends a frame that was cut, then says what happened."""
+        tap, waiting, splice = self._tap, self._waiting or self._words(), self._splice
+        last = frames.failure(
+            error,
+            self._route.dialect,
+            model=self._want.name,
+            now=self._deps.clock(),
+            response_id=(None if waiting.said else tap.response_id) or waiting.response_id,
+            sequence=max(splice.number if isinstance(splice, ResponseGoesOn) else tap.sequence, waiting.said - 1),
+        )
+        return last if tap.between_frames else b"\n\n" + last
+
+    def left(self) -> None:
+        """The client hung up. Most do so at the stream's last event, before the engine has closed: those have all they came for."""
+        failed = self._tap.failed
+        if failed or self._tap.complete:  # SDKs hang up at an error event, too
+            self._done(HTTPStatus.OK, failed=failed)
+        else:
+            self._row.ended(RequestState.GONE, self._tap, error="client_gone")
+
+    def stuck(self) -> None:
+        """The client took nothing any more, and was cut."""
+        self._row.ended(RequestState.GONE, self._tap, error="client_stuck")
+
+    def _done(self, status: int, *, failed: bool) -> None:
+        failed = failed or status >= 400
+        error = (error_code(self._tap.tail()) or self._own_code()) if failed else None
+        state = RequestState.FAILED if failed else RequestState.DONE
+        self._row.ended(state, self._tap, status, error)
+
+    def _own_code(self) -> str:
+        return "engine_died" if self._tells_of_death() else "engine_error"
+
+
+def _bad(lease: Lease, fault: str) -> BadAnswerError:
+    name = lease.profile.name
+    return BadAnswerError(f"{name} answered 200 with {fault}.", hint=_HINT.format(name))
+
+
+def _in_own_words(status: int, body: bytes) -> SparkdashError:
+    """Reword an engine's refusal for a client that already has status 200."""
+    if error := overflow(body):
+        return error
+    family = AdmissionError if 400 <= status < 500 else SparkdashError
+    return family(engine_error_text(body), code=error_code(body) or "engine_refused", status=max(status, 400))
+
+
+def _told(answer: EngineResponse, *, stream: bool) -> ResponseHeaders:
+    """The engine's headers for the client, made once where it says the same again."""
+    head = answer.head
+    if head.memo is None:
+        head.memo = ResponseHeaders(to_client(head.headers, stream=stream))
+    told: ResponseHeaders = head.memo
+    return told

@@ -1,0 +1,150 @@
+"""InFlight: the row that people see of one request, from arrival to end.
+
+Owns: when RequestChanged is published: its end at once, and what comes before it (arrival, each change of place, grant, first
+token) when the board's turn comes, told once with what else happened by then; never per chunk. Must not know HTTP.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from functools import lru_cache
+from typing import Any
+
+from sparkdash.domain.event import RequestChanged
+from sparkdash.domain.lease import Request, RequestState
+from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.protocol.tap import Tap
+from sparkdash.limits import shown
+
+INTERNAL = "sparkdash-demo/"
+"""How the User-Agent of requests begins that sparkdash itself makes (the demo's traffic)."""
+_CLIENTS = (
+    (re.compile(r"claude-(cli|code)/"), "claude-code"),
+    (re.compile(r"codex[\w-]*/"), "codex"),
+    (re.compile(r"opencode/"), "opencode"),
+    (re.compile(r"QwenCode/"), "qwen-code"),
+    (re.compile(r"(Async)?OpenAI/Python"), "openai-python"),
+    (re.compile(r"OpenAI/JS"), "openai-js"),
+    (re.compile(r"(Async)?Anthropic/Python"), "anthropic-python"),
+    (re.compile(r"Anthropic/JS"), "anthropic-js"),
+    (re.compile(r"litellm/"), "litellm"),
+    (re.compile(r"ai-sdk/"), "ai-sdk"),
+    (re.compile(r"python-httpx/"), "httpx"),
+    (re.compile(r"Python/\S+ aiohttp/"), "aiohttp"),
+    (re.compile(r"ls/JS "), "continue"),
+)
+_WORD = re.compile(r"[A-Za-z][\w.+-]{0,31}")
+UNKNOWN_CLIENT = "unknown"
+_NEW: dict[str, Any] = {field.name: None for field in fields(Request)} | {"state": RequestState.WAITING}
+"""A row of which nothing else is known."""
+
+
+@lru_cache(maxsize=256)
+def asker(user_agent: str) -> tuple[str, bool]:
+    """Who asks, by a short name; and is it sparkdash itself?"""
+    return client_name(user_agent.removeprefix(INTERNAL)), user_agent.startswith(INTERNAL)
+
+
+def client_name(user_agent: str) -> str:
+    """The User-Agent's product, never an address or a key."""
+    for pattern, name in _CLIENTS:
+        if pattern.search(user_agent):
+            return name
+    word = _WORD.match(user_agent)
+    return word[0].lower() if word else UNKNOWN_CLIENT
+
+
+class InFlight:
+    """One request's row. `id` and `profile` are at hand; `request` is the whole of it, as it is now."""
+
+    __slots__ = ("_deps", "_facts", "_untold", "id", "profile")
+
+    def __init__(self, deps: Deps, user_agent: str, key: str | None, profile: str, route: str, stream: bool) -> None:
+        self._deps = deps
+        self.id = deps.new_id()
+        self.profile = profile
+        facts = self._facts = _NEW.copy()
+        facts["id"] = self.id
+        facts["client"], facts["internal"] = asker(user_agent)
+        facts["key"] = key
+        facts["profile"] = profile
+        facts["route"] = shown(route)
+        facts["started_at"] = deps.clock()
+        facts["stream"] = stream
+        self._untold = False
+        """Is there news that the board will have told?"""
+        self._later()
+
+    @property
+    def request(self) -> Request:
+        """The row as it is now."""
+        return Request(**self._facts)
+
+    def waits(self, position: int) -> bool:
+        """Its place in the queue changed; 1 is next. Late news of a wait that is over is passed by: False."""
+        facts = self._facts
+        if facts["state"] is not RequestState.WAITING:
+            return False
+        facts["position"] = position
+        self._later()
+        return True
+
+    def requeued(self) -> None:
+        """Its engine died before it answered; it waits once more."""
+        facts = self._facts
+        facts["state"] = RequestState.WAITING
+        facts["granted_at"] = None
+        self._later()
+
+    def granted(self, profile: str) -> None:
+        """An engine is there; the request goes to it now."""
+        facts = self._facts
+        facts["state"] = RequestState.PREFILL
+        facts["profile"] = self.profile = profile
+        facts["position"] = None
+        facts["granted_at"] = self._deps.clock()
+        self._later()
+
+    def streams(self, ttft_s: float) -> None:
+        """The first text has come."""
+        facts = self._facts
+        facts["state"] = RequestState.STREAMING
+        facts["ttft_s"] = ttft_s
+        self._later()
+
+    def ended(
+        self, state: RequestState, tap: Tap | None = None, status: int | None = None, error: str | None = None
+    ) -> None:
+        """It is over: done, failed or gone, with what its answer told as it passed by. Only the first call counts."""
+        facts = self._facts
+        if facts["finished_at"] is not None:
+            return
+        if tap is not None:
+            facts["prompt_tokens"], facts["cached_tokens"], completion, facts["reasoning_tokens"] = tap.usage()
+            facts["completion_tokens"] = completion
+            facts["decode_tok_s"] = tap.decode_tok_s(completion)
+            facts["finish_reason"] = tap.finish_reason
+        facts["state"] = state
+        facts["position"] = None
+        facts["finished_at"] = self._deps.clock()
+        facts["status"] = status
+        facts["error"] = error
+        request = self._publish()
+        if self._deps.record is not None:
+            self._deps.record(request)
+
+    def _later(self) -> None:
+        if not self._untold:
+            self._untold = True
+            self._deps.board.soon(self._tell)
+
+    def _tell(self) -> None:
+        if self._untold:
+            self._publish()
+
+    def _publish(self) -> Request:
+        self._untold = False
+        request = Request(**self._facts)
+        self._deps.bus.publish(RequestChanged(request))
+        return request
