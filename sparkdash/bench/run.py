@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from sparkdash.bench.compare import Noise
+from sparkdash.bench.judge.arm_comparison import Noise
 from sparkdash.domain.base import Frozen
 
 FORMAT = 1

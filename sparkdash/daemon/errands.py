@@ -31,8 +31,10 @@ LOG = structlog.get_logger("sparkdash")
 
 async def runs(run: str | None, *, simulated: bool) -> bytes:
     """What was measured, or the report of one run: JSON, made by a process of its own. `simulated`: of simulated engines only."""
-    await asyncio.to_thread(import_module, "sparkdash.bench.asked")  # rarely asked for, and nobody else waits for it
-    from sparkdash.bench.asked import asked
+    await asyncio.to_thread(
+        import_module, "sparkdash.bench.processes"
+    )  # rarely asked for, and nobody else waits for it
+    from sparkdash.bench.processes import asked
 
     return await asked(run, simulated=simulated)
 
@@ -42,7 +44,7 @@ async def resume(house: House, run: str) -> None:
 
     Raises AdmissionError: there is no such run.
     """
-    from sparkdash.bench.asked import look_for, resumed
+    from sparkdash.bench.processes import look_for, resumed
 
     await look_for(run)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import uvloop
 
 from sparkdash import handover, log, notify, paths
-from sparkdash.bench import sweep_file
+from sparkdash.bench.plan import sweep_file
 from sparkdash.daemon.house import House, Parts
 from sparkdash.daemon.life import serve
 from sparkdash.daemon.log_limits import limit_logs

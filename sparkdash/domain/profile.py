@@ -145,7 +145,7 @@ class SimSpec(Frozen):
     time_scale: float = Field(default=1.0, gt=0)
     """Everything runs this many times faster than it says; for tests."""
     fault: str | None = None
-    """One of the zoo's names (sparkdash.sim.faults)."""
+    """One of the zoo's names (sparkdash.sim.engine.faults)."""
     fault_after_s: float | None = Field(default=None, ge=0)
     """The fault begins when the engine has served for so long; not for faults of its start."""
     fault_after_tokens: int | None = Field(default=None, ge=1)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import SparkdashError
-from sparkdash.sim.process import live
+from sparkdash.sim.process.engine_process import live
 
 
 def main() -> int:

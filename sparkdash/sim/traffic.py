@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from sparkdash.sim.prose import paragraph, seeded
+from sparkdash.sim.engine.prose import paragraph, seeded
 
 USER_AGENT = "sparkdash-demo/"
 BACK_OFF_S = 3.0

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from sparkdash.bench import folder
-from sparkdash.bench.maths import question
+from sparkdash.bench import run_folder
+from sparkdash.bench.plan.math_questions import question
 from sparkdash.bench.records import Cell, Launch, Provenance, Sample
 from sparkdash.bench.results import Results, gather
 from sparkdash.bench.run import Arm, CellKey, Host, Kind, Mode, PlannedCell, Run, Slot
@@ -52,8 +52,8 @@ class Rehearsal:
     def write(self, root: Path) -> Path:
         """The run's folder, as the runner leaves it."""
         run, records = self.records()
-        place = folder.create(run, root)
-        with folder.Journal(place) as journal:
+        place = run_folder.create(run, root)
+        with run_folder.Journal(place) as journal:
             for record in records:
                 journal.append(record)
         return place

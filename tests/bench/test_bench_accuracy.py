@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from sparkdash.bench.accuracy import Gate, compare_accuracy, compare_outputs
+from sparkdash.bench.judge.accuracy import Gate, compare_accuracy, compare_outputs
 
 
 def answers(both: int, only_a: int, only_b: int, neither: int) -> tuple[dict[str, bool], dict[str, bool]]:

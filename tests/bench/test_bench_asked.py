@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from sparkdash.bench import asked as room
-from sparkdash.bench.asked import asked, look_for, resumed
+from sparkdash.bench import processes as room
+from sparkdash.bench.processes import asked, look_for, resumed
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.run import Arm, CellKey, Run
 from sparkdash.errors import AdmissionError, HostError

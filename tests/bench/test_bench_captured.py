@@ -11,24 +11,25 @@ import pytest
 from typer.testing import CliRunner
 
 from sparkdash import paths
-from sparkdash.bench import captured, folder, suites
-from sparkdash.bench.answer import Answer
-from sparkdash.bench.plan import new_run
-from sparkdash.bench.prompts import Place, of_chat
+from sparkdash.bench import run_folder
+from sparkdash.bench.measure.arm_launcher import Foreign
+from sparkdash.bench.measure.http_client import Wire
+from sparkdash.bench.measure.runner import Runner
+from sparkdash.bench.measure.stream_answer import Answer
+from sparkdash.bench.plan import captured_requests, suites
+from sparkdash.bench.plan.prompts import Place, of_chat
+from sparkdash.bench.plan.run_plan import new_run
 from sparkdash.bench.report.assemble import report
 from sparkdash.bench.run import Arm, Mode
-from sparkdash.bench.runner import Runner
-from sparkdash.bench.stand import Foreign
-from sparkdash.bench.wire import Wire
 from sparkdash.cli.main import app
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
 from sparkdash.errors import AdmissionError, ProfileError
-from sparkdash.sim.process import serving
+from sparkdash.sim.process.engine_process import serving
 
 MARK = "the client's secret garden"
 
 
-def line(text: str, path: str = captured.ROUTE, **more: Any) -> str:
+def line(text: str, path: str = captured_requests.ROUTE, **more: Any) -> str:
     """As the gateway keeps it."""
     body = {"model": "a", "max_tokens": 9, "messages": [{"role": "user", "content": text}], **more}
     return json.dumps({"at": 1.0, "method": "POST", "path": path, "body": body})
@@ -43,10 +44,10 @@ def test_the_last_different_chats_are_taken() -> None:
         "torn",
         line("c", path="/v1/embeddings"),
     ]
-    chats, others = captured.taken([*lines, json.dumps({"path": captured.ROUTE, "body": None})], 5)
+    chats, others = captured_requests.taken([*lines, json.dumps({"path": captured_requests.ROUTE, "body": None})], 5)
     assert [chat["messages"][0]["content"] for chat in chats] == ["b", "a"]
     assert (sorted(chats[0]), others) == (["messages", "tools"], 3)
-    assert len(captured.taken(lines, 1)[0]) == 1
+    assert len(captured_requests.taken(lines, 1)[0]) == 1
 
 
 def test_a_prompt_begins_with_a_mark_and_is_named_by_its_text() -> None:
@@ -111,14 +112,14 @@ def test_cells_of_captured_requests_want_prompts(tmp_path: Path) -> None:
 
 async def test_a_run_keeps_digests_and_never_words(tmp_path: Path) -> None:
     """Neither its records nor its report has the text; the engine got all of it."""
-    chats, _ = captured.taken([line(MARK), line("b")], 5)
-    cells = (suites.Group(output=(20,), text=(captured.TEXT,), reps=2),)
+    chats, _ = captured_requests.taken([line(MARK), line("b")], 5)
+    cells = (suites.Group(output=(20,), text=(captured_requests.TEXT,), reps=2),)
     suite = suites.Suite(suite="mine", version="1", about="", cells=cells, prompts="x", prompts_sha256="y")
     speed = SimSpeed(context=0, decode_tok_s=40, prefill_tok_s=4000)
     profile = Profile(name="sim", engine=EngineKind.SIM, context=4096, sim=SimSpec(speeds=(speed,), time_scale=50))
     async with serving(profile) as (_, url), Wire(url) as wire:
         run = new_run(suite, (Arm(name="A", profile=url),), Mode.SCREEN, target="url")
-        place = folder.create(run, tmp_path)
+        place = run_folder.create(run, tmp_path)
         heard: list[str] = []
         chat = wire.chats
 

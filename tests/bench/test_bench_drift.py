@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from sparkdash.bench.answer import Answer
-from sparkdash.bench.cell import Ground, measure
-from sparkdash.bench.drift import warming
-from sparkdash.bench.plan import new_run
+from sparkdash.bench.measure.cell_measurement import Ground, measure
+from sparkdash.bench.measure.stream_answer import Answer
+from sparkdash.bench.measure.voids import Look
+from sparkdash.bench.measure.warm_up import warming
+from sparkdash.bench.plan.run_plan import new_run
+from sparkdash.bench.plan.suites import Group, Suite
 from sparkdash.bench.records import Cell, Sample
 from sparkdash.bench.results import WARMING, gather
 from sparkdash.bench.run import Arm, CellKey, Mode
-from sparkdash.bench.suites import Group, Suite
-from sparkdash.bench.voids import Look
 
 STEADY = [1.00, 1.01, 0.99, 1.00, 1.01, 0.99, 1.00]
 

@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sparkdash.bench.compare import Noise
-from sparkdash.bench.judgement import calibration, decompose, overall, rows
-from sparkdash.bench.metrics import Metric, by_launch, fixed_time_s
-from sparkdash.bench.order import launch_order
+from sparkdash.bench.judge.arm_comparison import Noise
+from sparkdash.bench.judge.judgement import calibration, decompose, overall, rows
+from sparkdash.bench.judge.metrics import Metric, by_launch, fixed_time_s
+from sparkdash.bench.judge.verdict import Claim
+from sparkdash.bench.plan.launch_order import launch_order
 from sparkdash.bench.records import Cell, Launch, Provenance, Sample
 from sparkdash.bench.results import Results, gather
 from sparkdash.bench.run import Arm, CellKey, Kind, Mode, PlannedCell, Run
-from sparkdash.bench.verdict import Claim
 
 AT = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)
 FIXED_S, PREFILL = 0.03, 6600.0

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from sparkdash.bench.maths import GENERATOR, Stratum, question, questions
-from sparkdash.bench.scorer import SCORER, Outcome, score, tally
+from sparkdash.bench.judge.answer_scorer import SCORER, Outcome, score, tally
+from sparkdash.bench.plan.math_questions import GENERATOR, Stratum, question, questions
 
 GOLDEN = {
     42: "2fb4c13b075021f60be81db7b5821c904cf9c89430db2d09f5d472307e2bf6a6",

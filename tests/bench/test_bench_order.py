@@ -7,7 +7,7 @@ from statistics import fmean
 
 import pytest
 
-from sparkdash.bench.order import cell_order, launch_order
+from sparkdash.bench.plan.launch_order import cell_order, launch_order
 from sparkdash.bench.run import CellKey, Mode, PlannedCell
 
 GOLDEN = [(2048, 150), (512, 150), (0, 150), (8192, 400)]

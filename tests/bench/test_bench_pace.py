@@ -7,8 +7,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkdash.bench import plan
-from sparkdash.bench.pace import Pace
+from sparkdash.bench.measure.time_left import Pace
+from sparkdash.bench.plan import run_plan
 from sparkdash.bench.run import CellKey
 from sparkdash.domain.measuring import Measuring
 
@@ -32,7 +32,7 @@ def test_the_remaining_time_is_never_negative_however_the_sums_round(
     cells: list[tuple[int, ...]], data: st.DataObject
 ) -> None:
     """A run of any cells, measured in another order than they were added up in, from the start or from a gap."""
-    works = [plan.work(CellKey(suite="s", context=c, output=o, concurrency=n), reps) for c, o, n, reps in cells]
+    works = [run_plan.work(CellKey(suite="s", context=c, output=o, concurrency=n), reps) for c, o, n, reps in cells]
     resumed = data.draw(st.integers(0, len(works) - 1))
     order = data.draw(st.permutations(works[resumed:]))
     ticks = itertools.count()
@@ -49,7 +49,9 @@ def test_the_remaining_time_is_never_negative_however_the_sums_round(
 def test_the_default_cells_of_the_concurrency_suite_end_at_zero() -> None:
     """1, 2 and 4 requests at once over four launches: their square roots left -1.3e-14 s, and the report was lost."""
     works = [
-        plan.work(CellKey(suite="s", context=512, output=256, concurrency=n), 3) for _ in range(4) for n in (1, 2, 4)
+        run_plan.work(CellKey(suite="s", context=512, output=256, concurrency=n), 3)
+        for _ in range(4)
+        for n in (1, 2, 4)
     ]
     ticks = itertools.count()
     pace = Pace(lambda: float(next(ticks)))

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from sparkdash.bench import folder
-from sparkdash.bench.compare import fit
+from sparkdash.bench import run_folder
+from sparkdash.bench.judge.answer_scorer import score
+from sparkdash.bench.judge.arm_comparison import fit
+from sparkdash.bench.judge.stats import Paired, bootstrap_median, holm_levels, mcnemar, paired_difference
+from sparkdash.bench.judge.verdict import judge
 from sparkdash.bench.records import Cell, Launch, Sample
 from sparkdash.bench.run import Arm, CellKey, Mode, PlannedCell, Run, Slot
-from sparkdash.bench.scorer import score
-from sparkdash.bench.stats import Paired, bootstrap_median, holm_levels, mcnemar, paired_difference
-from sparkdash.bench.verdict import judge
 
 FIGURE = st.floats(0.01, 1e4)
 CELL = st.fixed_dictionaries(
@@ -110,17 +110,17 @@ def test_the_power_may_go_at_any_byte(tmp_path: Path) -> None:
         Sample(cell=key, arm="plain", launch=0, rep=0, prompt_id="p", t0_ns=0),
         Cell(key=key, arm="plain", launch=0, started_at=at, ended_at=at),
     )
-    place = folder.create(run, tmp_path)
-    with folder.Journal(place) as journal:
+    place = run_folder.create(run, tmp_path)
+    with run_folder.Journal(place) as journal:
         for record in records:
             journal.append(record)
-    whole = (place / folder.RECORDS).read_bytes()
+    whole = (place / run_folder.RECORDS).read_bytes()
     for cut in range(0, len(whole) + 1, 7):
-        (place / folder.RECORDS).write_bytes(whole[:cut])
+        (place / run_folder.RECORDS).write_bytes(whole[:cut])
         kept = whole[:cut].count(b"\n")
-        results = folder.read(place)
+        results = run_folder.read(place)
         assert results.damaged == ()
         assert len(results.launches) + len(results.cells) == (kept > 0) + (kept > 2)
-        with folder.Journal(place) as journal:
+        with run_folder.Journal(place) as journal:
             journal.append(launch)
-        assert (len(folder.read(place).launches), folder.read(place).damaged) == (1 + (kept > 0), ())
+        assert (len(run_folder.read(place).launches), run_folder.read(place).damaged) == (1 + (kept > 0), ())

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from sparkdash.bench.accuracy import Gate
-from sparkdash.bench.maths import Stratum, question
-from sparkdash.bench.order import launch_order
-from sparkdash.bench.quality import equalities, qualities
+from sparkdash.bench.judge.accuracy import Gate
+from sparkdash.bench.judge.answer_scorer import SCORER
+from sparkdash.bench.judge.quality import equalities, qualities
+from sparkdash.bench.plan.launch_order import launch_order
+from sparkdash.bench.plan.math_questions import Stratum, question
 from sparkdash.bench.records import Cell, Launch, Sample
 from sparkdash.bench.results import Results, gather
 from sparkdash.bench.run import Arm, CellKey, Kind, Mode, PlannedCell, Run
-from sparkdash.bench.scorer import SCORER
 
 AT = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)
 MATH = CellKey(suite="math", context=0, output=512, kind=Kind.MATH)

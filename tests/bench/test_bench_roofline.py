@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparkdash.bench.roofline import (
+from sparkdash.bench.judge.roofline import (
     experts_hit,
     kv_bits,
     model_draft_bytes,

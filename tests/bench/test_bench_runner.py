@@ -10,21 +10,23 @@ from typing import Any
 
 import pytest
 
-from sparkdash.bench import folder, plan, stand, suites
+from sparkdash.bench import run_folder
+from sparkdash.bench.measure import arm_launcher
+from sparkdash.bench.measure.arm_launcher import Raised
+from sparkdash.bench.measure.http_client import Wire
+from sparkdash.bench.measure.measured_engine import Subject
+from sparkdash.bench.measure.runner import Runner, Step, settled
+from sparkdash.bench.measure.voids import Look
+from sparkdash.bench.plan import run_plan, suites
+from sparkdash.bench.plan.suites import Group, Suite
 from sparkdash.bench.records import Provenance
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, Kind, Mode
-from sparkdash.bench.runner import Runner, Step, settled
-from sparkdash.bench.stand import Raised
-from sparkdash.bench.subject import Subject
-from sparkdash.bench.suites import Group, Suite
-from sparkdash.bench.voids import Look
-from sparkdash.bench.wire import Wire
 from sparkdash.cli.bench import measure
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
 from sparkdash.errors import AdmissionError, UpstreamError
-from sparkdash.sim.app import App
-from sparkdash.sim.process import serving
+from sparkdash.sim.api.app import App
+from sparkdash.sim.process.engine_process import serving
 
 SUITE = Suite(suite="tiny", version="1", about="", cells=(Group(context=(0, 256), output=(24, 40)),))
 ARMS = (Arm(name="A", profile="slow"), Arm(name="B", profile="fast"))
@@ -76,11 +78,11 @@ async def sims() -> AsyncIterator[Sims]:
 
 
 def begun(tmp_path: Path, mode: Mode = Mode.STANDARD, suite: Suite = SUITE, reps: int = 2) -> Path:
-    return folder.create(plan.new_run(suite, ARMS, mode, reps=reps), tmp_path)
+    return run_folder.create(run_plan.new_run(suite, ARMS, mode, reps=reps), tmp_path)
 
 
-def runner(place: Path, stand: Sims, show: Callable[[Step], None] = lambda _: None) -> Runner:
-    return Runner(place, stand, show, lag_limit_ms=1e9)
+def runner(place: Path, launcher: Sims, show: Callable[[Step], None] = lambda _: None) -> Runner:
+    return Runner(place, launcher, show, lag_limit_ms=1e9)
 
 
 async def test_launches_go_back_and_forth_and_every_cell_is_measured(tmp_path: Path, sims: Sims) -> None:
@@ -116,7 +118,7 @@ async def test_a_run_that_was_stopped_measures_nothing_twice(tmp_path: Path, sim
 
     with pytest.raises(asyncio.CancelledError):
         await runner(place, sims, stop).run()
-    before = folder.read(place)
+    before = run_folder.read(place)
     kept = {(cell.launch, cell.key) for cell in before.cells}
     assert 4 <= len(kept) < 16
 
@@ -158,8 +160,8 @@ async def test_what_was_cached_does_not_count_and_is_tried_again(tmp_path: Path,
         if step.doing == "measuring" and step.sample is None and not taken:
             taken.append("x")
 
-    stand = sims
-    original = stand.launch
+    launcher = sims
+    original = launcher.launch
 
     async def launch(arm: Arm, show: Callable[[Any], None]) -> Raised:
         raised = await original(arm, show)
@@ -178,8 +180,8 @@ async def test_what_was_cached_does_not_count_and_is_tried_again(tmp_path: Path,
         raised.subject.wire.chats = twice  # type: ignore[method-assign, assignment]
         return raised
 
-    stand.launch = launch  # type: ignore[method-assign]
-    results = await runner(place, stand, poison).run()
+    launcher.launch = launch  # type: ignore[method-assign]
+    results = await runner(place, launcher, poison).run()
     assert results.gaps() == ()
     void = [one for one in results.samples if one.void]
     assert len(void) == 2
@@ -262,16 +264,16 @@ def test_a_run_at_a_url_goes_on_with_the_model_that_it_was_given(monkeypatch: py
     """A server that lists several is asked for the same one; and another model is another question."""
     arms = (Arm(name="U", profile="http://127.0.0.1:1"),)
     suite = suites.load("smoke")
-    run = plan.new_run(suite, arms, Mode.SCREEN, target="url", model="second")
-    assert not plan.same_question(run, plan.new_run(suite, arms, Mode.SCREEN, target="url"))
-    folder.create(run)
+    run = run_plan.new_run(suite, arms, Mode.SCREEN, target="url", model="second")
+    assert not run_plan.same_question(run, run_plan.new_run(suite, arms, Mode.SCREEN, target="url"))
+    run_folder.create(run)
     asked: list[str | None] = []
 
-    async def launch(self: stand.Foreign, _arm: Arm, _show: object) -> Raised:
+    async def launch(self: arm_launcher.Foreign, _arm: Arm, _show: object) -> Raised:
         asked.append(self.model)
         raise UpstreamError("gone")
 
-    monkeypatch.setattr(stand.Foreign, "launch", launch)
+    monkeypatch.setattr(arm_launcher.Foreign, "launch", launch)
     with pytest.raises(UpstreamError):
         measure.go_on("last", share=False, ask=False, as_json=False)
     assert asked == ["second"]

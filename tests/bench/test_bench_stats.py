@@ -9,8 +9,8 @@ from statistics import median
 
 import pytest
 
-from sparkdash.bench import stats
-from sparkdash.bench.stats import Paired
+from sparkdash.bench.judge import stats
+from sparkdash.bench.judge.stats import Paired
 
 
 @pytest.mark.parametrize(

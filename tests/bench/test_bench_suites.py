@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkdash.bench import suites
+from sparkdash.bench.plan import suites
 from sparkdash.bench.run import Kind, Mode
 from sparkdash.errors import AdmissionError, ProfileError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkdash.bench import sweep
+from sparkdash.bench.plan import sweep
 from sparkdash.catalog import load, yaml_writer
 from sparkdash.domain.profile import EngineKind, ModelRef, Profile
 from sparkdash.errors import AdmissionError

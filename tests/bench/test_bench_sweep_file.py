@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparkdash import paths
-from sparkdash.bench import sweep_file
+from sparkdash.bench.plan import sweep_file
 from sparkdash.bench.run import Arm, CellKey
 from sparkdash.errors import AdmissionError
 

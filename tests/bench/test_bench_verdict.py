@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from sparkdash.bench.compare import Contrast, calibrate, fit
-from sparkdash.bench.order import launch_order
+from sparkdash.bench.judge.arm_comparison import Contrast, calibrate, fit
+from sparkdash.bench.judge.verdict import Claim, Verdict, judge, screen
+from sparkdash.bench.plan.launch_order import launch_order
 from sparkdash.bench.run import Mode
-from sparkdash.bench.verdict import Claim, Verdict, judge, screen
 
 RUNS = 200
 

@@ -14,20 +14,20 @@ from typing import Any
 import pytest
 from leaping import LeapingClock
 
-from sparkdash.bench import prompts
-from sparkdash.bench.answer import Answer, read_stream
+from sparkdash.bench.measure.arm_launcher import Foreign
+from sparkdash.bench.measure.http_client import Wire
+from sparkdash.bench.measure.measured_engine import Counter, Subject
+from sparkdash.bench.measure.stream_answer import Answer, read_stream
+from sparkdash.bench.plan import prompts
+from sparkdash.bench.plan.suites import CLASSES
 from sparkdash.bench.records import Sample
 from sparkdash.bench.run import Arm, CellKey
-from sparkdash.bench.stand import Foreign
-from sparkdash.bench.subject import Counter, Subject
-from sparkdash.bench.suites import CLASSES
-from sparkdash.bench.wire import Wire
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
 from sparkdash.engines import measuring
 from sparkdash.errors import UpstreamError
-from sparkdash.sim.app import App
-from sparkdash.sim.http import Request
-from sparkdash.sim.process import serving
+from sparkdash.sim.api.app import App
+from sparkdash.sim.api.http_server import Request
+from sparkdash.sim.process.engine_process import serving
 
 DECODE, PREFILL = 50.0, 4000.0
 QUESTION = "word " * 400

@@ -13,21 +13,21 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from sparkdash.bench.metrics import Metric
-from sparkdash.bench.report import llama_benchy, localmaxxing
+from sparkdash.bench.judge.metrics import Metric
+from sparkdash.bench.judge.verdict import Claim
 from sparkdash.bench.report.assemble import report, with_math
-from sparkdash.bench.report.difference import difference
-from sparkdash.bench.report.difference import page as side_by_side
-from sparkdash.bench.report.guard import between
+from sparkdash.bench.report.comparability import between
+from sparkdash.bench.report.formats import llama_benchy, localmaxxing
+from sparkdash.bench.report.formats.markdown import render
+from sparkdash.bench.report.formats.terminal import show
 from sparkdash.bench.report.layout import derived
 from sparkdash.bench.report.layouts import load, shipped
-from sparkdash.bench.report.markdown import render
 from sparkdash.bench.report.page import Shelf, page
 from sparkdash.bench.report.report import Report
-from sparkdash.bench.report.terminal import show
+from sparkdash.bench.report.run_difference import difference
+from sparkdash.bench.report.run_difference import page as side_by_side
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, CellKey, Host, Mode
-from sparkdash.bench.verdict import Claim
 from sparkdash.domain.profile import Published
 from sparkdash.errors import AdmissionError
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from sparkdash.bench.metrics import Metric
-from sparkdash.bench.report import html
+from sparkdash.bench.judge.metrics import Metric
 from sparkdash.bench.report.assemble import report
 from sparkdash.bench.report.charts import BETTER, NEITHER
+from sparkdash.bench.report.formats import html
 from sparkdash.bench.report.layout import Layout, derived
 from sparkdash.bench.report.page import SIMULATED, Shelf, drawn, page
 from sparkdash.bench.report.report import Report

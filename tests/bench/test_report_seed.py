@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sparkdash.bench.report.assemble import report
+from sparkdash.bench.report.formats.markdown import render
 from sparkdash.bench.report.layouts import load
-from sparkdash.bench.report.markdown import render
 from sparkdash.bench.report.page import SIMULATED, page
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, CellKey

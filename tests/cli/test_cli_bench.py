@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from fake_daemon import FakeDaemon, engine, summary
 
-from sparkdash.bench import folder, hold, plan, suites
+from sparkdash.bench import run_folder
+from sparkdash.bench.measure import box_lease
+from sparkdash.bench.plan import run_plan, suites
 from sparkdash.bench.run import Mode
 from sparkdash.cli.bench import daemon_access
 from sparkdash.client.client import AsyncClient
@@ -45,7 +47,7 @@ def test_a_mistake_is_told_without_a_traceback(
     assert done.code == code, done.err
     assert words in " ".join(done.err.replace("│", " ").split())
     assert "hunter2" not in done.err
-    assert folder.runs() == [], "nothing was measured"
+    assert run_folder.runs() == [], "nothing was measured"
 
 
 def test_the_suites_fit_the_terminal(sparkdash: Callable[..., Any]) -> None:
@@ -62,10 +64,10 @@ def test_a_suite_from_a_file_is_found_by_its_run(sparkdash: Callable[..., Any], 
     file = own_folders / "a suite.yaml"
     file.write_text("suite: mine\nversion: 1\nabout: words\ncells: [{output: 8}]\n")
     suite, kept = suites.load(str(file)), suites.file_of(str(file))
-    arms = plan.arms_of(["http://127.0.0.1:1"], {})
-    place = folder.create(plan.new_run(suite, arms, Mode.SCREEN, suite_file=kept, target="url"))
+    arms = run_plan.arms_of(["http://127.0.0.1:1"], {})
+    place = run_folder.create(run_plan.new_run(suite, arms, Mode.SCREEN, suite_file=kept, target="url"))
     assert "127.0.0.1:1/v1/models does not answer" in sparkdash("bench", "resume").err
-    assert folder.runs() == [place], "it was there before"
+    assert run_folder.runs() == [place], "it was there before"
     file.unlink()
     assert str(file) in sparkdash("bench", "resume").err
 
@@ -86,10 +88,10 @@ async def test_who_waits_for_another_measurement_says_so(daemon: FakeDaemon, pat
     why = "sparkdash bench (seeds) has this box to itself, so that its figures are true."
     daemon.errors["/api/lease"] = (503, {"message": why, "code": "held"})
     said: list[str] = []
-    pulse = hold.Pulse(expected_s=lambda: None, measuring=lambda: None, ends=lambda: None)
+    pulse = box_lease.Pulse(expected_s=lambda: None, measuring=lambda: None, ends=lambda: None)
     async with AsyncClient(daemon.url) as client:
         with pytest.raises(SparkdashError) as refused:
-            async with hold.holding(client, "me", {}, pulse, patience_s=patience_s, waits=said.append):
+            async with box_lease.holding(client, "me", {}, pulse, patience_s=patience_s, waits=said.append):
                 pytest.fail("nobody let go")
     assert refused.value.code == "held"
     assert said == [why] * times

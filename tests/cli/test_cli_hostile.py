@@ -17,7 +17,8 @@ from fake_daemon import BIRTH, GIB, FakeDaemon, engine, sample, summary, swap
 from pydantic import BaseModel
 
 from sparkdash import log, paths
-from sparkdash.bench import folder, plan, suites
+from sparkdash.bench import run_folder
+from sparkdash.bench.plan import run_plan, suites
 from sparkdash.bench.run import Arm, Mode
 from sparkdash.cli.doctor import lines as doctors_lines
 from sparkdash.cli.main import app
@@ -203,7 +204,7 @@ def files(own_folders: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     paths.state_dir().mkdir(exist_ok=True)
     (paths.state_dir() / "captured.jsonl").write_text(json.dumps({"path": EVIL, "body": EVIL}) + "\n" + EVIL)
     arms = [Arm(name=f"{name}{EVIL}", profile=f"coder{EVIL}") for name in "ab"]
-    folder.create(plan.new_run(suites.load("smoke"), arms, Mode.SCREEN))
+    run_folder.create(run_plan.new_run(suites.load("smoke"), arms, Mode.SCREEN))
     monkeypatch.setenv("COLUMNS", "200")
     return own_folders
 

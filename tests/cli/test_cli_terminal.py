@@ -18,7 +18,8 @@ from fake_daemon import FakeDaemon, engine, summary
 from programs import Program
 
 from sparkdash import paths
-from sparkdash.bench import folder, plan, suites, sweep, sweep_file
+from sparkdash.bench import run_folder
+from sparkdash.bench.plan import run_plan, suites, sweep, sweep_file
 from sparkdash.bench.run import Mode
 from sparkdash.cli.bench import sweep_profiles
 from sparkdash.client import routes
@@ -169,7 +170,7 @@ def test_a_sweep_that_goes_on_has_its_profiles_again(sparkdash: Callable[..., An
     daemon.set(profiles=tuple(map(summary, ("a", "sweep-a-max-num-seqs/1"))))
     daemon.whole["a"] = Profile(name="a", engine=EngineKind.SIM)
     arms = sweep.parse("max-num-seqs=1,2").arms(daemon.whole["a"])
-    folder.create(plan.new_run(suites.load("smoke"), arms, Mode.SCREEN))
+    run_folder.create(run_plan.new_run(suites.load("smoke"), arms, Mode.SCREEN))
     done = sparkdash("bench", "resume", "--yes")
     assert done.code == 3
     assert "does not read the profiles" in " ".join(done.err.replace("│", " ").split())

@@ -15,7 +15,7 @@ NOTE = "note.txt"
 """In the folder in which a client is asked; what it says is known to nobody else."""
 SHORT = "Say something short."
 LONG = "Go on for as long as you can. [[write 20000 tokens]]"
-"""The order is the simulated engine's (sparkdash/sim/orders.py), as are those to call a tool."""
+"""The order is the simulated engine's (sparkdash/sim/api/prompt_orders.py), as are those to call a tool."""
 
 
 class Act(StrEnum):

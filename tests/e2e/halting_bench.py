@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from sparkdash.bench.folder import Journal
 from sparkdash.bench.records import Cell
+from sparkdash.bench.run_folder import Journal
 from sparkdash.cli.main import main
 
 append = Journal.append

@@ -37,8 +37,8 @@ from sparkdash.gateway.app import Deps, Gateway, build
 from sparkdash.gateway.count.counter import Counter
 from sparkdash.gateway.translate.translator import Translator
 from sparkdash.settings import Settings
-from sparkdash.sim import http
-from sparkdash.sim.app import App
+from sparkdash.sim.api import http_server
+from sparkdash.sim.api.app import App
 from sparkdash.upstream import Upstream
 
 SSE = Path(__file__).parent.parent / "data" / "sse"
@@ -360,7 +360,9 @@ async def simulated_engine(house: House, spec: SimSpec | None = None) -> AsyncIt
     app = App(profile, LeapingClock())
     sock = socket.socket()
     sock.bind(("127.0.0.1", 0))
-    site = await http.listen(lambda request: app.handle(request), sock)  # looked up anew: a test may stand in between
+    site = await http_server.listen(
+        lambda request: app.handle(request), sock
+    )  # looked up anew: a test may stand in between
     running = asyncio.create_task(app.engine.run())
     house.supervisor.url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     try:

@@ -47,11 +47,11 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parent))
 import relays
 
-from sparkdash.bench import folder as runs
-from sparkdash.bench import prose
+from sparkdash.bench import run_folder as runs
+from sparkdash.bench.plan import prompt_text
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
-from sparkdash.sim.process import serving
-from sparkdash.sim.tokens import text_of, tokenize
+from sparkdash.sim.engine.tokens import text_of, tokenize
+from sparkdash.sim.process.engine_process import serving
 
 MODEL = "alpha"
 """As relays.serve_gateway calls it."""
@@ -172,7 +172,7 @@ def call(name: str, argv: Sequence[str], folder: Path) -> str:
 
 def write_book(folder: Path) -> None:
     """A book of made-up prose, and a tokenizer that cuts it as the simulated engine does."""
-    book = "".join(islice(prose.pieces("prose", "book"), BOOK))
+    book = "".join(islice(prompt_text.pieces("prose", "book"), BOOK))
     pieces = sorted({text_of([token]) for token in tokenize(book)})
     (folder / "book.txt").write_text(book)
     vocabulary = {piece: number for number, piece in enumerate(["<unk>", *pieces])}

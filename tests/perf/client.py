@@ -30,7 +30,7 @@ from typing import NamedTuple
 import aiohttp
 import uvloop
 
-from sparkdash.bench.stopwatch import Connections
+from sparkdash.bench.measure.timed_exchange import Connections
 
 GOAL_MS = 1.0
 SENT = re.compile(rb"@(\d+)")

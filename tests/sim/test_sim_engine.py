@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.profile import SimSpec, SimSpeed
-from sparkdash.sim import prose
-from sparkdash.sim.engine import Engine
-from sparkdash.sim.pace import Clock, Pace, expected_accepted
-from sparkdash.sim.prefix_cache import PrefixCache
-from sparkdash.sim.run import Run
-from sparkdash.sim.tokens import tokenize
+from sparkdash.sim.engine import prose
+from sparkdash.sim.engine.generation import Run
+from sparkdash.sim.engine.prefix_cache import PrefixCache
+from sparkdash.sim.engine.simulated_engine import Engine
+from sparkdash.sim.engine.timing import Clock, Pace, expected_accepted
+from sparkdash.sim.engine.tokens import tokenize
 
 SPEEDS = (SimSpeed(context=0, decode_tok_s=50, prefill_tok_s=1000),)
 

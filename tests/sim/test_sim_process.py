@@ -17,8 +17,8 @@ import pytest
 
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines import registry
-from sparkdash.sim import faults
-from sparkdash.sim.claims import claims
+from sparkdash.sim.engine import faults
+from sparkdash.sim.process.memory_claims import claims
 from sparkdash.units import GIB
 
 READY = "Application startup complete."

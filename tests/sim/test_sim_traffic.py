@@ -16,9 +16,9 @@ import pytest
 from programs import Program
 
 from sparkdash.domain.profile import Profile
-from sparkdash.sim.http import Request, Response, listen
-from sparkdash.sim.process import serving
-from sparkdash.sim.prose import seeded
+from sparkdash.sim.api.http_server import Request, Response, listen
+from sparkdash.sim.engine.prose import seeded
+from sparkdash.sim.process.engine_process import serving
 from sparkdash.sim.traffic import HABITS, Habit, Talk, Traffic
 
 Eventually = Callable[[Callable[[], bool]], Awaitable[None]]

@@ -10,7 +10,7 @@ import pytest
 from sparkdash.catalog import load
 from sparkdash.domain.profile import EngineKind, MemoryNeed, Profile, Published, SimSpec
 from sparkdash.engines import registry
-from sparkdash.sim.twin import acceptance, speeds, twin
+from sparkdash.sim.rehearsal import acceptance, speeds, twin
 
 SHIPPED = load((Path(__file__).parents[2] / "profiles",)).profiles
 

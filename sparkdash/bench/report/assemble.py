@@ -5,17 +5,17 @@ Owns: which parts a report has. Must not know: files, forms; the comparisons are
 
 from __future__ import annotations
 
-from sparkdash.bench.judgement import Decomposition, Figure, decompose, overall, rows
-from sparkdash.bench.metrics import Metric
-from sparkdash.bench.quality import Quality, equalities, qualities
+from sparkdash.bench.judge.judgement import Decomposition, Figure, decompose, overall, rows
+from sparkdash.bench.judge.metrics import Metric
+from sparkdash.bench.judge.quality import Quality, equalities, qualities
+from sparkdash.bench.judge.verdict import Claim, Verdict
 from sparkdash.bench.records import Cell
-from sparkdash.bench.report.advice import advice
-from sparkdash.bench.report.filling import filling
-from sparkdash.bench.report.guard import between, paired, refused, within
+from sparkdash.bench.report.comparability import between, paired, refused, within
+from sparkdash.bench.report.missing_cells import filling
 from sparkdash.bench.report.report import ArmReport, Hits, Report, Speculation, Table
+from sparkdash.bench.report.sweep_advice import advice
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, CellKey, Kind
-from sparkdash.bench.verdict import Claim, Verdict
 
 
 def report(results: Results) -> Report:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from sparkdash.bench.judgement import Figure
-from sparkdash.bench.metrics import Metric
+from sparkdash.bench.judge.judgement import Figure
+from sparkdash.bench.judge.metrics import Metric
 
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 DASH = "-"

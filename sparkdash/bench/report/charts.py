@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sparkdash.bench.metrics import Metric
-from sparkdash.bench.report import names
-from sparkdash.bench.report.matrix import Source
-from sparkdash.bench.report.published import RATES, cell_of
-from sparkdash.bench.report.roofs import Roof
-from sparkdash.bench.roofline import PEAK
+from sparkdash.bench.judge.metrics import Metric
+from sparkdash.bench.judge.roofline import PEAK
+from sparkdash.bench.judge.verdict import Claim
+from sparkdash.bench.report import cell_names
+from sparkdash.bench.report.arm_tables import Source
+from sparkdash.bench.report.published_figures import RATES, cell_of
+from sparkdash.bench.report.roofline_table import Roof
 from sparkdash.bench.run import CellKey
-from sparkdash.bench.verdict import Claim
 from sparkdash.domain.profile import Published
 
 PALETTE = ("#4c8dff", "#f0883e", "#3fb27f", "#c678dd", "#d4a72c", "#e5534b", "#39c5cf", "#8b949e")
@@ -70,7 +70,9 @@ def _contexts(source: Source, published: Mapping[str, Sequence[Published]]) -> C
         layout[f"xaxis{axis}"] = {
             "title": {"text": "context, tokens"},
             "type": "category",
-            "categoryarray": [names.context(key.context) for key in keys],  # else in the order in which figures come
+            "categoryarray": [
+                cell_names.context(key.context) for key in keys
+            ],  # else in the order in which figures come
         }
         layout[f"yaxis{axis}"] = (
             {"rangemode": "tozero", "matches": "y"}
@@ -107,7 +109,7 @@ def _lines(source: Source, arm: str, keys: Sequence[CellKey], *, first: bool) ->
         "name": arm,
         "legendgroup": arm,
         "showlegend": first,
-        "x": [names.context(key.context) for key, _ in known],
+        "x": [cell_names.context(key.context) for key, _ in known],
         "y": [one.median for _, one in known],
         "error_y": {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1},
         "line": {"color": _colour(source, arm)},
@@ -129,7 +131,7 @@ def _hollow(source: Source, arm: str, published: Sequence[Published], keys: Sequ
             "name": f"{arm}, published",
             "legendgroup": f"{arm} published",
             "showlegend": keys[0].output == min(key.output for key in source.grid_keys),
-            "x": [names.context(key.context) for key, _, _ in found],
+            "x": [cell_names.context(key.context) for key, _, _ in found],
             "y": [rate for _, rate, _ in found],
             "text": [said for _, _, said in found],
             "marker": {"symbol": "diamond-open", "size": 9, "color": _colour(source, arm)},
@@ -147,7 +149,7 @@ def _differences(source: Source) -> Chart:
         for key in source.report.planned():
             figure = source.figure(arm.name, key)
             if arm.name != base and figure and figure.verdict.delta is not None:
-                told.append((names.cell(key, words), figure.verdict))
+                told.append((cell_names.cell(key, words), figure.verdict))
         if told:
             colours = [
                 BETTER if one.claim is Claim.FASTER else WORSE if one.claim is Claim.SLOWER else NEITHER
@@ -245,7 +247,7 @@ def _ceilings(source: Source, roofs: tuple[Roof, ...]) -> Chart:
             {
                 "type": "bar",
                 "name": arm,
-                "x": [names.cell(one.key, words) for one in mine],
+                "x": [cell_names.cell(one.key, words) for one in mine],
                 "y": [one.line.share(one.measured) for one in mine],
                 "text": [f"{one.measured:.1f} of {one.line.peak_tok_s:.1f} tok/s" for one in mine],
                 "textposition": "none",
@@ -285,7 +287,7 @@ def _beside(source: Source, published: Mapping[str, Sequence[Published]]) -> Cha
                 theirs = getattr(one, name)
                 ours = source.figure(arm.name, key, metric) if key else None
                 if key and theirs is not None and metric is not Metric.PREFILL and ours and ours.median:
-                    pairs.append((f"{arm.name} · {names.cell(key, words)} · {metric.value}", theirs, ours.median))
+                    pairs.append((f"{arm.name} · {cell_names.cell(key, words)} · {metric.value}", theirs, ours.median))
     labels = [label for label, _, _ in pairs]
     data: list[Trace] = [
         {"type": "bar", "orientation": "h", "name": name, "y": labels, "x": rates, "marker": {"color": colour}}

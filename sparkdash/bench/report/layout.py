@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from pydantic import Field
 
-from sparkdash.bench.report import names
+from sparkdash.bench.report import cell_names
 from sparkdash.bench.report.report import ArmReport, Report
 from sparkdash.domain.base import Frozen
 
@@ -124,7 +124,7 @@ def derived(report: Report, metric: str = "decode") -> Layout:
 
 def _mode(arm: ArmReport) -> Mode:
     """By what the launch speculated with: `eagle3 k=1` is +EAGLE3 NST=1."""
-    method, count = names.speculation(arm.provenance.speculation if arm.provenance else None)
+    method, count = cell_names.speculation(arm.provenance.speculation if arm.provenance else None)
     if not method:
         return Mode(name=PLAIN, title=PLAIN, letter="V")
     name = f"+{method.upper()}={count}" if count else f"+{method.upper()}"

@@ -9,12 +9,19 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sparkdash.bench import sweep
-from sparkdash.bench.metrics import Metric
-from sparkdash.bench.report import advice, charts, comparison, matrix, published, roofs
+from sparkdash.bench.judge.metrics import Metric
+from sparkdash.bench.plan import sweep
+from sparkdash.bench.report import (
+    arm_tables,
+    charts,
+    comparison_tables,
+    published_figures,
+    roofline_table,
+    sweep_advice,
+)
+from sparkdash.bench.report.arm_tables import Source
 from sparkdash.bench.report.blocks import DASH, Block, Command, Heading, Page, Rule, Text, Tone
 from sparkdash.bench.report.layout import Build, Group, Layout, derived
-from sparkdash.bench.report.matrix import Source
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.run import Arm
 from sparkdash.domain.profile import Published
@@ -54,7 +61,7 @@ def drawn(report: Report, layout: Layout | None = None, shelf: Shelf | None = No
     """The same as charts."""
     layout, shelf = layout or derived(report), shelf or Shelf()
     source = Source(report, Metric(layout.metric), shelf.cannot_run)
-    return charts.charts(source, _comparable(report, shelf), roofs.roofs(source, shelf.weights))
+    return charts.charts(source, _comparable(report, shelf), roofline_table.roofs(source, shelf.weights))
 
 
 def _blocks(source: Source, layout: Layout, shelf: Shelf) -> Iterator[Block]:
@@ -71,16 +78,16 @@ def _blocks(source: Source, layout: Layout, shelf: Shelf) -> Iterator[Block]:
     if len(report.arms) > 1:
         if source.compared is not None:
             yield Rule()
-        yield from comparison.side_by_side(source, layout)
-        yield from comparison.deltas(source, layout)
+        yield from comparison_tables.side_by_side(source, layout)
+        yield from comparison_tables.deltas(source, layout)
         if layout.recipe:
-            yield from comparison.recipe(source, layout)
-    yield from advice.table(source)
-    yield from comparison.evidence(source)
-    yield from comparison.speculation(source)
-    yield from roofs.table(source, roofs.roofs(source, shelf.weights))
-    yield from comparison.scores(source)
-    yield from published.beside(source, _comparable(report, shelf))
+            yield from comparison_tables.recipe(source, layout)
+    yield from sweep_advice.table(source)
+    yield from comparison_tables.evidence(source)
+    yield from comparison_tables.speculation(source)
+    yield from roofline_table.table(source, roofline_table.roofs(source, shelf.weights))
+    yield from comparison_tables.scores(source)
+    yield from published_figures.beside(source, _comparable(report, shelf))
 
 
 def _comparable(report: Report, shelf: Shelf) -> Mapping[str, Sequence[Published]]:
@@ -144,7 +151,7 @@ def _group(source: Source, layout: Layout, group: Group) -> Iterator[Block]:
     for build in group.builds:
         if build.combined:
             yield Heading(3, build.combined)
-            yield matrix.combined(source, build, layout.modes)
+            yield arm_tables.combined(source, build, layout.modes)
             for _, arm in build.shown(layout.modes):
                 yield from _rest(source, arm)
         else:
@@ -158,18 +165,18 @@ def _tables(source: Source, layout: Layout, build: Build, above: str) -> Iterato
         if title != above:
             yield Heading(3, title)
         if source.grid_keys:
-            yield matrix.matrix(source, arm, warm=layout.warm)
-        yield from matrix.texts(source, arm)
-        yield from matrix.batches(source, arm)
-        yield from matrix.reasoning(source, arm)
-        yield from matrix.prefix(source, arm)
+            yield arm_tables.matrix(source, arm, warm=layout.warm)
+        yield from arm_tables.texts(source, arm)
+        yield from arm_tables.batches(source, arm)
+        yield from arm_tables.reasoning(source, arm)
+        yield from arm_tables.prefix(source, arm)
         if layout.math or source.asks_math:
-            yield Text((f"Math: {matrix.math(source, arm)}",))
+            yield Text((f"Math: {arm_tables.math(source, arm)}",))
         yield from _rest(source, arm)
 
 
 def _rest(source: Source, arm: str) -> Iterator[Block]:
-    if (missing := matrix.wanting(source, arm)) is not None:
+    if (missing := arm_tables.wanting(source, arm)) is not None:
         yield missing
 
 

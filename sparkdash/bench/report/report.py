@@ -6,9 +6,9 @@ Rates in tokens per second, times in seconds, shares 0..1; None was not measured
 
 from __future__ import annotations
 
-from sparkdash.bench.judgement import Decomposition, Figure, Overall, Row
-from sparkdash.bench.metrics import Metric
-from sparkdash.bench.quality import Equality, Quality
+from sparkdash.bench.judge.judgement import Decomposition, Figure, Overall, Row
+from sparkdash.bench.judge.metrics import Metric
+from sparkdash.bench.judge.quality import Equality, Quality
 from sparkdash.bench.records import Provenance
 from sparkdash.bench.run import CellKey, Kind, Run
 from sparkdash.domain.base import Frozen

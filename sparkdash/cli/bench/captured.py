@@ -38,7 +38,7 @@ def captured(
       sparkdash ab A B --suite mine
     """
     from sparkdash import paths
-    from sparkdash.bench import captured as kept
+    from sparkdash.bench.plan import captured_requests as kept
     from sparkdash.catalog import yaml_writer
     from sparkdash.errors import AdmissionError, HostError
 
@@ -78,7 +78,7 @@ def _must_be_free(name: str, suite: dict[str, Any]) -> None:
     """It may be made anew, but stands in the place of no other suite."""
     from pydantic import ValidationError
 
-    from sparkdash.bench import suites
+    from sparkdash.bench.plan import suites
     from sparkdash.errors import AdmissionError
 
     try:

@@ -54,16 +54,16 @@ for _command in (reports.show, reports.diff, reports.export, captured.captured):
 
 def complete_suite(incomplete: str) -> list[str]:
     """Names of suites."""
-    from sparkdash.bench import suites
+    from sparkdash.bench.plan import suites
 
     return sorted(name for name in suites.names() if name.startswith(incomplete))
 
 
 def complete_run(incomplete: str) -> list[str]:
     """Ids of runs."""
-    from sparkdash.bench import folder
+    from sparkdash.bench import run_folder
 
-    return [place.name for place in folder.runs() if place.name.startswith(incomplete)]
+    return [place.name for place in run_folder.runs() if place.name.startswith(incomplete)]
 
 
 SuiteName = Annotated[
@@ -155,9 +155,9 @@ def list_runs(as_json: AsJson = False) -> None:
       sparkdash bench list
       sparkdash bench list --json
     """
-    from sparkdash.bench import folder
+    from sparkdash.bench import run_folder
 
-    found = [folder.read(place) for place in run_list.readable(folder.runs())]
+    found = [run_folder.read(place) for place in run_list.readable(run_folder.runs())]
     if as_json:
         return emit([_as_json(one) for one in found])
     return run_list.listed(found)
@@ -173,7 +173,7 @@ def suites(as_json: AsJson = False) -> None:
     Examples:
       sparkdash bench suites
     """
-    from sparkdash.bench import suites as known
+    from sparkdash.bench.plan import suites as known
     from sparkdash.bench.run import Mode
 
     found = [known.load(name) for name in sorted(known.names())]

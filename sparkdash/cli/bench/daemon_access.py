@@ -9,9 +9,10 @@ import contextlib
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from sparkdash.bench import hold, plan
+from sparkdash.bench.measure import box_lease
+from sparkdash.bench.measure.http_client import Wire
+from sparkdash.bench.plan import run_plan
 from sparkdash.bench.run import Host, Run
-from sparkdash.bench.wire import Wire
 from sparkdash.client.address import credentials
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.state import Snapshot
@@ -39,13 +40,13 @@ async def daemon(*, managed: bool) -> AsyncIterator[AsyncClient | None]:
 
 
 @asynccontextmanager
-async def told(holder: str, pulse: hold.Pulse) -> AsyncIterator[None]:
+async def told(holder: str, pulse: box_lease.Pulse) -> AsyncIterator[None]:
     """Where servers are measured that are none of the daemon's: it is told how far that is, for its screens, when there
     is one that wants to know."""
     async with AsyncExitStack() as stack:
         with contextlib.suppress(SparkdashError):
             client = await stack.enter_async_context(AsyncClient())
-            await stack.enter_async_context(hold.holding(client, holder, {}, pulse, shares=True, patience_s=0.0))
+            await stack.enter_async_context(box_lease.holding(client, holder, {}, pulse, shares=True, patience_s=0.0))
         yield
 
 
@@ -79,7 +80,7 @@ def host(world: Snapshot | None) -> Host:
     )
 
 
-async def speeds(run: Run, client: AsyncClient | None, world: Snapshot | None) -> dict[str, plan.Speeds]:
+async def speeds(run: Run, client: AsyncClient | None, world: Snapshot | None) -> dict[str, run_plan.Speeds]:
     """What is known of how fast each arm is, and how long its start takes."""
     if client is None or world is None:
         return {}
@@ -87,4 +88,4 @@ async def speeds(run: Run, client: AsyncClient | None, world: Snapshot | None) -
     for name in {arm.profile for arm in run.arms if arm.impossible is None}:
         seen = world.figures.get(name)
         starts[name] = (seen.load_s if seen else None) or (await client.plan(name)).expected_s or None
-    return plan.speeds_of(run.arms, world, starts)
+    return run_plan.speeds_of(run.arms, world, starts)

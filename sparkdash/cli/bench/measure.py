@@ -17,11 +17,14 @@ import typer
 import uvloop
 
 from sparkdash import paths
-from sparkdash.bench import folder, hold, judgement, plan, stand, suites, sweep_file
-from sparkdash.bench.metrics import Metric
+from sparkdash.bench import run_folder
+from sparkdash.bench.judge import judgement
+from sparkdash.bench.judge.metrics import Metric
+from sparkdash.bench.measure import arm_launcher, box_lease
+from sparkdash.bench.measure.runner import Runner
+from sparkdash.bench.plan import run_plan, suites, sweep_file
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, Mode, Run
-from sparkdash.bench.runner import Runner
 from sparkdash.cli.bench import daemon_access, progress, reports, sweep_profiles
 from sparkdash.cli.output.screen import agreed, emit, interactive, say, tell
 from sparkdash.client.client import AsyncClient
@@ -40,7 +43,7 @@ class Wish:
     direct: bool = False
     share: bool = False
     reps: int | None = None
-    seed: int = plan.SEED
+    seed: int = run_plan.SEED
     fresh: bool = False
     ask: bool = True
     as_json: bool = False
@@ -55,7 +58,7 @@ def measure(wish: Wish) -> None:
 
 def go_on(name: str, *, share: bool, ask: bool, as_json: bool) -> None:
     """Fill the gaps of a run. Raises SparkdashError."""
-    _run_to_end(_go_on(folder.find(name), share=share, ask=ask, as_json=as_json))
+    _run_to_end(_go_on(run_folder.find(name), share=share, ask=ask, as_json=as_json))
 
 
 def _run_to_end(work: Coroutine[Any, Any, None]) -> None:
@@ -85,22 +88,22 @@ async def _begun(
 ) -> None:
     world = await client.state() if client else None
     names = [(await client.profile(name)).name if client else name for name in wish.arms]
-    arms = swept or plan.arms_of(names, {one.name: one for one in world.profiles} if world else {})
+    arms = swept or run_plan.arms_of(names, {one.name: one for one in world.profiles} if world else {})
     simulated = any(one.simulated for one in world.profiles if one.name in names) if world else False
-    run = plan.new_run(
+    run = run_plan.new_run(
         suite, arms, wish.mode,
         seed=wish.seed, reps=wish.reps, suite_file=suites.file_of(wish.suite), host=daemon_access.host(world), model=wish.model,
         target="url" if foreign else "direct" if wish.direct else "gateway",
-        simulated=simulated, noise=folder.calibrated(simulated=simulated),
+        simulated=simulated, noise=run_folder.calibrated(simulated=simulated),
     )  # fmt: skip
     place = None if wish.fresh else _stopped(run)
     if place is not None:
         tell(f"Going on with {place.name}, which was stopped. --fresh begins anew.")
-    await _work(folder.read(place) if place else Results(run=run), client, world, suite, wish)
+    await _work(run_folder.read(place) if place else Results(run=run), client, world, suite, wish)
 
 
 async def _go_on(place: Path, *, share: bool, ask: bool, as_json: bool) -> None:
-    run = folder.read_run(place)
+    run = run_folder.read_run(place)
     suite = suites.load(run.suite_file or run.suite)
     if suite.hash != run.suite_hash:
         raise AdmissionError(
@@ -117,7 +120,7 @@ async def _go_on(place: Path, *, share: bool, ask: bool, as_json: bool) -> None:
         if client and world and run.ended_at is None and (again := sweep_profiles.lost(run.arms, world)):
             await stack.enter_async_context(sweep_profiles.swept(client, *again))
             world = await client.state()
-        await _work(folder.read(place), client, world, suite, wish)
+        await _work(run_folder.read(place), client, world, suite, wish)
 
 
 async def _work(
@@ -127,7 +130,7 @@ async def _work(
     place = paths.bench_dir() / results.run.id
     run, gaps = results.run, results.gaps()
     speeds = await daemon_access.speeds(run, client, world)
-    expected = plan.expected_s(gaps, speeds)
+    expected = run_plan.expected_s(gaps, speeds)
     if gaps:
         progress.announce(results, suite, speeds, expected, world)
         if wish.ask and interactive() and not agreed("Begin?"):
@@ -137,7 +140,7 @@ async def _work(
         await sweep_profiles.tidied(client, run.arms)
     noise = judgement.calibration(results) if wish.calibrates and not results.gaps() else {}
     if noise:
-        folder.keep_calibration(run, noise)
+        run_folder.keep_calibration(run, noise)
     if wish.as_json:
         emit(_as_json(results, place))
         return
@@ -162,15 +165,15 @@ async def _run(
     expected_s: float | None,
 ) -> Results:
     bar = progress.Bar(run)
-    headers = stand.headers()
+    headers = arm_launcher.headers()
     async with AsyncExitStack() as stack:
         wire = await stack.enter_async_context(await daemon_access.wire(client, world, run, headers))
-        here: stand.Stand = stand.Foreign(wire, run.model)
+        here: arm_launcher.Stand = arm_launcher.Foreign(wire, run.model)
         if client is not None:
-            here = stand.Managed(client, wire, direct=run.target == "direct")
+            here = arm_launcher.Managed(client, wire, direct=run.target == "direct")
         watch = progress.Watch(run, bar)
         runner = Runner(place, here, watch.show, lag_limit_ms=suite.lag_limit_ms, chats=suite.chats)
-        pulse = hold.Pulse(
+        pulse = box_lease.Pulse(
             expected_s=lambda: runner.left_s if runner.left_s is not None else expected_s,
             measuring=lambda: watch.measuring,
             ends=_ending(),
@@ -179,18 +182,18 @@ async def _run(
         holder = f"sparkdash bench ({run.suite})"
         if client is not None:
             await stack.enter_async_context(
-                hold.holding(client, holder, headers, pulse, shares=wish.share, waits=progress.waits)
+                box_lease.holding(client, holder, headers, pulse, shares=wish.share, waits=progress.waits)
             )
         else:
             await stack.enter_async_context(daemon_access.told(holder, pulse))
         if client is not None and world is not None:
             stack.push_async_callback(daemon_access.brought_back, client, world)
-        stack.enter_context(folder.kept(run))
+        stack.enter_context(run_folder.kept(run))
         try:
             return await runner.run()
         except asyncio.CancelledError:
             bar.clear()
-            begun = folder.read(place).launches
+            begun = run_folder.read(place).launches
             tell(
                 "Stopped. What is measured is kept; the same command goes on."
                 if begun
@@ -214,10 +217,10 @@ def _ending() -> Callable[[], None]:
 
 def _stopped(run: Run) -> Path | None:
     """The newest run of the same question that was not finished."""
-    for place in folder.runs():
+    for place in run_folder.runs():
         with contextlib.suppress(AdmissionError):
-            other = folder.read_run(place)
-            if other.ended_at is None and plan.same_question(other, run):
+            other = run_folder.read_run(place)
+            if other.ended_at is None and run_plan.same_question(other, run):
                 return place
     return None
 

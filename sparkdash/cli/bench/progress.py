@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 from string import ascii_uppercase
 from textwrap import wrap
 
-from sparkdash.bench import plan
-from sparkdash.bench.compare import Noise
-from sparkdash.bench.hold import LAPSE_S
+from sparkdash.bench.judge.arm_comparison import Noise
+from sparkdash.bench.measure.box_lease import LAPSE_S
+from sparkdash.bench.measure.runner import Step
+from sparkdash.bench.plan import run_plan
+from sparkdash.bench.plan.suites import Suite
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import CellKey, Kind, Run
-from sparkdash.bench.runner import Step
-from sparkdash.bench.suites import Suite
 from sparkdash.cli.output.screen import LiveLine, tell, width
 from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.state import Snapshot
@@ -34,7 +34,7 @@ def lettered(names: Iterable[str]) -> dict[str, str]:
 def announce(
     results: Results,
     suite: Suite,
-    speeds: Mapping[str, plan.Speeds],
+    speeds: Mapping[str, run_plan.Speeds],
     expected_s: float | None,
     world: Snapshot | None,
 ) -> None:
@@ -46,7 +46,7 @@ def announce(
         note = "the baseline" if arm.name == run.baseline and len(run.arms) > 1 else ""
         note = f"cannot run: {arm.impossible}" if arm.impossible else note
         say(f"  {letters[arm.name]}  {arm.name}" + (f"  ({note})" if note else ""))
-    launches = plan.launches_left(results)
+    launches = run_plan.launches_left(results)
     order = " ".join(letters[run.order[index].arm] for index in launches)
     passes = ("pass over a server that is", "passes over servers that are")
     starts = ("launch of a new engine", "launches, each of a new engine")

@@ -19,7 +19,7 @@ from sparkdash.cli.parameters import AsJson
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sparkdash.bench.metrics import Metric
+    from sparkdash.bench.judge.metrics import Metric
     from sparkdash.bench.report.layout import Layout
     from sparkdash.bench.report.page import Shelf
     from sparkdash.bench.report.report import Report
@@ -77,11 +77,11 @@ def show(
       sparkdash bench show 20261121-200000-seeds --json
     """
     if run is None:
-        from sparkdash.bench import folder
+        from sparkdash.bench import run_folder
 
-        known = {place: folder.read_run(place) for place in run_list.readable(folder.runs())}
+        known = {place: run_folder.read_run(place) for place in run_list.readable(run_folder.runs())}
         found = {place: run for place, run in known.items() if run.simulated or not simulated}
-        emit([*found.values()]) if as_json else run_list.listed(map(folder.read, found))
+        emit([*found.values()]) if as_json else run_list.listed(map(run_folder.read, found))
         return
     report = _report(run, math)
     if as_json:
@@ -116,13 +116,13 @@ def diff(
       sparkdash bench diff 20261120 20261121
       sparkdash bench diff 20261120 last --metric e2e
     """
-    from sparkdash.bench.report.difference import difference, page
+    from sparkdash.bench.report.run_difference import difference, page
 
     found = difference(_report(old), _report(new), _metric(metric))
     if as_json:
         emit(found)
     else:
-        from sparkdash.bench.report.terminal import show as draw
+        from sparkdash.bench.report.formats.terminal import show as draw
 
         draw(page(found), console(sys.stdout, width()))
     if found.refused:
@@ -163,12 +163,12 @@ def export(
 
 
 def _rendered(run: str, form: Format, layout: str | None, metric: str | None, math: str | None, arm: str | None) -> str:
-    from sparkdash.bench import folder
-    from sparkdash.bench.report import llama_benchy, localmaxxing, markdown
+    from sparkdash.bench import run_folder
+    from sparkdash.bench.report.formats import llama_benchy, localmaxxing, markdown
     from sparkdash.bench.report.page import drawn, page
 
     if form is Format.CSV:
-        return llama_benchy.render(folder.read(folder.find(run)))
+        return llama_benchy.render(run_folder.read(run_folder.find(run)))
     report = _report(run, math)
     if form is Format.JSON:
         return report.model_dump_json(indent=2) + "\n"
@@ -181,24 +181,24 @@ def _rendered(run: str, form: Format, layout: str | None, metric: str | None, ma
         return to_json(payload, indent=2).decode() + "\n"
     shelf, chosen = _shelf(report), _layout(report, layout, metric)
     if form is Format.HTML:
-        from sparkdash.bench.report import html
+        from sparkdash.bench.report.formats import html
 
         return html.render(page(report, chosen, shelf), drawn(report, chosen, shelf), html.plotly())
     return markdown.render(page(report, chosen, shelf))
 
 
 def _draw(report: Report, layout: Layout, *, starts: bool = True) -> None:
+    from sparkdash.bench.report.formats.terminal import show as draw
     from sparkdash.bench.report.page import page
-    from sparkdash.bench.report.terminal import show as draw
 
     draw(page(report, layout, _shelf(report), bounds=True, starts=starts), console(sys.stdout, width()))
 
 
 def _report(run: str, math: str | None = None) -> Report:
-    from sparkdash.bench import folder
+    from sparkdash.bench import run_folder
     from sparkdash.bench.report.assemble import report, with_math
 
-    found = report(folder.read(folder.find(run)))
+    found = report(run_folder.read(run_folder.find(run)))
     return found if math is None else with_math(found, _report(math))
 
 
@@ -211,7 +211,7 @@ def _layout(report: Report, name: str | None, metric: str | None) -> Layout:
 
 
 def _metric(name: str) -> Metric:
-    from sparkdash.bench.metrics import Metric
+    from sparkdash.bench.judge.metrics import Metric
     from sparkdash.errors import AdmissionError
 
     try:

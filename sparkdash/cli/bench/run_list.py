@@ -30,11 +30,11 @@ def listed(found: Iterable[Results]) -> None:
 
 def readable(places: Iterable[Path]) -> Iterator[Path]:
     """Those that this sparkdash understands; of the others it is told why not, as they keep nobody from the rest."""
-    from sparkdash.bench import folder
+    from sparkdash.bench import run_folder
 
     for place in places:
         try:
-            folder.read_run(place)
+            run_folder.read_run(place)
         except AdmissionError as error:
             tell(error.text())
         else:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sparkdash.bench import sweep, sweep_file
+from sparkdash.bench.plan import sweep, sweep_file
 from sparkdash.bench.run import Arm
 from sparkdash.cli.output.screen import tell
 from sparkdash.client.client import AsyncClient

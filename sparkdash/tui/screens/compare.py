@@ -17,7 +17,7 @@ from textual import work
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from sparkdash.bench.report import html, markdown
+from sparkdash.bench.report.formats import html, markdown
 from sparkdash.bench.report.page import drawn, page
 from sparkdash.bench.report.report import Report
 from sparkdash.errors import SparkdashError

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparkdash.bench.judgement import Figure
-from sparkdash.bench.metrics import Metric
-from sparkdash.bench.report import names
+from sparkdash.bench.judge.judgement import Figure
+from sparkdash.bench.judge.metrics import Metric
+from sparkdash.bench.judge.verdict import Claim
+from sparkdash.bench.report import cell_names
 from sparkdash.bench.report.blocks import spread, value
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.run import CellKey, Run
-from sparkdash.bench.verdict import Claim
 from sparkdash.tui.ink import ELLIPSIS, EMPTY, Ends, Ink, Line, clip, frame, join, pad, right, say, text, wrap
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.measuring import under_way
@@ -138,8 +138,8 @@ class CellTable(Table):
         if report is None or arm is None:
             return []
         keys = report.planned()
-        words = names.lengths([key.output for key in names.alone(keys)], report.run.lengths)
-        return [_cell(report, arm, key, names.short(key, words), width) for key in keys]
+        words = cell_names.lengths([key.output for key in cell_names.alone(keys)], report.run.lengths)
+        return [_cell(report, arm, key, cell_names.short(key, words), width) for key in keys]
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         """See Table; below the cells the one under the cursor where it is cut, what all come to, and what is missing."""

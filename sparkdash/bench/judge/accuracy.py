@@ -1,0 +1,107 @@
+"""Are an arm's answers as good, and are they the same? Compared item by item. Pure.
+
+Owns: the gate on accuracy, and the share of equal outputs. Must not know: how items are made or judged.
+Rule: the same items in both arms, or none: a difference between 74 % and 70 % of fifty is noise, and only the items on
+which the arms differ say anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from statistics import median
+
+from sparkdash.bench.judge.stats import Paired, mcnemar, paired_difference
+from sparkdash.domain.base import Frozen
+
+MARGIN = 0.05
+"""An arm that may be more than five points worse does not pass."""
+
+
+class Gate(StrEnum):
+    """Of an arm's accuracy against the baseline's."""
+
+    PASS = "pass"  # noqa: S105 - no password
+    """The 95 % interval of the difference lies above minus the margin: it is not worse by as much as that."""
+    FAIL = "fail"
+    """The interval lies below minus the margin: it is worse by more."""
+    NO_EVIDENCE = "no evidence"
+    """Neither: more questions would tell."""
+
+
+class AccuracyVerdict(Frozen):
+    """Arm B against arm A on the items that both answered. Shares 0..1."""
+
+    gate: Gate
+    n: int
+    difference: float | None = None
+    """Share right in B minus share right in A."""
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    """McNemar, exact and two-sided."""
+    only_a: tuple[str, ...] = ()
+    """Items that only A has right."""
+    only_b: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """`pass -1.0 points [-3.6, 1.5], 3 lost, 1 won, p = 0.62`."""
+        if self.difference is None or self.low is None or self.high is None or self.p is None:
+            return f"{self.gate} (no common items)"
+        return (
+            f"{self.gate} {100 * self.difference:+.1f} points [{100 * self.low:.1f}, {100 * self.high:.1f}], "
+            f"{len(self.only_a)} lost, {len(self.only_b)} won, p = {self.p:.2g}"
+        )
+
+
+def compare_accuracy(a: Mapping[str, bool], b: Mapping[str, bool], margin: float = MARGIN) -> AccuracyVerdict:
+    """Non-inferiority of B to A. By item: was it right?"""
+    shared = [item for item in a if item in b]
+    if not shared:
+        return AccuracyVerdict(gate=Gate.NO_EVIDENCE, n=0)
+    only_a = tuple(item for item in shared if a[item] and not b[item])
+    only_b = tuple(item for item in shared if b[item] and not a[item])
+    both = sum(a[item] and b[item] for item in shared)
+    pairs = Paired(both, len(only_a), len(only_b), len(shared) - both - len(only_a) - len(only_b))
+    low, high = paired_difference(pairs)
+    gate = Gate.PASS if low > -margin else Gate.FAIL if high < -margin else Gate.NO_EVIDENCE
+    return AccuracyVerdict(
+        gate=gate,
+        n=pairs.n,
+        difference=pairs.difference,
+        low=low,
+        high=high,
+        p=mcnemar(pairs),
+        only_a=only_a,
+        only_b=only_b,
+    )
+
+
+class Identity(Frozen):
+    """How many greedy outputs equal the baseline's. A diagnostic: numerics alone make some differ, a broken verifier most."""
+
+    n: int
+    same: int
+    divergence: float | None = None
+    """Median place, in characters, of the first difference; None when none differs."""
+
+    @property
+    def share(self) -> float | None:
+        """Equal / all, 0..1; None of nothing."""
+        return self.same / self.n if self.n else None
+
+
+def compare_outputs(a: Mapping[str, str], b: Mapping[str, str]) -> Identity:
+    """The texts of two arms by item, those that both have."""
+    pairs = [(text, b[item]) for item, text in a.items() if item in b]
+    places = [_first_difference(one, other) for one, other in pairs if one != other]
+    return Identity(n=len(pairs), same=len(pairs) - len(places), divergence=median(places) if places else None)
+
+
+def _first_difference(one: str, other: str) -> int:
+    """Characters that both begin with."""
+    for place, (left, right) in enumerate(zip(one, other, strict=False)):
+        if left != right:
+            return place
+    return min(len(one), len(other))

@@ -1,0 +1,83 @@
+"""The judge of what was answered to an arithmetic question. Pure.
+
+Owns: scorer v1. Must not know: engines, files, how questions are made (maths.py), how two arms compare.
+Rule: a published version never changes: what is mended becomes v2. Results carry its name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from enum import StrEnum
+
+from sparkdash.bench.judge.stats import wilson
+from sparkdash.domain.base import Frozen
+
+SCORER = "sparkdash-math-scorer/v1"
+
+_NUMERAL = r"[-\u2212+]?[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?"
+_ANSWER = re.compile(rf"[*_`\s]*ANSWER:[*_`$\s]*({_NUMERAL})[*_`$.\s]*")
+"""Markdown's emphasis and a full stop around it are no other form."""
+_NUMBER = re.compile(rf"(?<![0-9A-Za-z.,])({_NUMERAL})")
+
+
+class Outcome(StrEnum):
+    """What became of one question."""
+
+    RIGHT = "right"
+    """The last `ANSWER:` line holds the right number: the only outcome that counts."""
+    LENIENT = "lenient"
+    """No such line, but the last number of the text is right."""
+    WRONG = "wrong"
+    TRUNCATED = "truncated"
+    """The length limit came before any `ANSWER:` line."""
+    UNPARSED = "unparsed"
+    """No number anywhere."""
+
+
+def score(answer: int, text: str, finish_reason: str | None = None) -> Outcome:
+    """Judge an answer's visible text; what stands before `</think>` is not looked at."""
+    visible = text.rpartition("</think>")[2]
+    lines = [found for line in visible.splitlines() if (found := _ANSWER.fullmatch(line.strip()))]
+    if lines:
+        return Outcome.RIGHT if _value(lines[-1].group(1)) == answer else Outcome.WRONG
+    if finish_reason == "length":
+        return Outcome.TRUNCATED
+    numbers = _NUMBER.findall(visible)
+    if not numbers:
+        return Outcome.UNPARSED
+    return Outcome.LENIENT if _value(numbers[-1]) == answer else Outcome.WRONG
+
+
+class Tally(Frozen):
+    """How many of n questions had which outcome."""
+
+    n: int
+    right: int
+    lenient: int
+    wrong: int
+    truncated: int
+    unparsed: int
+
+    @property
+    def share(self) -> float | None:
+        """Right / all, 0..1; None of nothing."""
+        return self.right / self.n if self.n else None
+
+    @property
+    def text(self) -> str:
+        """`37/50 = 74 % [60, 84]`, with Wilson's 95 % interval."""
+        if not self.n:
+            return "-"
+        low, high = wilson(self.right, self.n)
+        return f"{self.right}/{self.n} = {100 * self.right / self.n:.0f} % [{100 * low:.0f}, {100 * high:.0f}]"
+
+
+def tally(outcomes: Iterable[Outcome]) -> Tally:
+    """Count them."""
+    found = list(outcomes)
+    return Tally(n=len(found), **{one.value: found.count(one) for one in Outcome})
+
+
+def _value(numeral: str) -> float:
+    return float(numeral.replace(",", "").replace("\u2212", "-"))

@@ -1,0 +1,259 @@
+"""Comparing arms by their launches: how much faster, and how sure. Pure.
+
+Owns: the model of a cell. Must not know: what is measured (any positive figure), words, several cells' families.
+
+The experimental unit is the launch of an engine, not the request: requests of one launch share its memory layout, its
+graphs and its moment of the day, and 30 of them are no 30 observations. The model of a cell is
+    ln y = arm + slope x place + launch + prompt + prompt:arm + noise
+Rule 1: prompts are paired: what one prompt differs from another by is taken out before launches are compared.
+Rule 2: a launch has one value, the median over its prompts of what remains; a single hiccup moves it little.
+Rule 3: the spread between launches is estimated from all arms together, as in an analysis of variance (an arm that is
+less steady than the others is judged by its own); a linear trend
+over their places in the order is taken out where enough launches remain to tell (TREND_DF).
+Rule 4: where arms answer differently by prompt (speculation does), so few prompts are one more source of doubt, and
+its variance is added, with degrees of freedom by Satterthwaite (1946).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from sparkdash.bench.judge.stats import ALPHA, MEDIAN_VARIANCE, mde, p_two_sided, t_quantile
+from sparkdash.domain.base import Frozen
+
+Values = Mapping[int, Mapping[str, float]]
+"""Of one arm: by launch (its place in the order) and prompt, a positive figure."""
+
+TREND_DF = 3
+"""A trend is fitted only if so many degrees of freedom remain; with fewer the interval would grow more than it gains."""
+
+_SWEEPS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """Arm B against arm A. Logarithms of ratios: 0.01 is about 1 %."""
+
+    log_ratio: float
+    se: float
+    """Standard error of log_ratio."""
+    df: float
+
+    @property
+    def p(self) -> float:
+        """Two-sided: how often so large a difference comes up between equal arms."""
+        if not self.se:
+            return 0.0 if self.log_ratio else 1.0
+        return p_two_sided(self.log_ratio / self.se, self.df)
+
+    def interval(self, level: float = ALPHA) -> tuple[float, float]:
+        """The bounds of log_ratio at that two-sided error level."""
+        half = t_quantile(1 - level / 2, self.df) * self.se
+        return self.log_ratio - half, self.log_ratio + half
+
+    def detectable(self, level: float = ALPHA, power: float = 0.8) -> float:
+        """The smallest true log ratio that would be found with that power, given the spread that was seen."""
+        return (t_quantile(1 - level / 2, self.df) + t_quantile(power, self.df)) * self.se
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The model of one cell, fitted to all arms."""
+
+    launches: Mapping[str, Mapping[int, float]]
+    """By arm and place: each launch's value, ln y without its prompts' effects."""
+    tastes: Mapping[str, Mapping[str, float]]
+    """By arm and prompt: what the prompt adds to ln y in this arm."""
+    noise: float | None
+    """Variance of ln y from request to request of a launch; None: one prompt or one launch tells nothing of it."""
+    variance: float | None
+    """Between launches of an arm, of their values, the trend taken out; None: no arm has two launches."""
+    df: int
+    """Of `variance`."""
+    spreads: Mapping[str, float]
+    """By arm: its own variance between launches, as `variance` is; 0 with one launch."""
+    slope: float | None
+    """Of ln y per place in the order; None: not fitted."""
+
+    def log_ratio(self, arm: str, over: str) -> float:
+        """ln(arm / over), the trend taken out."""
+        drift = (self.slope or 0.0) * (fmean(self.launches[arm]) - fmean(self.launches[over]))
+        return fmean(self.launches[arm].values()) - fmean(self.launches[over].values()) - drift
+
+    def contrast(self, arm: str, over: str, *, panel: bool = False) -> Contrast | None:
+        """Arm against arm; None while the spread between launches is not known.
+
+        With `panel` the prompts are all there are, and not some of many: their differences are no doubt.
+        """
+        if self.variance is None:
+            return None
+        share = 1 / len(self.launches[arm]) + 1 / len(self.launches[over])
+        if self.slope is not None:
+            apart = fmean(self.launches[arm]) - fmean(self.launches[over])
+            share += apart**2 / _spread_of_places(self.launches)
+        between = self._variance(arm, over) * share
+        among, prompts = (0.0, 2) if panel else self._taste_variance(arm, over)
+        total = between + among
+        df = total**2 / (between**2 / self.df + among**2 / (prompts - 1)) if total else float(self.df)
+        return Contrast(self.log_ratio(arm, over), math.sqrt(total), df)
+
+    def _variance(self, arm: str, over: str) -> float:
+        """Of all arms together, or of these two alone where that is larger: an unsteady arm hides behind no steady ones."""
+        ends = {one: len(self.launches[one]) - 1 for one in (arm, over)}
+        if not sum(ends.values()):
+            return self.variance or 0.0
+        alone = sum(self.spreads[one] * df for one, df in ends.items()) / sum(ends.values())
+        return max(self.variance or 0.0, alone)
+
+    def _taste_variance(self, arm: str, over: str) -> tuple[float, int]:
+        """What the choice of prompts adds to the variance of arm against arm, and how many there are."""
+        shared = self.tastes[arm].keys() & self.tastes[over].keys()
+        if len(shared) < 2 or self.noise is None:
+            return 0.0, 2
+        differences = [self.tastes[arm][prompt] - self.tastes[over][prompt] for prompt in shared]
+        middle = fmean(differences)
+        seen = sum((one - middle) ** 2 for one in differences) / (len(shared) - 1)
+        by_chance = self.noise * (1 / len(self.launches[arm]) + 1 / len(self.launches[over]))
+        return MEDIAN_VARIANCE * max(0.0, seen - by_chance) / len(shared), len(shared)
+
+
+def fit(arms: Mapping[str, Values], center: Callable[[Iterable[float]], float] = median) -> Fit:
+    """Fit the model to a cell. Launches without a value are left out, and arms without a launch.
+
+    `center` makes one value of a launch's prompts.
+
+    Raises:
+        ValueError: a figure is not positive.
+    """
+    logs = {
+        arm: {
+            place: {prompt: math.log(value) for prompt, value in ones.items()} for place, ones in values.items() if ones
+        }
+        for arm, values in arms.items()
+    }
+    logs = {arm: values for arm, values in logs.items() if values}
+    _, shared = _effects({place: ones for values in logs.values() for place, ones in values.items()})
+    launches = {
+        arm: {place: center([one - shared[prompt] for prompt, one in ones.items()]) for place, ones in values.items()}
+        for arm, values in logs.items()
+    }
+    own = {arm: _effects(values) for arm, values in logs.items()}
+    slope, squares, df = _trend(launches)
+    free = sum(len(values) - 1 for values in launches.values())
+    return Fit(
+        launches=launches,
+        tastes={arm: tastes for arm, (_, tastes) in own.items()},
+        noise=_noise(logs, own),
+        variance=sum(squares.values()) / df if df else None,
+        df=df,
+        spreads={
+            arm: one / (len(launches[arm]) - 1) * free / df if len(launches[arm]) > 1 else 0.0
+            for arm, one in squares.items()
+        },
+        slope=slope,
+    )
+
+
+class Noise(Frozen):
+    """What a box does by itself, from launches of one and the same profile (A/A). Relative: 0.01 is 1 %."""
+
+    launch_sd: float
+    """From launch to launch."""
+    within_sd: float
+    """From request to request of one launch."""
+    drift: float | None
+    """Over the whole session, first to last launch; None: too few launches to tell it from chance."""
+    launches: int
+    samples: int
+    """In a launch."""
+
+    def mde(self, launches: int, samples: int) -> float:
+        """The smallest effect that so many launches an arm, with so many samples each, find on this box 4 times in 5."""
+        return mde(launches, samples, self.launch_sd, self.within_sd)
+
+    def floor(self, launches: int, samples: int) -> float:
+        """What two equal arms are apart by on this box once in 20 times: no smaller difference is claimed."""
+        spread = self.launch_sd**2 + MEDIAN_VARIANCE * self.within_sd**2 / samples
+        return 1.96 * math.sqrt(2 * spread / launches)
+
+
+def calibrate(values: Values) -> Noise | None:
+    """The noise of a box from one cell of an A/A run, all its launches taken as one arm; None with fewer than three."""
+    found = fit({"": values})
+    if found.variance is None or found.df < 2:
+        return None
+    places = found.launches[""]
+    samples = min(len(values[place]) for place in places)
+    within = found.noise or 0.0
+    return Noise(
+        launch_sd=math.sqrt(max(0.0, found.variance - MEDIAN_VARIANCE * within / samples)),
+        within_sd=math.sqrt(within),
+        drift=None if found.slope is None else found.slope * (max(places) - min(places)),
+        launches=len(places),
+        samples=samples,
+    )
+
+
+def _effects(logs: Values) -> tuple[dict[int, float], dict[str, float]]:
+    """Launch and prompt effects of the additive model by least squares, row and column means in turn.
+
+    With every prompt in every launch the first sweep is exact; with gaps the sweeps converge to it.
+    """
+    by_prompt: dict[str, list[tuple[int, float]]] = {}
+    for place, ones in logs.items():
+        for prompt, one in ones.items():
+            by_prompt.setdefault(prompt, []).append((place, one))
+    whole = all(len(ones) == len(logs) for ones in by_prompt.values())
+    prompts = dict.fromkeys(by_prompt, 0.0)
+    launches: dict[int, float] = {}
+    for _ in range(1 if whole else _SWEEPS):
+        launches = {
+            place: fmean([one - prompts[prompt] for prompt, one in ones.items()]) for place, ones in logs.items()
+        }
+        swept = {prompt: fmean([one - launches[place] for place, one in ones]) for prompt, ones in by_prompt.items()}
+        moved = max((abs(swept[prompt] - prompts[prompt]) for prompt in swept), default=0.0)
+        prompts = swept
+        if moved < 1e-12:
+            break
+    return launches, prompts
+
+
+def _noise(
+    logs: Mapping[str, Values], own: Mapping[str, tuple[Mapping[int, float], Mapping[str, float]]]
+) -> float | None:
+    """The variance of what neither launch nor prompt explains, each arm with its own prompts' effects."""
+    squares, df = 0.0, 0
+    for arm, values in logs.items():
+        launches, prompts = own[arm]
+        rest = [
+            one - launches[place] - prompts[prompt] for place, ones in values.items() for prompt, one in ones.items()
+        ]
+        squares += sum(one * one for one in rest)
+        df += len(rest) - len(launches) - len(prompts) + 1
+    return squares / df if df > 0 else None
+
+
+def _trend(launches: Mapping[str, Mapping[int, float]]) -> tuple[float | None, dict[str, float], int]:
+    """Slope over places, each arm's sum of squares around it, and their degrees of freedom: least squares within arms."""
+    around = {arm: _around_their_means(values) for arm, values in launches.items()}
+    spread = _spread_of_places(launches)
+    df = sum(len(values) - 1 for values in launches.values())
+    slope = None
+    if df - 1 >= TREND_DF and spread:
+        slope, df = sum(at * one for pairs in around.values() for at, one in pairs) / spread, df - 1
+    squares = {arm: sum((one - (slope or 0.0) * at) ** 2 for at, one in pairs) for arm, pairs in around.items()}
+    return slope, squares, df
+
+
+def _around_their_means(values: Mapping[int, float]) -> list[tuple[float, float]]:
+    """(place, value), each less its mean."""
+    place, value = fmean(values), fmean(values.values())
+    return [(at - place, one - value) for at, one in values.items()]
+
+
+def _spread_of_places(launches: Mapping[str, Mapping[int, float]]) -> float:
+    """Sum of squares of the places around their arm's mean."""
+    return sum(at * at for values in launches.values() for at, _ in _around_their_means(values))

@@ -1,0 +1,254 @@
+"""A run's table: each cell of each arm with its figure and its verdict, the arms over all cells, and what speculation did. Pure.
+
+Owns: which comparison is made of which samples. Must not know: layouts, files.
+Rule: one factor at a time. Every arm is compared with the run's baseline in the same cell, never with another cell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from statistics import fmean
+
+from sparkdash.bench.judge.arm_comparison import Fit, Noise, Values, calibrate, fit
+from sparkdash.bench.judge.metrics import Metric, acceptance_lengths, by_launch, decode_rates
+from sparkdash.bench.judge.stats import geomean, summary
+from sparkdash.bench.judge.verdict import BASELINE, FLOOR, Claim, Verdict, judge, screen
+from sparkdash.bench.results import Results
+from sparkdash.bench.run import CellKey, Kind, Mode, Run
+from sparkdash.domain.base import Frozen
+
+UNTOLD = "these answers do not tell it"
+"""Of a figure that is not there although its cell was measured."""
+
+
+class Figure(Frozen):
+    """One arm in one cell."""
+
+    arm: str
+    median: float | None = None
+    low: float | None = None
+    high: float | None = None
+    bootstrap: bool = False
+    """What low and high are: a 95 % interval of the median, or (below 8 values) the smallest and the largest."""
+    n: int = 0
+    launches: int = 0
+    verdict: Verdict
+
+
+class Row(Frozen):
+    """One cell."""
+
+    key: CellKey
+    figures: tuple[Figure, ...]
+    """In the order of the run's arms."""
+
+
+class Overall(Frozen):
+    """One arm over all speed cells that it and the baseline share: the geometric mean of the ratios, and the extremes."""
+
+    arm: str
+    verdict: Verdict
+    cells: int
+    worst: CellKey | None = None
+    worst_delta: float | None = None
+    best: CellKey | None = None
+    best_delta: float | None = None
+
+
+class Decomposition(Frozen):
+    """Why a speculating arm is faster or slower: tok/s = acceptance length x steps/s, and so are their ratios.
+
+    Verdicts against the baseline on the very prompts that were sent; whether other texts gain as much is what the cell's
+    own verdict judges. Acceptance depends on the text, steps/s hardly does: it shows the engine where tok/s cannot.
+    """
+
+    arm: str
+    key: CellKey
+    tok_s: Verdict
+    length: Verdict
+    steps_s: Verdict
+    acceptance_length: float
+    """Mean tokens per verify step."""
+    steps_per_s: float
+    """Verify steps, or for an arm that does not speculate tokens, per second."""
+
+
+def rows(results: Results, metric: Metric = Metric.DECODE) -> tuple[Row, ...]:
+    """Every planned cell, measured or not, with its verdicts."""
+    return tuple(_row(results, cell.key, metric) for cell in results.run.cells)
+
+
+def overall(results: Results, metric: Metric = Metric.DECODE) -> tuple[Overall, ...]:
+    """Every arm but the baseline. Launches are the unit here too: cells of one launch are not independent."""
+    base = results.run.baseline
+    values = {
+        cell.key: {arm.name: by_launch(results, arm.name, cell.key, metric) for arm in results.run.arms}
+        for cell in results.run.cells
+        if cell.key.kind is Kind.SPEED
+    }
+    fits = {key: fit(arms) for key, arms in values.items()}
+    arms = [arm.name for arm in results.run.arms if arm.name != base]
+    shared = {arm: {key: one for key, one in fits.items() if {arm, base} <= one.launches.keys()} for arm in arms}
+    panels = {arm: _panel(cells, arm, base) for arm, cells in shared.items() if cells}
+    noise = results.run.noise.get(metric)
+    floor = max((_floor(one.values(), noise) for one in values.values()), default=FLOOR)
+    verdicts = _judged(results.run.mode, panels, base, floor, metric, panel=True)
+    found = []
+    for arm in arms:
+        deltas = {key: math.expm1(one.log_ratio(arm, base)) for key, one in shared[arm].items()}
+        ranked = sorted(deltas, key=deltas.__getitem__, reverse=metric.less_is_better)
+        found.append(
+            Overall(
+                arm=arm,
+                verdict=verdicts.get(arm) or _blank(results, arm, None),
+                cells=len(deltas),
+                worst=ranked[0] if ranked else None,
+                worst_delta=deltas[ranked[0]] if ranked else None,
+                best=ranked[-1] if ranked else None,
+                best_delta=deltas[ranked[-1]] if ranked else None,
+            )
+        )
+    return tuple(found)
+
+
+def decompose(results: Results, arm: str, key: CellKey) -> Decomposition | None:
+    """An arm against the baseline, taken apart; None where a length or a rate is not known.
+
+    A launch has one rate here, its tokens over its time, because the engine's counters know no prompts.
+    """
+    base, mode = results.run.baseline, results.run.mode
+    rates, lengths = (
+        {one: measure(results, one, key) for one in (base, arm)} for measure in (decode_rates, acceptance_lengths)
+    )
+    both = {one: sorted(rates[one].keys() & lengths[one].keys()) for one in (base, arm)}
+    if arm == base or not all(both.values()):
+        return None
+    values = [by_launch(results, one, key, Metric.DECODE) for one in (base, arm)]
+    floor = _floor(values, results.run.noise.get(Metric.DECODE))
+
+    def told(figure: Callable[[str, int], float]) -> Verdict:
+        fitted = fit({one: {launch: {"": figure(one, launch)} for launch in both[one]} for one in (base, arm)})
+        return _judged(mode, {arm: fitted}, base, floor)[arm]
+
+    return Decomposition(
+        arm=arm,
+        key=key,
+        tok_s=told(lambda one, launch: rates[one][launch]),
+        length=told(lambda one, launch: lengths[one][launch]),
+        steps_s=told(lambda one, launch: rates[one][launch] / lengths[one][launch]),
+        acceptance_length=geomean([lengths[arm][launch] for launch in both[arm]]),
+        steps_per_s=geomean([rates[arm][launch] / lengths[arm][launch] for launch in both[arm]]),
+    )
+
+
+def calibration(results: Results) -> dict[str, Noise]:
+    """The noise of the box, by metric, from a run whose arms are all one profile (A/A): `Run.noise` of those after it.
+
+    The root mean square over the speed cells; a metric of which no cell has three launches is left out.
+    """
+    known = {metric.value: _noise(results, metric) for metric in Metric}
+    return {metric: noise for metric, noise in known.items() if noise is not None}
+
+
+def _noise(results: Results, metric: Metric) -> Noise | None:
+    found = []
+    for cell in results.run.cells:
+        alone = metric is Metric.AGGREGATE and cell.key.concurrency == 1
+        if cell.key.kind is Kind.SPEED and not alone:
+            arms = (by_launch(results, arm.name, cell.key, metric) for arm in results.run.arms)
+            found.append(calibrate({launch: prompts for values in arms for launch, prompts in values.items()}))
+    known = [one for one in found if one is not None]
+    if not known:
+        return None
+    drifts = [one.drift for one in known if one.drift is not None]
+    return Noise(
+        launch_sd=math.sqrt(fmean(one.launch_sd**2 for one in known)),
+        within_sd=math.sqrt(fmean(one.within_sd**2 for one in known)),
+        drift=fmean(drifts) if drifts else None,
+        launches=min(one.launches for one in known),
+        samples=min(one.samples for one in known),
+    )
+
+
+def _row(results: Results, key: CellKey, metric: Metric) -> Row:
+    run = results.run
+    values = {arm.name: by_launch(results, arm.name, key, metric) for arm in run.arms}
+    verdicts = _verdicts(run, values, metric)
+    figures = []
+    for arm in run.arms:
+        told = summary([value for ones in values[arm.name].values() for value in ones.values()])
+        verdict = verdicts.get(arm.name) or _blank(results, arm.name, key)
+        if told is None:
+            figures.append(Figure(arm=arm.name, verdict=verdict))
+            continue
+        figures.append(
+            Figure(
+                arm=arm.name,
+                median=told.median,
+                low=told.low,
+                high=told.high,
+                bootstrap=told.bootstrap,
+                n=told.n,
+                launches=len(values[arm.name]),
+                verdict=verdict,
+            )
+        )
+    return Row(key=key, figures=tuple(figures))
+
+
+def _verdicts(run: Run, values: Mapping[str, Values], metric: Metric) -> dict[str, Verdict]:
+    """Of the arms that have values."""
+    measured = {arm: ones for arm, ones in values.items() if ones}
+    if run.baseline not in measured:
+        return {arm: Verdict(claim=Claim.MISSING, reason=f"{run.baseline} has no figure here") for arm in measured}
+    fitted = fit(measured)
+    others = {arm: fitted for arm in measured if arm != run.baseline}
+    floor = _floor(measured.values(), run.noise.get(metric))
+    return {run.baseline: BASELINE, **_judged(run.mode, others, run.baseline, floor, metric)}
+
+
+def _judged(
+    mode: Mode, fits: Mapping[str, Fit], base: str, floor: float, metric: Metric | None = None, *, panel: bool = False
+) -> dict[str, Verdict]:
+    """Each arm, by its fit, against the baseline: a hint where there is no spread to judge by, or in screen mode."""
+    contrasts = {arm: one.contrast(arm, base, panel=panel) for arm, one in fits.items()}
+    known = {arm: one for arm, one in contrasts.items() if one is not None and mode is not Mode.SCREEN}
+    less_is_better = metric is not None and metric.less_is_better
+    judged = judge(list(known.values()), floor=floor, less_is_better=less_is_better)
+    hints = {arm: screen(one.log_ratio(arm, base)) for arm, one in fits.items() if arm not in known}
+    return {**dict(zip(known, judged, strict=True)), **hints}
+
+
+def _panel(cells: Mapping[CellKey, Fit], arm: str, base: str) -> Fit:
+    """Two arms over all their cells: each launch has one value a cell, and their mean counts."""
+    values: dict[str, dict[int, dict[str, float]]] = {base: {}, arm: {}}
+    for number, one in enumerate(cells.values()):
+        for name, launches in values.items():
+            for place, value in one.launches[name].items():
+                launches.setdefault(place, {})[str(number)] = math.exp(value)
+    return fit(values, center=fmean)
+
+
+def _floor(arms: Iterable[Values], noise: Noise | None) -> float:
+    """What no claim goes below: the calibrated box's own spread for so many launches and samples."""
+    measured = [values for values in arms if values]
+    if noise is None or not measured:
+        return FLOOR
+    return noise.floor(
+        min(len(values) for values in measured), min(len(ones) for values in measured for ones in values.values())
+    )
+
+
+def _blank(results: Results, arm: str, key: CellKey | None) -> Verdict:
+    """Why an arm has no figure in a cell (or, without a key, in none): it cannot, its answers do not tell it (a prefill rate
+    of twenty tokens), it was void, or it was not measured."""
+    if reason := results.run.arm(arm).impossible:
+        return Verdict(claim=Claim.IMPOSSIBLE, reason=reason)
+    if key is not None and results.good(arm, key):
+        return Verdict(claim=Claim.MISSING, reason=UNTOLD)
+    voids = [one.void for one in results.samples if one.arm == arm and key in (None, one.cell) and one.void is not None]
+    if voids:
+        return Verdict(claim=Claim.VOID, reason=Counter(voids).most_common(1)[0][0])
+    return Verdict(claim=Claim.MISSING)

@@ -1,0 +1,160 @@
+"""The figures that arms are compared by: what each is, in words, and its values out of a run's samples. Pure.
+
+Owns: the columns. Must not know: statistics, verdicts.
+Rule: no column is called by a name alone; `definition` says what divides what, since the same word (TPOT, ITL) means
+different things in different tools.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from enum import StrEnum
+from statistics import linear_regression, median
+
+from sparkdash.bench.judge.stats import geomean, token_rate
+from sparkdash.bench.records import Sample, aggregate_tok_s
+from sparkdash.bench.results import Results
+from sparkdash.bench.run import CellKey
+
+PREFILL_TOKENS = 256
+"""Below so many uncached tokens the fixed time outweighs the prefill."""
+
+
+class Metric(StrEnum):
+    """A figure of one request, or of one repetition where requests ran at once."""
+
+    DECODE = "decode"
+    E2E = "e2e"
+    VISIBLE = "visible"
+    PREFILL = "prefill"
+    TTFT = "ttft"
+    TTFV = "ttfv"
+    AGGREGATE = "aggregate"
+
+    @property
+    def unit(self) -> str:
+        """tok/s or s."""
+        return "s" if self in _TIMES else "tok/s"
+
+    @property
+    def less_is_better(self) -> bool:
+        """Is the smaller figure the faster one?"""
+        return self in _TIMES
+
+    @property
+    def definition(self) -> str:
+        """One line for the column's help."""
+        return _DEFINITIONS[self]
+
+
+_TIMES = frozenset({Metric.TTFT, Metric.TTFV})
+_DEFINITIONS = {
+    Metric.DECODE: "(completion tokens - tokens of the first chunk) / (last token - first token); reasoning counts; blank below 16 tokens",
+    Metric.E2E: "completion tokens / (last token - request sent): prefill included, comparable with bench.py's tables",
+    Metric.VISIBLE: "tokens outside the reasoning / (last token - request sent)",
+    Metric.PREFILL: "uncached prompt tokens / (first token - request sent - fixed time), the fixed time fitted over the contexts",
+    Metric.TTFT: "first content or reasoning token - request sent",
+    Metric.TTFV: "first token outside the reasoning - request sent; without reasoning the same as ttft",
+    Metric.AGGREGATE: "completion tokens of all concurrent requests / (last end - first start)",
+}
+
+
+def by_launch(results: Results, arm: str, key: CellKey, metric: Metric) -> dict[int, dict[str, float]]:
+    """The values of one arm in one cell that count, by launch and prompt; prompts sent twice in a launch have their geomean."""
+    found: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    samples = results.good(arm, key)
+    if metric is Metric.AGGREGATE:
+        repetitions: dict[tuple[int, int], list[Sample]] = defaultdict(list)
+        for one in samples:
+            repetitions[one.launch, one.rep].append(one)
+        for (launch, rep), streams in repetitions.items():
+            if len(streams) == key.concurrency and (rate := aggregate_tok_s(streams)):
+                found[launch][f"rep {rep}"].append(rate)
+    else:
+        fixed_s = fixed_time_s(results, arm) if metric is Metric.PREFILL else 0.0
+        for one in samples:
+            if value := of_request(one, metric, fixed_s):
+                found[one.launch][one.prompt_id].append(value)
+    return {launch: {prompt: geomean(ones) for prompt, ones in prompts.items()} for launch, prompts in found.items()}
+
+
+def of_request(sample: Sample, metric: Metric, fixed_s: float = 0.0) -> float | None:
+    """The figure of one request; None when it cannot be told, and for the aggregate, which no single request has."""
+    match metric:
+        case Metric.DECODE:
+            return sample.decode_tok_s
+        case Metric.E2E:
+            return sample.e2e_tok_s
+        case Metric.VISIBLE:
+            return sample.visible_tok_s
+        case Metric.TTFT:
+            return sample.ttft_s
+        case Metric.TTFV:
+            return sample.ttfv_s
+        case Metric.PREFILL:
+            return _prefill_tok_s(sample, fixed_s)
+        case Metric.AGGREGATE:
+            return None
+
+
+def fixed_time_s(results: Results, arm: str) -> float:
+    """What an arm's first token costs at a prompt of no length: scheduling, tokenizing, one decode step.
+
+    The intercept of the median TTFT over the uncached prompt tokens, from single cold requests. A probe of its own would
+    understate short prefills by up to 30 %. 0 while fewer than two contexts were measured: the rate then includes it.
+    """
+    points = []
+    for cell in results.run.cells:
+        if cell.key.concurrency == 1:
+            seen = [(_uncached(one), one.ttft_s) for one in results.good(arm, cell.key)]
+            known = [(tokens, ttft) for tokens, ttft in seen if tokens and ttft]
+            if known:
+                points.append((median(tokens for tokens, _ in known), median(ttft for _, ttft in known)))
+    if len({tokens for tokens, _ in points}) < 2:
+        return 0.0
+    line = linear_regression([tokens for tokens, _ in points], [ttft for _, ttft in points])
+    return max(0.0, line.intercept)
+
+
+def decode_rates(results: Results, arm: str, key: CellKey) -> dict[int, float]:
+    """By launch, the tokens of all its requests over the time they were decoded in: what its counters belong to."""
+    timed: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    for one in results.good(arm, key):
+        if one.n is not None and (rate := one.decode_tok_s):
+            timed[one.launch].append((one.n - one.k1, (one.n - one.k1) / rate))
+    return {launch: token_rate([n for n, _ in ones], [s for _, s in ones]) for launch, ones in timed.items()}
+
+
+def acceptance_lengths(results: Results, arm: str, key: CellKey) -> dict[int, float]:
+    """Mean tokens per verify step by launch, from the engine's counters; 1 for one of our own that does not speculate.
+
+    Of a server that is not ours nothing is known without counters.
+    """
+    counted: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for cell in results.cells:
+        if (
+            cell.arm == arm
+            and cell.key == key
+            and cell.void is None
+            and cell.drafts
+            and cell.accepted_tokens is not None
+        ):
+            counted[cell.launch].append((cell.drafts, cell.accepted_tokens))
+    lengths = {launch: 1 + sum(a for _, a in ones) / sum(d for d, _ in ones) for launch, ones in counted.items()}
+    plain = {
+        one.index: 1.0
+        for one in results.launches
+        if one.arm == arm and one.provenance.fingerprint is not None and one.provenance.speculation is None
+    }
+    return plain | lengths
+
+
+def _uncached(sample: Sample) -> int | None:
+    return None if sample.prompt_tokens is None else sample.prompt_tokens - (sample.cached_tokens or 0)
+
+
+def _prefill_tok_s(sample: Sample, fixed_s: float) -> float | None:
+    uncached = _uncached(sample)
+    if uncached is None or uncached < PREFILL_TOKENS or sample.ttft_s is None or sample.ttft_s <= fixed_s:
+        return None
+    return uncached / (sample.ttft_s - fixed_s)

@@ -1,0 +1,103 @@
+"""How good and how equal the answers of a run are, arm by arm against the baseline. Pure.
+
+Owns: which answers of a run are judged. Must not know: how one is judged (scorer.py), how two arms compare (accuracy.py).
+Rule: answers are judged anew from their text, so that a run that was judged by an older scorer can be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sparkdash.bench.judge.accuracy import AccuracyVerdict, Identity, compare_accuracy, compare_outputs
+from sparkdash.bench.judge.answer_scorer import SCORER, Outcome, Tally, score, tally
+from sparkdash.bench.plan.math_questions import GENERATOR, Stratum, number_of, question
+from sparkdash.bench.records import Sample
+from sparkdash.bench.results import Results
+from sparkdash.bench.run import Kind
+from sparkdash.domain.base import Frozen
+
+
+class Quality(Frozen):
+    """One arm's answers to the arithmetic questions."""
+
+    arm: str
+    all: Tally
+    strata: dict[Stratum, Tally]
+    """Those that were asked."""
+    verdict: AccuracyVerdict | None = None
+    """Against the baseline; None for the baseline, and while one of the two has no answers."""
+    generator: str = GENERATOR
+    scorer: str = SCORER
+
+    @property
+    def share(self) -> float:
+        """Right / all, 0..1."""
+        return self.all.right / self.all.n
+
+
+class Equality(Frozen):
+    """One arm's greedy outputs against the baseline's."""
+
+    arm: str
+    identity: Identity
+
+
+def qualities(results: Results) -> tuple[Quality, ...]:
+    """Of every arm that answered; each question counts once, by its first answer."""
+    outcomes = {arm.name: _outcomes(results, arm.name) for arm in results.run.arms}
+    right = {
+        arm: {str(number): one is Outcome.RIGHT for number, one in found.items()} for arm, found in outcomes.items()
+    }
+    base = results.run.baseline
+    found = []
+    for arm, told in outcomes.items():
+        if told:
+            seen = {number: question(results.run.seed, number).stratum for number in told}
+            found.append(
+                Quality(
+                    arm=arm,
+                    all=tally(told.values()),
+                    strata={
+                        kind: tally(one for number, one in told.items() if seen[number] is kind)
+                        for kind in Stratum
+                        if kind in seen.values()
+                    },
+                    verdict=None if arm == base or not outcomes[base] else compare_accuracy(right[base], right[arm]),
+                )
+            )
+    return tuple(found)
+
+
+def equalities(results: Results) -> tuple[Equality, ...]:
+    """Of every arm but the baseline, over the prompts of `identical` cells that both answered."""
+    base = _texts(results, results.run.baseline)
+    texts = {arm.name: _texts(results, arm.name) for arm in results.run.arms if arm.name != results.run.baseline}
+    return tuple(
+        Equality(arm=arm, identity=compare_outputs(base, told)) for arm, told in texts.items() if base and told
+    )
+
+
+def _outcomes(results: Results, arm: str) -> dict[int, Outcome]:
+    """By the question's number."""
+    judged: dict[int, Outcome] = {}
+    for one in _answered(results, arm, Kind.MATH):
+        number = number_of(one.prompt_id)
+        if number is not None and number not in judged:
+            answer = question(results.run.seed, number).answer
+            judged[number] = score(answer, one.text or "", one.finish_reason)
+    return judged
+
+
+def _texts(results: Results, arm: str) -> dict[str, str]:
+    """By cell and prompt, the first of each."""
+    found: dict[str, str] = {}
+    for one in _answered(results, arm, Kind.IDENTICAL):
+        found.setdefault(f"{one.cell.model_dump_json()} {one.prompt_id}", one.text or "")
+    return found
+
+
+def _answered(results: Results, arm: str, kind: Kind) -> Iterator[Sample]:
+    """The samples of that kind whose text was kept, in the order of measuring."""
+    for planned in results.run.cells:
+        if planned.key.kind is kind:
+            yield from (one for one in results.good(arm, planned.key) if one.text is not None)

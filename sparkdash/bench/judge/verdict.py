@@ -1,0 +1,137 @@
+"""One verdict per cell, in words that claim no more than was seen. Pure.
+
+Owns: what may be said of a comparison. Must not know: runs, how the comparison was made.
+Rule 1: a difference is claimed only if its interval leaves out zero and it is larger than the box's own floor.
+Rule 2: `no difference > y` says what is excluded: y covers the whole interval, and is no less than what would have been
+found. A comparison that leaves more open than RESOLUTION decides nothing and says so.
+Rule 3: with several arms Holm's levels hold within the cell, for the claim and for the interval that is shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from enum import StrEnum
+
+from sparkdash.bench.judge.arm_comparison import Contrast
+from sparkdash.bench.judge.stats import holm_levels
+from sparkdash.domain.base import Frozen
+
+FLOOR = 0.005
+"""Without a calibration: half a per cent. Launches of one profile lie 0.1 to 2 % apart on the boxes that were published."""
+
+RESOLUTION = 0.05
+"""A comparison that cannot exclude 5 % decides nothing: kernels for this box are told apart by 4 to 5 %."""
+
+
+class Claim(StrEnum):
+    """What is said of an arm in a cell."""
+
+    BASELINE = "baseline"
+    FASTER = "faster"
+    SLOWER = "slower"
+    NO_DIFFERENCE = "no difference"
+    INCONCLUSIVE = "inconclusive"
+    SCREEN = "screen only"
+    VOID = "void"
+    MISSING = "not measured"
+    IMPOSSIBLE = "impossible"
+
+    @property
+    def told(self) -> bool:
+        """Is it a claim of a difference, which may be coloured?"""
+        return self in (Claim.FASTER, Claim.SLOWER)
+
+
+class Verdict(Frozen):
+    """A claim and its evidence. Relative changes of the figure: 0.041 is +4.1 %."""
+
+    claim: Claim
+    delta: float | None = None
+    low: float | None = None
+    high: float | None = None
+    mde: float | None = None
+    """The smallest change that this comparison finds 4 times in 5."""
+    p: float | None = None
+    reason: str | None = None
+    """Of void, missing and impossible."""
+
+    @property
+    def text(self) -> str:
+        """As it is printed: `faster +4.1 % [2.0, 6.3]`."""
+        match self.claim:
+            case Claim.FASTER | Claim.SLOWER:
+                return f"{self.claim} {_percent(self.delta)} [{_bound(self.low)}, {_bound(self.high)}]"
+            case Claim.NO_DIFFERENCE:
+                return f"no difference > {_ceiling(self.excluded)} %"
+            case Claim.INCONCLUSIVE:
+                return f"inconclusive (MDE {_least(self.mde)} %)"
+            case Claim.SCREEN:
+                return f"screen only: looks like {_percent(self.delta)}"
+            case _:
+                return f"{self.claim}: {self.reason}" if self.reason else str(self.claim)
+
+    @property
+    def excluded(self) -> float | None:
+        """Changes larger than this are ruled out; None without an interval."""
+        if self.low is None or self.high is None:
+            return None
+        return max(abs(self.low), abs(self.high), self.mde or 0.0)
+
+
+BASELINE = Verdict(claim=Claim.BASELINE)
+
+
+def screen(log_ratio: float) -> Verdict:
+    """What one launch of each arm allows: a hint."""
+    return Verdict(claim=Claim.SCREEN, delta=math.expm1(log_ratio))
+
+
+def judge(
+    contrasts: Sequence[Contrast], *, floor: float = FLOOR, resolution: float = RESOLUTION, less_is_better: bool = False
+) -> list[Verdict]:
+    """The verdicts on several arms against one baseline in one cell, in their order.
+
+    `floor` and `resolution` are relative changes; `less_is_better` is for latencies, where faster is a negative change.
+    """
+    levels = holm_levels([one.p for one in contrasts])
+    return [
+        _verdict(one, level, floor, resolution, less_is_better) for one, level in zip(contrasts, levels, strict=True)
+    ]
+
+
+def _verdict(found: Contrast, level: float, floor: float, resolution: float, less_is_better: bool) -> Verdict:
+    low, high = (math.expm1(bound) for bound in found.interval(level))
+    verdict = Verdict(
+        claim=Claim.INCONCLUSIVE,
+        delta=math.expm1(found.log_ratio),
+        low=low,
+        high=high,
+        mde=math.expm1(found.detectable(level)),
+        p=found.p,
+    )
+    if (low > 0 or high < 0) and abs(verdict.delta or 0.0) > floor:
+        claim = Claim.FASTER if (low > 0) != less_is_better else Claim.SLOWER
+    elif (verdict.excluded or 0.0) <= resolution:
+        claim = Claim.NO_DIFFERENCE
+    else:
+        return verdict
+    return verdict.replace(claim=claim)
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:+.1f} %"
+
+
+def _bound(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f}"
+
+
+def _least(share: float | None) -> str:
+    """Beyond a doubling the figure says only that there were too few launches."""
+    return "over 100" if share is not None and share > 1 else _bound(share)
+
+
+def _ceiling(share: float | None) -> str:
+    """Per cent rounded up, so that what is printed is excluded as well."""
+    return "-" if share is None else f"{math.ceil(share * 1000 - 1e-9) / 10:.1f}"

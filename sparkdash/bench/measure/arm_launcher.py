@@ -1,0 +1,169 @@
+"""Stand: where an arm is brought up, and what is known of the box meanwhile.
+
+Owns: starting an engine anew for a launch, through the daemon; what really ran. Must not know: cells, order, files.
+A server that is not ours is taken as it is: its launches are passes over the same process, and say so.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Protocol
+
+from sparkdash import __version__
+from sparkdash.bench.measure.http_client import Wire
+from sparkdash.bench.measure.measured_engine import Subject
+from sparkdash.bench.measure.provenance import foreign, provenance
+from sparkdash.bench.measure.voids import Look
+from sparkdash.bench.records import Provenance
+from sparkdash.bench.run import Arm
+from sparkdash.client.client import AsyncClient
+from sparkdash.client.follow import until_ready, until_stopped
+from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.metric import Gpu
+from sparkdash.domain.state import Snapshot
+from sparkdash.engines import measuring
+from sparkdash.engines.registry import adapter
+from sparkdash.errors import SparkdashError, UpstreamError
+
+LOG_LINES = 20_000
+"""More than any engine says until it is ready."""
+AGENT = "sparkdash-bench"
+"""How its requests are told from others'."""
+Show = Callable[[Snapshot], None]
+
+
+@dataclass(slots=True)
+class Raised:
+    """An arm that is up."""
+
+    subject: Subject
+    provenance: Provenance
+    look: Callable[[], Awaitable[Look]]
+    anew: bool = True
+    """Was it started for this launch, so that it has seen no prompt before?"""
+    simulated: bool = False
+
+
+class Stand(Protocol):
+    """Brings arms up."""
+
+    async def launch(self, arm: Arm, show: Show) -> Raised:
+        """Start it anew. Raises SparkdashError."""
+        ...
+
+
+class Managed:
+    """Profiles of a daemon. `wire` goes to the gateway; `direct` sends requests to the engine itself."""
+
+    def __init__(self, client: AsyncClient, wire: Wire, *, direct: bool = False) -> None:
+        self._client = client
+        self._wire = wire
+        self._gateway = wire.url
+        self._direct = direct
+
+    async def launch(self, arm: Arm, show: Show) -> Raised:
+        """Stop whatever runs, and start it: every launch is a process of its own."""
+        world = await self._client.state()
+        running = {name for name, engine in world.engines.items() if _is_ours(engine)}
+        if running:
+            await until_stopped(self._client, None, show)
+        profile = await self._client.profile(arm.profile)
+        world = await until_ready(self._client, profile.name, show, "bench")
+        engine = world.engines[profile.name]
+        self._wire.url = (engine.url or self._gateway) if self._direct else self._gateway
+        own = engine.model_id or adapter(profile.engine).served_names(profile)[0]
+        subject = Subject(
+            wire=self._wire,
+            kind=profile.engine,
+            model=own if self._direct else profile.name,
+            engine_url=engine.url,
+            defaults=profile.request,
+        )
+        found = await provenance(profile, engine, world, subject, await self._log(profile.name))
+        return Raised(subject, found, _Eyes(self._client, profile.name).look, simulated=engine.simulated)
+
+    async def _log(self, profile: str) -> Sequence[str]:
+        """Of the engine's start; empty when it cannot be had, as then what it would tell is not known."""
+        try:
+            async with aclosing(self._client.logs(profile, tail=LOG_LINES)) as chunks:
+                return "".join([chunk async for chunk in chunks]).splitlines()
+        except SparkdashError:
+            return ()
+
+
+class Foreign:
+    """Servers at a URL that sparkdash does not manage: an arm's profile is the URL."""
+
+    def __init__(self, wire: Wire, model: str | None = None) -> None:
+        self._wire = wire
+        self.model = model
+
+    async def launch(self, arm: Arm, show: Show) -> Raised:  # noqa: ARG002 - nothing happens that could be shown
+        """Ask what it is; it is not started anew."""
+        self._wire.url = arm.profile.rstrip("/").removesuffix("/v1").rstrip("/")
+        try:
+            cards = json.loads(await self._wire.get("/v1/models"))
+        except ValueError:
+            cards = None
+        if not isinstance(cards, dict):
+            raise UpstreamError(f"{self._wire.url}/v1/models gives no list: that is no OpenAI-compatible server.")
+        kind = measuring.kind_of(cards)
+        model = self.model or next(iter(measuring.served(cards)), None)
+        if model is None:
+            raise UpstreamError(f"{self._wire.url} lists no model.", hint="Name one with --model.")
+        subject = Subject(wire=self._wire, kind=kind, model=model, engine_url=self._wire.url)
+        found = await foreign(arm.profile, subject)
+        return Raised(subject, found, _blind, anew=False, simulated=measuring.is_simulated(cards, model))
+
+
+async def _blind() -> Look:
+    return Look(at=time.time())
+
+
+class _Eyes:
+    """Looks at the box through the daemon."""
+
+    def __init__(self, client: AsyncClient, profile: str) -> None:
+        self._client = client
+        self._profile = profile
+        self._last = time.time()
+
+    async def look(self) -> Look:
+        try:
+            world = await self._client.state()
+        except SparkdashError:
+            return Look()
+        since, self._last = self._last, world.at
+        sample, engine = world.sample, world.engines.get(self._profile)
+        gpu = (sample.gpu if sample else None) or Gpu()
+        memory = sample.memory if sample else None
+        return Look(
+            at=sample.at if sample else None,
+            clock_mhz=gpu.sm_clock_mhz,
+            temperature_c=gpu.temperature_c,
+            power_w=gpu.power_w,
+            swap_used=memory.swap_used if memory else None,
+            available_bytes=memory.available if memory else None,
+            low_power=bool(sample and sample.low_power),
+            engine=(engine.container, engine.port, engine.ready_at) if engine else None,
+            strangers=strangers(world, since),
+        )
+
+
+def strangers(world: Snapshot, since: float) -> int:
+    """Requests of others that were with an engine at some time after `since` (Unix seconds). Pure."""
+    ended = [one for one in world.recent if (one.finished_at or 0.0) > since]
+    return sum(one.client != AGENT for one in (*world.requests.values(), *ended))
+
+
+def headers() -> dict[str, str]:
+    """What every request of the bench carries."""
+    return {"User-Agent": f"{AGENT}/{__version__}"}
+
+
+def _is_ours(engine: Engine) -> bool:
+    return engine.state not in (EngineState.FAILED, EngineState.ABSENT) and adapter(engine.kind).managed

@@ -1,0 +1,270 @@
+"""One cell of one launch: warm-up, repetitions, and what the engine counted around them.
+
+Owns: the order of requests in a cell, tries, which figures belong to the cell. Must not know: launches, files.
+Rule 1: prompts are built before the clock runs; nothing but the requests happens while they run.
+Rule 2: a repetition counts as a whole: when one of its concurrent requests does not, none does.
+Rule 3: repetitions that show an engine still warming up do not count, and are measured again, once.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from statistics import fmean
+
+from sparkdash.bench.measure import voids, warm_up
+from sparkdash.bench.measure.measured_engine import Counter, Subject
+from sparkdash.bench.measure.stream_answer import Answer
+from sparkdash.bench.measure.voids import Look
+from sparkdash.bench.plan import captured_requests, math_questions, prompts
+from sparkdash.bench.plan.prompts import Place, Prompt
+from sparkdash.bench.records import Cell, Sample
+from sparkdash.bench.results import WARMING
+from sparkdash.bench.run import CellKey, Kind
+from sparkdash.telemetry.reading import Reading
+
+TRIES = 3
+"""Of one repetition, until it counts."""
+WARM_UP_TOKENS = 32
+WARM_UP = -1
+"""The repetition's number of what is sent before the clock runs."""
+WARM_UP_QUESTION = 1_000_000
+"""Its number in a math cell: one that is never asked."""
+
+
+@dataclass(slots=True)
+class Ground:
+    """What all cells of a launch have in common."""
+
+    subject: Subject
+    counter: Counter
+    seed: int
+    arm: str
+    launch: int
+    salt: str
+    """Of this launch: what an engine cached for another is not used."""
+    look: Callable[[], Awaitable[Look]]
+    lag_limit_ms: float
+    head: str = ""
+    """Of an engine that was not started anew: what its prompts begin with differs from pass to pass."""
+    chats: Sequence[captured_requests.Chat] = ()
+    """Of a suite of captured requests."""
+    fastest_mhz: float | None = None
+    """The fastest clock seen under load so far in this run."""
+
+    async def prompt(self, key: CellKey, place: Place) -> Prompt:
+        """What is sent."""
+        if key.kind is Kind.MATH:
+            asked = math_questions.question(self.seed, WARM_UP_QUESTION if place.rep == WARM_UP else place.rep)
+            return Prompt(asked.id, asked.prompt)
+        if key.text == captured_requests.TEXT:
+            return prompts.of_chat(self.chats, place, f"{self.seed}|{key.output}|{self.head or self.salt}")
+        return await prompts.build(self.seed, key, place, self.counter, self.head)
+
+    async def send(self, key: CellKey, batch: Sequence[Prompt], tokens: int | None = None) -> list[Answer]:
+        """Requests of that cell, at once."""
+        forced = key.kind in (Kind.SPEED, Kind.PREFIX)
+        contents = [prompt.content for prompt in batch]
+        return await self.subject.ask_all(contents, tokens or key.output, salt=self.salt, forced=forced)
+
+
+async def measure(
+    ground: Ground, key: CellKey, reps: Sequence[int], write: Callable[[Sample], None], told: Callable[[Sample], None]
+) -> Cell:
+    """Measure these repetitions; `write` keeps each sample, `told` is for the screen. The Cell that closes them is returned.
+
+    Raises:
+        UpstreamError: the engine does not count prompts any more.
+    """
+    started_at = datetime.now(UTC)
+    sent = {rep: await _built(ground, key, rep) for rep in reps}
+    if refusal := await _warm_up(ground, key):
+        return Cell(
+            key=key, arm=ground.arm, launch=ground.launch, started_at=started_at, ended_at=datetime.now(UTC),
+            void=f"error: {refusal}",
+        )  # fmt: skip
+    looks = [await ground.look()]
+    before = await ground.subject.counters()
+    late_ns: list[int] = []
+    written: list[Sample] = []
+
+    async def good(rep: int, attempts: range) -> list[Sample] | None:
+        """The first try that counts."""
+        for attempt in attempts:
+            batch = sent[rep] if attempt == 0 else await _built(ground, key, rep, attempt)
+            began = datetime.now(UTC).timestamp()
+            samples = await _repetition(ground, key, rep, batch, late_ns)
+            looks.append(_under_load(await ground.look(), began))
+            for sample in samples:
+                write(sample)
+                told(sample)
+            written.extend(samples)
+            if all(sample.void is None for sample in samples):
+                return samples
+        return None
+
+    with _undisturbed():
+        done = [one for rep in reps if (one := await good(rep, range(TRIES))) is not None]
+        cold = _cold(key, done)
+        warming = written.index(done[cold - 1][-1]) + 1 if cold else 0
+        if cold:
+            again = [await good(one[0].rep, range(TRIES, 2 * TRIES)) for one in done[:cold]]
+            done = [*done[cold:], *(one for one in again if one is not None)]
+    after = await ground.subject.counters()
+    closed = _closed(ground, key, started_at, looks, before, after)
+    void = closed.void
+    if cold and _cold(key, done):
+        void = void or f"{WARMING} after {cold + len(done)} repetitions"
+    return closed.replace(late_p99_ms=_p99_ms(late_ns), warming=warming, void=void)
+
+
+def _cold(key: CellKey, repetitions: Sequence[Sequence[Sample]]) -> int:
+    """How many of the first repetitions show an engine that was still warming up, by their first token or by their end."""
+    if key.kind is not Kind.SPEED:
+        return 0
+    ends = [max(one.e2e_s or 0.0 for one in streams) for streams in repetitions]
+    firsts = [max(one.ttft_s or 0.0 for one in streams) for streams in repetitions]
+    return max(warm_up.warming(ends), warm_up.warming(firsts))
+
+
+async def _built(ground: Ground, key: CellKey, rep: int, attempt: int = 0) -> list[Prompt]:
+    return [await ground.prompt(key, Place(rep, stream, attempt)) for stream in range(key.concurrency)]
+
+
+async def _warm_up(ground: Ground, key: CellKey) -> str | None:
+    """As many requests at once as the cell will send, so that what is compiled for this shape is compiled; in a prefix
+    cell this also is the first use of the shared text. Why the engine takes none of them; None: it does."""
+    batch = await _built(ground, key, WARM_UP)
+    answers = await ground.send(key, batch, min(key.output, WARM_UP_TOKENS))
+    errors = [answer.error for answer in answers if answer.error]
+    return errors[0] if len(errors) == len(answers) else None
+
+
+async def _repetition(
+    ground: Ground, key: CellKey, rep: int, batch: Sequence[Prompt], late_ns: list[int]
+) -> list[Sample]:
+    if key.warm and key.kind is Kind.SPEED:
+        await ground.send(key, batch, 1)
+    answers = await ground.send(key, batch)
+    reasons = [
+        voids.of_request(answer, key, exact=ground.counter.exact, lag_limit_ms=ground.lag_limit_ms)
+        for answer in answers
+    ]
+    first = next((reason for reason in reasons if reason), None)
+    if first is None:
+        late_ns += (late for answer in answers for late in answer.late_ns)
+    return [
+        _sample(ground, key, rep, stream, prompt.id, answer, reason or (first and f"beside another: {first}"))
+        for stream, (prompt, answer, reason) in enumerate(zip(batch, answers, reasons, strict=True))
+    ]
+
+
+def _p99_ms(late_ns: list[int]) -> float | None:
+    return sorted(late_ns)[int(0.99 * len(late_ns))] / 1e6 if late_ns else None
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Without the garbage collector's stops."""
+    gc.collect(1)  # what is young; the whole heap would take a tenth of a second before each cell
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _sample(
+    ground: Ground, key: CellKey, rep: int, stream: int, prompt_id: str, answer: Answer, void: str | None
+) -> Sample:
+    return Sample(
+        cell=key,
+        arm=ground.arm,
+        launch=ground.launch,
+        rep=rep,
+        stream=stream,
+        prompt_id=prompt_id,
+        t0_ns=answer.t0_ns,
+        response_ns=answer.response_ns,
+        token_ns=answer.token_ns,
+        visible_ns=answer.visible_ns,
+        last_ns=answer.last_ns,
+        n=answer.n,
+        k1=answer.k1,
+        visible=answer.visible,
+        chunks=answer.chunks,
+        prompt_tokens=answer.prompt_tokens,
+        cached_tokens=answer.cached_tokens,
+        finish_reason=answer.finish_reason,
+        lag_ms=answer.lag_ms,
+        text=answer.text if key.kind in (Kind.MATH, Kind.IDENTICAL) else None,
+        output_sha256=answer.output_sha256,
+        void=void,
+    )
+
+
+def _under_load(look: Look, began: float) -> Look:
+    """Without clock and power when they were taken before the repetition began: those are of an idle box."""
+    if look.at is not None and look.at >= began:
+        return look
+    return Look(
+        at=look.at, temperature_c=look.temperature_c, swap_used=look.swap_used, low_power=look.low_power,
+        engine=look.engine, strangers=look.strangers, available_bytes=look.available_bytes,
+    )  # fmt: skip
+
+
+def _closed(
+    ground: Ground,
+    key: CellKey,
+    started_at: datetime,
+    looks: Sequence[Look],
+    before: Reading | None,
+    after: Reading | None,
+) -> Cell:
+    loaded = looks[1:]
+    clocks = [look.clock_mhz for look in loaded if look.clock_mhz is not None]
+    if clocks:
+        ground.fastest_mhz = max(clocks + ([ground.fastest_mhz] if ground.fastest_mhz is not None else []))
+    void = voids.of_cell([_without_clock(looks[0]), *loaded], ground.fastest_mhz)
+    counts: dict[str, int | None] = {}
+    positions: tuple[int, ...] = ()
+    if before is not None and after is not None:
+        grown = after.counters.since(before.counters)
+        if grown.fell or before.started != after.started:
+            void = void or "the engine was started anew"
+        else:
+            counts = {
+                "drafts": _whole(grown.drafts),
+                "draft_tokens": _whole(grown.draft_tokens),
+                "accepted_tokens": _whole(grown.accepted),
+                "prefix_hits": _whole(grown.hits),
+                "prefix_queries": _whole(grown.queries),
+            }
+            at = {place: count - before.accepted_at.get(place, 0.0) for place, count in after.accepted_at.items()}
+            positions = tuple(int(at[place]) for place in sorted(at))
+    heat = [look.temperature_c for look in looks if look.temperature_c is not None]
+    power = [look.power_w for look in loaded if look.power_w is not None]
+    return Cell(
+        key=key,
+        arm=ground.arm,
+        launch=ground.launch,
+        started_at=started_at,
+        ended_at=datetime.now(UTC),
+        accepted_at=positions,
+        clock_mhz=min(clocks, default=None),
+        temperature_c=max(heat, default=None),
+        power_w=fmean(power) if power else None,
+        void=void,
+        **counts,
+    )
+
+
+def _without_clock(look: Look) -> Look:
+    return _under_load(look, float("inf"))
+
+
+def _whole(count: float | None) -> int | None:
+    return None if count is None else int(count)

@@ -1,0 +1,173 @@
+"""Wire: requests to what is measured, and the lateness of the client's own loop.
+
+Owns: the bench's HTTP client: timed chats (stopwatch.py), and small questions, which nobody times. Must not know: cells,
+suites, what an answer says (answer.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from sparkdash.bench.measure.stream_answer import Answer, read_stream, words
+from sparkdash.bench.measure.timed_exchange import CONNECT_S, Connections, Timed
+from sparkdash.errors import UpstreamError
+
+CHAT = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
+TICK_S = 0.005
+"""How often the loop's own lateness is looked at while requests run; it is told to about a millisecond, as loops sleep."""
+
+
+class Lag:
+    """How late the client's own loop was: the most since each mark."""
+
+    def __init__(self) -> None:
+        self._running = 0
+        self._marks: dict[int, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+
+    def begin(self) -> int:
+        """A mark to `end` with."""
+        self._running += 1
+        self._marks[mark := self._running] = 0.0
+        if self._timer is None:
+            self._arm()
+        return mark
+
+    def end(self, mark: int) -> float:
+        """The most since that mark, in milliseconds."""
+        worst = self._marks.pop(mark)
+        if not self._marks and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        return worst
+
+    def _arm(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._due = loop.time() + TICK_S
+        self._timer = loop.call_at(self._due, self._tick)
+
+    def _tick(self) -> None:
+        late = max(0.0, asyncio.get_running_loop().time() - self._due) * 1e3
+        for mark, worst in self._marks.items():
+            if late > worst:
+                self._marks[mark] = late
+        self._arm()
+
+
+class Wire:
+    """Requests to one root URL (without /v1), through the socket `uds` when there is one. Use it as an async context manager."""
+
+    _small: httpx.AsyncClient
+
+    def __init__(self, url: str, headers: Mapping[str, str] | None = None, uds: Path | None = None) -> None:
+        self.url = url.rstrip("/")
+        self._uds = uds
+        self.headers = headers or {}
+        """Sent with every request to `url`, and to nobody else; whoever handed them in may change them."""
+        self.lag = Lag()
+        self._connections = Connections(uds)
+
+    async def __aenter__(self) -> Self:
+        self._small = _client(self.url, self._uds)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connections.close()
+        await self._small.aclose()
+
+    async def chat(self, body: Mapping[str, Any]) -> Answer:
+        """Send a streamed chat and time it. A failure is told in `error`, never raised."""
+        return (await self.chats([body]))[0]
+
+    async def chats(self, bodies: Sequence[Mapping[str, Any]]) -> list[Answer]:
+        """The same of several at once; none of them is read before all are over, as reading one delays the others."""
+        data = [json.dumps({**body, "stream": True}).encode() for body in bodies]
+        mark = self.lag.begin()
+        try:
+            timed = await asyncio.gather(*(self._timed(one) for one in data))
+        finally:
+            lag = self.lag.end(mark)
+        return [_doubted(_read(one), lag) for one in timed]
+
+    async def _timed(self, data: bytes) -> Timed | str:
+        """What came, or why nothing did."""
+        try:
+            return await self._connections.post(self.url, "/v1/chat/completions", {**self.headers, **CHAT}, data)
+        except OSError as problem:
+            return f"{type(problem).__name__}: {problem}" if str(problem) else type(problem).__name__
+
+    async def get(self, path: str, *, timeout_s: float = 10.0, url: str | None = None) -> bytes:
+        """The body of a GET, of `url` where one is given.
+
+        Raises:
+            UpstreamError: nothing answers, or with another status than 200.
+        """
+        if url is None:
+            return await _asked(self._small, "GET", self.url + path, timeout_s, self.headers)
+        async with _client(url) as other:
+            return await _asked(other, "GET", url + path, timeout_s)
+
+    async def post(self, path: str, body: Mapping[str, Any], *, timeout_s: float = 60.0) -> Any:
+        """The JSON of a POST; raises as `get`, and for an answer that is no JSON."""
+        sent = json.dumps(body).encode()
+        answer = await _asked(self._small, "POST", self.url + path, timeout_s, self.headers, sent)
+        try:
+            return json.loads(answer)
+        except ValueError:
+            raise UpstreamError(f"{self.url}{path} answered {words(answer)!r}, which is no JSON.") from None
+
+
+def _read(timed: Timed | str) -> Answer:
+    if isinstance(timed, str):
+        return Answer(0, error=timed)
+    if timed.status != 200:
+        return Answer(timed.t0_ns, error=f"HTTP {timed.status}: {words(timed.body)}")
+    return replace(read_stream(timed.t0_ns, timed.pieces), late_ns=tuple(timed.late_ns))
+
+
+def _doubted(answer: Answer, lag_ms: float) -> Answer:
+    """With the most that its timestamps may be late, when the loop was late by `lag_ms`.
+
+    Where the kernel noted the arrivals, what waited together has the moment of the last. That is right for the last token,
+    and for the rate, which counts the tokens of the first moment; the first token may be late when others came with it.
+    """
+    noted = bool(answer.late_ns) and answer.first_chunks <= 1
+    return answer if noted else replace(answer, lag_ms=lag_ms)
+
+
+def _client(url: str, uds: Path | None = None) -> httpx.AsyncClient:
+    """An own transport, so that no proxy of the environment gets in between, and so that the certificates (40 ms to read) are
+    loaded for https only."""
+    transport = httpx.AsyncHTTPTransport(uds=str(uds) if uds else None, verify=url.startswith("https:"))
+    return httpx.AsyncClient(transport=transport, trust_env=False, follow_redirects=True)
+
+
+async def _asked(
+    client: httpx.AsyncClient,
+    method: str,
+    url: str,
+    timeout_s: float,
+    headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+) -> bytes:
+    sent = {**(headers or {}), "Content-Type": "application/json"}
+    limits = httpx.Timeout(None, connect=CONNECT_S)
+    try:
+        async with asyncio.timeout(timeout_s):
+            reply = await client.request(method, url, content=body, headers=sent, timeout=limits)
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError) as problem:
+        raise UpstreamError(f"{url} does not answer ({str(problem) or type(problem).__name__}).") from None
+    if reply.status_code != 200:
+        raise UpstreamError(f"{url} answered {reply.status_code}: {words(reply.content)}.", status=reply.status_code)
+    return reply.content

@@ -1,0 +1,191 @@
+"""Subject: the engine that is measured, as the bench speaks with it.
+
+Owns: the body of a measured request, the engine's own counters, how its tokens are counted. Must not know: cells, order.
+What an engine must be told is engines/measuring's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from sparkdash.bench.measure.http_client import Wire
+from sparkdash.bench.measure.stream_answer import Answer
+from sparkdash.bench.plan import prompt_text
+from sparkdash.bench.plan.suites import CLASSES
+from sparkdash.domain.profile import EngineKind
+from sparkdash.engines import measuring
+from sparkdash.engines.registry import adapter
+from sparkdash.errors import UpstreamError
+from sparkdash.telemetry import exposition
+from sparkdash.telemetry.reading import Reading, read, wanted
+
+PROBE_WORDS = 400
+"""Of a request that shows how the engine counts; some 500 tokens."""
+METRICS_S = 5.0
+Content = str | Mapping[str, Any]
+"""A user's message, or a chat's own keys."""
+
+
+@dataclass(slots=True)
+class Subject:
+    """`wire` goes to where requests are sent, `engine_url` to the engine itself (None: it cannot be reached)."""
+
+    wire: Wire
+    kind: EngineKind
+    model: str
+    engine_url: str | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """What the profile adds to every request; the bench's own keys go before it."""
+
+    def body(self, content: Content, tokens: int, *, salt: str, forced: bool = True) -> dict[str, Any]:
+        """A greedy chat of one message, or of a chat's own; `tokens` exactly where `forced`, at most otherwise."""
+        said = {"messages": [{"role": "user", "content": content}]} if isinstance(content, str) else content
+        length = measuring.forced(self.kind, tokens) if forced else {"max_tokens": tokens}
+        return {
+            **self.defaults,
+            **said,
+            "model": self.model,
+            "temperature": 0.0,
+            "seed": 0,
+            **length,
+            **measuring.uncached(self.kind, salt),
+            **measuring.counted(self.kind),
+        }
+
+    async def ask(self, content: Content, tokens: int, *, salt: str, forced: bool = True) -> Answer:
+        """Send it and time it."""
+        return (await self.ask_all([content], tokens, salt=salt, forced=forced))[0]
+
+    async def ask_all(
+        self, contents: Sequence[Content], tokens: int, *, salt: str, forced: bool = True
+    ) -> list[Answer]:
+        """The same of several at once."""
+        return await self.wire.chats([self.body(one, tokens, salt=salt, forced=forced) for one in contents])
+
+    async def counters(self) -> Reading | None:
+        """What the engine has counted so far; None when it does not tell."""
+        names = adapter(self.kind).metrics
+        if self.engine_url is None or names.path is None:
+            return None
+        try:
+            page = await self.wire.get(names.path, url=self.engine_url, timeout_s=METRICS_S)
+        except UpstreamError:
+            return None
+        scrape = exposition.parse(page.decode("utf-8", "replace"), wanted(names))
+        return read(time.monotonic(), scrape, names) if scrape.samples else None
+
+    async def version(self) -> str | None:
+        """The engine's own word for its version."""
+        path = adapter(self.kind).probes.version
+        if self.engine_url is None or path is None:
+            return None
+        try:
+            found = json.loads(await self.wire.get(path, url=self.engine_url))
+        except (UpstreamError, ValueError):
+            return None
+        return str(found["version"]) if isinstance(found, dict) and "version" in found else None
+
+    async def kv_dtype(self) -> str | None:
+        """The KV cache's type as the engine shows it; `auto` tells nothing."""
+        names = adapter(self.kind).metrics
+        if self.engine_url is None or names.path is None or not names.kv_info:
+            return None
+        try:
+            page = await self.wire.get(names.path, url=self.engine_url, timeout_s=METRICS_S)
+        except UpstreamError:
+            return None
+        labels = exposition.parse(page.decode("utf-8", "replace"), frozenset(names.kv_info)).info(names.kv_info[0])
+        told = labels[0].get("cache_dtype") if labels else None
+        return None if told == "auto" else told
+
+    async def tokenizer(self) -> str | None:
+        """SHA-256 of the ids that the engine's tokenizer gives a fixed text; None when it does not give ids."""
+        pieces = prompt_text.pieces("chat", "tokenizer")
+        how = measuring.encoding(self.kind, self.model, "".join(next(pieces) for _ in range(PROBE_WORDS)))
+        if how is None:
+            return None
+        try:
+            answer = await self.wire.post(how.path, how.body)
+        except UpstreamError:
+            return None
+        ids = answer.get("tokens") if isinstance(answer, dict) else None
+        return hashlib.sha256(json.dumps(ids).encode()).hexdigest() if ids else None
+
+    async def counter(self) -> Counter:
+        """Learn from short requests how this engine counts: from one where it has /tokenize, else from a few of each class of text.
+
+        Raises:
+            UpstreamError: it refuses a request, or gives no `usage`.
+        """
+        text = _sample("prose", PROBE_WORDS)
+        told = await self._counted(text)
+        counter = Counter(self)
+        try:
+            counted = await counter.tokens(text)
+        except UpstreamError:
+            counted = None
+        if counted is not None:
+            counter.offset, counter.exact = told - counted, True
+            return counter
+        short = _sample("prose", PROBE_WORDS // 20)
+        slope = (told - await self._counted(short)) / (len(text) - len(short))
+        counter.offset = max(0, round(told - slope * len(text)))
+        for kind in CLASSES:
+            text = _sample(kind, PROBE_WORDS)
+            counter.per_character[kind] = (await self._counted(text) - counter.offset) / len(text)
+        return counter
+
+    async def _counted(self, text: str) -> int:
+        """Tokens of that prompt by the engine's `usage`."""
+        answer = await self.ask(text, 1, salt="probe")
+        if answer.error or answer.prompt_tokens is None:
+            why = answer.error or "it gives no usage, so its tokens cannot be counted"
+            raise UpstreamError(f"{self.model} cannot be measured: {why}.", code="not_measurable")
+        return answer.prompt_tokens
+
+
+@dataclass(slots=True)
+class Counter:
+    """Counts a prompt's tokens: by the engine's /tokenize where there is one (`exact`), else by its rate per character."""
+
+    subject: Subject
+    offset: int = 0
+    """What the engine counts beyond its /tokenize, or beyond the text: the chat template, or what the profile adds to it."""
+    exact: bool = False
+    per_character: dict[str, float] = field(default_factory=dict)
+    """Tokens, by class of text; empty where it is exact."""
+
+    @property
+    def method(self) -> str:
+        """How it counts, in words."""
+        return "the engine's /tokenize" if self.exact else "estimated from the usage of short requests"
+
+    async def __call__(self, kind: str, content: str) -> int:
+        """Tokens of the whole prompt, whose text is of that class.
+
+        Raises:
+            UpstreamError: the engine stopped answering, or telling.
+        """
+        if not self.exact:
+            return self.offset + round(len(content) * self.per_character[kind])
+        if (counted := await self.tokens(content)) is None:
+            raise UpstreamError(f"{self.subject.model} does not tell its tokens any more.", code="not_measurable")
+        return counted + self.offset
+
+    async def tokens(self, content: str) -> int | None:
+        """As /tokenize says; None when there is no such route."""
+        how = measuring.counting(self.subject.kind, self.subject.model, content)
+        if how is None:
+            return None
+        answer = await self.subject.wire.post(how.path, how.body)
+        return measuring.tokens_in(answer) if isinstance(answer, dict) else None
+
+
+def _sample(kind: str, words: int) -> str:
+    return "".join(islice(prompt_text.pieces(kind, "probe"), words)).strip()

@@ -1,0 +1,101 @@
+"""What really ran in a launch: asked of the daemon, the engine and podman, as far as each tells.
+
+Owns: the provenance of a launch. Must not know: what is measured.
+Rule: what is not told is None; nothing is taken from what was asked for when the engine can say what it does.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+
+from sparkdash import paths
+from sparkdash.bench.measure.measured_engine import Subject
+from sparkdash.bench.records import Provenance
+from sparkdash.domain.engine import Engine
+from sparkdash.domain.metric import Gpu
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.state import Snapshot
+from sparkdash.engines.adapter import Launch
+from sparkdash.engines.registry import adapter
+from sparkdash.errors import SparkdashError
+from sparkdash.host import command
+from sparkdash.host.flag_store import FlagStore
+from sparkdash.redaction import masked_command
+
+DIGEST_S = 5.0
+
+
+async def provenance(
+    profile: Profile, engine: Engine, world: Snapshot, subject: Subject, log: Sequence[str]
+) -> Provenance:
+    """Of a profile that the daemon has brought up; `log` has the lines of this start."""
+    here = world.daemon.host == platform.node()
+    gpu = (world.sample.gpu if world.sample else None) or Gpu()
+    memory = world.sample.memory if world.sample else None
+    target = profile.models.get("target")
+    template = profile.request.get("chat_template_kwargs")
+    thinking = template.get("enable_thinking") if isinstance(template, dict) else None
+    return Provenance(
+        profile=profile.name,
+        fingerprint=engine.fingerprint,
+        argv=_argv(profile, engine, world),
+        image=profile.image,
+        image_digest=await _digest(world.daemon.runtime, profile.image) if here else None,
+        engine=profile.engine.value,
+        engine_version=engine.version or await subject.version(),
+        model=target.ref if target else None,
+        model_revision=target.revision if target else None,
+        tokenizer_sha256=await subject.tokenizer(),
+        kv_dtype=adapter(profile.engine).kv_dtype(log) or await subject.kv_dtype(),
+        thinking=thinking if isinstance(thinking, bool) else None,
+        temperature=0.0,
+        speculation=adapter(profile.engine).speculation(profile),
+        driver=gpu.driver,
+        kernel=platform.release() if here else None,
+        clock_mhz=gpu.sm_clock_mhz,
+        temperature_c=gpu.temperature_c,
+        available_bytes=memory.available if memory else None,
+        startup_s=engine.load_s,
+    )
+
+
+async def foreign(url: str, subject: Subject) -> Provenance:
+    """Of a server that is not ours: what it says of itself."""
+    return Provenance(
+        profile=url,
+        engine=None if subject.kind is EngineKind.OPENAI else subject.kind.value,
+        engine_version=await subject.version(),
+        model=subject.model,
+        tokenizer_sha256=await subject.tokenizer(),
+        kv_dtype=await subject.kv_dtype(),
+        temperature=0.0,
+    )
+
+
+async def _digest(runtime: str, image: str | None) -> str | None:
+    """The image's digest, or its id when it was built here and never pushed."""
+    if image is None or runtime not in ("podman", "docker"):
+        return None
+    argv = (runtime, "image", "inspect", "--format", "{{if .Digest}}{{.Digest}}{{else}}{{.Id}}{{end}}", image)
+    if runtime == "docker":
+        argv = (*argv[:4], "{{if .RepoDigests}}{{index .RepoDigests 0}}{{else}}{{.Id}}{{end}}", image)
+    try:
+        done = await command.call(argv, deadline_s=DIGEST_S)
+    except (TimeoutError, OSError):
+        return None
+    return done.out.strip() or None if done.code == 0 else None
+
+
+def _argv(profile: Profile, engine: Engine, world: Snapshot) -> tuple[str, ...]:
+    """The program and its arguments, as the daemon's adapter makes them of the profile."""
+    containerised = world.daemon.runtime != "process"
+    launch = Launch(
+        port=engine.port or 0, containerised=containerised, hf_home="~/.cache/huggingface",
+        cache_dir="~/.cache/sparkdash", flags=FlagStore(paths.flags_dir()).of(profile, containerised=containerised),
+    )  # fmt: skip
+    try:
+        spec = adapter(profile.engine).container(profile, launch)
+    except SparkdashError:
+        return ()
+    return masked_command(spec.argv)

@@ -1,0 +1,217 @@
+"""Runner: a run from its first gap to its last, launch by launch.
+
+Owns: the order of doing, what is written when, stopping and going on. Must not know: HTTP, terminals.
+Rule 1: the file is the state: whatever is not in it is measured, whatever is in it is not measured again.
+Rule 2: a launch that was broken off is launched anew: half a launch's figures and a second engine's do not mix within a
+cell, which is the atom.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sparkdash.bench import run_folder
+from sparkdash.bench.measure.arm_launcher import Raised, Stand
+from sparkdash.bench.measure.cell_measurement import Ground, measure
+from sparkdash.bench.measure.time_left import Pace
+from sparkdash.bench.measure.voids import Look
+from sparkdash.bench.plan import run_plan
+from sparkdash.bench.plan.captured_requests import Chat
+from sparkdash.bench.plan.launch_order import cell_order
+from sparkdash.bench.records import Launch, Sample
+from sparkdash.bench.results import Gap, Results
+from sparkdash.bench.run import Arm, CellKey, Run
+from sparkdash.domain.state import Snapshot
+from sparkdash.errors import AdmissionError
+
+SETTLE_S = 120.0
+"""The most that is waited for a warm GPU before it is measured as it is."""
+SETTLE_PAUSE_S = 2.0
+SETTLE_C = 1.0
+"""A temperature that moves less than this within SETTLE_LOOKS looks has settled."""
+SETTLE_LOOKS = 4
+WARMER_C = 3.0
+"""How much warmer than before the first launch a box may be before another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Where a run is, for the screen."""
+
+    doing: str
+    """launching, settling, measuring."""
+    launch: int
+    launches: int
+    arm: str
+    cell: CellKey | None = None
+    sample: Sample | None = None
+    done: int = 0
+    """Cells of launches that are measured, of `cells`."""
+    cells: int = 0
+    share: float = 0.0
+    """Of all work, by tokens, 0..1."""
+    left_s: float | None = None
+    world: Snapshot | None = None
+
+
+class Runner:
+    """One run in its folder. `show` is called often and must be quick."""
+
+    def __init__(
+        self,
+        place: Path,
+        stand: Stand,
+        show: Callable[[Step], None],
+        *,
+        lag_limit_ms: float = 5.0,
+        chats: Sequence[Chat] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._place = place
+        self._stand = stand
+        self._show = show
+        self._lag_limit_ms = lag_limit_ms
+        self._chats = chats
+        self._clock = clock
+        self._fastest_mhz: float | None = None
+        self._cool_c: float | None = None
+        self._step = Step("launching", 0, 0, "")
+        self._pace = Pace(clock)
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds to the end, as far as that can be told."""
+        return self._step.left_s
+
+    async def run(self) -> Results:
+        """Measure every gap; what it comes to. Ends early only by cancellation or an error; call again to go on.
+
+        Raises:
+            SparkdashError: an arm does not come up, the folder cannot be written, or another process writes it.
+        """
+        with run_folder.Journal(self._place) as journal:
+            results = run_folder.read(self._place)
+            run = results.run
+            self._fastest_mhz = max((c.clock_mhz for c in results.cells if c.clock_mhz is not None), default=None)
+            gaps = results.gaps()
+            self._pace.begin(
+                whole=sum(
+                    run_plan.work(cell.key, cell.reps) for i, _ in enumerate(run.order) for cell in run.planned(i)
+                ),
+                left=run_plan.left(gaps),
+            )
+            cells = sum(len(run.planned(index)) for index in range(len(run.order)))
+            self._step = replace(self._step, done=cells - len(gaps), cells=cells)
+            known = {one.arm: one.provenance.fingerprint for one in results.launches}
+            for index in run_plan.launches_left(results):
+                mine = [gap for gap in gaps if gap.launch == index]
+                arm = run.arm(run.order[index].arm)
+                raised = await self._launch(journal, run, arm, index, known)
+                if raised.simulated and not run.simulated:  # a server that nobody knew until it was asked
+                    run = run.replace(simulated=True)
+                    run_folder.save(self._place, run)
+                await self._measure(journal, run, raised, mine)
+        return self._ended()
+
+    async def _launch(
+        self, journal: run_folder.Journal, run: Run, arm: Arm, index: int, known: dict[str, str | None]
+    ) -> Raised:
+        self._tell("launching", launch=index, launches=len(run.order), arm=arm.name, cell=None, sample=None)
+        began = self._clock()
+        raised = await self._stand.launch(arm, lambda world: self._tell(world=world))
+        self._pace.launched(self._clock() - began)
+        _unchanged(arm, known, raised.provenance.fingerprint)
+        journal.append(
+            Launch(
+                arm=arm.name, index=index, block=run.order[index].block, started_at=datetime.now(UTC),
+                provenance=raised.provenance,
+            )
+        )  # fmt: skip
+        journal.sync()
+        await self._settle(raised)
+        return raised
+
+    async def _measure(self, journal: run_folder.Journal, run: Run, raised: Raised, mine: Sequence[Gap]) -> None:
+        counter = await raised.subject.counter()
+        index = mine[0].launch
+        salt = f"{run.id}-{index}-{time.time_ns()}"
+        ground = Ground(
+            subject=raised.subject,
+            counter=counter,
+            seed=run.seed,
+            arm=mine[0].arm,
+            launch=index,
+            salt=salt,
+            head="" if raised.anew else salt,
+            look=raised.look,
+            lag_limit_ms=self._lag_limit_ms,
+            chats=self._chats,
+            fastest_mhz=self._fastest_mhz,
+        )
+        missing = {gap.cell: gap.reps for gap in mine}
+        for cell in cell_order(run.planned(index), run.seed, run.order[index].block):
+            if reps := missing.get(cell.key):
+                self._tell("measuring", cell=cell.key)
+                closed = await measure(ground, cell.key, reps, journal.append, self._sampled)
+                journal.append(closed)
+                journal.sync()
+                self._pace.worked(run_plan.work(cell.key, len(reps)))
+                self._tell(done=self._step.done + (closed.void is None), sample=None)
+        self._fastest_mhz = ground.fastest_mhz
+
+    async def _settle(self, raised: Raised) -> None:
+        """Wait until the GPU is about as cool as before the first launch, or stays as it is; at once when not told."""
+        seen: list[Look] = []
+        until = self._clock() + SETTLE_S
+        while self._clock() < until:
+            seen.append(await raised.look())
+            if settled([look.temperature_c for look in seen], self._cool_c):
+                break
+            self._tell("settling")
+            await asyncio.sleep(SETTLE_PAUSE_S)
+        if self._cool_c is None:
+            self._cool_c = seen[-1].temperature_c
+
+    def _ended(self) -> Results:
+        """The whole, marked as ended when nothing is missing."""
+        results = run_folder.read(self._place)
+        if not results.gaps() and results.run.ended_at is None:
+            run_folder.save(self._place, results.run.replace(ended_at=datetime.now(UTC)))
+            results = run_folder.read(self._place)
+        return results
+
+    def _sampled(self, sample: Sample) -> None:
+        self._tell("measuring", sample=sample)
+
+    def _tell(self, doing: str | None = None, **changes: object) -> None:
+        step = replace(self._step, doing=doing or self._step.doing, **changes)  # type: ignore[arg-type]
+        self._step = replace(step, share=self._pace.share, left_s=self._pace.left_s(step.launches - step.launch - 1))
+        self._show(self._step)
+
+
+def settled(temperatures: Sequence[float | None], cool_c: float | None) -> bool:
+    """May measuring begin? Yes when the GPU does not tell, is about as cool as `cool_c`, or has stopped changing. Pure."""
+    if temperatures[-1] is None:
+        return True
+    if cool_c is not None and temperatures[-1] <= cool_c + WARMER_C:
+        return True
+    last = [one for one in temperatures[-SETTLE_LOOKS:] if one is not None]
+    return len(last) == SETTLE_LOOKS and max(last) - min(last) <= SETTLE_C
+
+
+def _unchanged(arm: Arm, known: dict[str, str | None], fingerprint: str | None) -> None:
+    """Raises AdmissionError when the profile is not what it was in this run's earlier launches."""
+    before = known.setdefault(arm.name, fingerprint)
+    if before != fingerprint:
+        raise AdmissionError(
+            f"{arm.profile} was edited since this run began (it was {before}, now it is {fingerprint}): its figures "
+            "would not be those of one profile.",
+            code="profile_changed",
+            status=409,
+            hint="Begin a new run with --fresh.",
+        )

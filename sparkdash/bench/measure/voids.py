@@ -1,0 +1,80 @@
+"""Why a request, or a whole cell, does not count. Pure.
+
+Owns: the rules and their limits. Must not know: how anything was measured.
+Rule: what does not count is kept and says why; nothing is silently left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sparkdash.bench.measure.stream_answer import Answer
+from sparkdash.bench.run import CellKey, Kind
+
+CACHED_TOKENS = 16
+"""In a cold cell: one block of the prefix cache, which the chat template's beginning may fill."""
+PROMPT_SHARE = 0.01
+"""How far a prompt's length may be from the cell's."""
+CLOCK_SHARE = 0.85
+"""Of the fastest clock seen under load on this box in this run; below it the box was throttled."""
+SWAP_BYTES = 64 * 1024**2
+"""More than this moved into swap during a cell: it measured the disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The box at one moment, as far as the daemon tells. Unix seconds; None: not told."""
+
+    at: float | None = None
+    clock_mhz: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    swap_used: int | None = None
+    available_bytes: int | None = None
+    low_power: bool = False
+    engine: tuple[object, ...] | None = None
+    """What tells one incarnation of the engine from another."""
+    strangers: int = 0
+    """Requests of others that were in flight since the last look."""
+
+
+def of_request(answer: Answer, key: CellKey, *, exact: bool, lag_limit_ms: float) -> str | None:
+    """Why this answer does not count; None: it does. `exact`: was its prompt's length counted by the engine?"""
+    forced = key.kind in (Kind.SPEED, Kind.PREFIX)
+    if answer.error:
+        return f"error: {answer.error}"
+    if answer.n is None or answer.last_ns is None:
+        return "the engine did not count its tokens"
+    if forced and answer.n != key.output:
+        return f"{answer.n} of {key.output} tokens ({answer.finish_reason or 'no finish reason'})"
+    if forced and answer.finish_reason != "length":
+        return f"finish reason {answer.finish_reason}"
+    cold = not key.warm and key.kind is Kind.SPEED
+    if cold and (answer.cached_tokens or 0) > CACHED_TOKENS:
+        return f"{answer.cached_tokens} prompt tokens came from the prefix cache"
+    known = exact and key.context and answer.prompt_tokens is not None
+    if known and abs((answer.prompt_tokens or 0) - key.context) > PROMPT_SHARE * key.context:
+        return f"the prompt had {answer.prompt_tokens} tokens, {key.context} were meant"
+    if forced and answer.lag_ms > lag_limit_ms:
+        return f"the client was {answer.lag_ms:.1f} ms late"
+    return None
+
+
+def of_cell(looks: Sequence[Look], fastest_mhz: float | None) -> str | None:
+    """Why a whole cell does not count. `looks`: before it, under load after each repetition; `fastest_mhz` of the run."""
+    if not looks:
+        return None
+    if len({look.engine for look in looks}) > 1:
+        return "the engine was started anew"
+    if any(look.low_power for look in looks):
+        return "the GPU was in its low-power state"
+    clocks = [look.clock_mhz for look in looks if look.clock_mhz is not None]
+    if clocks and fastest_mhz is not None and min(clocks) < CLOCK_SHARE * fastest_mhz:
+        return f"clock fell to {min(clocks):.0f} MHz"
+    swap = [look.swap_used for look in looks if look.swap_used is not None]
+    if swap and swap[-1] - swap[0] > SWAP_BYTES:
+        return "the box swapped"
+    if strangers := sum(look.strangers for look in looks[1:]):
+        return f"{strangers} request(s) of others were in flight"
+    return None

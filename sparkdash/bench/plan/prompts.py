@@ -1,0 +1,145 @@
+"""Prompts: what is sent in each repetition of a cell, cut to exact tokens.
+
+Owns: prompt = f(seed, cell, repetition, stream), equal in all arms; the nonce at its head; the cut. Must not know:
+HTTP, engines: how tokens are counted is handed in.
+Rule: a prompt begins with what no other prompt of the launch begins with, so that no prefix cache knows it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from sparkdash.bench.plan import prompt_text
+from sparkdash.bench.plan.captured_requests import Chat, digest
+from sparkdash.bench.plan.suites import CLASSES
+from sparkdash.bench.run import CellKey, Kind
+
+Count = Callable[[str, str], Awaitable[int]]
+"""Of a class of text and a user's message of it: tokens as the engine counts the whole prompt, its chat template included."""
+_Count = Callable[[str], Awaitable[int]]
+
+FILLERS = (" so", " a", ".", ";", "-")
+"""What makes up for the last tokens: a word of one or two tokens, then marks of one."""
+TOKENS_PER_PIECE = 1.4
+"""Where the search begins."""
+CLOSE = 8
+"""Tokens that filler may make up for."""
+SEARCH = 10
+"""Counts that the search may cost; three or four are usual, and as many for the filler."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which request: of which repetition and stream, and the how many-th try of it."""
+
+    rep: int
+    stream: int = 0
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What is sent: a user's message, or a chat's own keys (messages, tools)."""
+
+    id: str
+    """Equal in all arms and launches for the same text."""
+    content: str | Mapping[str, Any]
+    tokens: int | None = None
+    """Of the whole prompt, as it was counted; None: not counted."""
+
+
+def text_class(key: CellKey, rep: int) -> str:
+    """The class of text of a repetition: the cell's own, else all in turn."""
+    return key.text or CLASSES[rep % len(CLASSES)]
+
+
+def identity(seed: int, key: CellKey, place: Place) -> str:
+    """Names the text whatever the try and the tokenizer: the nonce and the cut are not part of it."""
+    return _hash(f"prompt|{_source(seed, key, place)}")[:12]
+
+
+async def build(seed: int, key: CellKey, place: Place, count: Count, head: str = "") -> Prompt:
+    """The prompt of one request, its whole length `key.context` tokens; 0 leaves the question alone.
+
+    In a prefix cell all repetitions share what comes before the question. `head` makes another nonce of it, for an engine
+    that may know the same prompts from an earlier run.
+    """
+    kind = text_class(key, place.rep)
+    source = _source(seed, key, place)
+    ask = prompt_text.question(kind, source)
+    shared = key.kind is Kind.PREFIX
+    body_seed = f"{seed}|{key.context}|shared" if shared else source
+    nonce = _hash(f"nonce|{key.output}|{body_seed}|{0 if shared else place.attempt}|{head}")[:12]
+    prompt = Prompt(identity(seed, key, place), f"[{nonce}] {ask}")
+    if not key.context:
+        return prompt
+    text = "prose" if shared else kind
+    words = tuple(islice(prompt_text.pieces(text, body_seed), key.context))
+
+    def content(pieces: int, fill: str) -> str:
+        return f"[{nonce}]\n{''.join(words[:pieces]).strip()}{fill}\n\n{ask}"
+
+    return await _cut(prompt, content, key.context, partial(count, text))
+
+
+def of_chat(chats: Sequence[Chat], place: Place, salt: str) -> Prompt:
+    """One of the captured chats, in turn, with a mark at its head that no prefix cache knows. `salt` tells one launch from
+    another; behind the mark the text is equal in all arms."""
+    chat = chats[(place.rep + place.stream) % len(chats)]
+    mark = _hash(f"nonce|{salt}|{place.rep}|{place.stream}|{place.attempt}")[:12]
+    first, *rest = chat["messages"]
+    said = first.get("content") or ""
+    marked = f"[{mark}] {said}" if isinstance(said, str) else [{"type": "text", "text": f"[{mark}]"}, *said]
+    return Prompt(
+        id=f"captured {digest([chat])[:12]}.{place.stream}",
+        content={**chat, "messages": [{**first, "content": marked}, *rest]},
+    )
+
+
+async def _cut(prompt: Prompt, content: Callable[[int, str], str], target: int, count: _Count) -> Prompt:
+    """As many pieces as stay just below the target, then filler up to it; as near below as that comes when none fits."""
+    pieces, tokens = await _nearly(content, target, count)
+    fill = ""
+    for filler in FILLERS:
+        copies, rate = target - tokens, 1.0
+        while copies > 0:
+            found = await count(content(pieces, fill + filler * copies))
+            if found <= target:
+                fill, tokens = fill + filler * copies, found
+                break
+            rate = max(rate, (found - tokens) / copies)
+            copies = min(copies - 1, int((target - tokens) / rate))
+    return replace(prompt, content=content(pieces, fill), tokens=tokens)
+
+
+async def _nearly(content: Callable[[int, str], str], target: int, count: _Count) -> tuple[int, int]:
+    """(pieces, their tokens): not more than the target, and at most CLOSE less if that many counts tell."""
+    low, low_tokens = 0, await count(content(0, ""))
+    high, rate = 0, TOKENS_PER_PIECE
+    for _ in range(SEARCH):
+        lack = target - low_tokens
+        if lack <= CLOSE or high == low + 1:
+            break
+        pieces = low + max(1, int((lack - CLOSE / 2) / rate))
+        pieces = min(pieces, high - 1) if high else pieces
+        tokens = await count(content(pieces, ""))
+        if tokens > low_tokens:
+            rate = (tokens - low_tokens) / (pieces - low)
+        if tokens <= target:
+            low, low_tokens = pieces, tokens
+        else:
+            high = pieces
+    return low, low_tokens
+
+
+def _source(seed: int, key: CellKey, place: Place) -> str:
+    return f"{seed}|{key.model_dump_json(exclude={'suite'})}|{place.rep}|{place.stream}"
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,255 @@
+"""Suites: which cells are measured, as data. They come with sparkdash (workloads/*.yaml) or from the owner.
+
+Owns: the file format, its errors with file and line, a suite's hash. Must not know: how a cell is measured.
+Rule: the hash is over the meaning, not the file: comments and order of keys do not change it, a cell does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from itertools import product
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
+
+from sparkdash import paths
+from sparkdash.bench.plan import captured_requests
+from sparkdash.bench.run import CellKey, Kind, Mode, PlannedCell
+from sparkdash.catalog.catalog import Problem, nearest
+from sparkdash.catalog.document import Document, parse
+from sparkdash.domain.base import Frozen
+from sparkdash.errors import AdmissionError, ProfileError
+
+SHIPPED = Path(__file__).parent / "workloads"
+SUFFIXES = (".yaml", ".yml")
+REPS = {Mode.SCREEN: 3, Mode.STANDARD: 5, Mode.CAREFUL: 5}
+"""Repetitions per cell and launch, unless the suite says; the launches do the rest (order.py)."""
+
+
+class _Given(Frozen):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Group(_Given):
+    """Cells that a suite lists together: every combination of what is given as a list. Lengths in tokens."""
+
+    context: tuple[int, ...] = (0,)
+    output: tuple[int, ...]
+    concurrency: tuple[int, ...] = (1,)
+    warm: tuple[bool, ...] = (False,)
+    text: tuple[str, ...] = ("",)
+    kind: Kind = Kind.SPEED
+    reps: int | None = Field(default=None, gt=0)
+    """Repetitions per launch, whatever the mode; for math the number of questions."""
+
+    @field_validator("context", "output", "concurrency", "warm", "text", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return value if isinstance(value, list | tuple) else [value]
+
+    @field_validator("context")
+    @classmethod
+    def _whole_contexts(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if any(0 < one < LEAST_CONTEXT or one < 0 for one in value):
+            raise ValueError(f"a context is 0 (the question alone) or at least {LEAST_CONTEXT} tokens")
+        return value
+
+    @field_validator("output", "concurrency")
+    @classmethod
+    def _positive(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if any(one < 1 for one in value):
+            raise ValueError("must be at least 1")
+        return value
+
+    @field_validator("text")
+    @classmethod
+    def _known_text(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for one in value:
+            if one and one not in (*CLASSES, captured_requests.TEXT):
+                raise ValueError(f"{one!r} is no class of text; they are {', '.join(CLASSES)}")
+        return value
+
+
+CLASSES = ("prose", "code", "json", "chat")
+"""Classes of prompts; a cell that names none takes them in turn."""
+LEAST_CONTEXT = 128
+"""A question and the nonce before it take up to about 100 tokens."""
+
+
+class Suite(_Given):
+    """One suite, as its file says it."""
+
+    suite: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
+    version: str
+    about: str
+    lengths: dict[str, int] = {}
+    """What tables call the lengths of its answers, {short: 32}; without them by how many there are (report/names.py)."""
+    cells: tuple[Group, ...] = Field(min_length=1)
+    lag_limit_ms: float = Field(default=5.0, gt=0)
+    """A request during which the client's own loop was later than this does not count."""
+    prompts: str | None = None
+    """Where cells of captured requests find them: a file beside this one, a chat a line (`sparkdash bench captured`)."""
+    prompts_sha256: str | None = None
+    """Of what that file holds, so that the suite's hash tells its prompts."""
+    _chats: tuple[captured_requests.Chat, ...] = PrivateAttr(())
+
+    @property
+    def chats(self) -> tuple[captured_requests.Chat, ...]:
+        """The captured requests, once the suite was read from its file."""
+        return self._chats
+
+    @model_validator(mode="after")
+    def _has_prompts(self) -> Self:
+        if (self.prompts is None) != (self.prompts_sha256 is None):
+            raise ValueError("prompts and prompts_sha256 come together")
+        if self.prompts is None and any(captured_requests.TEXT in group.text for group in self.cells):
+            raise ValueError(
+                "cells of captured requests want `prompts`; `sparkdash bench captured NAME` writes such a suite"
+            )
+        return self
+
+    @field_validator("version", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 over what is measured; the description is left out."""
+        own = {"about"} if self.prompts is not None else {"about", "prompts", "prompts_sha256"}
+        text = json.dumps(self.model_dump(mode="json", exclude=own), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def planned(self, mode: Mode, reps: int | None = None) -> tuple[PlannedCell, ...]:
+        """Its cells in the file's order; `reps` overrides the mode's, not the suite's own."""
+        cells = []
+        for group in self.cells:
+            for context, output, concurrency, warm, text in product(
+                group.context, group.output, group.concurrency, group.warm, group.text
+            ):
+                key = CellKey(
+                    suite=self.suite, context=context, output=output, concurrency=concurrency, warm=warm,
+                    kind=group.kind, text=text,
+                )  # fmt: skip
+                cells.append(PlannedCell(key=key, reps=group.reps or reps or REPS[mode]))
+        return tuple(cells)
+
+
+def folders() -> tuple[Path, ...]:
+    """Where suites are read, weakest first: those of sparkdash, then the owner's."""
+    return SHIPPED, paths.config_dir() / "suites"
+
+
+def names() -> dict[str, Path]:
+    """Every suite's file by its name (the file's, which is the suite's)."""
+    return {
+        file.stem: file
+        for folder in folders()
+        if folder.is_dir()
+        for file in sorted(folder.iterdir())
+        if file.suffix in SUFFIXES and not file.name.startswith(".")
+    }
+
+
+def file_of(name: str) -> str | None:
+    """The file when `name` is a path, absolute but for a `~` for the home, as it goes into runs and reports; else None."""
+    if not (name.endswith(SUFFIXES) or "/" in name):
+        return None
+    file = Path(name).expanduser().absolute()
+    home = Path.home()
+    return f"~/{file.relative_to(home)}" if file.is_relative_to(home) else str(file)
+
+
+def load(name: str) -> Suite:
+    """The suite of that name, or of the file when `name` is a path.
+
+    Raises:
+        AdmissionError: code `suite_not_found`, with the nearest names.
+        ProfileError: code `suite_invalid`, with file:line of each problem.
+    """
+    if file := file_of(name):
+        return read(Path(file).expanduser())
+    known = names()
+    if name not in known:
+        close = nearest(name, tuple(known))
+        hint = f"Did you mean {close[0]}?" if close else f"There are {', '.join(known)}; or give a YAML file."
+        raise AdmissionError(f"There is no suite {name!r}.", code="suite_not_found", status=404, hint=hint)
+    return read(known[name])
+
+
+def read(file: Path) -> Suite:
+    """The suite in that file; raises ProfileError as `load`."""
+    document = parse(file)
+    if isinstance(document, Problem):
+        raise _invalid([document])
+    try:
+        suite = Suite.model_validate(document.data)
+    except ValidationError as error:
+        raise _invalid(_problems(document, error)) from None
+    twice = _twice(suite)
+    if twice is not None:
+        raise _invalid([document.problem(("cells",), f"the cell {twice} is listed twice")])
+    misnamed = _misnamed(suite)
+    if misnamed is not None:
+        raise _invalid([document.problem(*misnamed)])
+    if suite.prompts is not None:
+        suite._chats = _chats(suite, file, document)
+    return suite
+
+
+def _chats(suite: Suite, file: Path, document: Document) -> tuple[captured_requests.Chat, ...]:
+    place = file.parent / (suite.prompts or "")
+    try:
+        found = tuple(json.loads(line) for line in place.read_text(encoding="utf-8").splitlines())
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not a JSON object a line"
+        raise _invalid([document.problem(("prompts",), f"{place.name} cannot be read: {why}")]) from None
+    if not found or captured_requests.digest(found) != suite.prompts_sha256:
+        raise _invalid([document.problem(("prompts_sha256",), f"{place.name} is not what this suite was made of")])
+    return found
+
+
+def _twice(suite: Suite) -> str | None:
+    seen = set()
+    for cell in suite.planned(Mode.SCREEN):
+        if cell.key in seen:
+            return f"context {cell.key.context}, output {cell.key.output}, concurrency {cell.key.concurrency}"
+        seen.add(cell.key)
+    return None
+
+
+def _misnamed(suite: Suite) -> tuple[tuple[str, ...], str] | None:
+    """Which of its lengths' names is none, and why."""
+    taken: dict[int, str] = {}
+    for word, tokens in suite.lengths.items():
+        if not any(tokens in group.output for group in suite.cells):
+            return ("lengths", word), f"no cell has an output of {tokens} tokens"
+        if taken.setdefault(tokens, word) != word:
+            return ("lengths", word), f"{tokens} tokens are called {taken[tokens]!r} already"
+    return None
+
+
+def _problems(document: Document, error: ValidationError) -> list[Problem]:
+    found = []
+    # an unknown key is told before the one that is missing: it most often is that one, misspelt
+    for item in sorted(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden"):
+        path = tuple(item["loc"])
+        hint = None
+        message = str(item["ctx"]["error"]) if item["type"] == "value_error" else item["msg"]
+        if item["type"] == "extra_forbidden":
+            known = tuple((Group if path[0] == "cells" else Suite).model_fields)
+            close = nearest(str(path[-1]), known)
+            message = "unknown key"
+            hint = f"Did you mean {close[0]!r}?" if close else f"Known here: {', '.join(known)}."
+        elif item["type"] == "missing":
+            path, message = path[:-1], f"{path[-1]!r} is missing"
+        found.append(document.problem(path, message[:1].lower() + message[1:], hint))
+    return found
+
+
+def _invalid(problems: list[Problem]) -> ProfileError:
+    return ProfileError(
+        f"The suite cannot be used: {problems[0]}", code="suite_invalid", problems=tuple(map(str, problems))
+    )

@@ -1,0 +1,106 @@
+"""A sweep's profiles: a file of their own among the owner's, there for as long as something of the sweep is missing.
+
+Owns: that file: its place, which files are a sweep's, when one goes. Must not know: what is swept (sweep.py), the daemon.
+Rule 1: a file without this first line, or under another name, is the owner's: it is neither written over nor taken away.
+Rule 2: a file goes when no process measures with it and no run wants it, also after a crash: a lock tells the first, and
+the run's folder the second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from sparkdash import paths
+from sparkdash.errors import AdmissionError, HostError
+
+HEAD = "# Written by sparkdash ab --sweep, and taken away when nothing of the sweep is missing.\n"
+
+
+@contextmanager
+def kept(family: str, text: str) -> Iterator[Path]:
+    """The file with these profiles, which is a measurement's own until the context is left.
+
+    Raises:
+        AdmissionError: `sweep_taken`: the owner has a file of that name.
+        HostError: `sweep_unwritable`.
+    """
+    file = place(family)
+    if file.exists() and not _is_sweeps(file):
+        raise AdmissionError(
+            f"{file} is a file of your own, and the sweep's profiles would have its name.",
+            code="sweep_taken",
+            status=409,
+            hint="Give it another name.",
+        )
+    try:
+        held = _written(file, HEAD + text)
+    except OSError as error:
+        raise HostError(f"{file} cannot be written: {error.strerror}.", code="sweep_unwritable") from error
+    with held:
+        yield file
+
+
+def place(family: str) -> Path:
+    """Where the profiles of that family lie."""
+    return paths.config_dir() / "profiles" / f"{family}.yaml"
+
+
+def wanted(family: str) -> bool:
+    """Does a run that was begun and not finished want these profiles?"""
+    from sparkdash.bench import run_folder  # 25 ms, which a daemon's start needs only where there is such a file
+
+    for run in run_folder.runs():
+        with contextlib.suppress(AdmissionError):
+            told = run_folder.read_run(run)
+            if told.ended_at is None and any(arm.profile.split("/", 1)[0] == family for arm in told.arms):
+                return True
+    return False
+
+
+def drop(family: str) -> bool:
+    """Take the file away. Was it there?"""
+    file = place(family)
+    there = file.exists() and _is_sweeps(file)
+    if there:
+        file.unlink(missing_ok=True)
+    return there
+
+
+def forget() -> None:
+    """Take away what a measurement left that was killed before its run began."""
+    for file in place("any").parent.glob("*.yaml"):
+        with contextlib.suppress(OSError):
+            if _is_sweeps(file) and _is_free(file) and not wanted(file.stem):
+                file.unlink(missing_ok=True)
+
+
+def _written(file: Path, text: str) -> IO[str]:
+    """The file, locked for as long as it is open."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    held = file.open("a", encoding="utf-8")
+    fcntl.flock(held, fcntl.LOCK_SH)
+    held.truncate(0)
+    held.write(text)
+    held.flush()
+    return held
+
+
+def _is_sweeps(file: Path) -> bool:
+    try:
+        return file.read_text(encoding="utf-8").startswith(f"{HEAD}profile: {file.stem}\n")
+    except (OSError, ValueError):
+        return False
+
+
+def _is_free(file: Path) -> bool:
+    with file.open("rb") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True

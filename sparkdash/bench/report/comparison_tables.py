@@ -1,0 +1,240 @@
+"""The tables of all arms together: the comparison, its deltas, the recipe, the verdicts with their evidence. Pure.
+
+Owns: which figures stand side by side. Must not know: how they are judged, Markdown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sparkdash.bench.judge.accuracy import Gate
+from sparkdash.bench.judge.judgement import Overall
+from sparkdash.bench.judge.quality import Equality, Quality
+from sparkdash.bench.judge.verdict import Claim, Verdict
+from sparkdash.bench.plan.math_questions import Stratum
+from sparkdash.bench.report import cell_names
+from sparkdash.bench.report.arm_tables import Source
+from sparkdash.bench.report.blocks import (
+    DASH,
+    Block,
+    Cell,
+    Grid,
+    Heading,
+    Notes,
+    Text,
+    Tone,
+    change,
+    digits,
+    percent,
+    spread,
+    value,
+)
+from sparkdash.bench.report.layout import Build, Layout
+from sparkdash.bench.run import CellKey
+
+TONES = {Claim.FASTER: Tone.BETTER, Claim.SLOWER: Tone.WORSE}
+"""Only what may be claimed has a colour."""
+HINTS = (Claim.NO_DIFFERENCE, Claim.INCONCLUSIVE, Claim.SCREEN)
+
+
+def side_by_side(source: Source, layout: Layout) -> Iterator[Block]:
+    """Builds by modes in one cell, with the shares of right answers where questions were asked, or belong to the layout."""
+    key = source.compared
+    if key is None:
+        return
+    notes = Notes()
+    letters = "/".join(mode.letter for mode in layout.modes)
+    maths = layout.math or source.asks_math or bool(source.report.scores)
+    head = ("Engine", *layout.about, *(mode.name for mode in layout.modes), *([f"Math {letters}"] if maths else ()))
+    rows = []
+    for build in layout.builds:
+        figures = [_arm_cell(source, build, mode.name, key, notes) for mode in layout.modes]
+        right = (Cell(_maths(source, build, layout)),) if maths else ()
+        rows.append((Cell(build.name), *(Cell(one) for one in build.about), *figures, *right))
+    yield Heading(2, f"{layout.words.comparison} ({_where(source, key)} {source.metric.unit})")
+    yield Grid(head=head, rows=tuple(rows), widths=(0,) * len(head), notes=tuple(notes.texts))
+
+
+def deltas(source: Source, layout: Layout) -> Iterator[Block]:
+    """Every other build against the baseline, in the same cell; in brackets what cannot be claimed."""
+    key, base = source.compared, source.report.run.baseline
+    home = next(
+        ((build, mode) for build in layout.builds for mode in layout.modes if _is(source, build, mode.name, base)), None
+    )
+    if key is None or home is None:
+        return
+    build, mode = home
+    figure = source.figure(base, key)
+    speed = value(figure.median if figure else None, digits(source.metric)) or DASH
+    notes = Notes()
+    head = (layout.words.variant, *(one.name for one in layout.modes))
+    rows = tuple(
+        (Cell(other.name), *(_delta(source, other, one.name, key, notes) for one in layout.modes))
+        for other in layout.builds
+        if other is not build or layout.own_delta
+    )
+    yield Heading(3, f"Delta vs {build.name} {mode.title} ({speed} {source.metric.unit})")
+    yield Grid(head=head, rows=rows, widths=(0,) * len(head), notes=tuple(notes.texts))
+    if any(cell.text.startswith("(") for row in rows for cell in row):
+        yield Text(("In brackets: a difference that these measurements cannot claim.",), Tone.DIM)
+
+
+def recipe(source: Source, layout: Layout) -> Iterator[Block]:
+    """Arms as steps over the baseline: the figure, the gain, the image."""
+    key = source.compared
+    if key is None:
+        return
+    notes = Notes()
+    rows = []
+    for build in layout.builds:
+        for mode in layout.modes:
+            arm = source.arm(build.arms.get(mode.name, ""))
+            if arm is None:
+                continue
+            found = source.report.arm(arm)
+            image = found.provenance.image if found and found.provenance else None
+            gain = _delta(source, build, mode.name, key, notes)
+            rows.append((Cell(arm), source.cell(arm, key, notes), gain, Cell(image or "—")))
+    head = ("Build", source.metric.unit, "Gain", "Image")
+    yield Heading(2, f"Recipe ({_where(source, key)})")
+    yield Grid(head=head, rows=tuple(rows), widths=(0,) * 4, notes=tuple(notes.texts))
+
+
+def evidence(source: Source) -> Iterator[Block]:
+    """Per arm: every cell with both figures, their bounds, and the verdict in words; the geometric mean and the worst cell."""
+    report = source.report
+    words = source.words
+    others = [arm for arm in report.arms if arm.name != report.run.baseline and not arm.impossible]
+    if not others:
+        return
+    yield Heading(2, "What can be claimed")
+    for arm in others:
+        yield Heading(3, f"{arm.name} against {report.run.baseline}")
+        rows = tuple(_pair(source, arm.name, key, words) for key in report.planned())
+        yield Grid(head=("Cell", "Baseline", "Arm", "Verdict"), rows=rows)
+        total = next((one for one in report.overall if one.arm == arm.name), None)
+        if total is not None and total.cells > 1:
+            yield Text((_overall(total, words),))
+
+
+def speculation(source: Source) -> Iterator[Block]:
+    """tok/s = acceptance length x steps/s: whether the text or the engine made the difference."""
+    report = source.report
+    words = source.words
+    parts = {(one.arm, one.key): one for one in report.decompositions}
+    arms = list(dict.fromkeys(one.arm for one in report.speculation))
+    if arms:
+        yield Heading(2, "What speculation did")
+        yield Text(("tok/s = acceptance length x steps/s, both by the engine's own counters.",), Tone.DIM)
+    for arm in arms:
+        rows = []
+        for one in report.speculation:
+            if one.arm == arm:
+                part = parts.get((arm, one.key))
+                by_place = " ".join(f"{share:.2f}" for share in one.accepted_at) or DASH
+                steps = value(part.steps_per_s if part else None) or DASH
+                told = _moved(part.steps_s) if part else Cell(DASH, Tone.DIM)
+                cells = (cell_names.cell(one.key, words), f"{one.acceptance_length:.2f}", by_place, steps)
+                rows.append((*(Cell(text) for text in cells), told))
+        yield Heading(3, arm)
+        yield Grid(
+            head=("Cell", "Acceptance length", "Accepted by position", "Steps/s", "Steps/s against the baseline"),
+            rows=tuple(rows),
+        )
+
+
+def _moved(verdict: Verdict) -> Cell:
+    if verdict.delta is None:
+        return Cell(DASH, Tone.DIM)
+    bounds = "" if verdict.low is None or verdict.high is None else f" [{change(verdict.low)}, {change(verdict.high)}]"
+    return Cell(change(verdict.delta) + bounds, TONES.get(verdict.claim, Tone.DIM))
+
+
+def scores(source: Source) -> Iterator[Block]:
+    """Right answers with Wilson's interval, by stratum, and what may be said of them; then how equal the outputs are."""
+    found = source.report.scores
+    if found:
+        yield Heading(2, "Math")
+        strata = [kind for kind in Stratum if any(kind in one.strata for one in found)]
+        head = ("Arm", "Right", *strata, "Lenient", "Truncated", "Unparsed", "Against the baseline")
+        yield Grid(head=head, rows=tuple(_score(one, strata) for one in found))
+        said = f"Only a last line `ANSWER: <integer>` is right. {found[0].generator}, {found[0].scorer}."
+        yield Text((said,), Tone.DIM)
+    if source.report.equalities:
+        yield Heading(2, "Equal outputs")
+        rows = tuple(_equality(one) for one in source.report.equalities)
+        yield Grid(head=("Arm", "Equal to the baseline's", "First difference (median, characters)"), rows=rows)
+
+
+def _score(one: Quality, strata: list[Stratum]) -> tuple[Cell, ...]:
+    parts = (one.strata.get(kind) for kind in strata)
+    odd = (one.all.lenient, one.all.truncated, one.all.unparsed)
+    tones = {Gate.PASS: Tone.BETTER, Gate.FAIL: Tone.WORSE}
+    told = Cell(one.verdict.text, tones.get(one.verdict.gate, Tone.DIM)) if one.verdict else Cell(DASH, Tone.DIM)
+    shares = (Cell(f"{part.right}/{part.n}" if part else DASH) for part in parts)
+    return (Cell(one.arm), Cell(one.all.text), *shares, *(Cell(str(count)) for count in odd), told)
+
+
+def _equality(one: Equality) -> tuple[Cell, ...]:
+    found = one.identity
+    share = f"{found.same}/{found.n} = {percent(found.share or 0.0)}"
+    return Cell(one.arm), Cell(share), Cell(DASH if found.divergence is None else f"{found.divergence:.0f}")
+
+
+def _pair(source: Source, arm: str, key: CellKey, words: dict[int, str]) -> tuple[Cell, ...]:
+    ours, theirs = source.figure(arm, key), source.figure(source.report.run.baseline, key)
+    verdict = ours.verdict if ours else Verdict(claim=Claim.MISSING)
+    return (
+        Cell(cell_names.cell(key, words)),
+        Cell(spread(theirs, digits(source.metric)) if theirs else ""),
+        Cell(spread(ours, digits(source.metric)) if ours else ""),
+        Cell(verdict.text, TONES.get(verdict.claim, Tone.DIM)),
+    )
+
+
+def _overall(one: Overall, words: dict[int, str]) -> str:
+    said = f"All {one.cells} cells (geometric mean): {one.verdict.text}"
+    if one.worst is not None and one.worst_delta is not None:
+        said += f"; worst {cell_names.cell(one.worst, words)} {change(one.worst_delta)}"
+    if one.best is not None and one.best_delta is not None:
+        said += f"; best {cell_names.cell(one.best, words)} {change(one.best_delta)}"
+    return said + "."
+
+
+def _arm_cell(source: Source, build: Build, mode: str, key: CellKey, notes: Notes) -> Cell:
+    """The build has no such mode: a dash."""
+    arm = build.arms.get(mode)
+    return Cell(DASH, Tone.DIM) if arm is None else source.cell(arm, key, notes)
+
+
+def _delta(source: Source, build: Build, mode: str, key: CellKey, notes: Notes) -> Cell:
+    arm = build.arms.get(mode)
+    if arm is None:
+        return Cell(DASH, Tone.DIM)
+    if source.arm(arm) == source.report.run.baseline:
+        return Cell("—", Tone.DIM)
+    figure = source.figure(arm, key)
+    verdict = figure.verdict if figure else None
+    if figure is None or figure.median is None or verdict is None or verdict.delta is None:
+        return source.cell(arm, key, notes) if figure is None or figure.median is None else Cell(DASH, Tone.DIM)
+    text = change(verdict.delta)
+    return Cell(f"({text})", Tone.DIM) if verdict.claim in HINTS else Cell(text, TONES.get(verdict.claim, Tone.PLAIN))
+
+
+def _maths(source: Source, build: Build, layout: Layout) -> str:
+    """74/72/-/-; blank while no mode was asked."""
+    told = []
+    for mode in layout.modes:
+        arm = build.arms.get(mode.name)
+        score = source.report.score(source.arm(arm) or "") if arm else None
+        told.append(f"{100 * score.share:.0f}" if score else DASH)
+    return "/".join(told) if any(one != DASH for one in told) else ""
+
+
+def _is(source: Source, build: Build, mode: str, arm: str) -> bool:
+    wanted = build.arms.get(mode)
+    return wanted is not None and source.arm(wanted) == arm
+
+
+def _where(source: Source, key: CellKey) -> str:
+    return cell_names.cell(key, source.words)

@@ -1,0 +1,82 @@
+"""Published figures beside one's own. Pure.
+
+Owns: which published workload is which cell. Must not know: profiles' files.
+Rule: like stands beside like (end to end beside end to end), and even then nothing is claimed: the boxes, the prompts
+and the harness were others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from sparkdash.bench.judge.metrics import Metric
+from sparkdash.bench.report import cell_names
+from sparkdash.bench.report.arm_tables import Source
+from sparkdash.bench.report.blocks import Block, Cell, Grid, Heading, Text, Tone, change, value
+from sparkdash.bench.run import CellKey
+from sparkdash.domain.profile import Published
+
+_CONTEXT = re.compile(r"ctx (\d+)(K?), (short|medium|long)")
+_CROWD = re.compile(r"(\d+) at once, (\d+) tokens each")
+_PREFILL = re.compile(r"pp(\d+)(K?), tg(\d+)")
+
+RATES = (
+    (Metric.E2E, "e2e_tok_s"),
+    (Metric.DECODE, "decode_tok_s"),
+    (Metric.PREFILL, "prefill_tok_s"),
+    (Metric.AGGREGATE, "aggregate_tok_s"),
+)
+
+
+def cell_of(one: Published, source: Source) -> CellKey | None:
+    """The cell that a published workload comes nearest to; None where it says too little, or nothing like it was planned."""
+    keys: Sequence[CellKey] = source.report.planned()
+    if found := _CONTEXT.fullmatch(one.workload):
+        keys = source.grid_keys
+        words = {word: tokens for tokens, word in source.words.items()}
+        wanted = (_tokens(found[1], found[2]), words.get(found[3]), 1)
+    elif found := _CROWD.fullmatch(one.workload):
+        return next((key for key in keys if (key.output, key.concurrency) == (int(found[2]), int(found[1]))), None)
+    elif found := _PREFILL.match(one.workload):
+        wanted = (_tokens(found[1], found[2]), int(found[3]), 1)
+    else:
+        return None
+    return next((key for key in keys if (key.context, key.output, key.concurrency) == wanted and not key.warm), None)
+
+
+def beside(source: Source, published: Mapping[str, Sequence[Published]]) -> Iterator[Block]:
+    """One table for each arm of which something like its cells was published."""
+    words = source.words
+    tables: list[Block] = []
+    for arm in source.report.arms:
+        rows = tuple(_rows(source, arm.name, published.get(arm.profile, ()), words))
+        if rows:
+            tables += [
+                Heading(3, arm.name),
+                Grid(head=("Cell", "Figure", "Published", "Here", "Difference", "Source"), rows=rows),
+            ]
+    if tables:
+        yield Heading(2, "Beside the published figures")
+        yield Text(("Other boxes, prompts and harnesses: a difference here is no verdict.",), Tone.DIM)
+        yield from tables
+
+
+def _rows(
+    source: Source, arm: str, published: Sequence[Published], words: dict[int, str]
+) -> Iterator[tuple[Cell, ...]]:
+    for one in published:
+        key = cell_of(one, source)
+        for metric, name in RATES:
+            theirs: float | None = getattr(one, name)
+            if key is None or theirs is None:
+                continue
+            ours = source.figure(arm, key, metric)
+            here = ours.median if ours else None
+            gap = change(here / theirs - 1) if here else ""
+            said = (cell_names.cell(key, words), metric.value, value(theirs), value(here), gap, one.source)
+            yield tuple(Cell(text) for text in said)
+
+
+def _tokens(count: str, kilo: str) -> int:
+    return int(count) * (1024 if kilo else 1)

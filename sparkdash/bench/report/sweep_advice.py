@@ -1,0 +1,69 @@
+"""Of a sweep: which value to take, per class of text, and why. Pure.
+
+Owns: the choice and its table. Must not know: how a verdict is made.
+Rule: the baseline stays unless another value is shown to be faster; of those that are, the one with the highest rate. That two
+of them differ from each other is not claimed: the runner-up stands beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sparkdash.bench.judge.judgement import Row
+from sparkdash.bench.judge.verdict import Claim
+from sparkdash.bench.report import cell_names
+from sparkdash.bench.report.arm_tables import Source
+from sparkdash.bench.report.blocks import DASH, Block, Cell, Grid, Heading, Text, Tone, spread, value
+from sparkdash.bench.report.report import Advice, Speculation
+from sparkdash.bench.run import Run
+
+
+def advice(run: Run, decode: Sequence[Row], speculation: Sequence[Speculation]) -> tuple[Advice, ...]:
+    """One for each cell with a figure of the baseline; none of a run that is no sweep."""
+    if not any(arm.parameters for arm in run.arms):
+        return ()
+    lengths = {(one.arm, one.key): one.acceptance_length for one in speculation}
+    found = []
+    for row in decode:
+        known = sorted((one for one in row.figures if one.median is not None), key=lambda one: -(one.median or 0.0))
+        base = next((one for one in known if one.arm == run.baseline), None)
+        if base is None or len(known) < 2:
+            continue
+        best = next((one for one in known if one.verdict.claim is Claim.FASTER), base)
+        found.append(
+            Advice(
+                key=row.key,
+                arm=best.arm,
+                figure=best,
+                acceptance_length=lengths.get((best.arm, row.key)),
+                runner_up=next((one for one in known if one is not best), None),
+            )
+        )
+    return tuple(found)
+
+
+def table(source: Source) -> Iterator[Block]:
+    """What to take, with the evidence."""
+    report = source.report
+    if not report.advice:
+        return
+    words = source.words
+    yield Heading(2, "Recommended")
+    said = f"By decode rate; {report.run.baseline} stays where nothing is shown to be faster. That the next one is slower is not claimed."
+    yield Text((said,), Tone.DIM)
+    rows = tuple(_row(one, report.run.baseline, words) for one in report.advice)
+    yield Grid(head=("Cell", "Take", "tok/s", "Against the baseline", "Acceptance length", "Next"), rows=rows)
+
+
+def _row(one: Advice, baseline: str, words: dict[int, str]) -> tuple[Cell, ...]:
+    kept = one.arm == baseline
+    nothing = "nothing is shown to be faster"
+    following = f"{one.runner_up.arm} {value(one.runner_up.median)}" if one.runner_up else DASH
+    return (
+        Cell(cell_names.cell(one.key, words)),
+        Cell(one.arm),
+        Cell(spread(one.figure)),
+        Cell(nothing if kept else one.figure.verdict.text, Tone.PLAIN if kept else Tone.BETTER),
+        Cell(value(one.acceptance_length, 2)),
+        Cell(following),
+    )

@@ -1,0 +1,310 @@
+"""A run's folder on disk: run.json, written whole or not at all, and records.jsonl, which only ever grows; beside them the calibration.
+
+Owns: the files, their durability, one writer at a time. Must not know: what the figures mean.
+Rule: a record is with the kernel when `append` returns (a killed process loses nothing), and on the disk when `sync`
+returns (a power cut loses what came after it). A torn last line is no error: what it held is a gap.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from pydantic import ValidationError
+
+from sparkdash.bench.judge.arm_comparison import Noise
+from sparkdash.bench.records import RECORD, Cell, Launch, Sample
+from sparkdash.bench.results import Results, gather
+from sparkdash.bench.run import FORMAT, Run
+from sparkdash.domain.base import Frozen
+from sparkdash.errors import AdmissionError, HostError
+from sparkdash.paths import bench_dir
+
+RUN = "run.json"
+RECORDS = "records.jsonl"
+
+
+def create(run: Run, root: Path | None = None) -> Path:
+    """A new run's folder, named by its id, with run.json in it.
+
+    Raises:
+        AdmissionError: `run_exists`: that id is taken.
+        HostError: `run_unwritable`: the disk is full or read-only.
+    """
+    place = (root or bench_dir()) / run.id
+    try:
+        place.mkdir(parents=True)
+    except FileExistsError:
+        raise AdmissionError(f"There is already a run {run.id}.", code="run_exists", status=409) from None
+    except OSError as error:
+        raise _unwritable(place, error) from error
+    save(place, run)
+    return place
+
+
+@contextlib.contextmanager
+def kept(run: Run, root: Path | None = None) -> Iterator[Path]:
+    """The run's folder. One that is made for the block goes again when it fails before an engine was up. Raises as `create`."""
+    place = (root or bench_dir()) / run.id
+    if place.exists():
+        yield place
+        return
+    create(run, root)
+    try:
+        yield place
+    except BaseException:
+        with contextlib.suppress(AdmissionError):
+            if not read(place).launches:
+                shutil.rmtree(place, ignore_errors=True)
+        raise
+
+
+def save(place: Path, run: Run) -> None:
+    """Replace run.json; a reader sees the old one or the new one, also after a power cut.
+
+    Raises:
+        HostError: `run_unwritable`.
+    """
+    try:
+        _replace(place / RUN, run.model_dump_json(indent=1) + "\n")
+        _sync_folder(place.parent)
+    except OSError as error:
+        raise _unwritable(place, error) from error
+
+
+def keep_calibration(run: Run, noise: dict[str, Noise], root: Path | None = None) -> None:
+    """What runs that begin from now on are judged by; simulated and real boxes are kept apart.
+
+    Raises:
+        HostError: `run_unwritable`.
+    """
+    place = root or bench_dir()
+    kept = Calibration(run=run.id, noise=noise)
+    try:
+        _replace(place / _calibration_of(run.simulated), kept.model_dump_json(indent=1) + "\n")
+    except OSError as error:
+        raise _unwritable(place, error) from error
+
+
+def calibrated(*, simulated: bool, root: Path | None = None) -> dict[str, Noise]:
+    """By metric, what the last calibration found; empty without one, or when its file cannot be read."""
+    try:
+        text = ((root or bench_dir()) / _calibration_of(simulated)).read_bytes()
+        return Calibration.model_validate_json(text).noise
+    except (OSError, ValidationError):
+        return {}
+
+
+def read(place: Path) -> Results:
+    """The run and all that it measured.
+
+    Raises:
+        AdmissionError: `run_not_found`, `run_unreadable`.
+    """
+    run = read_run(place)
+    damaged: list[int] = []
+    records: list[Launch | Sample | Cell] = []
+    for number, line in _lines(place / RECORDS):
+        try:
+            records.append(RECORD.validate_json(line))
+        except ValidationError:
+            damaged.append(number)
+    return gather(run, records, damaged)
+
+
+def read_run(place: Path) -> Run:
+    """What was asked, without what was measured.
+
+    Raises:
+        AdmissionError: `run_not_found`, `run_unreadable`.
+    """
+    try:
+        text = (place / RUN).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise AdmissionError(
+            f"There is no run in {place}.", code="run_not_found", status=404, hint="`sparkdash bench show` lists them."
+        ) from None
+    except OSError as error:
+        raise AdmissionError(f"{place / RUN} cannot be read: {error.strerror}.", code="run_unreadable") from error
+    try:
+        run = Run.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise AdmissionError(
+            f"{place / RUN} is no run that this sparkdash understands: {where or 'the file'}: {first['msg']}.",
+            code="run_unreadable",
+            hint="A newer sparkdash may have written it.",
+        ) from error
+    if run.format > FORMAT:
+        raise AdmissionError(
+            f"{place / RUN} has format {run.format}; this sparkdash reads up to {FORMAT}.",
+            code="run_unreadable",
+            hint="Update sparkdash.",
+        )
+    return run
+
+
+def runs(root: Path | None = None) -> list[Path]:
+    """The folders of all runs, the newest first by name; an id begins with its time."""
+    place = root or bench_dir()
+    return sorted((file.parent for file in place.glob(f"*/{RUN}")), key=lambda one: one.name, reverse=True)
+
+
+def find(name: str, root: Path | None = None) -> Path:
+    """The folder of a run by its id, by the beginning of its id when that is unique, or `last`.
+
+    Raises:
+        AdmissionError: `run_not_found`, or `run_ambiguous`.
+    """
+    known = runs(root)
+    if name == "last" and known:
+        return known[0]
+    found = [one for one in known if one.name == name] or [one for one in known if name and one.name.startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(one.name for one in found[:5])
+        raise AdmissionError(f"{name} may be any of {names}.", code="run_ambiguous", hint="Write more of it.")
+    held = f"The newest is {known[0].name}." if known else "Nothing was measured yet."
+    raise AdmissionError(f"There is no run {name}.", code="run_not_found", status=404, hint=held)
+
+
+class Calibration(Frozen):
+    """The file of a calibration."""
+
+    run: str
+    """The A/A run that it was made of."""
+    noise: dict[str, Noise]
+
+
+class Journal:
+    """The one writer of a run's records: `with Journal(place) as journal: journal.append(sample); journal.sync()`.
+
+    Entering takes a lock that ends with the process, and cuts off a line that a power cut left torn.
+
+    Raises (on entering):
+        AdmissionError: `run_busy`: another process is measuring this run.
+        HostError: `run_unwritable`.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self._path = place / RECORDS
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            file = self._path.open("a+b")
+        except OSError as error:
+            raise _unwritable(self._path.parent, error) from error
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise AdmissionError(
+                f"The run {self._path.parent.name} is being measured by another process.", code="run_busy", status=409
+            ) from None
+        file.truncate(_whole(file))
+        self._file = file
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):  # a full disk was told of by append
+                file.close()
+
+    def append(self, record: Launch | Sample | Cell) -> None:
+        """Write one record; it outlives the process.
+
+        Raises:
+            HostError: `run_unwritable`: the disk is full.
+        """
+        file = self._opened()
+        try:
+            file.write(record.model_dump_json().encode() + b"\n")
+            file.flush()
+        except OSError as error:
+            raise _unwritable(self._path.parent, error) from error
+
+    def sync(self) -> None:
+        """Wait until all records are on the disk: after each launch and each cell.
+
+        Raises:
+            HostError: `run_unwritable`.
+        """
+        file = self._opened()
+        try:
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError as error:
+            raise _unwritable(self._path.parent, error) from error
+
+    def _opened(self) -> IO[bytes]:
+        if self._file is None:
+            raise RuntimeError("a journal writes inside `with` only")
+        return self._file
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Whole lines with their numbers; a torn last one is left out."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return
+    with file:
+        for number, line in enumerate(file, 1):
+            if line.endswith(b"\n") and not line.isspace():
+                yield number, line
+
+
+def _whole(file: IO[bytes]) -> int:
+    """Bytes up to the end of the last whole line."""
+    end = file.seek(0, os.SEEK_END)
+    while end:
+        start = max(0, end - 65536)
+        file.seek(start)
+        if (last := file.read(end - start).rfind(b"\n")) >= 0:
+            return start + last + 1
+        end = start
+    return 0
+
+
+def _calibration_of(simulated: bool) -> str:
+    return "calibration-simulated.json" if simulated else "calibration.json"
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write the file whole or not at all."""
+    draft = path.with_name(f"{path.name}.new")
+    with draft.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(place: Path) -> None:
+    """A new name is durable once its folder is."""
+    handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _unwritable(place: Path, error: OSError) -> HostError:
+    return HostError(
+        f"{place} cannot be written: {error.strerror}.",
+        code="run_unwritable",
+        hint="Free some room, or mend its rights.",
+    )

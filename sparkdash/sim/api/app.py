@@ -1,0 +1,293 @@
+"""What the simulated engine serves: vLLM's routes.
+
+Owns: routing, the checks before a request enters the engine, and the small routes. Must not know sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import sparkdash
+from sparkdash.domain.profile import Profile, SimSpec
+from sparkdash.engines import argv
+from sparkdash.sim.api import anthropic_messages, embeddings, openai_chat, openai_responses, prompt
+from sparkdash.sim.api.answer import Answer, compact
+from sparkdash.sim.api.http_server import Request, Response
+from sparkdash.sim.api.metrics_text import Gauges, exposition, garbled
+from sparkdash.sim.engine import fault_triggers, prose
+from sparkdash.sim.engine.fault_triggers import Trigger
+from sparkdash.sim.engine.faults import AT_START, HEALTHY, Behaviour, Hang
+from sparkdash.sim.engine.prefix_cache import PrefixCache
+from sparkdash.sim.engine.refusals import RefusedError, bad_json, too_long, too_many, unknown_model
+from sparkdash.sim.engine.simulated_engine import Engine
+from sparkdash.sim.engine.timing import Clock, Pace, WallClock
+from sparkdash.sim.engine.tokens import text_of, token_id, token_of, tokenize
+from sparkdash.units import GIB
+
+KV_SHARE = 0.25
+"""Share of an engine's memory that its KV cache takes, when the profile does not say."""
+SEATS = 16
+"""Requests that run at once unless the profile's max-num-seqs says otherwise; what Spark owners set at most."""
+FILLING = b" padding"
+"""The token that a prompt is filled up with whose prefill takes long."""
+SALT = "Parameter 'cache_salt' must be at most 128 characters and must not contain '@', '/', '\\\\', or NUL."
+"""vLLM 0.32's words."""
+_UNSALTED = re.compile(r"[@/\\\0]|^.{129}", re.DOTALL)
+Route = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """One way to ask for a generation: from the body, to events, to one body."""
+
+    read: Callable[[Mapping[str, Any]], prompt.Ask]
+    stream: Callable[[Answer, Mapping[str, Any]], AsyncIterator[bytes]]
+    whole: Callable[[Answer], bytes]
+
+
+PROTOCOLS = {
+    "/v1/chat/completions": Protocol(prompt.chat, openai_chat.chat_stream, openai_chat.chat_body),
+    "/v1/completions": Protocol(prompt.completion, openai_chat.completion_stream, openai_chat.completion_body),
+    "/v1/responses": Protocol(prompt.response, openai_responses.response_stream, openai_responses.response_body),
+    "/v1/messages": Protocol(prompt.message, anthropic_messages.message_stream, anthropic_messages.message_body),
+}
+
+
+NEWER = ("/v1/responses", "/v1/messages", "/v1/messages/count_tokens")
+"""What engines learned after chat completions."""
+
+
+class App:
+    """One profile's engine behind its routes. `handle` goes to the HTTP server, `run` to a task."""
+
+    def __init__(self, profile: Profile, clock: Clock | None = None) -> None:
+        """Raises ProfileError for a fault that the zoo does not know."""
+        spec = profile.sim or SimSpec()
+        self.profile = profile
+        self.served = argv.served_names(profile)
+        cache = PrefixCache(spec.kv_tokens)
+        self.context = min(profile.context or spec.kv_tokens, cache.capacity)
+        clock = clock or WallClock()
+        speed = AT_START[spec.fault].speed if spec.fault in AT_START else 1.0
+        seats = argv.count(argv.lookup(profile.args, "max-num-seqs")) or SEATS
+        self.engine = Engine(Pace(spec, speed), cache, clock, seats=seats)
+        self.trigger = Trigger(self.engine, clock, spec)
+        self._kv_bytes = int(kv_share(profile) * spec.memory_gib * GIB)
+        self._created = int(time.time())
+        self._routes: dict[str, dict[str, Route]] = {
+            "/health": {"GET": self._empty},
+            "/ping": {"GET": self._empty, "POST": self._empty},
+            "/version": {"GET": self._version},
+            "/load": {"GET": self._load},
+            "/metrics": {"GET": self._metrics},
+            "/v1/models": {"GET": self._models},
+            "/v1/messages/count_tokens": {"POST": self._count},
+            "/v1/embeddings": {"POST": self._embeddings},
+            "/tokenize": {"POST": self._tokenize},
+            "/detokenize": {"POST": self._detokenize},
+            "/reset_prefix_cache": {"POST": self._reset},
+            "/is_sleeping": {"GET": self._is_sleeping},
+            "/wake_up": {"POST": self._wake_up},
+            "/sim/fault": {"POST": self._fault},
+        }
+        for path, protocol in PROTOCOLS.items():
+            self._routes[path] = {"POST": partial(self._generate, protocol)}
+        if self.behaviour.only_chat:
+            for path in NEWER:
+                del self._routes[path]
+
+    @property
+    def behaviour(self) -> Behaviour:
+        """How it behaves now."""
+        return self.engine.behaviour
+
+    async def run(self) -> None:
+        """Work on what is asked, and let faults begin, for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.engine.run())
+            tasks.create_task(self.trigger.run())
+
+    async def handle(self, request: Request) -> Response:
+        """Answer one request; a client's mistake becomes vLLM's error object."""
+        methods = self._routes.get(request.path.rstrip("/") or "/")
+        if methods is None:
+            return Response(b'{"detail":"Not Found"}', 404)
+        route = methods.get("GET" if request.method == "HEAD" else request.method)
+        if route is None:
+            return Response(b'{"detail":"Method Not Allowed"}', 405)
+        try:
+            return await route(request)
+        except RefusedError as refusal:
+            return Response(refusal.body(), refusal.status)
+
+    # generation
+
+    async def _generate(self, protocol: Protocol, request: Request) -> Response:
+        body = self._body(request)
+        ask = protocol.read(body)
+        answer = self._begin(body, ask)
+        if ask.stream:
+            chunks = _guarded(answer, protocol.stream(answer, body))
+            return Response(chunks, content_type="text/event-stream; charset=utf-8")
+        try:
+            await answer.whole()
+        finally:
+            answer.drop()
+        return Response(protocol.whole(answer))
+
+    def _begin(self, body: dict[str, Any], ask: prompt.Ask) -> Answer:
+        """Check the limits and hand the prompt to the engine."""
+        salt = body.get("cache_salt")
+        if salt is not None and (not isinstance(salt, str) or not salt or _UNSALTED.search(salt)):
+            raise RefusedError(SALT, param="cache_salt")
+        tokens = tokenize(ask.text)
+        if ask.limit is not None and ask.limit > self.context:
+            raise too_many(ask.limit, self.context)
+        if len(tokens) + (ask.limit or 1) > self.context:
+            raise too_long(self.context, len(tokens), ask.limit)
+        seed = f"{ask.seed}/{ask.text}"
+        limit = ask.limit or self.context - len(tokens)
+        if self.behaviour.prefill_s:
+            limit = min(limit, self.context // 8)
+            tokens += [FILLING] * (self.context - len(tokens) - limit)
+        words = prose.script(*self._words(ask, seed), limit=limit, stops=ask.stops)
+        kind = body.get("response_format")
+        formatted = isinstance(kind, dict) and kind.get("type") != "text"
+        run = self.engine.submit(tokens, words, limit=limit, seed=seed, formatted=formatted)
+        thinks = (self.profile.sim or SimSpec()).reasoning_tokens
+        return Answer(self.engine, run, str(body.get("model")), reasoning_tokens=thinks, call=ask.orders.call)
+
+    def _words(self, ask: prompt.Ask, seed: str) -> tuple[Iterator[bytes], int | None]:
+        """(what is said, after how many tokens it ends by itself)."""
+        if self.behaviour.empty_answers:
+            return iter(()), None
+        if ask.orders.call:
+            arguments = tokenize(ask.orders.call.arguments)
+            return iter(arguments), len(arguments)
+        length = ask.orders.tokens or max(prose.natural_length(seed), ask.min_tokens)
+        said = prose.tokens(self.profile.name, seed, ask.orders.returned)
+        return said, None if ask.ignore_eos else length
+
+    def _json(self, request: Request) -> dict[str, Any]:
+        try:
+            body = json.loads(request.body)
+        except UnicodeDecodeError:
+            raise bad_json(0) from None
+        except json.JSONDecodeError as error:
+            raise bad_json(error.pos) from None
+        if not isinstance(body, dict):
+            raise bad_json(0)
+        return body
+
+    def _body(self, request: Request) -> dict[str, Any]:
+        body = self._json(request)
+        model = body.get("model")
+        if model is not None and model not in self.served:
+            raise unknown_model(str(model), self.served)
+        body["model"] = model or self.profile.name
+        return body
+
+    # the small routes
+
+    async def _empty(self, _: Request) -> Response:
+        return Response(content_type=None)
+
+    async def _version(self, _: Request) -> Response:
+        return Response(compact({"version": f"{sparkdash.__version__}+sim"}))
+
+    async def _load(self, _: Request) -> Response:
+        return Response(compact({"server_load": len(self.engine.running) + len(self.engine.waiting)}))
+
+    async def _metrics(self, _: Request) -> Response:
+        page = garbled() if self.behaviour.garbled_metrics else exposition(self.engine.counters, self.gauges())
+        return Response(page.encode(), content_type="text/plain; version=1.0.0; charset=utf-8")
+
+    def gauges(self) -> Gauges:
+        """What is told now."""
+        cache, told = self.engine.cache, self.engine.reported
+        return Gauges(
+            model=self.profile.name, running=told.running, waiting=told.waiting, deferred=told.deferred,
+            kv_usage=told.kv_usage, asleep=self.asleep, block=cache.block, blocks=cache.blocks, context=self.context,
+            kv_bytes=self._kv_bytes,
+        )  # fmt: skip
+
+    async def _models(self, _: Request) -> Response:
+        cards: list[dict[str, Any]] = [
+            {
+                "id": name, "object": "model", "created": self._created, "owned_by": "sparkdash-sim",
+                "root": self.profile.name, "parent": None, "max_model_len": self.context, "permission": [],
+            }
+            for name in self.served
+        ]  # fmt: skip
+        return Response(compact({"object": "list", "data": cards}))
+
+    async def _count(self, request: Request) -> Response:
+        body = self._body(request)
+        turns = [{"role": "system", "content": body["system"]}] if body.get("system") else []
+        return Response(compact({"input_tokens": len(tokenize(prompt.counted(body, turns)))}))
+
+    async def _tokenize(self, request: Request) -> Response:
+        body = self._body(request)
+        text = body["prompt"] if isinstance(body.get("prompt"), str) else prompt.counted(body)
+        ids = [token_id(token) for token in tokenize(text)]
+        return Response(compact({"count": len(ids), "max_model_len": self.context, "tokens": ids, "token_strs": None}))
+
+    async def _detokenize(self, request: Request) -> Response:
+        ids = self._body(request).get("tokens")
+        try:
+            tokens = [token_of(number) for number in ids or ()]
+        except (ValueError, TypeError, AttributeError) as error:
+            raise RefusedError(f"tokens: {error}", param="tokens") from None
+        return Response(compact({"prompt": text_of(tokens)}))
+
+    async def _reset(self, _: Request) -> Response:
+        self.engine.cache.clear()
+        return Response(compact({"success": True}))
+
+    async def _embeddings(self, request: Request) -> Response:
+        return Response(compact(embeddings.answer(self._body(request))))
+
+    # faults
+
+    async def _fault(self, request: Request) -> Response:
+        order = fault_triggers.read(self._json(request))
+        # after the answer: the fault may stop this process
+        asyncio.get_running_loop().call_soon(self.trigger.arm, order)
+        return Response(compact({"fault": order.fault}))
+
+    async def _is_sleeping(self, _: Request) -> Response:
+        return Response(compact({"is_sleeping": self.asleep}))
+
+    async def _wake_up(self, _: Request) -> Response:
+        if self.asleep:
+            self.engine.change(HEALTHY)
+        return Response(content_type=None)
+
+    @property
+    def asleep(self) -> bool:
+        """Was it put to sleep, and has nothing left to do?"""
+        return self.behaviour.hang is Hang.SLEEP and not self.engine.running
+
+
+def kv_share(profile: Profile) -> float:
+    """Share of the engine's memory that is KV cache, as far as the profile tells."""
+    need = profile.memory
+    if need.total_bytes and need.kv_gib is not None:
+        return need.kv_gib * GIB / need.total_bytes
+    return KV_SHARE
+
+
+async def _guarded(answer: Answer, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    """The chunks; a client that leaves takes its request out of the engine in the same moment."""
+    try:
+        async for chunk in chunks:
+            yield chunk
+    finally:
+        answer.drop()

@@ -1,0 +1,109 @@
+"""From the four ways to ask to one prompt text and its limits.
+
+Owns: the chat template, content parts, and which fields of which protocol limit an answer. Must not know answers.
+The template puts tools and system text first and every turn after the last, so a conversation's next prompt begins
+with all of the one before and its answer: what prefix caching needs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sparkdash.sim.api.prompt_orders import NOTHING, Orders, orders, text
+from sparkdash.sim.engine.refusals import RefusedError
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What any protocol asks for."""
+
+    text: str
+    limit: int | None
+    """Most tokens of the answer; None: what the context leaves."""
+    stream: bool = False
+    stops: tuple[str, ...] = ()
+    ignore_eos: bool = False
+    min_tokens: int = 0
+    seed: str = ""
+    orders: Orders = NOTHING
+
+
+def chat(body: Mapping[str, Any]) -> Ask:
+    """/v1/chat/completions."""
+    turns = _list(body, "messages")
+    limit = body.get("max_completion_tokens") or body.get("max_tokens")
+    return _ask(body, _template(body.get("tools"), turns), limit, turns)
+
+
+def completion(body: Mapping[str, Any]) -> Ask:
+    """/v1/completions; one prompt. Without a limit the answer has 16 tokens, as vLLM has it."""
+    prompt = body.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1:
+        prompt = prompt[0]
+    if not isinstance(prompt, str):
+        raise RefusedError("prompt: the simulated engine takes one string", param="prompt")
+    return _ask(body, prompt, body.get("max_tokens") or 16)
+
+
+def response(body: Mapping[str, Any]) -> Ask:
+    """/v1/responses."""
+    source = body.get("input", "")
+    turns = [{"role": "user", "content": source}] if isinstance(source, str) else list(source)
+    if body.get("instructions"):
+        turns.insert(0, {"role": "system", "content": body["instructions"]})
+    return _ask(body, _template(body.get("tools"), turns), body.get("max_output_tokens"), turns)
+
+
+def message(body: Mapping[str, Any]) -> Ask:
+    """/v1/messages; max_tokens is required there."""
+    if not isinstance(body.get("max_tokens"), int):
+        raise RefusedError("max_tokens: Field required", param="max_tokens")
+    turns = [{"role": "system", "content": body["system"]}] if body.get("system") else []
+    asked = {**body, "stop": body.get("stop_sequences")}
+    return _ask(asked, counted(body, turns), body["max_tokens"], _list(body, "messages"))
+
+
+def counted(body: Mapping[str, Any], turns: Sequence[Mapping[str, Any]] = ()) -> str:
+    """The prompt behind messages alone, for /v1/messages/count_tokens and /tokenize."""
+    return _template(body.get("tools"), [*turns, *_list(body, "messages")])
+
+
+def _ask(body: Mapping[str, Any], prompt: str, limit: object, turns: Sequence[Mapping[str, Any]] = ()) -> Ask:
+    if limit is not None and (not isinstance(limit, int) or limit < 1):
+        raise RefusedError(f"max_tokens must be at least 1, got {limit}.", param="max_tokens")
+    if body.get("n", 1) not in (None, 1):
+        raise RefusedError("n: the simulated engine gives one choice", param="n")
+    stops = body.get("stop") or ()
+    return Ask(
+        text=prompt,
+        limit=limit,
+        stream=bool(body.get("stream")),
+        stops=(stops,) if isinstance(stops, str) else tuple(str(stop) for stop in stops),
+        ignore_eos=bool(body.get("ignore_eos")),
+        min_tokens=int(body.get("min_tokens") or 0),
+        seed=str(body.get("seed") or ""),
+        orders=orders(body, turns),
+    )
+
+
+def _template(tools: object, turns: Sequence[Mapping[str, Any]]) -> str:
+    head = f"<|tools|>\n{json.dumps(tools, sort_keys=True)}\n" if tools else ""
+    return head + "".join(_turn(turn) for turn in turns) + "<|assistant|>\n"
+
+
+def _turn(turn: Mapping[str, Any]) -> str:
+    if not isinstance(turn, Mapping):
+        raise RefusedError("messages: Input should be a valid dictionary", param="messages")
+    rest = {key: turn[key] for key in ("tool_calls", "arguments", "output") if turn.get(key)}
+    more = json.dumps(rest, sort_keys=True) if rest else ""
+    return f"<|{turn.get('role') or turn.get('type') or 'user'}|>\n{text(turn.get('content'))}{more}<|end|>\n"
+
+
+def _list(body: Mapping[str, Any], key: str) -> list[Any]:
+    value = body.get(key)
+    if not isinstance(value, list) or not value:
+        raise RefusedError(f"{key}: Field required", param=key)
+    return value

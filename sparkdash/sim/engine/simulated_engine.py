@@ -1,0 +1,292 @@
+"""The simulated engine: a scheduler that works in steps, as vLLM's does, with time instead of arithmetic.
+
+Owns: the queue, the batch, the prefix cache, speculative draws, the counters. Must not know HTTP or processes.
+One step admits what waits, computes at most PREFILL_BUDGET prompt tokens and gives every decoding request its next
+tokens; it lasts as long as `pace` says. Preemption as in vLLM: when the cache is full, the last one admitted goes
+back to the queue. Everything but `stream` runs in one task; time comes from an injected clock. As in vLLM, what the
+queue and the cache look like is told with the outcome of a step: an engine that hangs goes on telling what was true before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+
+from sparkdash.sim.engine.counters import Counters
+from sparkdash.sim.engine.faults import HEALTHY, Behaviour, Hang
+from sparkdash.sim.engine.generation import Piece, Run
+from sparkdash.sim.engine.gpu_work import Work
+from sparkdash.sim.engine.prefix_cache import PrefixCache
+from sparkdash.sim.engine.prose import Word, seeded
+from sparkdash.sim.engine.timing import Clock, Pace
+
+PREFILL_BUDGET = 2048
+"""Prompt tokens computed per step; vLLM's default max_num_batched_tokens for serving is of this size."""
+CATCH_UP_S = 0.5
+"""How far a late step may be made good by shortening the next ones."""
+LONG_STEPS = 64
+"""Steps of a prompt whose prefill is told in seconds, at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What the last step said of the queue and the cache. Between steps, and in a hang, nothing is said."""
+
+    running: int = 0
+    waiting: int = 0
+    deferred: int = 0
+    """Of those that wait."""
+    kv_usage: float = 0.0
+
+
+class Engine:
+    """See the module. `run` is its one task; `submit`, `stream` and `abort` are for the app, on the same loop."""
+
+    def __init__(self, pace: Pace, cache: PrefixCache, clock: Clock, *, seats: int) -> None:
+        self.cache = cache
+        self.counters = Counters(len(pace.acceptance))
+        self.waiting: deque[Run] = deque()
+        self.running: list[Run] = []
+        self.reported = Reported()
+        self.work = Work()
+        self.behaviour: Behaviour = HEALTHY
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when the behaviour has changed."""
+        self.on_tokens: Callable[[int], None] = lambda _: None
+        """Called with the tokens that an answer has so far."""
+        self.on_compile: Callable[[float], None] = lambda _: None
+        """Called with the seconds of a compilation that begins."""
+        self._pace = pace
+        self._clock = clock
+        self._seats = seats
+        self._wake = asyncio.Event()
+        self._held: set[Run] = set()
+        """Who was served when the engine began to hang."""
+        self._compiling_grammars: set[asyncio.Task[None]] = set()
+
+    def change(self, behaviour: Behaviour) -> None:
+        """Behave so from now on."""
+        self.behaviour = behaviour
+        self._held = {*self.running, *self.waiting}
+        self._wake.set()
+        self.on_change()
+
+    def submit(
+        self, tokens: list[bytes], words: Iterator[Word], *, limit: int, seed: str, formatted: bool = False
+    ) -> Run:
+        """Queue a request; its pieces come through `stream`. `formatted`: its answer follows a grammar."""
+        run = Run(tokens, words, seeded(seed), self._clock.now(), limit, prompt=len(tokens))
+        run.prefill_s = self.behaviour.prefill_s or None
+        if formatted and self.behaviour.grammar_s:
+            run.deferred = True
+            compiling = asyncio.create_task(self._compile_grammar(run, self.behaviour.grammar_s))
+            self._compiling_grammars.add(compiling)
+            compiling.add_done_callback(self._compiling_grammars.discard)
+        self.waiting.append(run)
+        self._wake.set()
+        return run
+
+    async def _compile_grammar(self, run: Run, seconds: float) -> None:
+        await self._sleep(seconds)
+        run.deferred = False
+        self._wake.set()
+
+    async def stream(self, run: Run) -> AsyncIterator[Piece]:
+        """The pieces of an answer up to the one with `finish`. Whoever stops reading must `abort`."""
+        while True:
+            piece = await run.out.get()
+            yield piece
+            if piece.finish:
+                return
+
+    def abort(self, run: Run) -> None:
+        """Drop a request wherever it is; nothing happens to one that is over."""
+        if run in self.waiting:
+            self.waiting.remove(run)
+        elif run in self.running:
+            self.running.remove(run)
+        else:
+            return
+        self.cache.release(run.holding)
+        self._wake.set()
+        if not self._hangs():
+            self.counters.finished["abort"] += 1
+
+    async def run(self) -> None:
+        """Step for ever."""
+        due = self._clock.now()
+        while True:
+            await self._until_it_moves()
+            if not self.running and self._next() is None:
+                self._report()
+                self._wake.clear()
+                await self._wake.wait()
+                due = self._clock.now()
+                continue
+            chunks, decoding = self._plan()
+            if chunks and self.behaviour.compile_s:
+                await self._compile()
+                due = self._clock.now()
+            prefill_s, decode_s = self._durations(chunks, decoding)
+            due = max(due, self._clock.now() - CATCH_UP_S) + prefill_s + decode_s
+            self.work.begin(self._clock.now(), prefill_s, decode_s)
+            await self._clock.sleep_until(due)
+            self.work.end()
+            await self._until_it_moves()
+            self._apply(chunks, decoding)
+            self._report()
+
+    def _hangs(self) -> bool:
+        hang = self.behaviour.hang
+        return hang in (Hang.CORE, Hang.SPIN, Hang.STALL) or (hang is Hang.SLEEP and not self.running)
+
+    async def _until_it_moves(self) -> None:
+        """Return at once, unless the engine hangs."""
+        while self._hangs():
+            self._wake.clear()
+            if self.behaviour.hang is Hang.STALL and self._held.isdisjoint((*self.running, *self.waiting)):
+                await self._sleep(self.behaviour.recovers_s)
+                self.change(HEALTHY)
+            else:
+                await self._wake.wait()
+
+    async def _compile(self) -> None:
+        """What the first prompt waits for; once."""
+        compiling = self.behaviour
+        seconds = compiling.compile_s / self._pace.scale
+        self.on_compile(seconds)
+        await self._clock.sleep_until(self._clock.now() + seconds)
+        if self.behaviour is compiling:  # else another fault has begun meanwhile
+            self.change(HEALTHY)
+
+    async def _sleep(self, seconds: float) -> None:
+        await self._clock.sleep_until(self._clock.now() + seconds / self._pace.scale)
+
+    def _report(self) -> None:
+        deferred = sum(run.deferred for run in self.waiting)
+        self.reported = Reported(len(self.running), len(self.waiting), deferred, self.cache.usage)
+
+    def _next(self) -> Run | None:
+        """Who is admitted next, if there is room."""
+        if self.behaviour.hang in (Hang.ADMISSION, Hang.SLEEP):
+            return None
+        return next((run for run in self.waiting if not run.deferred), None)
+
+    def _plan(self) -> tuple[dict[Run, int], list[Run]]:
+        """Who computes how many prompt tokens, and who decodes."""
+        self._admit()
+        decoding = [run for run in self.running if run.prefilled]
+        budget, chunks = PREFILL_BUDGET, {}
+        for run in [run for run in self.running if not run.prefilled]:
+            size = min(budget, len(run.tokens) - run.computed)
+            if run.prefill_s is not None:
+                size = min(size, -(-run.prompt // LONG_STEPS))
+            if size and run in self.running and self._room(run, run.computed + size):
+                chunks[run] = size
+                budget -= size
+        return {run: size for run, size in chunks.items() if run in self.running}, decoding
+
+    def _admit(self) -> None:
+        while len(self.running) < self._seats and (run := self._next()) is not None:
+            keys = self.cache.matched(run.tokens)
+            hit = len(keys) * self.cache.block
+            run.holding = self.cache.take(keys)
+            chunk = min(PREFILL_BUDGET, len(run.tokens) - hit)
+            if self.running and not self.cache.fits(-(-chunk // self.cache.block)):
+                self.cache.release(run.holding)
+                return
+            self.waiting.remove(run)
+            self.running.append(run)
+            run.computed = hit
+            if run.admitted is None:
+                run.admitted, run.cached = self._clock.now(), hit
+                self.counters.admitted(run.prompt, hit)
+
+    def _durations(self, chunks: dict[Run, int], decoding: list[Run]) -> tuple[float, float]:
+        """Seconds of prefill and of decode."""
+        prefill = sum(
+            self._pace.prefill_s(size, run.computed)
+            if run.prefill_s is None
+            else size / run.prompt * run.prefill_s / self._pace.scale
+            for run, size in chunks.items()
+        )
+        return prefill, self._pace.step_s([len(run.tokens) for run in decoding])
+
+    def _apply(self, chunks: dict[Run, int], decoding: list[Run]) -> None:
+        before = self.counters.generated, self.counters.prompt_computed
+        for run, size in chunks.items():
+            if run in self.running:
+                run.computed += size
+                self.cache.publish(run.holding, run.tokens[: run.computed])
+                if run.prefilled:
+                    self._advance(run, 1)
+        for run in decoding:
+            if run in self.running:
+                self._advance(run, 1 + self._draw(run))
+        if self.counters.generated > before[0]:
+            computed = self.counters.prompt_computed - before[1]
+            self.counters.stepped(computed + self.counters.generated - before[0])
+
+    def _draw(self, run: Run) -> int:
+        """Drafts accepted in this step; counted as vLLM counts them, before the answer is cut."""
+        chances = self._pace.acceptance
+        accepted = 0
+        while accepted < len(chances) and run.rng.random() < chances[accepted]:
+            accepted += 1
+        if chances:
+            self.counters.drafted(accepted)
+        return accepted
+
+    def _advance(self, run: Run, count: int) -> None:
+        """Append up to `count` tokens to the answer and hand them over."""
+        count = min(count, run.limit - run.produced)
+        if not self._room(run, len(run.tokens) + count):
+            return
+        words: list[Word] = []
+        for word in run.words:
+            words.append(word)
+            if word.finish or len(words) == count:
+                break
+        run.tokens += [word.token for word in words]
+        run.computed = len(run.tokens)
+        run.produced += len(words)
+        self.cache.publish(run.holding, run.tokens)
+        self._count(run, len(words))
+        last = words[-1] if words else Word(b"", "", "stop")
+        run.out.put_nowait(Piece("".join(w.text for w in words), len(words), last.finish, last.stop_reason))
+        if last.finish:
+            self._finish(run, last.finish)
+        self.on_tokens(run.produced)
+
+    def _count(self, run: Run, tokens: int) -> None:
+        now = self._clock.now()
+        self.counters.generated += tokens
+        if run.first is None:
+            run.first = now
+            self.counters.first_token(run.prompt, run.cached, now - run.arrived)
+        else:
+            self.counters.itl.observe(now - run.last)
+        run.last = now
+
+    def _finish(self, run: Run, reason: str) -> None:
+        self.running.remove(run)
+        self.cache.release(run.holding)
+        admitted, first = run.admitted or run.arrived, run.first or run.last
+        self.counters.done(
+            reason, prompt=run.prompt, cached=run.cached, generated=run.produced, limit=run.limit,
+            queue_s=admitted - run.arrived, prefill_s=first - admitted, decode_s=run.last - first,
+        )  # fmt: skip
+
+    def _room(self, run: Run, tokens: int) -> bool:
+        """Cache blocks for `tokens` of `run`, if need be at the cost of those admitted last, itself in the end."""
+        while not self.cache.grow(run.holding, tokens):
+            victim = self.running.pop()
+            self.cache.release(victim.holding)
+            victim.computed = 0
+            self.waiting.appendleft(victim)
+            self.counters.preemptions += 1
+            if victim is run:
+                return False
+        return True

@@ -1,0 +1,272 @@
+"""The life of one simulated engine process: bind, load, serve, stop.
+
+Owns: the port, the log, the claim on the box's memory, signals, and the faults that a process can have. Must not
+know routes or scheduling. As with vLLM the port is bound but closed until the load is over: clients are refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from sparkdash.domain.profile import Profile, SimSpec
+from sparkdash.sim.api.app import App, kv_share
+from sparkdash.sim.api.http_server import listen
+from sparkdash.sim.engine.faults import HEALTHY, Hang
+from sparkdash.sim.engine.gpu_work import Meter
+from sparkdash.sim.engine.timing import Clock
+from sparkdash.sim.process import boot_log
+from sparkdash.sim.process.cpu_burner import Spinner, start_compiler
+from sparkdash.sim.process.memory_claims import ClaimFile
+from sparkdash.units import GIB
+
+CLAIM_S = 0.25
+"""How often the claim is looked at; it is written when it changed."""
+STATS_S = 10.0
+"""How often vLLM logs its throughput."""
+ORPHAN_S = 120.0
+"""How long an orphan holds memory before it ends by itself."""
+
+
+@asynccontextmanager
+async def serving(profile: Profile, *, port: int = 0, clock: Clock | None = None) -> AsyncIterator[tuple[App, str]]:
+    """A loaded engine inside this process, for tests: its App and its root URL."""
+    app = App(profile, clock)
+    stepping = asyncio.create_task(app.run(), name=f"sim {profile.name}")
+    sock = _bind(port, pretend_taken=False)
+    if sock is None:
+        raise OSError(errno.EADDRINUSE, boot_log.port_in_use(port))
+    site = await listen(app.handle, sock)
+    try:
+        yield app, f"http://127.0.0.1:{sock.getsockname()[1]}"
+    finally:
+        site.close()
+        stepping.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await stepping
+
+
+async def live(profile: Profile, port: int) -> int:
+    """A whole process's life; its exit code. Raises ProfileError for an unknown fault."""
+    app = App(profile)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, partial(_signalled, app, stop))
+    sock = _bind(port, pretend_taken=app.behaviour.port_taken)
+    if sock is None:
+        _print(boot_log.port_in_use(port))
+        return 1
+    claim = Holder(profile, app)
+    try:
+        return await _until(stop, _work(app, sock, claim))
+    finally:
+        sock.close()
+        claim.release()
+
+
+class Holder:
+    """Says what this engine holds of the box: its memory as it loads, and how busy it is."""
+
+    def __init__(self, profile: Profile, app: App) -> None:
+        self._app = app
+        self._bytes = (profile.sim or SimSpec()).memory_gib * GIB
+        self._began = time.monotonic()
+        self._meter = Meter(self._began)
+        pid = _fork_orphan() if app.behaviour.orphan else None
+        self._orphaned = pid is not None
+        self._file = ClaimFile(profile.name, pid=pid)
+        self.loaded = 0.0
+        """Share of the memory in use, 0..1."""
+
+    def tell(self) -> None:
+        """Write what is true now."""
+        now, engine = time.monotonic(), self._app.engine
+        share, watts = self._meter.read(now, engine.work.spent(now), engine.behaviour.hang)
+        leaked = engine.behaviour.leak_gib_s * (now - self._began) * GIB
+        self._file.write(int(self.loaded * self._bytes + leaked), share, watts)
+
+    def release(self) -> None:
+        """Give it back; an orphan keeps it."""
+        if not self._orphaned:
+            self._file.remove()
+
+
+async def _work(app: App, sock: socket.socket, holder: Holder) -> int:
+    port = sock.getsockname()[1]
+    async with asyncio.TaskGroup() as tasks:
+        telling = tasks.create_task(_every(CLAIM_S, holder.tell))
+        code = await _load(app, port, holder)
+        if code:
+            telling.cancel()
+            return code
+        change = _Change(app, holder)
+        app.engine.on_change, app.engine.on_compile = change.carry_out, start_compiler
+        change.carry_out()
+        tasks.create_task(app.run())
+        tasks.create_task(_every(STATS_S, _Stats(app).log))
+        site = await listen(app.handle, sock, log=partial(_access, app))
+        _say_all(boot_log.serving(port))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            site.close()
+    return 0
+
+
+async def _load(app: App, port: int, holder: Holder) -> int:
+    """Print the load as it goes; 0, or the exit code of a load that dies."""
+    spec = app.profile.sim or SimSpec()
+    load_s = spec.load_s / spec.time_scale / app.behaviour.speed
+    lines = chain(
+        boot_log.opening(app.profile, app.context, port),
+        boot_log.loading(
+            app.profile, load_s=load_s, memory_gib=spec.memory_gib, kv_gib=kv_share(app.profile) * spec.memory_gib,
+            kv_tokens=app.engine.cache.capacity, context=app.context,
+        ),
+    )  # fmt: skip
+    began = time.monotonic()
+    for line in lines:
+        await _pause(began + line.at * load_s)
+        if app.behaviour.stuck_at is not None and line.at >= app.behaviour.stuck_at:
+            await asyncio.Event().wait()
+        if app.behaviour.dies_at is not None and line.at >= app.behaviour.dies_at:
+            _say_all(boot_log.out_of_memory())
+            return 1
+        holder.loaded = line.memory or holder.loaded
+        _print(line.text, bar=line.bar)
+    await _pause(began + load_s)
+    holder.loaded = 1.0
+    return 0
+
+
+class _Change:
+    """What a change of behaviour means for the process."""
+
+    def __init__(self, app: App, holder: Holder) -> None:
+        self._app, self._holder = app, holder
+        self._spinner = Spinner()
+
+    def carry_out(self) -> None:
+        behaviour = self._app.behaviour
+        if behaviour.dies:
+            _say_all(boot_log.fatal())
+            os._exit(1)
+        self._spinner.switch(on=behaviour.hang is Hang.SPIN)
+        if behaviour.hang is Hang.PROCESS:
+            self._app.engine.behaviour = HEALTHY  # as soon as somebody lets it go on
+            self._holder.tell()
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
+class _Stats:
+    """vLLM's line of throughput: nothing after two periods without any, be the engine idle or stuck."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._prompt = self._generated = 0
+        self._before = False
+
+    def log(self) -> None:
+        counters, gauges = self._app.engine.counters, self._app.gauges()
+        prompt, generated = counters.prompt_computed, counters.generated
+        rates = (prompt - self._prompt) / STATS_S, (generated - self._generated) / STATS_S
+        self._prompt, self._generated = prompt, generated
+        moved, before, self._before = any(rates), self._before, any(rates)
+        if self._app.behaviour.quiet or not (moved or before):
+            return
+        hit = counters.hits / counters.queries if counters.queries else 0.0
+        _print(
+            boot_log.said(
+                "APIServer",
+                f"[loggers.py:275] Engine 000: Avg prompt throughput: {rates[0]:.1f} tokens/s, Avg generation throughput: "
+                f"{rates[1]:.1f} tokens/s, Running: {gauges.running} reqs, Waiting: {gauges.waiting} reqs, "
+                f"GPU KV cache usage: {gauges.kv_usage:.1%}, Prefix cache hit rate: {hit:.1%}",
+            )
+        )
+
+
+def _bind(port: int, *, pretend_taken: bool) -> socket.socket | None:
+    # asyncio sends small pieces at once only through a socket that says that it is TCP
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind(("127.0.0.1", port))
+    except OSError:
+        pretend_taken = True
+    if not pretend_taken:
+        return sock
+    sock.close()
+    return None
+
+
+def _signalled(app: App, stop: asyncio.Event) -> None:
+    if app.behaviour.ignores_signals:
+        _print(boot_log.said("APIServer", "[launcher.py:1] signal ignored (simulated fault wont-stop)", "WARNING"))
+    else:
+        stop.set()
+
+
+async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, int]) -> int:
+    """The work's result, or 0 once `stop` is set."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if working.done():
+        return working.result()
+    _print("INFO:     Shutting down")
+    working.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await working
+    _print("INFO:     Application shutdown complete.")
+    return 0
+
+
+async def _every(seconds: float, action: Callable[[], None]) -> None:
+    while True:
+        action()
+        await asyncio.sleep(seconds)
+
+
+async def _pause(until: float) -> None:
+    await asyncio.sleep(max(0.0, until - time.monotonic()))
+
+
+def _fork_orphan() -> int:
+    """A child in the same process group that outlives its parent and holds the memory, nothing else; SIGTERM ends it."""
+    child = os.fork()
+    if child:
+        return child
+    os.closerange(0, 1024)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    time.sleep(ORPHAN_S)
+    os._exit(0)
+
+
+def _say_all(lines: Iterator[str]) -> None:
+    for line in lines:
+        _print(line)
+
+
+def _access(app: App, line: str) -> None:
+    """An access line, unless it is of a probe that comes every second."""
+    if '"GET ' not in line and not app.behaviour.quiet:
+        _print(line)
+
+
+def _print(line: str, *, bar: bool = False) -> None:
+    stream = sys.stderr if bar else sys.stdout
+    stream.write(line if bar else line + "\n")
+    stream.flush()
