@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from textwrap import indent, wrap
 from typing import Any
 
-from sparkdash.catalog import yaml_writer
+from sparkdash.catalog.yaml import yaml_writer
 
 COLUMNS = 110
 STEP = "  "

@@ -11,8 +11,8 @@ from typing import Any
 
 from sparkdash import urls
 from sparkdash.catalog.catalog import Problem, nearest
-from sparkdash.catalog.document import Document, KeyPath, walk_strings
 from sparkdash.catalog.schema import EXTENDS, Section, is_variant
+from sparkdash.catalog.yaml.document import Document, KeyPath, walk_strings
 from sparkdash.domain.profile import AUTO, PLACEHOLDER, EngineKind, Profile
 
 OURS = ("host", "port", "served-model-name")

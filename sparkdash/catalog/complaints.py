@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from sparkdash.catalog.catalog import nearest
-from sparkdash.catalog.document import KeyPath
+from sparkdash.catalog.yaml.document import KeyPath
 from sparkdash.domain.mend import MendName
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Mount, Published, SimSpec, SimSpeed
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from sparkdash.catalog.catalog import Catalog, Problem, nearest
 from sparkdash.catalog.checks import document_problems, profile_problems
-from sparkdash.catalog.document import Document, parse
 from sparkdash.catalog.schema import Section, sections, validate
+from sparkdash.catalog.yaml.document import Document, parse
 from sparkdash.domain.profile import Profile
 from sparkdash.natural import natural
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from sparkdash.catalog.catalog import Problem
 from sparkdash.catalog.complaints import complaints, similar
-from sparkdash.catalog.document import Document, KeyPath
+from sparkdash.catalog.yaml.document import Document, KeyPath
 from sparkdash.domain.profile import Profile
 
 FAMILY_ONLY = ("profile", "variants")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from sparkdash.domain.need import Need
+from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary, Published
 
 

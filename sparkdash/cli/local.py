@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sparkdash import paths, settings
-from sparkdash.catalog import Catalog, load, summary, weights
+from sparkdash.catalog import Catalog, load, summary
+from sparkdash.catalog.checkpoint import weights
 from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, LABEL_SERVES, ContainerSpec
-from sparkdash.domain.need import Need
+from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.engines.adapter import Launch
-from sparkdash.engines.estimate import estimate
+from sparkdash.engines.estimate.launch_need import estimate
 from sparkdash.engines.known_flags import KnownFlags
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import AdmissionError, HostError

@@ -15,7 +15,7 @@ from sparkdash.client.envelope import error_of, understood
 from sparkdash.client.routes import Ask, ProfileList, Toggle
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.incident import IncidentList
-from sparkdash.domain.memory_account import MemoryAccount
+from sparkdash.domain.memory.account import MemoryAccount
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan

@@ -24,7 +24,7 @@ from sparkdash.domain.event import Event
 from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.lease import LEASE_HEADER
 from sparkdash.domain.measuring import Measuring
-from sparkdash.domain.memory_account import MemoryAccount
+from sparkdash.domain.memory.account import MemoryAccount
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.shelf import Shelf
 from sparkdash.domain.state import Snapshot

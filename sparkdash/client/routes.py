@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.measuring import Measuring
-from sparkdash.domain.memory_account import MemoryAccount
+from sparkdash.domain.memory.account import MemoryAccount
 from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.domain.shelf import Shelf
 from sparkdash.domain.state import Snapshot

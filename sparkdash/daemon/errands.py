@@ -18,7 +18,7 @@ from sparkdash import __version__, paths
 from sparkdash.daemon.house import House
 from sparkdash.domain.event import Level, Notice
 from sparkdash.domain.finding import Diagnosis
-from sparkdash.domain.memory_account import MemoryAccount
+from sparkdash.domain.memory.account import MemoryAccount
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.shelf import Item, Shelf, Stock
 from sparkdash.errors import SparkdashError

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
-from sparkdash.domain.contiguity import LoadContiguity
-from sparkdash.domain.memory_account import MemoryAccount
+from sparkdash.domain.memory.account import MemoryAccount
+from sparkdash.domain.memory.contiguity import LoadContiguity
 from sparkdash.domain.metric import Gpu
 from sparkdash.host.command import Done
 from sparkdash.host.kernel_log.lines import KernelFindings

@@ -22,8 +22,8 @@ from sparkdash.doctor import podman_info, senses
 from sparkdash.doctor.check import Check
 from sparkdash.doctor.facts import DaemonSeen, Disk, Facts, Listener, ProfilesSeen, Unread
 from sparkdash.doctor.patience import each, within
-from sparkdash.domain.contiguity import LoadContiguity
-from sparkdash.domain.memory_account import MemoryAccount
+from sparkdash.domain.memory.account import MemoryAccount
+from sparkdash.domain.memory.contiguity import LoadContiguity
 from sparkdash.domain.metric import Gpu
 from sparkdash.errors import SparkdashError
 from sparkdash.host.command import Done

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from sparkdash import catalog, paths
 from sparkdash.doctor.facts import Disk, Listener, ProfilesSeen
-from sparkdash.domain.contiguity import LoadContiguity
-from sparkdash.domain.memory_account import MemoryAccount
+from sparkdash.domain.memory.account import MemoryAccount
+from sparkdash.domain.memory.contiguity import LoadContiguity
 from sparkdash.domain.metric import Gpu
 from sparkdash.domain.profile import ApiProtocol, Profile
-from sparkdash.engines.protocols import lacks
+from sparkdash.engines.capabilities.protocols import lacks
 from sparkdash.host import memory_account
 from sparkdash.host.box import BoxReader
 from sparkdash.host.command import Done, call

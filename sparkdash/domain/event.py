@@ -12,10 +12,10 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 from sparkdash.domain.base import STRICT, Frozen, per_request
 from sparkdash.domain.engine import Engine, Parked
-from sparkdash.domain.guard import Guard
 from sparkdash.domain.incident import Incident, Repairs
 from sparkdash.domain.lease import Request
 from sparkdash.domain.measuring import Measuring
+from sparkdash.domain.memory.guard import Guard
 from sparkdash.domain.metric import Sample
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.swap import Swap

@@ -28,10 +28,10 @@ from sparkdash.domain.event import (
     UnadoptedChanged,
     Withheld,
 )
-from sparkdash.domain.guard import Guard
 from sparkdash.domain.incident import Incident, Repairs
 from sparkdash.domain.lease import ASIDES, Request, RequestState
 from sparkdash.domain.measuring import Measuring
+from sparkdash.domain.memory.guard import Guard
 from sparkdash.domain.metric import Metric, Sample
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.swap import Swap

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.engine import Failure, LoadProgress
-from sparkdash.domain.need import Need
+from sparkdash.domain.memory.need import Need
 
 
 class SwapPhase(StrEnum):

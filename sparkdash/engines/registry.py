@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from sparkdash.domain.profile import EngineKind
 from sparkdash.engines.adapter import EngineAdapter
-from sparkdash.engines.llamacpp import LlamaCpp
-from sparkdash.engines.openai import OpenAI
-from sparkdash.engines.remote import Remote
-from sparkdash.engines.sglang import Sglang
-from sparkdash.engines.sim import Sim
-from sparkdash.engines.trtllm import TrtLlm
-from sparkdash.engines.vllm import Vllm
+from sparkdash.engines.dialects.llamacpp import LlamaCpp
+from sparkdash.engines.dialects.openai import OpenAI
+from sparkdash.engines.dialects.remote import Remote
+from sparkdash.engines.dialects.sglang import Sglang
+from sparkdash.engines.dialects.sim import Sim
+from sparkdash.engines.dialects.trtllm import TrtLlm
+from sparkdash.engines.dialects.vllm import Vllm
 
 _ADAPTERS: dict[EngineKind, EngineAdapter] = {
     EngineKind.VLLM: Vllm(),

@@ -20,7 +20,7 @@ from sparkdash.domain.event import Event, Fact
 from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.lease import Request
-from sparkdash.domain.memory_account import MemoryAccount
+from sparkdash.domain.memory.account import MemoryAccount
 from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.domain.shelf import Shelf
 from sparkdash.domain.state import Snapshot

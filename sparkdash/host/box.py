@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from sparkdash.domain.contiguity import Contiguity
+from sparkdash.domain.memory.contiguity import Contiguity
 from sparkdash.domain.metric import Memory
 from sparkdash.host import contiguity, meminfo
 from sparkdash.host.nvml import Nvml

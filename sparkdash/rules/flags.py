@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.engines import vllm_flags
-from sparkdash.engines.argv import count, lookup
+from sparkdash.engines.dialects import vllm_flags
+from sparkdash.engines.launch.argv import count, lookup
 from sparkdash.rules.rule import Hit, Level, Rule, flag
 
 WHEELS = "read in the argument parsers of vLLM 0.16.0 0.17.0 0.18.0 0.19.0 0.20.0 0.22.1 0.26.0 0.29.0 0.33.0"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.engines.argv import lookup, size_bytes
+from sparkdash.engines.launch.argv import lookup, size_bytes
 from sparkdash.rules.rule import Hit, Level, Rule, flag
 from sparkdash.units import GIB
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sparkdash.catalog.document import KeyPath
+from sparkdash.catalog.yaml.document import KeyPath
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.engines.vllm_flags import version
+from sparkdash.engines.dialects.vllm_flags import version
 
 Version = tuple[int, int]
 """Major and minor."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.engines.argv import count, lookup
+from sparkdash.engines.launch.argv import count, lookup
 from sparkdash.rules.flags import draft_tokens
 from sparkdash.rules.rule import Hit, Level, Rule, flag
 

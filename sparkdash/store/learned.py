@@ -9,9 +9,9 @@ from collections import defaultdict, deque
 from collections.abc import Iterable
 from statistics import median
 
-from sparkdash.domain import footprint
-from sparkdash.domain.contiguity import LoadContiguity
-from sparkdash.domain.footprint import Footprint, Weighing
+from sparkdash.domain.memory import footprint
+from sparkdash.domain.memory.contiguity import LoadContiguity
+from sparkdash.domain.memory.footprint import Footprint, Weighing
 from sparkdash.domain.swap import Step
 from sparkdash.store.rows import Held, Took
 

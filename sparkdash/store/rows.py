@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from sparkdash.domain.contiguity import Contiguity, LoadContiguity, LoadOutcome
 from sparkdash.domain.engine import Failure, Parked
-from sparkdash.domain.footprint import Measure, Weighing
-from sparkdash.domain.guard import GuardKill
 from sparkdash.domain.incident import Incident, IncidentEnd, TakenStep
 from sparkdash.domain.lease import Request
+from sparkdash.domain.memory.contiguity import Contiguity, LoadContiguity, LoadOutcome
+from sparkdash.domain.memory.footprint import Measure, Weighing
+from sparkdash.domain.memory.guard import GuardKill
 from sparkdash.domain.swap import Step, Swap, SwapOutcome
 
 Row = tuple[object, ...]

@@ -21,13 +21,13 @@ from typing import TypeVar
 
 import structlog
 
-from sparkdash.domain.contiguity import LoadContiguity
 from sparkdash.domain.engine import Parked
 from sparkdash.domain.event import Fact, Level, Notice
-from sparkdash.domain.footprint import Footprint, Weighing
-from sparkdash.domain.guard import GuardKill
 from sparkdash.domain.incident import Incident
 from sparkdash.domain.lease import Request
+from sparkdash.domain.memory.contiguity import LoadContiguity
+from sparkdash.domain.memory.footprint import Footprint, Weighing
+from sparkdash.domain.memory.guard import GuardKill
 from sparkdash.domain.swap import Swap, SwapOutcome, SwapPhase
 from sparkdash.store import rows, schema, transactions, usage
 from sparkdash.store.learned import Learned, Steps

@@ -12,9 +12,9 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from sparkdash.domain.contiguity import LoadContiguity
 from sparkdash.domain.engine import Parked
 from sparkdash.domain.incident import Incident
+from sparkdash.domain.memory.contiguity import LoadContiguity
 from sparkdash.store import rows, schema, usage
 
 AT_ONCE = 32

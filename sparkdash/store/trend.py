@@ -9,7 +9,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from sparkdash.domain.contiguity import LoadContiguity
+from sparkdash.domain.memory.contiguity import LoadContiguity
 from sparkdash.store import rows
 
 SINCE = 8

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from sparkdash.domain.contiguity import BLOCK, LoadContiguity, LoadOutcome
+from sparkdash.domain.memory.contiguity import BLOCK, LoadContiguity, LoadOutcome
 from sparkdash.errors import AdmissionError
 from sparkdash.units import GIB, gib
 

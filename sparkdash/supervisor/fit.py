@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from sparkdash.domain.need import Basis, Need
+from sparkdash.domain.memory.need import Basis, Need
 from sparkdash.units import duration, gib
 
 NOT_KNOWN = Need()

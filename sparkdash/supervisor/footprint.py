@@ -21,8 +21,8 @@ from dataclasses import dataclass
 import structlog
 
 from sparkdash.domain.engine import Engine, EngineState
-from sparkdash.domain.footprint import LONG_PROMPT, Measure, Weighing
 from sparkdash.domain.lease import Request
+from sparkdash.domain.memory.footprint import LONG_PROMPT, Measure, Weighing
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import SparkdashError
 from sparkdash.natural import natural

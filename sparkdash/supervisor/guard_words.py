@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sparkdash.domain.event import Level
-from sparkdash.domain.guard import Floors, GuardLevel
+from sparkdash.domain.memory.guard import Floors, GuardLevel
 from sparkdash.errors import AdmissionError, EngineError
 from sparkdash.host.memory_guard.decisions import Report
 from sparkdash.host.memory_guard.wedge_signs import Sign, Wedge

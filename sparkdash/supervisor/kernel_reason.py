@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from sparkdash.domain.engine import Failure
-from sparkdash.engines.failures import KILLED
+from sparkdash.engines.logs.failures import KILLED
 from sparkdash.errors import SparkdashError
 from sparkdash.host.kernel_log.lines import KernelKind, KernelLine, advice, explains, holds_up, is_of, meaning
 from sparkdash.supervisor.tools import Tools

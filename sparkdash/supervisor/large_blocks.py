@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from sparkdash.domain.contiguity import Contiguity
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Level
+from sparkdash.domain.memory.contiguity import Contiguity
 from sparkdash.domain.profile import Profile
 from sparkdash.supervisor import cache_room, contiguity
 from sparkdash.supervisor.blocks_asked import asked, mode

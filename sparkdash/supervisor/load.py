@@ -22,7 +22,7 @@ from typing import Self, TypeVar
 from sparkdash.domain.engine import LoadProgress
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapPhase
-from sparkdash.engines.loading import detail
+from sparkdash.engines.logs.loading import detail
 from sparkdash.errors import EngineError, SparkdashError, UpstreamError
 from sparkdash.host.kernel_log.lines import KernelKind
 from sparkdash.supervisor.engine_end import AGAIN_S, TAIL, crashed, until_it_ends

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import structlog
 
-from sparkdash.catalog import weights
-from sparkdash.domain import footprint
-from sparkdash.domain.footprint import Footprint
-from sparkdash.domain.need import Need
+from sparkdash.catalog.checkpoint import weights
+from sparkdash.domain.memory import footprint
+from sparkdash.domain.memory.footprint import Footprint
+from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.weights import WeightFacts
-from sparkdash.engines.estimate import estimate
+from sparkdash.engines.estimate.launch_need import estimate
 
 LOG = structlog.get_logger("sparkdash.needs")
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from sparkdash.catalog import Catalog
-from sparkdash.domain.need import Need
+from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import Plan
 from sparkdash.domain.task import Task
-from sparkdash.engines.allocation import sizes_by_free_memory
-from sparkdash.engines.tasks import tasks_of
+from sparkdash.engines.capabilities.tasks import tasks_of
+from sparkdash.engines.estimate.allocation import sizes_by_free_memory
 from sparkdash.errors import SparkdashError
 from sparkdash.rules.secret import secret_at
 from sparkdash.supervisor import reclaim, refusals

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Level
-from sparkdash.domain.need import Basis
+from sparkdash.domain.memory.need import Basis
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import AdmissionError
 from sparkdash.supervisor import blocks_asked, fit, refusals, stopping

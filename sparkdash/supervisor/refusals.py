@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparkdash.domain.memory_account import Holding
-from sparkdash.domain.need import Need
+from sparkdash.domain.memory.account import Holding
+from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapCause
 from sparkdash.domain.task import Task

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
-from sparkdash.domain.need import Basis, Need
+from sparkdash.domain.memory.need import Basis, Need
 from sparkdash.domain.task import Task
 from sparkdash.errors import SparkdashError
 from sparkdash.supervisor import fit, refusals

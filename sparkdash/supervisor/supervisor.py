@@ -16,15 +16,15 @@ from sparkdash.domain.event import Fact, Level
 from sparkdash.domain.evidence import TakeEvidence, no_evidence
 from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.lease import Request
-from sparkdash.domain.memory_account import Holding
-from sparkdash.domain.need import Need
+from sparkdash.domain.memory.account import Holding
+from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import AUTO, EngineKind, Profile
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import registry
 from sparkdash.engines.adapter import EngineAdapter
-from sparkdash.engines.senses import sees
+from sparkdash.engines.capabilities.vision import sees
 from sparkdash.errors import ProfileError, SparkdashError
 from sparkdash.host.flag_store import FlagStore
 from sparkdash.host.kernel_log.reader import KernelLog

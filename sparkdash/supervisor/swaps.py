@@ -10,9 +10,9 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from sparkdash.domain.contiguity import LoadContiguity, LoadOutcome
 from sparkdash.domain.engine import EngineState, Failure
 from sparkdash.domain.event import Level
+from sparkdash.domain.memory.contiguity import LoadContiguity, LoadOutcome
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import Swap, SwapOutcome, SwapPhase
 from sparkdash.errors import SparkdashError

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from sparkdash.domain.contiguity import LoadContiguity
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Fact
 from sparkdash.domain.evidence import TakeEvidence
-from sparkdash.domain.memory_account import Holding
+from sparkdash.domain.memory.account import Holding
+from sparkdash.domain.memory.contiguity import LoadContiguity
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.errors import SparkdashError

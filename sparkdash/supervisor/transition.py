@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from sparkdash.domain.container import ENV_MARK, LABEL_OWNER, ContainerSpec, mark
-from sparkdash.domain.contiguity import Contiguity
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Level
+from sparkdash.domain.memory.contiguity import Contiguity
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapPhase
-from sparkdash.engines import openai
 from sparkdash.engines.adapter import Launch
+from sparkdash.engines.dialects import openai
 from sparkdash.engines.known_flags import KnownFlags, strays
 from sparkdash.errors import EngineError, HostError
 from sparkdash.supervisor import cache_room, large_blocks, preflight, reclaim, stopping

@@ -20,7 +20,7 @@ from sparkdash.client.feed import feed
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.event import Event
 from sparkdash.domain.finding import Diagnosis
-from sparkdash.domain.memory_account import MemoryAccount
+from sparkdash.domain.memory.account import MemoryAccount
 from sparkdash.domain.shelf import Shelf
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan

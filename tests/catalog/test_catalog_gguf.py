@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.catalog import weights
+from sparkdash.catalog.checkpoint import weights
 from sparkdash.domain.weights import Attention
 from sparkdash.errors import ProfileError
 

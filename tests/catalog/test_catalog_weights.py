@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from sparkdash.catalog import weights
-from sparkdash.catalog.safetensors import BITS, Tensor
+from sparkdash.catalog.checkpoint import weights
+from sparkdash.catalog.checkpoint.safetensors import BITS, Tensor
 from sparkdash.domain.profile import EngineKind, ModelRef, Mount, Profile
 from sparkdash.domain.weights import Attention, Unread, WeightFacts
 from sparkdash.errors import ProfileError

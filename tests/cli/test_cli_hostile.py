@@ -31,7 +31,7 @@ from sparkdash.domain.incident import Incident, Repairs, RepairTime
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.liveness import Liveness, LivenessState
 from sparkdash.domain.measuring import Measuring
-from sparkdash.domain.memory_account import GpuMemory, Holder, Holding, MemoryAccount
+from sparkdash.domain.memory.account import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.state import Snapshot

@@ -10,9 +10,9 @@ from sparkdash.cli.engines.status_page import lines
 from sparkdash.domain.container import Stranger
 from sparkdash.domain.engine import EngineState, Failure, LoadProgress, Parked
 from sparkdash.domain.event import Level, Notice
-from sparkdash.domain.guard import Floors, Guard, GuardKill, GuardLevel
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.measuring import Measuring
+from sparkdash.domain.memory.guard import Floors, Guard, GuardKill, GuardLevel
 from sparkdash.domain.metric import EngineSample, Gpu, Memory, Metric
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import SwapPhase

@@ -20,7 +20,7 @@ from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import Engine, EngineState, Failure, LoadProgress
 from sparkdash.domain.event import EVENT, EngineChanged, Event, Fact, SwapChanged
 from sparkdash.domain.incident import IncidentList
-from sparkdash.domain.memory_account import MemoryAccount
+from sparkdash.domain.memory.account import MemoryAccount
 from sparkdash.domain.metric import Sample
 from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary
 from sparkdash.domain.state import DaemonInfo, Snapshot

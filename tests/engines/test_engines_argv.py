@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain import lists
+from sparkdash.domain import list_args
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.engines import argv
 from sparkdash.engines.adapter import Launch
 from sparkdash.engines.known_flags import KnownFlags
+from sparkdash.engines.launch import argv
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import ProfileError
 
@@ -41,8 +41,8 @@ def test_lists_become_what_the_engine_takes(profile: Make, launch: Launch) -> No
     }
     told = _words(profile(args=args), launch)
     assert told.endswith('--cudagraph_capture_sizes 1 2 --middleware a.A --middleware b.B --allowed-origins ["*"]')
-    assert argv.flags({"cuda-graph-bs": [1, 2]}, {}, lists.of(EngineKind.SGLANG)) == ["--cuda-graph-bs", "1", "2"]
-    assert argv.flags({"cuda-graph-bs": [1, 2]}, {}, lists.of(EngineKind.LLAMACPP)) == ["--cuda-graph-bs", "[1,2]"]
+    assert argv.flags({"cuda-graph-bs": [1, 2]}, {}, list_args.of(EngineKind.SGLANG)) == ["--cuda-graph-bs", "1", "2"]
+    assert argv.flags({"cuda-graph-bs": [1, 2]}, {}, list_args.of(EngineKind.LLAMACPP)) == ["--cuda-graph-bs", "[1,2]"]
 
 
 @pytest.mark.parametrize(

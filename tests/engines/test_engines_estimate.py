@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.need import Basis, Need
+from sparkdash.domain.memory.need import Basis, Need
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile, SimSpec
 from sparkdash.domain.weights import Attention, KvLayers, Unread, WeightBytes, WeightFacts
-from sparkdash.engines.estimate import HOST_BYTES, LOADER_BYTES, OVERHEAD_BYTES, estimate
+from sparkdash.engines.estimate.launch_need import HOST_BYTES, LOADER_BYTES, OVERHEAD_BYTES, estimate
 from sparkdash.units import GIB
 
 BOX = 127_600_748 * 1024

@@ -26,7 +26,7 @@ from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import EngineChanged, ProfilesChanged
 from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.lease import Request, RequestState
-from sparkdash.domain.memory_account import MemoryAccount
+from sparkdash.domain.memory.account import MemoryAccount
 from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary, SimSpec
 from sparkdash.domain.shelf import Shelf
 from sparkdash.domain.state import OPEN, DaemonInfo, Snapshot

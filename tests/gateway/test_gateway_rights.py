@@ -35,10 +35,10 @@ from sparkdash.domain.event import (
     SwapChanged,
     ToggleChanged,
 )
-from sparkdash.domain.guard import Guard, GuardKill
 from sparkdash.domain.incident import Incident, IncidentEnd, IncidentList, repairs
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.measuring import Measuring
+from sparkdash.domain.memory.guard import Guard, GuardKill
 from sparkdash.domain.metric import EngineSample, Memory, Sample
 from sparkdash.domain.state import Snapshot, apply
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase

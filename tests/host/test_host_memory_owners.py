@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparkdash.domain.memory_account import Holder
+from sparkdash.domain.memory.account import Holder
 from sparkdash.host.memory_account.owners import Container, Known, Owner, container_id, owners
 from sparkdash.host.memory_account.process_table import ProcessMemory
 from sparkdash.host.memory_account.remedies import remedy, removal

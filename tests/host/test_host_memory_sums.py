@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkdash.domain.memory_account import GpuMemory, Holder, Holding, MemoryAccount
+from sparkdash.domain.memory.account import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.host.memory_account.owners import Owner
 from sparkdash.host.memory_account.pools import Figures, ShmFiles, divide
 from sparkdash.host.memory_account.process_table import ProcessMemory

@@ -13,7 +13,7 @@ import pytest
 from sparkdash import catalog
 from sparkdash.catalog import annotated, importers
 from sparkdash.catalog.importers import write
-from sparkdash.domain import lists
+from sparkdash.domain import list_args
 from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.weights import Attention, KvLayers, WeightBytes, WeightFacts
 from sparkdash.engines.adapter import Launch
@@ -117,7 +117,7 @@ def test_its_help_lists_every_flag_of_the_parser(parser: Parser, engine: Path) -
 
 def test_the_table_of_list_flags_is_the_parser_s_own(parser: Parser) -> None:
     """Every flag of vLLM that takes several words or is repeated, and no other."""
-    assert {kind: frozenset(names) for kind, names in parser.lists().items()} == lists.of(EngineKind.VLLM)._asdict()
+    assert {kind: frozenset(names) for kind, names in parser.lists().items()} == list_args.of(EngineKind.VLLM)._asdict()
 
 
 def test_vllm_takes_an_imported_line_with_lists(parser: Parser) -> None:

@@ -20,7 +20,7 @@ import httpx
 import pytest
 from tiny_profiles import CASES
 
-from sparkdash.catalog import weights
+from sparkdash.catalog.checkpoint import weights
 
 if TYPE_CHECKING:
     import openai

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from sparkdash.catalog import yaml_writer
+from sparkdash.catalog.yaml import yaml_writer
 
 CASES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "count" / "cases.json").read_text("utf-8"))
 """Chat templates and requests; the tiny model's own template knows no tools."""

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from sparkdash.domain.contiguity import BLOCK, Contiguity, LoadContiguity, LoadOutcome
 from sparkdash.domain.engine import Failure, Parked
 from sparkdash.domain.event import Fact, Notice
-from sparkdash.domain.footprint import Measure, Weighing
-from sparkdash.domain.guard import GuardKill
 from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.memory.contiguity import BLOCK, Contiguity, LoadContiguity, LoadOutcome
+from sparkdash.domain.memory.footprint import Measure, Weighing
+from sparkdash.domain.memory.guard import GuardKill
 from sparkdash.domain.swap import Step, Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.store import Store, schema, transactions, trend, usage
 from sparkdash.store import store as store_module

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkdash.domain.contiguity import BLOCK, Contiguity, LoadContiguity, LoadOutcome
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level, SwapChanged
+from sparkdash.domain.memory.contiguity import BLOCK, Contiguity, LoadContiguity, LoadOutcome
 from sparkdash.domain.metric import Gpu
 from sparkdash.errors import AdmissionError
 from sparkdash.host import contiguity as host

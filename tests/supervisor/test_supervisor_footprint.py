@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.footprint import LONG_PROMPT, Measure
 from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.memory.footprint import LONG_PROMPT, Measure
 from sparkdash.errors import HostError
 from sparkdash.host.reader import GpuReading
 from sparkdash.store import Store

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from sparkdash.catalog import weights
-from sparkdash.domain.footprint import Footprint, Measure
-from sparkdash.domain.need import Basis
+from sparkdash.catalog.checkpoint import weights
+from sparkdash.domain.memory.footprint import Footprint, Measure
+from sparkdash.domain.memory.need import Basis
 from sparkdash.domain.profile import ModelRef
 from sparkdash.supervisor.needs import Needs
 from sparkdash.units import GIB

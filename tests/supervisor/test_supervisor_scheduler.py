@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.need import Basis, Need, Term
+from sparkdash.domain.memory.need import Basis, Need, Term
 from sparkdash.domain.swap import SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError

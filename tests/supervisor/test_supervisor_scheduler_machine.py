@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from sparkdash.domain.need import Basis, Need, Term
+from sparkdash.domain.memory.need import Basis, Need, Term
 from sparkdash.domain.swap import SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError

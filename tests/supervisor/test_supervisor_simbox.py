@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.need import Basis, Need, Term
+from sparkdash.domain.memory.need import Basis, Need, Term
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError

@@ -9,8 +9,8 @@ import pytest
 
 from sparkdash.domain.engine import EngineState, LoadProgress
 from sparkdash.domain.event import EngineChanged, SwapChanged
-from sparkdash.domain.progress import progress_text
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
+from sparkdash.domain.swap_text import progress_text
 from sparkdash.store import Store
 
 

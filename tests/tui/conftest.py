@@ -19,7 +19,7 @@ from sparkdash.domain.engine import Engine, EngineState, Failure, LoadProgress
 from sparkdash.domain.event import Event, Fact, SampleTaken
 from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.lease import Request, RequestState
-from sparkdash.domain.memory_account import MemoryAccount
+from sparkdash.domain.memory.account import MemoryAccount
 from sparkdash.domain.metric import EngineSample, Gpu, Memory, Metric, Sample
 from sparkdash.domain.profile import EngineKind, ProfileSummary
 from sparkdash.domain.shelf import Shelf

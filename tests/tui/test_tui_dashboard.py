@@ -8,8 +8,8 @@ import pytest
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged, GuardChanged, Level, Notice, RequestChanged, SwapChanged
-from sparkdash.domain.guard import Floors, Guard, GuardLevel
 from sparkdash.domain.lease import RequestState
+from sparkdash.domain.memory.guard import Floors, Guard, GuardLevel
 from sparkdash.domain.swap import SwapOutcome, SwapPhase
 from sparkdash.errors import DaemonError
 

@@ -12,7 +12,7 @@ import pytest
 
 from sparkdash.domain.event import Level, Notice, RequestChanged
 from sparkdash.domain.lease import RequestState
-from sparkdash.domain.need import Basis, Need, Term
+from sparkdash.domain.memory.need import Basis, Need, Term
 from sparkdash.domain.shelf import Item, Shelf, Stock
 from sparkdash.domain.swap import Plan, SwapOutcome
 from sparkdash.errors import DaemonError

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sparkdash.domain.footprint import LEARNED_FROM, Footprint, Measure, Weighing, footprint, need
-from sparkdash.domain.need import Basis
+from sparkdash.domain.memory.footprint import LEARNED_FROM, Footprint, Measure, Weighing, footprint, need
+from sparkdash.domain.memory.need import Basis
 from sparkdash.units import GIB
 
 DAY = 1_795_132_800.0

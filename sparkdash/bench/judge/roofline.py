@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.weights import BF16_BITS, Attention, WeightFacts
-from sparkdash.engines.kv_width import GGML_BITS, SIXTEEN
+from sparkdash.engines.estimate.kv_width import GGML_BITS, SIXTEEN
 
 PEAK = 273e9
 """Bytes/s of the GB10's LPDDR5X by NVIDIA's data sheet of the DGX Spark."""

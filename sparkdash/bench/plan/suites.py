@@ -18,7 +18,7 @@ from sparkdash import paths
 from sparkdash.bench.plan import captured_requests
 from sparkdash.bench.run import CellKey, Kind, Mode, PlannedCell
 from sparkdash.catalog.catalog import Problem, nearest
-from sparkdash.catalog.document import Document, parse
+from sparkdash.catalog.yaml.document import Document, parse
 from sparkdash.domain.base import Frozen
 from sparkdash.errors import AdmissionError, ProfileError
 

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from sparkdash.catalog import yaml_writer
 from sparkdash.catalog.exporters import own
+from sparkdash.catalog.yaml import yaml_writer
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.profile import Profile
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from sparkdash.catalog import yaml_writer
 from sparkdash.catalog.exporters import own
+from sparkdash.catalog.yaml import yaml_writer
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.profile import EngineKind, Profile
 

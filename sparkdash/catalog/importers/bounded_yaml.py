@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 from yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, ScalarEvent
 
-from sparkdash.catalog import yaml12
 from sparkdash.catalog.importers.report import refused
+from sparkdash.catalog.yaml import yaml12
 
 MAX_EVENTS = 20_000
 MAX_DEPTH = 30

@@ -12,7 +12,7 @@ from typing import Any
 
 from sparkdash.catalog.importers.report import Notes, refused
 from sparkdash.catalog.importers.values import model_ref, typed
-from sparkdash.domain.lists import Lists, of
+from sparkdash.domain.list_args import Lists, of
 from sparkdash.domain.profile import EngineKind
 from sparkdash.redaction import is_secret_variable
 

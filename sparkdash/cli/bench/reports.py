@@ -238,7 +238,7 @@ def _shelf(report: Report) -> Shelf:
 def _weights(profiles: Sequence[Profile]) -> dict[str, dict[str, WeightFacts]]:
     """By the headers of the weights, where they lie on this box."""
     from sparkdash import settings
-    from sparkdash.catalog import weights
+    from sparkdash.catalog.checkpoint import weights
     from sparkdash.domain.weights import WeightFacts
 
     home = settings.load().hf_home.expanduser()

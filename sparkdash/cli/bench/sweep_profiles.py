@@ -27,8 +27,8 @@ async def swept(client: AsyncClient, profile_name: str, asked_for: str) -> Async
         AdmissionError: `sweep_invalid`; `sweep_unread`: the daemon has its profiles from elsewhere; `sweep_taken`.
         HostError: `sweep_unwritable`.
     """
-    from sparkdash.catalog import yaml_writer
     from sparkdash.catalog.catalog import nearest
+    from sparkdash.catalog.yaml import yaml_writer
 
     asked = sweep.parse(asked_for)
     profile = await client.profile(profile_name)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from sparkdash.cli.engines.status_page import phase, swap_line, times
 from sparkdash.cli.output.screen import LiveLine
-from sparkdash.domain.progress import wait_text
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap, SwapPhase
+from sparkdash.domain.swap_text import wait_text
 
 
 class Progress:

@@ -86,8 +86,8 @@ def new_profile(
 
 def _model(model: str, known: Settings, *, offline: bool) -> tuple[dict[str, str], WeightFacts]:
     """How the profile names the model, and its facts: from this box, else from the hub."""
-    from sparkdash.catalog import weights
     from sparkdash.catalog.catalog import nearest
+    from sparkdash.catalog.checkpoint import weights
     from sparkdash.domain.profile import ModelRef
 
     home = known.hf_home.expanduser()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 
 from sparkdash.cli.output.screen import table
-from sparkdash.domain.need import Need
+from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import EngineKind, Profile, Published
 from sparkdash.engines.registry import adapter
 from sparkdash.units import DASH, gib, number, percent, tokens

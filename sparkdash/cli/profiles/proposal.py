@@ -14,10 +14,10 @@ from sparkdash.catalog.importers import write
 from sparkdash.catalog.importers.values import profile_name
 from sparkdash.cli import local
 from sparkdash.cli.profiles.page import needed
-from sparkdash.domain.need import Need
+from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.weights import WeightFacts
-from sparkdash.engines.estimate import estimate
+from sparkdash.engines.estimate.launch_need import estimate
 from sparkdash.engines.proposal import Box, Wish, propose
 from sparkdash.errors import ProfileError
 from sparkdash.rules import Finding, Level, findings

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from sparkdash.doctor.check import Said, check, note, ok, unknown, warn
 from sparkdash.doctor.checks.gpu import MODULE, loaded_driver
 from sparkdash.doctor.facts import Facts, Unread, meminfo
-from sparkdash.domain.contiguity import BLOCK, Contiguity, LoadContiguity
+from sparkdash.domain.memory.contiguity import BLOCK, Contiguity, LoadContiguity
 from sparkdash.host import contiguity as host
 from sparkdash.supervisor import contiguity
 from sparkdash.units import duration, gib, size

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sparkdash.doctor.check import Said, check, note, ok, unknown, warn
 from sparkdash.doctor.facts import Facts, told
-from sparkdash.domain.memory_account import GpuMemory, Holder, Holding, MemoryAccount
+from sparkdash.domain.memory.account import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.units import GIB, MIB, gib, size
 
 TOP, LEAST = 6, GIB

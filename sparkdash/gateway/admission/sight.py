@@ -28,9 +28,9 @@ from sparkdash.domain.event import (
     TrafficChanged,
     Withheld,
 )
-from sparkdash.domain.guard import Guard
 from sparkdash.domain.incident import Incident, Repairs
 from sparkdash.domain.lease import Request
+from sparkdash.domain.memory.guard import Guard
 from sparkdash.domain.metric import Sample
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.state import Snapshot

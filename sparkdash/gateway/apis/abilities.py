@@ -6,7 +6,7 @@ Clients of Ollama and of llama.cpp ask before they offer their tools, and leave 
 from __future__ import annotations
 
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.engines import argv
+from sparkdash.engines.launch import argv
 
 _TOLD_TOOLS = {EngineKind.VLLM: "enable-auto-tool-choice", EngineKind.SGLANG: "tool-call-parser"}
 

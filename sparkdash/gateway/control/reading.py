@@ -13,7 +13,7 @@ from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 
 from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.incident import IncidentList, repairs
-from sparkdash.domain.memory_account import MemoryAccount
+from sparkdash.domain.memory.account import MemoryAccount
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.shelf import Shelf
 from sparkdash.domain.state import Snapshot

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sparkdash.catalog.weights import locate
+from sparkdash.catalog.checkpoint.weights import locate
 from sparkdash.domain.profile import ModelRef
 from sparkdash.errors import ProfileError
 from sparkdash.gateway.count import chat

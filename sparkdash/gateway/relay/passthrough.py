@@ -15,8 +15,8 @@ import structlog
 
 from sparkdash.domain.lease import RequestState
 from sparkdash.domain.profile import AUTO
-from sparkdash.domain.progress import waiting_text
 from sparkdash.domain.repair_text import waiting_on
+from sparkdash.domain.swap_text import waiting_text
 from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
 from sparkdash.gateway.admission.access import permitted
 from sparkdash.gateway.deps import Deps, Lease

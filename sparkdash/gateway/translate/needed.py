@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sparkdash.domain.profile import ApiProtocol, Profile
-from sparkdash.engines import protocols
+from sparkdash.engines.capabilities import protocols
 from sparkdash.gateway.protocol.route import Route
 
 TRANSLATED = {"/v1/messages": ApiProtocol.MESSAGES, "/v1/responses": ApiProtocol.RESPONSES}

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparkdash.catalog.weights import locate
+from sparkdash.catalog.checkpoint.weights import locate
 from sparkdash.domain.profile import ModelRef
 from sparkdash.errors import ProfileError
 from sparkdash.units import MIB

@@ -9,8 +9,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from sparkdash.catalog import safetensors, weights
-from sparkdash.catalog.safetensors import Tensor
+from sparkdash.catalog.checkpoint import safetensors, weights
+from sparkdash.catalog.checkpoint.safetensors import Tensor
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.errors import HostError
 from sparkdash.host.hub.failures import telling

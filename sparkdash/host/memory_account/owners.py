@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from sparkdash.domain.memory_account import Holder
+from sparkdash.domain.memory.account import Holder
 from sparkdash.host.memory_account.process_table import ProcessMemory
 
 SHORT_ID = 12

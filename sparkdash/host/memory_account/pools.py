@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from sparkdash.domain.memory_account import GpuMemory, Holder, Holding
+from sparkdash.domain.memory.account import GpuMemory, Holder, Holding
 from sparkdash.host.memory_account.owners import Owner
 from sparkdash.host.memory_account.process_table import ProcessMemory
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
-from sparkdash.domain.memory_account import GpuMemory, MemoryAccount
+from sparkdash.domain.memory.account import GpuMemory, MemoryAccount
 from sparkdash.errors import HostError
 from sparkdash.host import meminfo
 from sparkdash.host.files import page_cache

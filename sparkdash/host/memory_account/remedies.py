@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from sparkdash.domain.memory_account import Holder
+from sparkdash.domain.memory.account import Holder
 from sparkdash.host.memory_account.owners import Owner
 from sparkdash.units import MIB
 

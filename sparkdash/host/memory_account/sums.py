@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from sparkdash.domain.memory_account import GpuMemory, Holder, Holding, MemoryAccount
+from sparkdash.domain.memory.account import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.host.memory_account.owners import Owner
 from sparkdash.host.memory_account.pools import Figures, Pools, ShmFiles, divide, pools
 from sparkdash.host.memory_account.process_table import ProcessMemory

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from sparkdash.domain.guard import Floors, GuardLevel
+from sparkdash.domain.memory.guard import Floors, GuardLevel
 from sparkdash.host.memory_guard.wedge_signs import Wedge
 from sparkdash.settings import Settings
 from sparkdash.units import GIB, MIB

@@ -16,7 +16,7 @@ from typing import Any
 
 import sparkdash
 from sparkdash.domain.profile import Profile, SimSpec
-from sparkdash.engines import argv
+from sparkdash.engines.launch import argv
 from sparkdash.sim.api import anthropic_messages, embeddings, openai_chat, openai_responses, prompt
 from sparkdash.sim.api.answer import Answer, compact
 from sparkdash.sim.api.http_server import Request, Response

@@ -5,7 +5,7 @@ Owns: their order and inks. Must not know how the account was made.
 
 from __future__ import annotations
 
-from sparkdash.domain.memory_account import FOREIGN, Holder, Holding, MemoryAccount
+from sparkdash.domain.memory.account import FOREIGN, Holder, Holding, MemoryAccount
 from sparkdash.tui.ink import EMPTY, Ink, Line, join, say, wrap
 from sparkdash.units import MIB, size
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparkdash.domain.progress import estimate_text, left, stage_text, still_text, wait_text
 from sparkdash.domain.swap import Swap, SwapPhase
+from sparkdash.domain.swap_text import estimate_text, left, stage_text, still_text, wait_text
 from sparkdash.tui.ink import EMPTY, Ink, Line, clip, ends, join, say
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.spark import meter

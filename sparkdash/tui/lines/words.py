@@ -10,10 +10,10 @@ from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.lease import ASIDES, Request, RequestState
 from sparkdash.domain.liveness import LivenessState
 from sparkdash.domain.profile import AUTO, EngineKind, ProfileSummary
-from sparkdash.domain.progress import left
 from sparkdash.domain.repair_text import waiting_on
 from sparkdash.domain.state import OPEN
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome
+from sparkdash.domain.swap_text import left
 from sparkdash.tui.ink import Ink, Line, dimmed, say
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.units import DASH, tokens

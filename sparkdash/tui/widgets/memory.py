@@ -10,7 +10,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from sparkdash.domain.container import Stranger
-from sparkdash.domain.guard import Guard, GuardLevel
+from sparkdash.domain.memory.guard import Guard, GuardLevel
 from sparkdash.domain.metric import Memory
 from sparkdash.natural import natural
 from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, Span, clip, dimmed, frame, join, length, merged, say

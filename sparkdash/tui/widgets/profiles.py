@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.liveness import LivenessState
-from sparkdash.domain.need import Basis
+from sparkdash.domain.memory.need import Basis
 from sparkdash.domain.profile import EngineKind, ProfileSummary
 from sparkdash.domain.shelf import Stock
 from sparkdash.domain.state import Figures, Snapshot

@@ -1,0 +1,188 @@
+"""What a model's own files tell about it: WeightFacts from a folder, a file, or a model in the Hugging Face cache.
+
+Owns: finding the files of a ModelRef, and putting config.json and headers together. Reads headers only, never weights.
+Must not know: the network, engines. It does file I/O: call it in a thread where a loop must go on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from sparkdash.catalog.checkpoint import architecture, gguf, gguf_model, safetensors, tensors
+from sparkdash.catalog.checkpoint.quantization import quantization
+from sparkdash.catalog.checkpoint.safetensors import Tensor, unreadable
+from sparkdash.domain.profile import ModelRef, Mount, Profile
+from sparkdash.domain.weights import Unread, WeightFacts
+from sparkdash.errors import ProfileError
+
+CONFIG = "config.json"
+SIDECAR = "hf_quant_config.json"
+
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_SHARD = re.compile(r"-\d{5}-of-\d{5}$")
+
+Stamp = tuple[tuple[str, int, int], ...]
+
+
+def of_profile(profile: Profile, hf_home: Path) -> dict[str, WeightFacts | Unread]:
+    """The facts of each of a profile's models by its role; Unread with the reason where there are none.
+
+    `hf_home` is the owner's Hugging Face folder. A path that exists only in the container is looked up through the
+    profile's mounts.
+    """
+    found: dict[str, WeightFacts | Unread] = {}
+    for role, ref in profile.models.items():
+        try:
+            found[role] = read(locate(ref, hf_home, profile.mounts))
+        except ProfileError as error:
+            found[role] = Unread(reason=error.text())
+    return found
+
+
+def locate(ref: ModelRef, hf_home: Path, mounts: Iterable[Mount] = ()) -> Path:
+    """The folder or file of a model on this box.
+
+    Raises:
+        ProfileError: `weights_missing`: there is none.
+    """
+    if ref.path is not None:
+        for place in (ref.path, *_outside(ref.path, mounts)):
+            if Path(place).expanduser().exists():
+                return Path(place).expanduser()
+        raise _missing(f"{ref.path} is not on this box")
+    repository = ref.hf or ""
+    found = _snapshot(repository, ref.revision or "main", hf_home / "hub")
+    if found is None:
+        at = f" at {ref.revision}" if ref.revision else ""
+        raise _missing(f"{repository}{at} is not in the cache at {hf_home}", "`sparkdash pull` fetches it.")
+    return found
+
+
+def cached(hf_home: Path) -> list[str]:
+    """The models that the Hugging Face cache knows, whole or not, as owner/name."""
+    found = sorted((hf_home / "hub").glob("models--*/snapshots"))
+    return [folder.parent.name.removeprefix("models--").replace("--", "/", 1) for folder in found]
+
+
+def read(place: Path) -> WeightFacts:
+    """The facts of the model in that folder or GGUF file; the same answer again while its files stay the same.
+
+    Raises:
+        ProfileError: `weights_unreadable`: nothing there is a model, something is missing, or a header is malformed.
+    """
+    files = gguf_files(place)
+    if not files and not place.is_dir():
+        raise unreadable(f"{place} is neither a model's folder nor a GGUF file")
+    return _read(place, tuple(files), _stamp(files or sorted(place.iterdir())))
+
+
+def gguf_files(place: Path) -> list[Path]:
+    """The GGUF files of one model, in order; empty when there are none, or safetensors beside them.
+
+    Raises:
+        ProfileError: a folder holds several models, or a part of a split one is missing.
+    """
+    if place.is_file():
+        return _parts(place) if place.suffix == ".gguf" else []
+    if next(place.glob("*.safetensors"), None):
+        return []
+    found = sorted(file for file in place.glob("*.gguf") if not file.name.startswith("mmproj"))
+    models = {_SHARD.sub("", file.stem): file for file in reversed(found)}
+    if len(models) > 1:
+        raise unreadable(f"{place} holds {len(models)} GGUF models: {', '.join(sorted(models))}", "Give one as path.")
+    return _parts(found[0]) if found else []
+
+
+def assemble(
+    origin: str, config: Mapping[str, Any], sidecar: Mapping[str, Any], found: Sequence[Tensor]
+) -> WeightFacts:
+    """config.json, ModelOpt's sidecar (empty when there is none) and tensors as facts."""
+    text = architecture.text_config(config)
+    layers, packed = architecture.layers(text), quantization(config, sidecar)
+    return WeightFacts(
+        origin=origin,
+        format="safetensors",
+        architecture=_word(config, "model_type"),
+        bytes=tensors.split(found, layers),
+        bytes_by_dtype=tensors.by_dtype(found),
+        parameters=tensors.parameters(found, packed.bits),
+        layers=layers,
+        hidden=architecture.integer(text, "hidden_size", "n_embd"),
+        heads=architecture.heads_of(text),
+        kv_heads=architecture.kv_heads(text),
+        head_dim=architecture.head_dim(text),
+        kv=architecture.kv_layers(text),
+        experts=architecture.experts(text),
+        active_experts=architecture.active_experts(text),
+        tied_head=bool(text.get("tie_word_embeddings", config.get("tie_word_embeddings"))),
+        context=architecture.integer(text, "max_position_embeddings", "n_positions", "max_sequence_length"),
+        dtype=_word(text, "dtype", "torch_dtype") or _word(config, "dtype", "torch_dtype"),
+        quantization=packed.name,
+        kv_dtype=packed.kv_dtype,
+        sees=tensors.sees(found),
+    )
+
+
+@lru_cache(maxsize=64)
+def _read(place: Path, files: tuple[Path, ...], stamp: Stamp) -> WeightFacts:  # noqa: ARG001 - the stamp ends the memory
+    if files:
+        headers = [gguf.header(file) for file in files]
+        found = [tensor for header in headers for tensor in header.tensors]
+        return gguf_model.facts(headers[0].metadata, found, str(place))
+    sidecar = place / SIDECAR
+    return assemble(
+        str(place),
+        safetensors.mapping(place / CONFIG),
+        safetensors.mapping(sidecar) if sidecar.exists() else {},
+        list(safetensors.tensors(place)),
+    )
+
+
+def _stamp(files: Iterable[Path]) -> Stamp:
+    """Name, size and time of each file, links followed; a dangling one counts as empty."""
+    stats = ((file.name, file.stat() if file.exists() else None) for file in files)
+    return tuple((name, stat.st_size, stat.st_mtime_ns) if stat else (name, 0, 0) for name, stat in stats)
+
+
+def _parts(first: Path) -> list[Path]:
+    """All files of a split model, given any of them."""
+    stem, total = _SHARD.sub("", first.stem), first.stem.rpartition("-of-")[2]
+    if stem == first.stem or not int(total):
+        return [first]
+    wanted = [first.with_name(f"{stem}-{number:05d}-of-{total}.gguf") for number in range(1, int(total) + 1)]
+    if missing := [file.name for file in wanted if not file.exists()]:
+        raise unreadable(f"{first.parent} is incomplete: {missing[0]} is not there", "Download the model again.")
+    return wanted
+
+
+def _outside(path: str, mounts: Iterable[Mount]) -> Iterable[str]:
+    """Where a path of the container lies on the host."""
+    for mount in mounts:
+        inner = PurePosixPath(path)
+        if inner.is_relative_to(mount.target):
+            yield str(PurePosixPath(mount.source) / inner.relative_to(mount.target))
+
+
+def _snapshot(repository: str, revision: str, hub: Path) -> Path | None:
+    """The hub's cache layout: models--owner--name/refs/REVISION names the commit in snapshots/."""
+    if not _REPOSITORY.fullmatch(repository) or ".." in repository or ".." in revision:
+        return None
+    folder = hub / f"models--{repository.replace('/', '--')}"
+    try:
+        commit = (folder / "refs" / revision).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        commit = revision
+    found = folder / "snapshots" / commit
+    return found if commit and ".." not in commit and found.is_dir() else None
+
+
+def _missing(message: str, hint: str | None = None) -> ProfileError:
+    return ProfileError(f"{message}.", code="weights_missing", hint=hint)
+
+
+def _word(config: Mapping[str, Any], *keys: str) -> str | None:
+    return next((found for key in keys if (found := architecture.word(config.get(key)))), None)

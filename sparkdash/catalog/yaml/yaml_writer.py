@@ -1,0 +1,58 @@
+"""Values written as YAML: readable, and the same to readers of YAML 1.1 and of 1.2.
+
+Owns: quoting, and what stands on one line. Must not know: what any key means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from sparkdash.catalog.yaml.yaml12 import CORE, TAG
+
+_WIDTH = 118
+_SHORT = 90
+"""Longest mapping or list that is written on one line."""
+_SCALARS = yaml.representer.SafeRepresenter()
+
+
+def dump(value: Any) -> str:
+    """`value` as people write it: keys in their order, short lists and inner mappings on one line, texts of lines as such.
+
+    What YAML 1.1 would take for something else is quoted too: the readers of exported files may speak either.
+    """
+    text: str = yaml.serialize(
+        _node(value, 0), Dumper=_Dumper, width=_WIDTH, indent=2, allow_unicode=True, explicit_start=False
+    )
+    return text
+
+
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc] # PyYAML has no types
+    """Quotes what either version of YAML would not read as text, and indents lists in mappings."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002 - PyYAML's word
+        """A list's dashes stand two columns in."""
+        super().increase_indent(flow, False)
+
+
+for _tag, _pattern, _first in CORE:
+    _Dumper.add_implicit_resolver(_tag, _pattern, _first)
+
+
+def _node(value: Any, depth: int) -> Any:
+    if isinstance(value, Mapping):
+        pairs = [(_node(key, depth + 1), _node(item, depth + 1)) for key, item in value.items()]
+        flow = not value or (depth > 1 and _fits(value, list(value.values())))
+        return yaml.MappingNode(f"{TAG}map", pairs, flow_style=flow)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        flow = not value or (depth > 0 and _fits(value, value))
+        return yaml.SequenceNode(f"{TAG}seq", [_node(item, depth + 1) for item in value], flow_style=flow)
+    if isinstance(value, str):
+        return yaml.ScalarNode(f"{TAG}str", value, style="|" if "\n" in value else None)
+    return _SCALARS.represent_data(value)
+
+
+def _fits(value: Any, items: Sequence[Any]) -> bool:
+    return len(str(value)) < _SHORT and not any(isinstance(item, Mapping | list | tuple) for item in items)

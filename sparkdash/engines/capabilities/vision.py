@@ -1,0 +1,46 @@
+"""Senses: whether a launch reads pictures, by its command line and its weights. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from sparkdash.domain.profile import ArgValue, EngineKind, Profile
+from sparkdash.domain.weights import WeightFacts
+from sparkdash.engines.launch.argv import lookup
+
+_MUST_BE_ASKED = frozenset({"gemma3", "llama4", "step3_vl", "inkling"})
+"""Models whose vision SGLang leaves out unless `--enable-multimodal` asks for it (its `mm_disabled_models`, 2026)."""
+_TOWER = ("mmproj", "mmproj-url")
+"""llama.cpp keeps the vision tower in a file of its own, and these name it; one that it fetches itself comes with the model."""
+
+
+def sees(profile: Profile, target: WeightFacts | None) -> bool | None:
+    """Does it read pictures? None is not known. `target`: what is known of the target model's weights."""
+    args = profile.args
+    if profile.engine is EngineKind.LLAMACPP:
+        if lookup(args, "no-mmproj"):
+            return False
+        return bool(lookup(args, *_TOWER)) or (None if lookup(args, "hf-repo") else False)
+    if target is None:
+        return None
+    if profile.engine is EngineKind.VLLM:
+        return target.sees and not lookup(args, "language-model-only") and _image_limit(args) != 0
+    if profile.engine is EngineKind.SGLANG:
+        asked = lookup(args, "enable-multimodal")
+        return target.sees and bool(asked if asked is not None else target.architecture not in _MUST_BE_ASKED)
+    return None
+
+
+def _image_limit(args: Mapping[str, ArgValue]) -> object:
+    """vLLM's limit of pictures per prompt, where one is set: by itself, or as one of the options for pictures."""
+    if (alone := lookup(args, "limit-mm-per-prompt.image")) is not None:
+        return alone
+    limits = lookup(args, "limit-mm-per-prompt")
+    if isinstance(limits, str):
+        try:
+            limits = json.loads(limits)
+        except ValueError:
+            return None
+    limit = limits.get("image") if isinstance(limits, dict) else None
+    return limit.get("count") if isinstance(limit, dict) else limit

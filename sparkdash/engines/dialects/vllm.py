@@ -1,0 +1,99 @@
+"""The dialect of vLLM, 0.16 to 0.33."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from sparkdash.domain import list_args
+from sparkdash.domain.container import ContainerSpec
+from sparkdash.domain.engine import Failure, LoadProgress
+from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
+from sparkdash.engines.adapter import Help, Launch
+from sparkdash.engines.dialects import vllm_flags, vllm_surface
+from sparkdash.engines.launch import argv, containers
+from sparkdash.engines.logs import failures, loading
+
+DEFAULT_PROGRAM = ("vllm", "serve")
+
+# Without it the usage of an answer does not tell how many prompt tokens came from the prefix cache.
+DEFAULT_FLAGS = (("enable-prompt-tokens-details", True),)
+# What is asked of it every second would fill its log with nothing else.
+QUIET_FLAGS = (("disable-access-log-for-endpoints", "/health,/metrics"),)
+
+QUANTIZED_KV = re.compile(r"Using (\S+) data type to store kv cache")
+# `auto` is resolved out of the checkpoint's own settings before this line is written (engine/arg_utils.py, seen in 0.32);
+# what is left of it is the model's dtype.
+CONFIG = re.compile(r"Initializing a V\d LLM engine.*?\bdtype=torch\.(?P<model>\w+).*?\bkv_cache_dtype=(?P<kv>\w+)")
+
+CAUSES = (
+    failures.cause(
+        "out_of_memory",
+        r"Free memory on device .* is less than desired|No available memory for the cache blocks"
+        r"|larger than the available KV cache memory",
+        "It found too little memory for its settings",
+        "Lower `gpu-memory-utilization` or `max-model-len` in the profile, or stop what else holds memory.",
+    ),
+)
+
+
+class Vllm:
+    """Turns profiles into `vllm serve` and reads what it says."""
+
+    kind = EngineKind.VLLM
+    managed = True
+    # vLLM PRs #20504 and #22627; 0.11.0 was seen to lack messages.
+    speaks_since: Mapping[ApiProtocol, tuple[int, ...] | None] = MappingProxyType(
+        {ApiProtocol.RESPONSES: (0, 10), ApiProtocol.MESSAGES: (0, 11, 1)}
+    )
+    probes = vllm_surface.PROBES
+    death_words = vllm_surface.DEATH_WORDS
+    metrics = vllm_surface.METRICS
+
+    def container(self, profile: Profile, launch: Launch) -> ContainerSpec:
+        """See EngineAdapter. Flags that this vLLM is known to refuse raise ProfileError."""
+        vllm_flags.check(profile)
+        model = argv.target(profile, pinnable=True)
+        defaults = DEFAULT_FLAGS + (QUIET_FLAGS if vllm_flags.is_quiet(profile, launch.flags) else ())
+        words = [
+            *containers.program(profile, DEFAULT_PROGRAM),
+            model.ref,
+            *("--host", argv.HOST, "--port", str(launch.port)),
+            *("--served-model-name", *self.served_names(profile)),
+            *(("--revision", model.revision) if model.revision else ()),
+            *argv.flags(argv.overlaid(defaults, profile.args), profile.models, list_args.of(self.kind)),
+        ]
+        return containers.build(profile, launch, words, shm_size=containers.SHM_SIZE)
+
+    def help(self, profile: Profile) -> Help | None:
+        """Build the command that lists vLLM's flags; None for another program."""
+        words = containers.program(profile, DEFAULT_PROGRAM)
+        return Help((*words, "--help=all"), quick=False) if containers.is_own(words, DEFAULT_PROGRAM) else None
+
+    def served_names(self, profile: Profile) -> tuple[str, ...]:
+        """See EngineAdapter; vLLM answers 404 to any other name."""
+        return argv.served_names(profile)
+
+    def context(self, profile: Profile) -> int | None:
+        """See EngineAdapter."""
+        return vllm_surface.context(profile.args) or profile.context
+
+    def speculation(self, profile: Profile) -> str | None:
+        """See EngineAdapter."""
+        return vllm_surface.speculation(profile.args)
+
+    def read_log(self, line: str) -> LoadProgress | None:
+        """See EngineAdapter."""
+        return loading.read(line, vllm_surface.PHRASES)
+
+    def kv_dtype(self, lines: Sequence[str]) -> str | None:
+        """See EngineAdapter."""
+        if hit := loading.first(lines, QUANTIZED_KV):
+            return hit[1]
+        hit = loading.first(lines, CONFIG)
+        return hit and (hit["model"] if hit["kv"] == "auto" else hit["kv"])
+
+    def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
+        """See EngineAdapter."""
+        return failures.classify(lines, exit_code, CAUSES)

@@ -1,0 +1,98 @@
+"""Which flags a vLLM of a given version knows, as far as this was checked.
+
+Owns: flags that recipes carry but a version refuses, with the words that replace them. Read in the argument parsers
+of the wheels 0.16.0 0.17.0 0.18.0 0.19.0 0.20.0 0.22.1 0.26.0 0.29.0 0.33.0. What is not listed is not judged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from sparkdash.domain.profile import Profile
+from sparkdash.engines.known_flags import KnownFlags
+from sparkdash.engines.launch.argv import lookup
+from sparkdash.errors import ProfileError
+
+NEVER = ("speculative-model", "speculative-method", "num-speculative-tokens")
+"""In no version since 0.16, yet common in recipes: speculation is one JSON value."""
+
+LAST_WITHOUT = {
+    "moe-backend": (0, 16),
+    "performance-mode": (0, 16),
+    "linear-backend": (0, 20),
+    "spec-method": (0, 20),
+    "spec-model": (0, 20),
+    "spec-tokens": (0, 20),
+}
+"""The newest version checked that does not have the flag yet."""
+
+FIRST_WITHOUT = {"swap-space": (0, 18), "calculate-kv-scales": (0, 29)}
+"""The oldest version checked that has it no more."""
+
+
+def too_new(profile: Profile) -> list[str]:
+    """Flags of the profile that its vLLM does not have yet; none while its version is not given."""
+    found = version(profile.engine_version)
+    return _given(profile, (name for name, last in LAST_WITHOUT.items() if found and found <= last))
+
+
+def removed(profile: Profile) -> list[str]:
+    """Flags of the profile that its vLLM has no more; none while its version is not given."""
+    found = version(profile.engine_version)
+    return _given(profile, (name for name, first in FIRST_WITHOUT.items() if found and found >= first))
+
+
+def never(profile: Profile) -> list[str]:
+    """Flags of the profile that no vLLM has."""
+    return _given(profile, NEVER)
+
+
+def check(profile: Profile) -> None:
+    """Refuse a command line that vLLM would refuse.
+
+    Raises:
+        ProfileError: names every such flag; the hint shows the rewrite.
+    """
+    if wrong := never(profile):
+        raise ProfileError(
+            f"Profile {profile.name} uses {', '.join(wrong)}, which vLLM does not have.",
+            code="unknown_flag",
+            hint=f"Write `{rewrite(profile)}`.",
+        )
+    if wrong := [*too_new(profile), *removed(profile)]:
+        raise ProfileError(
+            f"Profile {profile.name} uses {', '.join(wrong)}, which vLLM {profile.engine_version} does not have.",
+            code="unknown_flag",
+            hint="Remove it, or correct `engine_version` if the image holds another one.",
+        )
+
+
+def is_quiet(profile: Profile, known: KnownFlags | None) -> bool:
+    """Whether this vLLM can leave paths out of its access log.
+
+    Its own `--help` decides; else the version: 0.16 can (vLLM PR #30011) and 0.15.1 cannot. Some builds that call
+    themselves 0.16 are older than that change, and without a version it is not known.
+    """
+    if known is not None:
+        return known.has("disable-access-log-for-endpoints")
+    return (version(profile.engine_version) or (0, 0)) > (0, 16)
+
+
+def version(text: str | None) -> tuple[int, int] | None:
+    """Major and minor of "0.19.1"; None when there is no such number."""
+    hit = re.match(r"(\d+)\.(\d+)", text or "")
+    return (int(hit[1]), int(hit[2])) if hit else None
+
+
+def rewrite(profile: Profile) -> str:
+    """The one argument that says what the NEVER flags of the profile meant."""
+    method = lookup(profile.args, "speculative-method") or "…"
+    model = lookup(profile.args, "speculative-model")
+    depth = lookup(profile.args, "num-speculative-tokens") or "…"
+    drafter = f'model: "{model}", ' if model else ""
+    return f"speculative-config: {{method: {method}, {drafter}num_speculative_tokens: {depth}}}"
+
+
+def _given(profile: Profile, names: Iterable[str]) -> list[str]:
+    return [name for name in names if lookup(profile.args, name) is not None]

@@ -1,0 +1,259 @@
+"""Each engine's own way to size what it allocates: weights, drafter and KV cache, or a share of the box.
+
+Owns: which flags decide that. Must not know: overheads, what a profile declares, files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from math import ceil
+from typing import Any, NamedTuple
+
+from sparkdash.domain.memory.need import Term
+from sparkdash.domain.profile import ArgValue, EngineKind, Profile, placeholders
+from sparkdash.domain.weights import Unread, WeightFacts
+from sparkdash.engines.dialects.vllm_flags import version
+from sparkdash.engines.estimate.kv_width import bits
+from sparkdash.engines.launch.argv import count, fill, lookup, share, size_bytes
+from sparkdash.units import GIB, gib, tokens
+
+Facts = Mapping[str, WeightFacts | Unread]
+
+TARGET = "target"
+NO_TARGET = Unread(reason="no weights were given for models.target")
+
+VLLM_SHARES = ((0, 20), 0.92, 0.90)
+"""--gpu-memory-utilization where it is not given: from that version on, and before (read in the wheels 0.16.0 to 0.33.0)."""
+VLLM_BLOCK = 16
+"""Tokens of a KV block where --block-size is not given: vLLM's default on CUDA."""
+TRTLLM_SHARE = 0.9
+"""free_gpu_memory_fraction where it is not given: TensorRT-LLM's KvCacheConfig."""
+
+LLAMACPP_STEP = 512
+"""--ubatch-size where it is not given (llama.cpp's common.h)."""
+
+_WAYS = (("tensor-parallel-size", "tp-size", "tp"), ("pipeline-parallel-size", "pp-size", "pp"))
+"""Flags that spread weights and KV cache over devices, by their synonyms."""
+
+
+class Drafting(NamedTuple):
+    """How a profile speculates: the method, and the model that drafts if it is one of its own."""
+
+    method: str = ""
+    model: str | None = None
+
+
+def terms(profile: Profile, facts: Facts, box_bytes: int | None) -> Iterator[Term]:
+    """Weights, drafter and kv, or utilization alone, as the profile's engine allocates them; none for the kinds that allocate nothing."""
+    if profile.engine in _ENGINES:
+        yield from _ENGINES[profile.engine](profile, facts, box_bytes)
+
+
+def sizes_by_free_memory(profile: Profile) -> bool:
+    """Whether the engine sizes itself by free memory while it loads, and so counts memory that others take as its own.
+
+    vLLM subtracts the fall of free memory between its start and its profiling from its KV cache, unless
+    --kv-cache-memory-bytes sets the cache's size (v1/worker/gpu_worker.py, `determine_available_memory`). It aborts
+    when free memory grew. SGLang and TensorRT-LLM size their pools by what the weights leave free.
+    """
+    match profile.engine:
+        case EngineKind.VLLM:
+            return profile.gpu and size_bytes(lookup(profile.args, "kv-cache-memory-bytes")) is None
+        case EngineKind.SGLANG | EngineKind.TRTLLM:
+            return True
+    return False
+
+
+def _vllm(profile: Profile, facts: Facts, box: int | None) -> Iterator[Term]:
+    """`request_memory` of v1/worker/utils.py takes ceil(total x share); --kv-cache-memory-bytes sizes the cache by itself."""
+    size = size_bytes(lookup(profile.args, "kv-cache-memory-bytes"))
+    blocks = count(lookup(profile.args, "num-gpu-blocks-override"))
+    if size is not None:
+        kv = Term(name="kv", bytes=size, source="--kv-cache-memory-bytes")
+    elif blocks is not None:
+        kv = _blocks(profile, facts, blocks)
+    elif not profile.gpu:
+        kv = _cpu_cache(profile)
+    else:
+        yield _vllm_share(profile, box)
+        return
+    yield from _loaded(profile, facts, _vllm_drafting(profile))
+    yield kv
+
+
+def _vllm_share(profile: Profile, box: int | None) -> Term:
+    flag = "gpu-memory-utilization"
+    if (given := lookup(profile.args, flag)) is not None:
+        return _share(flag, share(given), box)
+    found, (since, new, old) = version(profile.engine_version), VLLM_SHARES
+    if found is None:
+        return Term(name="utilization", source=f"--{flag} is not given, and its default depends on the version of vLLM")
+    return _share(f"{flag}'s default", new if found >= since else old, box)
+
+
+def _share(flag: str, part: float | None, box: int | None) -> Term:
+    if part is None or box is None:
+        missing = f"--{flag} is no share of 0 to 1" if part is None else "how much memory the box has is not known"
+        return Term(name="utilization", source=missing)
+    return Term(name="utilization", bytes=ceil(box * part), source=f"--{flag} {part:g} of {gib(box)}, taken whole")
+
+
+def _blocks(profile: Profile, facts: Facts, blocks: int) -> Term:
+    target = facts.get(TARGET)
+    if isinstance(target, WeightFacts) and (target.hybrid or not all(layers.value_elements for layers in target.kv)):
+        return Term(name="kv", source="vLLM sizes the blocks of hybrid and MLA models by rules of its own")
+    size = count(lookup(profile.args, "block-size")) or VLLM_BLOCK
+    return _cache(profile, facts, blocks * size, f"num-gpu-blocks-override {blocks} x {size}")
+
+
+def _cpu_cache(profile: Profile) -> Term:
+    text = profile.env.get("VLLM_CPU_KVCACHE_SPACE", "")
+    if text.isdecimal():
+        return Term(name="kv", bytes=int(text) * GIB, source="VLLM_CPU_KVCACHE_SPACE, in GiB")
+    return Term(name="kv", source="VLLM_CPU_KVCACHE_SPACE is not given")
+
+
+def _vllm_drafting(profile: Profile) -> Drafting:
+    config = _mapping(lookup(profile.args, "speculative-config"))
+    model = config.get("model") or lookup(profile.args, "spec-model")
+    return Drafting(
+        str(config.get("method") or lookup(profile.args, "spec-method") or ""), str(model) if model else None
+    )
+
+
+def _sglang(profile: Profile, facts: Facts, box: int | None) -> Iterator[Term]:
+    """mem_fraction_static holds weights and KV pool; max_total_tokens caps the pool (SGLang's server_args.py).
+
+    SGLang takes the share of what is free when it starts: of the whole box is the most that it can be.
+    """
+    held = count(lookup(profile.args, "max-total-tokens"))
+    if held is not None:
+        yield from _loaded(profile, facts, _sglang_drafting(profile))
+        yield _cache(profile, facts, held, "max-total-tokens")
+        return
+    flag = "mem-fraction-static"
+    given = lookup(profile.args, flag)
+    if given is None:
+        yield Term(name="utilization", source=f"--{flag} is not given, and SGLang then chooses it by itself")
+    else:
+        yield _share(flag, share(given), box)
+
+
+def _sglang_drafting(profile: Profile) -> Drafting:
+    """Without a draft model, NEXTN and EAGLE draft with the target's own MTP layers."""
+    method = str(lookup(profile.args, "speculative-algorithm") or "").lower()
+    model = lookup(profile.args, "speculative-draft-model-path", "speculative-draft-model")
+    own = method in ("nextn", "eagle") and not model
+    return Drafting("mtp" if own else method, str(model) if model else None)
+
+
+def _trtllm(profile: Profile, facts: Facts, box: int | None) -> Iterator[Term]:
+    """The KV cache takes a share of what is free once the weights are in (free_gpu_memory_fraction)."""
+    weights = _weights(profile, facts, mtp=True)
+    yield weights
+    flag = "kv-cache-free-gpu-memory-fraction"
+    given = lookup(profile.args, flag)
+    part = TRTLLM_SHARE if given is None else share(given)
+    if lookup(profile.args, "extra-llm-api-options", "config") is not None:
+        yield Term(name="kv", source="decided in the file of further options, which is not read")
+    elif part is None or box is None or weights.bytes is None:
+        yield Term(name="kv", source=f"{flag} is a share of what the weights leave, and that is not known")
+    else:
+        size = ceil(max(0, box - weights.bytes) * part)
+        yield Term(name="kv", bytes=size, source=f"{flag} {part:g} of what the weights leave, at most")
+
+
+def _llamacpp(profile: Profile, facts: Facts, _box: int | None) -> Iterator[Term]:
+    """The cache holds --ctx-size tokens in all, shared by --parallel slots; 0 or none is the model's own context."""
+    model = lookup(profile.args, "spec-draft-model", "model-draft", "md")
+    yield from _loaded(profile, facts, Drafting("mtp", str(model) if model else None))
+    target = facts.get(TARGET, NO_TARGET)
+    held, why = count(lookup(profile.args, "ctx-size", "c")), "ctx-size"
+    if not held and isinstance(target, WeightFacts):
+        held, why = target.context, "ctx-size is not given: the model's own context"
+    if held:
+        yield _cache(profile, facts, held, why)
+    else:
+        yield Term(name="kv", source="ctx-size is not given, and the model's own context is not known")
+
+
+_ENGINES: dict[EngineKind, Callable[[Profile, Facts, int | None], Iterator[Term]]] = {
+    EngineKind.VLLM: _vllm,
+    EngineKind.SGLANG: _sglang,
+    EngineKind.TRTLLM: _trtllm,
+    EngineKind.LLAMACPP: _llamacpp,
+}
+
+
+def _loaded(profile: Profile, facts: Facts, drafting: Drafting) -> Iterator[Term]:
+    yield _weights(profile, facts, mtp="mtp" in drafting.method)
+    if drafting.model is not None:
+        yield _drafter(profile, facts, drafting.model)
+
+
+def _weights(profile: Profile, facts: Facts, *, mtp: bool) -> Term:
+    target = facts.get(TARGET, NO_TARGET)
+    if isinstance(target, Unread):
+        return Term(name="weights", source=target.reason)
+    size, why = target.bytes.total, f"{target.format} headers of {target.origin}"
+    if target.mtp and not mtp:
+        size, why = size - target.bytes.draft, f"{why}, less the MTP layers, which nothing drafts with"
+    if profile.nodes == 1:
+        return Term(name="weights", bytes=size, source=why)
+    if _ways(profile) < profile.nodes:
+        return Term(name="weights", source=f"how the weights are spread over {profile.nodes} boxes is not told")
+    return Term(name="weights", bytes=ceil(size / profile.nodes), source=f"{why}, over {profile.nodes} boxes")
+
+
+def _ways(profile: Profile) -> int:
+    """Over how many devices weights and KV cache are spread."""
+    ways = 1
+    for synonyms in _WAYS:
+        ways *= count(lookup(profile.args, *synonyms)) or 1
+    return ways
+
+
+def _drafter(profile: Profile, facts: Facts, model: str) -> Term:
+    filled = fill(model, profile.models)
+    roles = placeholders(model) | {role for role, ref in profile.models.items() if ref.ref == filled}
+    found = next((facts[role] for role in sorted(roles) if role in facts), None)
+    if isinstance(found, WeightFacts):
+        source = f"{found.format} headers of {found.origin}"
+        return Term(name="drafter", bytes=found.bytes.total, source=source)
+    return Term(name="drafter", source=found.reason if found else f"{filled} is not among the profile's models")
+
+
+def _cache(profile: Profile, facts: Facts, held: int, why: str) -> Term:
+    """The KV cache for `held` tokens in all."""
+    target = facts.get(TARGET, NO_TARGET)
+    if isinstance(target, Unread):
+        return Term(name="kv", source=f"{why}, but the bytes of a token are not known: {target.reason}")
+    width = bits(profile, target)
+    if width is None:
+        return Term(name="kv", source=f"{why}, but not how many bits an element of this KV cache's dtype has")
+    sequences = count(lookup(profile.args, "max-num-seqs", "max-running-requests", "parallel", "np")) or 1
+    size = target.kv_bytes(held, sequences, *width, step=_step(profile))
+    if size is None:
+        return Term(name="kv", source=f"{why}, but not what the layers of {target.architecture} keep of a token")
+    boxes = f" over {profile.nodes} boxes" if profile.nodes > 1 else ""
+    kinds = " + ".join(f"{layers.layers} {layers.kind.value}" for layers in target.kv)
+    widths = "/".join(f"{one:g}" for one in dict.fromkeys(width))
+    source = f"{why}: {tokens(held)} tokens, {widths} bits, {kinds} layers{boxes}"
+    return Term(name="kv", bytes=ceil(size / profile.nodes), source=source)
+
+
+def _step(profile: Profile) -> int:
+    """Tokens that the engine computes at once."""
+    if profile.engine is EngineKind.LLAMACPP:
+        return count(lookup(profile.args, "ubatch-size", "ub")) or LLAMACPP_STEP
+    return count(lookup(profile.args, "max-num-batched-tokens", "chunked-prefill-size")) or 0
+
+
+def _mapping(value: ArgValue) -> dict[str, Any]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return {}
+    return value if isinstance(value, dict) else {}

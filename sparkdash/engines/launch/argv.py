@@ -1,0 +1,130 @@
+"""From a profile's words to a command line: what every dialect shares.
+
+Owns: the container's name, the served names, placeholders, and how an `args` mapping becomes flags.
+Must not know: any engine's own flags, mounts, the runtime.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sparkdash.domain.container import CONTAINER_PREFIX
+from sparkdash.domain.list_args import NO_LISTS, Lists
+from sparkdash.domain.profile import AUTO, PLACEHOLDER, ArgValue, ModelRef, Profile
+from sparkdash.errors import ProfileError
+
+HOST = "127.0.0.1"
+"""Engines listen on loopback only: the gateway is their one door."""
+
+_SIZE = re.compile(r"(\d+)([KMGT]?)|(\d+(?:\.\d+)?)([kmgt])")
+"""What vLLM's human_readable_int takes (0.32.0, utils/argparse_utils.py): no fraction before a capital letter."""
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def container_name(profile: str) -> str:
+    """`sparkdash-family.variant`: runtimes allow no slash in a name."""
+    return f"{CONTAINER_PREFIX}{profile.replace('/', '.')}"
+
+
+def served_names(profile: Profile) -> tuple[str, ...]:
+    """The profile's name, its aliases and `auto`, in that order."""
+    # AUTO among them, so that the gateway need not touch the body
+    return (profile.name, *profile.serves, AUTO)
+
+
+def target(profile: Profile, *, pinnable: bool = False) -> ModelRef:
+    """The model to serve.
+
+    Raises:
+        ProfileError: there is none, or it names a revision and this engine cannot be told one (`pinnable` False).
+    """
+    ref = profile.models.get("target")
+    if ref is None:
+        raise ProfileError(
+            f"Profile {profile.name} names no model to serve.",
+            code="model_missing",
+            hint="Add `models: {target: {path: /folder}}` or `models: {target: {hf: owner/name}}`.",
+        )
+    if ref.revision and not pinnable:
+        raise ProfileError(
+            f"Profile {profile.name} pins revision {ref.revision}, which {profile.engine} cannot be told.",
+            code="revision_unsupported",
+            hint="Download that revision and give its folder as `path`.",
+        )
+    return ref
+
+
+def fill(value: Any, models: Mapping[str, ModelRef]) -> Any:
+    """`value` with "{drafter}" and its like replaced by model references, inside lists and dicts too."""
+    if isinstance(value, str):
+        return PLACEHOLDER.sub(lambda hit: models[hit[1]].ref if hit[1] in models else hit[0], value)
+    if isinstance(value, list):
+        return [fill(item, models) for item in value]
+    if isinstance(value, dict):
+        return {key: fill(item, models) for key, item in value.items()}
+    return value
+
+
+def flags(args: Mapping[str, ArgValue], models: Mapping[str, ModelRef], lists: Lists = NO_LISTS) -> list[str]:
+    """Each entry as a flag: True is bare, False and None are left out, dicts and lists are compact JSON but for `lists`."""
+    words: list[str] = []
+    for key, value in args.items():
+        if value is None or value is False:
+            continue
+        flag, name, filled = f"-{key}" if len(key) == 1 else f"--{key}", key.replace("_", "-"), fill(value, models)
+        if value is True:
+            words.append(flag)
+        elif isinstance(value, list) and name in lists.repeated:
+            words += [word for item in filled for word in (flag, _word(item))]
+        elif isinstance(value, list) and name in lists.several:
+            words += [flag, *map(_word, filled)] if value else []
+        else:
+            words += [flag, _word(filled)]
+    return words
+
+
+def lookup(args: Mapping[str, ArgValue], *names: str) -> ArgValue:
+    """The first of `names` that `args` gives, hyphens and underscores alike; None when it gives none."""
+    found = {key.replace("_", "-"): value for key, value in args.items()}
+    return next((found[name] for name in names if found.get(name) is not None), None)
+
+
+def count(value: ArgValue) -> int | None:
+    """A token count as engines let people write it: 32768, "32k" (thousands) or "32K" (1024s); None for anything else."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return int(value)
+    hit = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmM]?)", value) if isinstance(value, str) else None
+    return int(float(hit[1]) * {"": 1, "k": 1000, "K": 1024, "m": 10**6, "M": 2**20}[hit[2]]) if hit else None
+
+
+def size_bytes(value: ArgValue) -> int | None:
+    """Bytes as vLLM reads them: "10G" is 10 GiB, "10g" is 10^10; None for anything else."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if not isinstance(value, str) or (hit := _SIZE.fullmatch(value.strip())) is None:
+        return None
+    return int(hit[1]) * _UNITS[hit[2]] if hit[1] else int(float(hit[3]) * _UNITS[hit[4]])
+
+
+def share(value: ArgValue) -> float | None:
+    """A share of 0..1, as a number or in quotes; None for anything else."""
+    try:
+        found = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+    except ValueError:
+        return None
+    return found if found is not None and 0 <= found <= 1 else None
+
+
+def overlaid(defaults: Iterable[tuple[str, ArgValue]], args: Mapping[str, ArgValue]) -> dict[str, ArgValue]:
+    """The engine's defaults with the profile's args over them, whichever way each spells a hyphen."""
+    given = {key.replace("_", "-") for key in args}
+    return {key: value for key, value in defaults if key.replace("_", "-") not in given} | dict(args)
+
+
+def _word(value: ArgValue) -> str:
+    return json.dumps(value, separators=(",", ":")) if isinstance(value, dict | list) else str(value)

@@ -1,0 +1,113 @@
+"""The ContainerSpec that every managed dialect fills in the same way.
+
+Owns: name, image, mounts, environment, devices, labels. Must not know: what is in the command line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePosixPath
+from types import MappingProxyType
+
+from sparkdash.domain.container import LABEL_FINGERPRINT, LABEL_PORT, LABEL_PROFILE, ContainerSpec
+from sparkdash.domain.profile import Profile
+from sparkdash.engines.adapter import Launch
+from sparkdash.engines.launch.argv import container_name, fill
+from sparkdash.engines.launch.mounts import environment, mounts
+from sparkdash.errors import ProfileError
+
+ALL_GPUS = "nvidia.com/gpu=all"
+"""The CDI name of every GPU; a Spark has one."""
+
+NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
+_PYTHON = re.compile(r"python[\d.]*")
+
+SHM_SIZE = "8g"
+"""Shared memory of engines that pass tensors between processes. The runtime's default of 64 MB makes them die;
+more than 10 GB counts against the unified memory."""
+
+
+def build(
+    profile: Profile,
+    launch: Launch,
+    argv: Sequence[str],
+    *,
+    shm_size: str | None = None,
+    files: Iterable[str] = (),
+    env: Mapping[str, str] = NO_VARIABLES,
+) -> ContainerSpec:
+    """Build the container that runs `argv`.
+
+    `files` are further host paths that it must read. `env` are the dialect's own variables, which the profile's
+    replace.
+
+    Raises:
+        ProfileError: the runtime needs an image and the profile has none.
+    """
+    variables = environment(profile, launch) | dict(env) | fill(profile.env, profile.models)
+    common = ContainerSpec(
+        name=container_name(profile.name),
+        image=None,
+        argv=tuple(argv),
+        port=launch.port,
+        env=variables,
+        env_from=profile.env_from,
+        labels=_labels(profile, launch),
+    )
+    if not launch.containerised:
+        return common
+    return common.replace(
+        image=_image(profile),
+        mounts=mounts(profile, launch, files),
+        tmpfs=profile.tmpfs,
+        devices=(ALL_GPUS,) if profile.gpu else (),
+        shm_size=profile.shm_size or shm_size,
+    )
+
+
+def program(profile: Profile, default: tuple[str, ...]) -> list[str]:
+    """The profile's own command, or the dialect's."""
+    return [str(fill(word, profile.models)) for word in profile.command] or list(default)
+
+
+def is_own(words: Sequence[str], default: Sequence[str]) -> bool:
+    """Whether `argv` runs the dialect's own program, wherever it lies. A wrapper may ignore `--help`, and serve."""
+    name = PurePosixPath(words[0]).name
+    return ["python3" if _PYTHON.fullmatch(name) else name, *words[1:]] == list(default)
+
+
+def helping(profile: Profile, argv: Sequence[str], *, containerised: bool) -> ContainerSpec:
+    """Build the container in which `argv` lists its flags: the profile's image, mounts and variables, without GPU,
+    model and cache.
+    """
+    common = ContainerSpec(
+        name=f"{container_name(profile.name)}-help",
+        image=None,
+        argv=tuple(argv),
+        port=0,
+        env=fill(profile.env, profile.models),
+        env_from=profile.env_from,
+    )
+    if not containerised:
+        return common
+    return common.replace(image=profile.image, mounts=profile.mounts, tmpfs=profile.tmpfs)
+
+
+def _image(profile: Profile) -> str:
+    if profile.image is None:
+        raise ProfileError(
+            f"Profile {profile.name} has no image, and this runtime starts containers.",
+            code="image_missing",
+            hint="Add `image:` to it, or start the daemon with `--runtime process`.",
+        )
+    return profile.image
+
+
+def _labels(profile: Profile, launch: Launch) -> dict[str, str]:
+    return {
+        LABEL_PROFILE: profile.name,
+        LABEL_FINGERPRINT: profile.fingerprint,
+        LABEL_PORT: str(launch.port),
+        **launch.labels,
+    }

@@ -1,0 +1,1 @@
+"""Engine logs: the progress of a load, and the reason of a failed one."""

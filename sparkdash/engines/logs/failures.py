@@ -1,0 +1,177 @@
+"""Why an engine did not come up, from its last words.
+
+Owns: the causes that all engines share, their hints, and the search. Each dialect puts its own causes first.
+Must not know: what is done about a failure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sparkdash.domain.engine import Failure
+from sparkdash.engines.logs.loading import detail
+from sparkdash.redaction import masked
+
+TAIL = 20
+"""Log lines kept with a failure."""
+
+KILLED = (137, -9)
+"""SIGKILL as a container's exit code and as a process's."""
+
+NOT_FOUND = 127
+"""The shell's and the runtimes' code for a program that is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A known cause of a failure: its code (see Failure.code), its pattern in a log, what happened, what to do.
+
+    A hint has `{profile}` in place of the profile's name: `Failure.hint_for`.
+    """
+
+    code: str
+    pattern: re.Pattern[str]
+    message: str
+    hint: str
+
+
+def cause(code: str, pattern: str, message: str, hint: str) -> Cause:
+    """A Cause from a regular expression, case ignored, searched anywhere in a line."""
+    return Cause(code, re.compile(pattern, re.IGNORECASE), message, hint)
+
+
+COMMON: tuple[Cause, ...] = (
+    cause(
+        "out_of_memory",
+        r"CUDA out of memory|OutOfMemoryError|cudaMalloc failed: out of memory|cudaErrorMemoryAllocation"
+        r"|NV_ERR_NO_MEMORY|std::bad_alloc|Cannot allocate memory|\bMemoryError\b",
+        "It ran out of memory",
+        "Give it a shorter context or a smaller KV cache, or stop what else holds memory.",
+    ),
+    cause(
+        "port_in_use",
+        r"address already in use|couldn't bind HTTP server socket|port \d+ is already (?:in use|allocated)",
+        "Its port is taken",
+        "Stop the other program (`ss -ltnp` names it), or change `engine_ports` in config.toml.",
+    ),
+    cause(
+        "unknown_flag",
+        r"unrecognized arguments?:|error: (?:unknown|invalid) argument|no such option:|error: argument \S+: "
+        r"|got unexpected extra argument",
+        "It refused its command line",
+        "Compare `args` in the profile with what this engine's version knows; `sparkdash run --dry-run` prints the command.",
+    ),
+    cause(
+        "token_refused",
+        r"gated repo|GatedRepoError|access to model \S+ is restricted|invalid user token|403 Client Error",
+        "The model hub refused access",
+        "Accept the model's licence on its page and log in with `hf auth login`, then try again.",
+    ),
+    cause(
+        "model_not_found",
+        r"is not a valid model identifier|Repository Not Found|RepositoryNotFoundError|RevisionNotFoundError"
+        r"|Repo id must (?:be in the form|use alphanumeric)|Invalid repository ID or local directory"
+        r"|failed to open GGUF file|Cannot find any model weights|does not appear to have a file named",
+        "The model is not where the profile says",
+        "Check `models.target` in the profile: a local path must exist on this box, a hub name must be spelt exactly.",
+    ),
+    cause(
+        "model_not_found",
+        r"couldn't connect to 'https://huggingface\.co'|LocalEntryNotFoundError|outgoing traffic has been disabled",
+        "The model is not in the hub's cache on this box, and the hub cannot be reached",
+        "Check the network, or fetch the model first: `sparkdash pull {profile}`.",
+    ),
+    cause(
+        "token_refused",
+        r"401 Client Error",
+        "The model hub refused access",
+        "Log in with `hf auth login`, then try again.",
+    ),
+    cause(
+        "cdi_stale",
+        r"Driver/library version mismatch|unsupported display driver / cuda driver combination|cudaErrorSystemDriverMismatch",
+        "The driver in the container is not that of the box",
+        "The CDI description is older than the driver: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`.",
+    ),
+    cause(
+        "no_gpu_device",
+        r"unresolvable CDI devices|failed to stat CDI|no CUDA-capable device|No CUDA GPUs are available"
+        r"|Failed to infer device type|libcuda\.so\.1: cannot open|NVIDIA Driver was not detected"
+        r"|CUDA driver version is insufficient|Found no NVIDIA driver",
+        "It found no GPU",
+        "Make the device known to the runtime: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`.",
+    ),
+    cause(
+        "wrong_arch",
+        r"exec format error|no kernel image is available for execution|not compatible with the current PyTorch",
+        "It was built for another machine",
+        "Use an image built for arm64 and SM121 (GB10).",
+    ),
+    cause(
+        "image_missing",
+        r"no such image|image not known|manifest unknown|pull access denied|short-name .*did not resolve|unable to pull",
+        "Its image is not on this box",
+        "Fetch or build it first: `sparkdash pull {profile}`.",
+    ),
+)
+
+# Lines that only repeat that something else went wrong, or that did not stop anything.
+_ECHO = re.compile(
+    r"EngineDeadError|Engine core initialization failed|Worker failed with error|: cancelled$"
+    r"|WorkerProc initialization failed|\bWARNING\b|Caught handled exception, but response already started"
+)
+# Said by what is left of an engine when one of its processes was killed or crashed without a word.
+_PROCESS_DIED = re.compile(r"\b(?:died|exited) unexpectedly\b")
+_RAISED = re.compile(r"(?:^|[\s.])([A-Z]\w*(?:Error|Exception)): \S")
+_FATAL = re.compile(r"fatal error|terminate called|Segmentation fault|failed to start|\berror:", re.IGNORECASE)
+
+
+def classify(lines: Sequence[str], exit_code: int | None, own: Sequence[Cause] = ()) -> Failure:
+    """The first cause, `own` before COMMON, that any line shows; else what the engine raised, else its exit code."""
+    clean = [masked(line) for line in lines]
+    tail = tuple(clean[-TAIL:])
+    for known in (*own, *COMMON):
+        if line := _last(clean, known.pattern):
+            message = f"{known.message}: {detail(line)}"
+            return Failure(code=known.code, message=message, hint=known.hint, exit_code=exit_code, log_tail=tail)
+    code, message, hint = _unknown(clean, exit_code)
+    return Failure(code=code, message=message, hint=hint, exit_code=exit_code, log_tail=tail)
+
+
+def _last(lines: Sequence[str], pattern: re.Pattern[str]) -> str | None:
+    return next((line for line in reversed(lines) if pattern.search(line)), None)
+
+
+def _unknown(lines: Sequence[str], exit_code: int | None) -> tuple[str, str, str]:
+    if raised := _root(lines):
+        return (
+            "engine_crash",
+            f"The engine died: {detail(raised)}",
+            "The whole log is under `sparkdash logs {profile}`.",
+        )
+    if line := _last(lines, _PROCESS_DIED):
+        hint = "It was killed, or crashed in its driver; `journalctl -k` tells of both."
+        return "engine_crash", f"One of its processes ended without a word: {detail(line)}", hint
+    if exit_code in KILLED:
+        hint = (
+            "`journalctl -k` tells whether the kernel did it for want of memory: then choose a smaller context or KV cache. "
+            "Otherwise somebody on this box did."
+        )
+        return "out_of_memory", "The engine was killed (SIGKILL) without a word", hint
+    if exit_code == NOT_FOUND:
+        return "engine_crash", "Its program was not found", "Check `command` in the profile, and the image."
+    ended = "The engine ended" if exit_code is None else f"The engine ended with code {exit_code}"
+    return "engine_crash", f"{ended} and its log names no reason", "The whole log is under `sparkdash logs {profile}`."
+
+
+def _root(lines: Sequence[str]) -> str | None:
+    """Find the line of the root cause: the first exception raised, since later ones follow from it.
+
+    Without an exception, the last line that says error. None when a process died without a word: errors follow from its
+    death.
+    """
+    own_words = [line for line in lines if not _ECHO.search(line)]
+    first = next((line for line in own_words if _RAISED.search(line)), None)
+    return first or (None if _last(lines, _PROCESS_DIED) else _last(own_words, _FATAL))
