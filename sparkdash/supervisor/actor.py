@@ -23,15 +23,20 @@ from sparkdash.domain.swap import Plan
 from sparkdash.errors import SparkdashError
 from sparkdash.settings import Settings
 from sparkdash.store import Store
-from sparkdash.supervisor import guard_words, refusals, strangers
-from sparkdash.supervisor.adopt import Adoption, leave, look, look_again, remove, take
 from sparkdash.supervisor.alarm import Alarm
-from sparkdash.supervisor.attachments import Attachments
 from sparkdash.supervisor.books import failure_of
-from sparkdash.supervisor.footprint import Footprints
-from sparkdash.supervisor.incidents import Incidents
+from sparkdash.supervisor.external import strangers
+from sparkdash.supervisor.external.adopt import Adoption, leave, look, look_again, remove, take
+from sparkdash.supervisor.external.attachments import Attachments
 from sparkdash.supervisor.leasing import Leasing
-from sparkdash.supervisor.moves import (
+from sparkdash.supervisor.memory import guard_words
+from sparkdash.supervisor.memory.footprint import Footprints
+from sparkdash.supervisor.parking import Parking
+from sparkdash.supervisor.planner import Planner
+from sparkdash.supervisor.repair.incidents import Incidents
+from sparkdash.supervisor.repair.watch import Watch
+from sparkdash.supervisor.scheduling import refusals
+from sparkdash.supervisor.scheduling.moves import (
     Adopted,
     Arrive,
     BeginSwap,
@@ -57,13 +62,10 @@ from sparkdash.supervisor.moves import (
     Tick,
     Wait,
 )
-from sparkdash.supervisor.parking import Parking
-from sparkdash.supervisor.planner import Planner
-from sparkdash.supervisor.scheduler import Scheduler
-from sparkdash.supervisor.swaps import Swaps
+from sparkdash.supervisor.scheduling.scheduler import Scheduler
+from sparkdash.supervisor.swap.tasks import Swaps
 from sparkdash.supervisor.tools import Tools
 from sparkdash.supervisor.waiters import Waiter, Waiters
-from sparkdash.supervisor.watch import Watch
 
 COUNTED_S = 0.02
 """How late it may be told how many requests use an engine, where nothing else has changed: once for all that came or went

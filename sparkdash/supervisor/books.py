@@ -1,6 +1,6 @@
 """The books that people see: every engine's state, published at each change.
 
-Owns: Engine values and their publication (`swap_record` owns the swaps'). Must not know why anything happens. The actor
+Owns: Engine values and their publication (`swap.record` owns the swaps'). Must not know why anything happens. The actor
 and its transitions write the books; everyone else reads frozen values.
 """
 
@@ -26,11 +26,11 @@ from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.swap import Swap, SwapPhase
 from sparkdash.domain.task import Task
 from sparkdash.errors import EngineError, SparkdashError
-from sparkdash.supervisor import breaker
 from sparkdash.supervisor.clock import Clock
-from sparkdash.supervisor.debts import Debts, Held
-from sparkdash.supervisor.eta import Course
-from sparkdash.supervisor.swap_record import SwapRecord
+from sparkdash.supervisor.memory.debts import Debts, Held
+from sparkdash.supervisor.scheduling import breaker
+from sparkdash.supervisor.swap.eta import Course
+from sparkdash.supervisor.swap.record import SwapRecord
 
 LOADS = frozenset({EngineState.CREATING, EngineState.LOADING, EngineState.WARMING})
 """States of an engine that is coming up."""

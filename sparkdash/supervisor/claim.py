@@ -16,7 +16,7 @@ from sparkdash.domain.base import per_request
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import SparkdashError
-from sparkdash.supervisor.moves import Cut, Grant, Refuse, Wait
+from sparkdash.supervisor.scheduling.moves import Cut, Grant, Refuse, Wait
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _NUMBERS = count(1)

@@ -17,12 +17,13 @@ from sparkdash.domain.engine import Engine
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.task import Task
 from sparkdash.errors import UpstreamError
-from sparkdash.supervisor import guard_words, refusals
 from sparkdash.supervisor.claim import NO_HEADERS, Claim, Claims, Held, Lease, Progress
-from sparkdash.supervisor.moves import STUCK, Arrive, Cut, Grant, Refuse, Wait
-from sparkdash.supervisor.remotes import Remotes
+from sparkdash.supervisor.external.remotes import Remotes
+from sparkdash.supervisor.memory import guard_words
+from sparkdash.supervisor.repair.watch import Watch
+from sparkdash.supervisor.scheduling import refusals
+from sparkdash.supervisor.scheduling.moves import STUCK, Arrive, Cut, Grant, Refuse, Wait
 from sparkdash.supervisor.tools import Tools
-from sparkdash.supervisor.watch import Watch
 
 
 class Desk(Protocol):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from sparkdash.domain.profile import Profile
 from sparkdash.store import Store
 from sparkdash.supervisor.books import Books, error_of
-from sparkdash.supervisor.breaker import Breaker, Parked
+from sparkdash.supervisor.scheduling.breaker import Breaker, Parked
 
 
 class Parking:

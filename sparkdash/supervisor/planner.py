@@ -16,9 +16,10 @@ from sparkdash.engines.capabilities.tasks import tasks_of
 from sparkdash.engines.estimate.allocation import sizes_by_free_memory
 from sparkdash.errors import SparkdashError
 from sparkdash.rules.secret import secret_at
-from sparkdash.supervisor import reclaim, refusals
-from sparkdash.supervisor.fit import Box, Choice
-from sparkdash.supervisor.moves import Known
+from sparkdash.supervisor.scheduling import refusals
+from sparkdash.supervisor.scheduling.fit import Box, Choice
+from sparkdash.supervisor.scheduling.moves import Known
+from sparkdash.supervisor.swap import reclaim
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import gib
 

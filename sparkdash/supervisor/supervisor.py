@@ -34,16 +34,18 @@ from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
 from sparkdash.store import Store
-from sparkdash.supervisor import refusals, stopping, strangers
 from sparkdash.supervisor.actor import Actor
 from sparkdash.supervisor.claim import Lease, Progress
 from sparkdash.supervisor.clock import Clock, SystemClock
-from sparkdash.supervisor.footprint import Footprints
-from sparkdash.supervisor.liveness import Thresholds
-from sparkdash.supervisor.look import Looks, Telemetry
-from sparkdash.supervisor.moves import Cancel, Release, Stop, Use
-from sparkdash.supervisor.probe import sickness
-from sparkdash.supervisor.remotes import not_started
+from sparkdash.supervisor.external import strangers
+from sparkdash.supervisor.external.remotes import not_started
+from sparkdash.supervisor.liveness.judge import Thresholds
+from sparkdash.supervisor.liveness.look import Looks, Telemetry
+from sparkdash.supervisor.liveness.probe import sickness
+from sparkdash.supervisor.memory.footprint import Footprints
+from sparkdash.supervisor.scheduling import refusals
+from sparkdash.supervisor.scheduling.moves import Cancel, Release, Stop, Use
+from sparkdash.supervisor.swap import stopping
 from sparkdash.supervisor.tools import Looking, furnish
 from sparkdash.units import GIB
 from sparkdash.upstream import Upstream

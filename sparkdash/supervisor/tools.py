@@ -25,12 +25,12 @@ from sparkdash.store import Store
 from sparkdash.supervisor.books import Books
 from sparkdash.supervisor.clock import Clock
 from sparkdash.supervisor.flag_probe import FlagProbe
-from sparkdash.supervisor.liveness import Thresholds
+from sparkdash.supervisor.liveness.judge import Thresholds
+from sparkdash.supervisor.liveness.signals import Look
 from sparkdash.supervisor.logbook import Logbook
-from sparkdash.supervisor.needs import Needs
+from sparkdash.supervisor.memory.guard import Wards
+from sparkdash.supervisor.memory.needs import Needs
 from sparkdash.supervisor.ports import Ports
-from sparkdash.supervisor.signals import Look
-from sparkdash.supervisor.wards import Wards
 from sparkdash.upstream import Upstream
 
 

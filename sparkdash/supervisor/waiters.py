@@ -9,7 +9,7 @@ import asyncio
 from collections import defaultdict
 
 from sparkdash.errors import SparkdashError
-from sparkdash.supervisor.moves import Move
+from sparkdash.supervisor.scheduling.moves import Move
 
 Waiter = asyncio.Future[None]
 

@@ -10,7 +10,8 @@ from sparkdash import catalog, daemon, log, settings
 from sparkdash.host.box import BoxReader
 from sparkdash.host.processes.process import Process
 from sparkdash.paths import runtime_dir
-from sparkdash.supervisor import liveness, repair
+from sparkdash.supervisor.liveness.judge import judge
+from sparkdash.supervisor.repair.repair import repair
 
 SECONDS = {
     "slow_s": 1.0, "suspect_s": 2.0, "stopped_s": 3.0, "voted_s": 60.0, "plain_s": 60.0, "young_s": 0.0, "recovery_s": 6.0,
@@ -19,9 +20,9 @@ SECONDS = {
 
 def hurry() -> None:
     """Judge with these thresholds, and look often."""
-    fields = liveness.Thresholds.__dataclass_fields__
+    fields = judge.Thresholds.__dataclass_fields__
     given = tuple(SECONDS.get(name, each.default) for name, each in fields.items())
-    liveness.Thresholds.__init__.__defaults__ = given
+    judge.Thresholds.__init__.__defaults__ = given
     repair.LOOK_EVERY_S = 0.5
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sparkdash.supervisor import repair
-from sparkdash.supervisor.liveness import Thresholds
+from sparkdash.supervisor.liveness.judge import Thresholds
+from sparkdash.supervisor.repair.repair import repair
 
 ZOO = [
     # animal -> code, words of the message, is it parked at once?

@@ -10,8 +10,9 @@ import runpy
 import sys
 from dataclasses import fields
 
-from sparkdash.supervisor import recovery, repair
-from sparkdash.supervisor.liveness import Thresholds
+from sparkdash.supervisor.liveness.judge import Thresholds
+from sparkdash.supervisor.repair import recovery
+from sparkdash.supervisor.repair.repair import repair
 
 
 def hurry(times: float) -> None:

@@ -20,8 +20,8 @@ from sparkdash.host.reader import GpuReading
 from sparkdash.settings import Settings
 from sparkdash.supervisor.claim import Held
 from sparkdash.supervisor.clock import SystemClock
-from sparkdash.supervisor.look import Looks
-from sparkdash.supervisor.signals import Health, Look
+from sparkdash.supervisor.liveness.look import Looks
+from sparkdash.supervisor.liveness.signals import Health, Look
 from sparkdash.telemetry import Collector
 from sparkdash.upstream import Upstream
 

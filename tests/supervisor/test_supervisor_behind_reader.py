@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.profile import EngineKind, ModelRef
 from sparkdash.host.files import page_cache
-from sparkdash.supervisor import cache_room
-from sparkdash.supervisor.behind_reader import BehindReader
-from sparkdash.supervisor.read_files import MARGIN, QUICKEST, STEP, ReadFiles
+from sparkdash.supervisor.memory import cache_eviction
+from sparkdash.supervisor.memory.behind_reader import BehindReader
+from sparkdash.supervisor.memory.read_files import MARGIN, QUICKEST, STEP, ReadFiles
 from sparkdash.units import GIB, MIB
 
 SIZE = 160 * MIB
@@ -125,9 +125,9 @@ def test_nothing_ahead_of_a_reader_is_told(moves: list[tuple[str, int, int]]) ->
 def test_the_cache_is_in_the_way_by_what_free_memory_lacks(free: int, cached: int, takes: int, short: int) -> None:
     """Of what the load still takes and the reserve of 10; never more than is cached."""
     memory = Memory(total=128 * GIB, available=(free + cached) * GIB, free=free * GIB, page_cache=cached * GIB)
-    assert cache_room.shortage(memory, takes * GIB, 10 * GIB) == short * GIB
+    assert cache_eviction.shortage(memory, takes * GIB, 10 * GIB) == short * GIB
     unknown = Memory(total=128 * GIB, available=free * GIB, free=free * GIB)
-    assert cache_room.shortage(unknown, takes * GIB, 10 * GIB) == 0
+    assert cache_eviction.shortage(unknown, takes * GIB, 10 * GIB) == 0
 
 
 @pytest.fixture
@@ -302,5 +302,5 @@ async def test_a_file_that_another_engine_uses_stays(house: Any, make_profile: A
     await house.open(make_profile("runs", gib=10, **models), make_profile("comes", gib=10, **models))
     await house.leased("runs")
     comes = house.supervisor.catalog.find("comes")
-    assert await cache_room.own_files(house.supervisor._tools, comes) == set()
-    assert await cache_room.files(house.supervisor._tools, comes) == {weights}
+    assert await cache_eviction.own_files(house.supervisor._tools, comes) == set()
+    assert await cache_eviction.files(house.supervisor._tools, comes) == {weights}

@@ -18,8 +18,8 @@ from sparkdash.host import contiguity as host
 from sparkdash.host.memory_helper.helper import HelperResult
 from sparkdash.host.reader import GpuReading
 from sparkdash.store import Store
-from sparkdash.supervisor import cache_room
-from sparkdash.supervisor.contiguity import MOST_BLOCKS, Asked, asked, enough
+from sparkdash.supervisor.memory import cache_eviction
+from sparkdash.supervisor.memory.contiguity import MOST_BLOCKS, Asked, asked, enough
 from sparkdash.units import GIB
 
 RECORDED = Path(__file__).parent.parent / "data/contiguity"
@@ -200,7 +200,7 @@ def evicted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         asked_for.append(wanted)
         return 20 * GIB
 
-    monkeypatch.setattr(cache_room, "evict", evict)
+    monkeypatch.setattr(cache_eviction, "evict", evict)
     return asked_for
 
 

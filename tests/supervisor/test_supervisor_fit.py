@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.memory.need import Basis, Need, Term
-from sparkdash.supervisor.fit import Box, Choice, Occupant, choose, must_be_free
+from sparkdash.supervisor.scheduling.fit import Box, Choice, Occupant, choose, must_be_free
 from sparkdash.units import GIB
 
 

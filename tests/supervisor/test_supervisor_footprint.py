@@ -14,7 +14,7 @@ from sparkdash.domain.memory.footprint import LONG_PROMPT, Measure
 from sparkdash.errors import HostError
 from sparkdash.host.reader import GpuReading
 from sparkdash.store import Store
-from sparkdash.supervisor.footprint import Look, held, spoilt
+from sparkdash.supervisor.memory.footprint import Look, held, spoilt
 from sparkdash.units import GIB, MIB
 
 

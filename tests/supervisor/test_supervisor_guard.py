@@ -23,7 +23,7 @@ from sparkdash.host.kernel_log.lines import KernelKind, KernelLine
 from sparkdash.host.memory_guard.decisions import Look, Report, Verdict, Victim
 from sparkdash.host.memory_guard.wedge_signs import Sign, Wedge
 from sparkdash.store import Store
-from sparkdash.supervisor import engine_end
+from sparkdash.supervisor.liveness import engine_end
 from sparkdash.units import GIB
 
 FLOORS = Floors(warn=12 * GIB, hold=8 * GIB, kill=5 * GIB)

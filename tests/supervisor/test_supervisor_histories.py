@@ -22,9 +22,9 @@ from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
 from sparkdash.settings import Policy
-from sparkdash.supervisor import repair
-from sparkdash.supervisor.liveness import Thresholds
-from sparkdash.supervisor.signals import Health, Look
+from sparkdash.supervisor.liveness.judge import Thresholds
+from sparkdash.supervisor.liveness.signals import Health, Look
+from sparkdash.supervisor.repair.repair import repair
 
 HISTORIES = int(os.environ.get("SPARKDASH_HISTORIES", "4"))
 STEPS = 150

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from sparkdash.domain.liveness import LivenessState
-from sparkdash.supervisor.liveness import Judge, Thresholds, Verdict
-from sparkdash.supervisor.signals import Health, Look
+from sparkdash.supervisor.liveness.judge import Judge, Thresholds, Verdict
+from sparkdash.supervisor.liveness.signals import Health, Look
 
 HISTORIES = int(os.environ.get("SPARKDASH_LIVENESS_HISTORIES", "1000"))
 LIMITS = Thresholds()

@@ -16,7 +16,7 @@ from sparkdash.domain.profile import ModelRef
 from sparkdash.host.files import page_cache
 from sparkdash.host.files.page_cache import LetGo
 from sparkdash.host.hub import local_weights
-from sparkdash.supervisor import cache_room
+from sparkdash.supervisor.memory import cache_eviction
 from sparkdash.units import GIB
 
 
@@ -79,7 +79,7 @@ async def test_it_never_fails_a_swap(
     house: Any, make_profile: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A disk that hangs, or fails, costs a word."""
-    monkeypatch.setattr(cache_room, "LET_GO_S", 0.0)
+    monkeypatch.setattr(cache_eviction, "LET_GO_S", 0.0)
     await house.open(
         make_profile("a", **models(tmp_path, target="a.gguf")),
         make_profile("b", **models(tmp_path, target="b.gguf")),
@@ -91,7 +91,7 @@ async def test_it_never_fails_a_swap(
     def broken(_files: list[Path], _limit_s: float) -> LetGo:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(cache_room, "LET_GO_S", 30.0)
+    monkeypatch.setattr(cache_eviction, "LET_GO_S", 30.0)
     monkeypatch.setattr(page_cache, "let_go", broken)
     await house.leased("a")
     assert house.runtime.running() == ["a"]
@@ -122,8 +122,8 @@ async def test_room_is_made_of_weights_that_nobody_uses(
 
     monkeypatch.setattr(page_cache, "forget_up_to", forget)
     tools = house.supervisor._tools
-    keep = await cache_room.files(tools, house.supervisor.catalog.find("comes"))
-    assert await cache_room.evict(tools, 2 * GIB, keep=keep) == 3 * GIB
+    keep = await cache_eviction.files(tools, house.supervisor.catalog.find("comes"))
+    assert await cache_eviction.evict(tools, 2 * GIB, keep=keep) == 3 * GIB
     assert asked == [(["a" * 64, "other.gguf"], 2 * GIB)]
     assert [notice.text for notice in house.notices()] == ["Let 3.0 GiB of cached weights go before the load."]
 
@@ -139,14 +139,14 @@ async def test_a_disk_that_hangs_holds_no_load_up(
         return frozenset()
 
     for name in ("LET_GO_S", "LATE_S"):
-        monkeypatch.setattr(cache_room, name, 0.01)
+        monkeypatch.setattr(cache_eviction, name, 0.01)
     monkeypatch.setattr(local_weights, "files", files)
     await house.open(make_profile("a", gib=100, **models(tmp_path, target="a.gguf")), hf_home=tmp_path)
     memory = Memory(total=128 * GIB, available=120 * GIB, free=20 * GIB, page_cache=100 * GIB)
     monkeypatch.setattr(house.reader, "memory", lambda: memory)
     try:
         async with asyncio.timeout(5):
-            assert await cache_room.before_load(house.supervisor._tools, house.supervisor.catalog.find("a")) == 0
+            assert await cache_eviction.before_load(house.supervisor._tools, house.supervisor.catalog.find("a")) == 0
     finally:
         hangs.set()
 
@@ -165,5 +165,5 @@ async def test_room_that_cannot_be_made_costs_nothing(
     monkeypatch.setattr(page_cache, "forget_up_to", forget)
     await house.open(make_profile("a", **models(tmp_path, target="a.gguf")), hf_home=tmp_path)
     house.reader.page_cache = 30 * GIB
-    gone = await cache_room.evict(house.supervisor._tools, 2 * GIB)
+    gone = await cache_eviction.evict(house.supervisor._tools, 2 * GIB)
     assert gone == (0 if failing else 10 * GIB)

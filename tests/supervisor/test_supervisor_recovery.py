@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from sparkdash.supervisor.liveness import Thresholds
-from sparkdash.supervisor.recovery import Outlook, Recovery
-from sparkdash.supervisor.signals import Health, Look
+from sparkdash.supervisor.liveness.judge import Thresholds
+from sparkdash.supervisor.liveness.signals import Health, Look
+from sparkdash.supervisor.repair.recovery import Outlook, Recovery
 
 LEFT = Look(at=0.0, held=0, health=Health.WELL, answers=True, running=0.0, waiting=0.0, progress=(5.0,), processes=3)
 STILL = replace(LEFT, running=2.0)

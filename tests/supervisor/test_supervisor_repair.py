@@ -20,10 +20,12 @@ from sparkdash.errors import SparkdashError
 from sparkdash.host.kernel_log.lines import KernelFindings, findings, read_line
 from sparkdash.store import Store
 from sparkdash.store.schema import INCIDENTS_KEPT
-from sparkdash.supervisor import adopt, evidence, repair
 from sparkdash.supervisor.books import Books
-from sparkdash.supervisor.incidents import Incidents
-from sparkdash.supervisor.signals import Health, Look
+from sparkdash.supervisor.external import adopt
+from sparkdash.supervisor.liveness import evidence
+from sparkdash.supervisor.liveness.signals import Health, Look
+from sparkdash.supervisor.repair.incidents import Incidents
+from sparkdash.supervisor.repair.repair import repair
 from sparkdash.units import GIB
 
 FOLDER = "/var/lib/evidence/a"

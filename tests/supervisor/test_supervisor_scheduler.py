@@ -10,10 +10,10 @@ from sparkdash.domain.memory.need import Basis, Need, Term
 from sparkdash.domain.swap import SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
-from sparkdash.supervisor.breaker import REST_S
-from sparkdash.supervisor.fairness import Patience
-from sparkdash.supervisor.fit import Box
-from sparkdash.supervisor.moves import (
+from sparkdash.supervisor.scheduling.breaker import REST_S
+from sparkdash.supervisor.scheduling.fairness import Patience
+from sparkdash.supervisor.scheduling.fit import Box
+from sparkdash.supervisor.scheduling.moves import (
     Admitted,
     Adopted,
     Arrive,
@@ -43,8 +43,8 @@ from sparkdash.supervisor.moves import (
     Use,
     Wait,
 )
-from sparkdash.supervisor.records import CLIENTS
-from sparkdash.supervisor.scheduler import Scheduler
+from sparkdash.supervisor.scheduling.records import CLIENTS
+from sparkdash.supervisor.scheduling.scheduler import Scheduler
 from sparkdash.units import GIB
 
 REQUEST = SwapCause.REQUEST

@@ -12,9 +12,9 @@ from sparkdash.domain.memory.need import Basis, Need, Term
 from sparkdash.domain.swap import SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
-from sparkdash.supervisor.fairness import Patience
-from sparkdash.supervisor.fit import Box
-from sparkdash.supervisor.moves import (
+from sparkdash.supervisor.scheduling.fairness import Patience
+from sparkdash.supervisor.scheduling.fit import Box
+from sparkdash.supervisor.scheduling.moves import (
     STUCK,
     Admitted,
     Arrive,
@@ -47,8 +47,8 @@ from sparkdash.supervisor.moves import (
     Wait,
     WontStop,
 )
-from sparkdash.supervisor.offers import OFFERED
-from sparkdash.supervisor.scheduler import Scheduler
+from sparkdash.supervisor.scheduling.offers import OFFERED
+from sparkdash.supervisor.scheduling.scheduler import Scheduler
 from sparkdash.units import GIB
 
 RESERVE = 10 * GIB

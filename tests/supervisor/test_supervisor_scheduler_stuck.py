@@ -9,10 +9,10 @@ from test_supervisor_scheduler import ERROR, REQUEST, Rig, arrive, feed, new, wi
 
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, EngineError
-from sparkdash.supervisor.breaker import MOST_STUCK, STUCK_WITHIN_S, WITHIN_S
-from sparkdash.supervisor.fairness import PAUSE_S
-from sparkdash.supervisor.fit import REPAIRED
-from sparkdash.supervisor.moves import (
+from sparkdash.supervisor.scheduling.breaker import MOST_STUCK, STUCK_WITHIN_S, WITHIN_S
+from sparkdash.supervisor.scheduling.fairness import PAUSE_S
+from sparkdash.supervisor.scheduling.fit import REPAIRED
+from sparkdash.supervisor.scheduling.moves import (
     STUCK,
     Adopted,
     BeginSwap,

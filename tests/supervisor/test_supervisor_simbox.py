@@ -31,10 +31,10 @@ from sparkdash.errors import AdmissionError, EngineError, SparkdashError
 from sparkdash.host.memory_guard import decisions
 from sparkdash.host.memory_guard.decisions import Judge, Look, Victim
 from sparkdash.settings import Settings
-from sparkdash.supervisor import reclaim, stopping
-from sparkdash.supervisor.debts import Debts, Held
-from sparkdash.supervisor.fairness import Patience
-from sparkdash.supervisor.moves import (
+from sparkdash.supervisor.memory.debts import Debts, Held
+from sparkdash.supervisor.planner import Planner
+from sparkdash.supervisor.scheduling.fairness import Patience
+from sparkdash.supervisor.scheduling.moves import (
     Admitted,
     Arrive,
     BeginSwap,
@@ -56,8 +56,8 @@ from sparkdash.supervisor.moves import (
     Tick,
     Use,
 )
-from sparkdash.supervisor.planner import Planner
-from sparkdash.supervisor.scheduler import Scheduler
+from sparkdash.supervisor.scheduling.scheduler import Scheduler
+from sparkdash.supervisor.swap import reclaim, stopping
 from sparkdash.units import GIB, gib
 
 SEQUENCES = int(os.environ.get("SPARKDASH_SIMBOX", "1500"))

@@ -21,12 +21,12 @@ from test_supervisor_simbox import FLOORS, TOTAL, Aware, Box, Engine, Sequence, 
 
 from sparkdash.domain.liveness import LivenessState
 from sparkdash.errors import EngineError
-from sparkdash.supervisor import reclaim, stopping
-from sparkdash.supervisor.liveness import Judge, Thresholds
-from sparkdash.supervisor.moves import STUCK, Arrive, EngineDied, EngineHeld, EngineRecovered, Move
-from sparkdash.supervisor.recovery import Outlook, Recovery
-from sparkdash.supervisor.repair import LOOK_EVERY_S
-from sparkdash.supervisor.signals import Health, Look
+from sparkdash.supervisor.liveness.judge import Judge, Thresholds
+from sparkdash.supervisor.liveness.signals import Health, Look
+from sparkdash.supervisor.repair.recovery import Outlook, Recovery
+from sparkdash.supervisor.repair.repair import LOOK_EVERY_S
+from sparkdash.supervisor.scheduling.moves import STUCK, Arrive, EngineDied, EngineHeld, EngineRecovered, Move
+from sparkdash.supervisor.swap import reclaim, stopping
 from sparkdash.units import gib
 
 SEQUENCES = int(os.environ.get("SPARKDASH_SIMBOX_STUCK", "500"))

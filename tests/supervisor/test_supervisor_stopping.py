@@ -15,7 +15,7 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.profile import MemoryNeed
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.errors import SparkdashError
-from sparkdash.supervisor.debts import Debts, Held
+from sparkdash.supervisor.memory.debts import Debts, Held
 from sparkdash.units import GIB
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerInfo, ContainerState, Stranger
 from sparkdash.settings import Settings
-from sparkdash.supervisor.strangers import stranger
+from sparkdash.supervisor.external.strangers import stranger
 
 SETTINGS = Settings(port=8484, engine_ports=(18000, 18999))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sparkdash.domain.memory.need import Basis, Need, Term
-from sparkdash.supervisor.fit import Box, Choice, Leaving
 from sparkdash.supervisor.planner import verdict
+from sparkdash.supervisor.scheduling.fit import Box, Choice, Leaving
 from sparkdash.units import GIB
 
 BOX = Box(128 * GIB, 100 * GIB, 10 * GIB)

@@ -9,7 +9,7 @@ import pytest
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.errors import BadAnswerError, EngineDeadError, UpstreamError
-from sparkdash.supervisor import watch
+from sparkdash.supervisor.repair import watch
 
 DEAD = EngineDeadError("a answered 500: EngineCore encountered an issue")
 PAGE = BadAnswerError("a answered 200 with no JSON object: <html>.")

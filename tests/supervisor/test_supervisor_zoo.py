@@ -14,8 +14,8 @@ from sparkdash.domain.profile import EngineKind, ModelRef, Mount
 from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError, UpstreamError
 from sparkdash.store import Store
-from sparkdash.supervisor import watch
-from sparkdash.supervisor.preflight import weights_paths
+from sparkdash.supervisor.repair import watch
+from sparkdash.supervisor.swap.preflight import weights_paths
 from sparkdash.units import GIB, MIB
 
 

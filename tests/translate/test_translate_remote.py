@@ -20,7 +20,7 @@ from sparkdash.gateway.relay.remote import refusal
 from sparkdash.gateway.relay.request_context import Want
 from sparkdash.gateway.shared.body_budget import Room
 from sparkdash.settings import Policy, Settings
-from sparkdash.supervisor.remotes import Remotes
+from sparkdash.supervisor.external.remotes import Remotes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

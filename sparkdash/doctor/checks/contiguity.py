@@ -13,7 +13,7 @@ from sparkdash.doctor.checks.gpu import MODULE, loaded_driver
 from sparkdash.doctor.facts import Facts, Unread, meminfo
 from sparkdash.domain.memory.contiguity import BLOCK, Contiguity, LoadContiguity
 from sparkdash.host import contiguity as host
-from sparkdash.supervisor import contiguity
+from sparkdash.supervisor.memory import contiguity
 from sparkdash.units import duration, gib, size
 
 BUDDYINFO, VMSTAT, ZONEINFO, MEMINFO = "/proc/buddyinfo", "/proc/vmstat", "/proc/zoneinfo", "/proc/meminfo"

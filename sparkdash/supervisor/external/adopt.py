@@ -1,0 +1,213 @@
+"""What an earlier daemon left running.
+
+Owns: the decision what becomes of each container that carries our owner label, and carrying it out. Containers of
+others are `strangers`'.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain, repeat
+
+from sparkdash.catalog import Catalog, Problem
+from sparkdash.domain.container import (
+    LABEL_FINGERPRINT,
+    LABEL_OWNER,
+    LABEL_PORT,
+    LABEL_PROFILE,
+    ContainerInfo,
+    ContainerState,
+)
+from sparkdash.domain.engine import EngineState
+from sparkdash.domain.event import Level
+from sparkdash.domain.profile import OnStuck, Profile
+from sparkdash.errors import SparkdashError
+from sparkdash.supervisor.liveness.probe import mute, unreachable, version_of
+from sparkdash.supervisor.logbook import lines_of
+from sparkdash.supervisor.swap.stopping import tell
+from sparkdash.supervisor.tools import Tools
+
+AGAIN_S = (5.0, 10.0, 20.0, 60.0)
+"""Pauses before a runtime that did not tell what is there is asked again; the last one repeats."""
+TRIES = 3
+"""Probes before an engine that was up and does not answer is given up: it may be busy."""
+PAUSE_S = 1.0
+ANSWER_S = 10.0
+"""Limit of the short generation that an engine is adopted by."""
+LOG_S = 5.0
+"""Limit of reading an engine's log for whether it ever came up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A container that may be adopted."""
+
+    container: ContainerInfo
+    profile: Profile
+    port: int
+    version: str | None = None
+    """The engine's own, when it tells one."""
+
+    @property
+    def url(self) -> str:
+        """The engine's root URL."""
+        return f"http://127.0.0.1:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """What is there from before."""
+
+    ready: tuple[Found, ...] = ()
+    """Runs and generates; in the order of their starts."""
+    loading: tuple[Found, ...] = ()
+    """Engines whose swaps are still to be completed."""
+    unknown: tuple[ContainerInfo, ...] = ()
+    """Run, and their profiles may be in files that cannot be read now: what becomes of them is decided when those are read again."""
+    problems: tuple[Problem, ...] = ()
+    """Of those files, when it was looked."""
+
+
+async def look(tools: Tools, catalog: Catalog, stuck: Collection[str] = ()) -> Adoption:
+    """What may be adopted; our other containers are removed. Never raises for one that misbehaves.
+
+    One that has not come up yet was loading when its daemon died: minutes of work that are gone on with. `stuck` are
+    profiles whose engines that daemon found stuck: one that still generates nothing is removed, unless its owner wants
+    to be told only.
+
+    Raises:
+        HostError: the runtime does not tell what is there.
+    """
+    tell(tools.books, "An engine of an earlier daemon", await tools.runtime.settle(tools.owner))
+    known = {engine.container for engine in tools.books.engines.values()}
+    ours = [c for c in await tools.runtime.containers({LABEL_OWNER: tools.owner}) if c.name not in known]
+    ready: list[Found] = []
+    unknown: list[ContainerInfo] = []
+    loading: list[Found] = []
+    for container in sorted(ours, key=lambda c: c.started_at or 0.0, reverse=True):
+        found: Found | str = _match(catalog, container)
+        if found is _NO_PROFILE and catalog.problems:
+            unknown.append(container)
+            continue
+        why = found if isinstance(found, str) else await _unfit(tools, found, stuck)
+        if isinstance(found, Found) and why is None:
+            ready.append(replace(found, version=await version_of(tools, found.profile, found.url)))
+        elif isinstance(found, Found) and why is _LOADING and found.profile not in [one.profile for one in loading]:
+            loading.append(found)
+        else:
+            await remove(tools, container, why or "")
+    return Adoption(tuple(reversed(ready)), tuple(reversed(loading)), tuple(unknown), catalog.problems)
+
+
+async def look_again(tools: Tools, catalog: Callable[[], Catalog], stuck: Collection[str] = ()) -> Adoption:
+    """The same for as long as the runtime does not tell: what an earlier daemon left holds memory, and nobody knows it."""
+    for pause_s in chain(AGAIN_S, repeat(AGAIN_S[-1])):
+        await tools.clock.sleep(pause_s)
+        with suppress(SparkdashError):
+            return await look(tools, catalog(), stuck)
+    raise AssertionError  # the pauses have no end
+
+
+_NO_PROFILE = "its profile is no longer there"
+_LOADING = "a younger engine of its profile loads"
+"""Reason for removing a second engine of a profile that has not come up; for the youngest it means that the engine
+loads.
+"""
+
+
+async def _unfit(tools: Tools, found: Found, stuck: Collection[str]) -> str | None:
+    """Why it cannot be adopted as ready; None when it answers and generates, or was stuck and is not ours to end."""
+    was_stuck = found.profile.name in stuck
+    if was_stuck and found.profile.on_stuck is OnStuck.TELL:
+        return None
+    silent = await unreachable(tools, found.profile, found.url)
+    if silent and not await _was_up(tools, found):
+        return _LOADING
+    for _ in range(TRIES - 1):
+        if not silent:
+            break
+        await tools.clock.sleep(PAUSE_S)
+        silent = await unreachable(tools, found.profile, found.url)
+    if silent:
+        return f"it does not answer ({silent})"
+    if not await mute(tools, found.profile, found.url, limit_s=ANSWER_S):
+        return None
+    return "it was stuck, and still generates nothing" if was_stuck else _LOADING
+
+
+async def _was_up(tools: Tools, found: Found) -> bool:
+    """Does its log say that it served once? One that cannot be read says nothing."""
+    adapter = tools.adapter(found.profile.engine)
+    with suppress(SparkdashError, TimeoutError):
+        async with asyncio.timeout(LOG_S), lines_of(tools.runtime, found.container.name, follow=False) as lines:
+            async for line in lines:
+                progress = adapter.read_log(line)
+                if progress is not None and progress.stage == "ready":
+                    return True
+    return False
+
+
+def take(tools: Tools, found: Found) -> None:
+    """Put it into the books as ready."""
+    profile, container = found.profile, found.container
+    tools.books.enter(
+        profile,
+        EngineState.READY,
+        port=found.port,
+        url=found.url,
+        container=container.name,
+        ready_at=container.started_at or tools.clock.now(),
+        version=found.version,
+        adopted=True,
+    )
+    tools.wards.add(profile, container)
+    tools.logbook.adopt(profile.name, container.name)
+
+
+def leave(tools: Tools, container: ContainerInfo, problems: Sequence[Problem]) -> None:
+    """Tell of one that is unknown why nothing is done with it."""
+    name = container.labels.get(LABEL_PROFILE, container.name)
+    text = (
+        f"{container.name} runs, and the profile {name} is not among those that can be read. It is left alone until the files with "
+        f"problems are mended, and then adopted or ended; `sparkdash stop {name}` ends it now. {problems[0]}"
+    )
+    tools.books.notice(Level.WARNING, "not_adopted_yet", text, name)
+
+
+def _match(catalog: Catalog, container: ContainerInfo) -> Found | str:
+    """What it is, or why it cannot be adopted."""
+    labels = container.labels
+    if container.state is not ContainerState.RUNNING:
+        return "it has ended"
+    profile = catalog.profiles.get(labels.get(LABEL_PROFILE, ""))
+    if profile is None:
+        return _NO_PROFILE
+    if labels.get(LABEL_FINGERPRINT) != profile.fingerprint:
+        return "its profile has changed since"
+    port = labels.get(LABEL_PORT, "")
+    return Found(container, profile, int(port)) if port.isdecimal() else "it does not tell its port"
+
+
+async def remove(tools: Tools, container: ContainerInfo, why: str) -> bool:
+    """Stop and remove a container that is not adopted; report one that ran.
+
+    False: that failed, which is reported too.
+    """
+    name = container.labels.get(LABEL_PROFILE)
+    running = container.state is ContainerState.RUNNING
+    try:
+        left = await tools.runtime.stop(container.name, tools.settings.stop_grace_s)
+    except SparkdashError as error:
+        tools.books.notice(
+            Level.ERROR, error.code, f"{container.name} is left over and cannot be removed: {error.text()}", name
+        )
+        return False
+    tell(tools.books, name or container.name, left)
+    if running:
+        tools.books.gone(name or container.name)
+        text = f"{container.name} was running and has been stopped: {why}."
+        tools.books.notice(Level.WARNING, "not_adopted", text, name)
+    return True

@@ -1,0 +1,72 @@
+"""Attached servers: whether the server at a profile's URL answers, and its name of the model.
+
+Owns: the requests to the server, and the text of a refusal. Must not know the books.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparkdash.domain.profile import Profile
+from sparkdash.engines import listing
+from sparkdash.engines.dialects import openai
+from sparkdash.errors import EngineError, UpstreamError
+from sparkdash.supervisor.liveness.probe import PROBE_S, UNLISTED
+from sparkdash.supervisor.tools import Tools
+
+REFUSED = frozenset({401, 403})
+SHOWN = 8
+"""Names of models that an error lists at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """An attached server that answers."""
+
+    url: str
+    """The server's root, without /v1."""
+    model_id: str
+    """The server's name of the profile's model."""
+
+
+async def attach(tools: Tools, profile: Profile) -> Attached:
+    """Ask the server for its models, and find the profile's among them.
+
+    Raises:
+        EngineError: `engine_unreachable` when it does not answer or refuses, `model_unclear` when it lists several models and the
+            profile does not say which is meant.
+    """
+    url, path = openai.root(profile.url or ""), tools.adapter(profile.engine).probes.alive
+    try:
+        reply = await tools.upstream.get(url + path, timeout_s=PROBE_S)
+    except UpstreamError as error:
+        raise _unreachable(profile, url, error.message.rstrip(".")) from None
+    if reply.status in UNLISTED and profile.model_id is None:
+        raise EngineError(
+            f"The server of {profile.name} at {url} lists no models: GET {path} answered {reply.status}.",
+            code="model_unclear",
+            hint="Write the server's name of the model as `model_id` in the profile.",
+        )
+    if reply.status != 200 and reply.status not in UNLISTED:
+        raise _unreachable(profile, url, f"{path} answered {reply.status}", refused=reply.status in REFUSED)
+    listed = listing.read(reply.body)
+    name = listing.model_of(profile, listed)
+    if name is None:
+        raise EngineError(
+            f"The server of {profile.name} at {url} has {len(listed.models)} models: {_some(listed.models)}.",
+            code="model_unclear",
+            hint="Write one of them as `model_id` in the profile.",
+        )
+    return Attached(url, name)
+
+
+def _unreachable(profile: Profile, url: str, why: str, *, refused: bool = False) -> EngineError:
+    hint = "sparkdash does not start this engine. Start it, or correct `url` in the profile."
+    if refused:
+        hint = "A server that wants a key is a profile with `engine: remote`, its base URL and `key_env`."
+    return EngineError(f"{profile.name} does not answer at {url}: {why}.", code="engine_unreachable", hint=hint)
+
+
+def _some(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more

@@ -1,0 +1,81 @@
+"""The end of an engine that nobody ended: when it came, and why.
+
+Owns: waiting for a container's end, and the words of a death out of the memory guard's, the engine's own and the
+kernel's. Must not know what follows from a death.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from sparkdash.domain.profile import Profile
+from sparkdash.errors import EngineError, SparkdashError
+from sparkdash.supervisor.liveness.kernel_reason import with_kernel
+from sparkdash.supervisor.tools import Tools
+
+TAIL = 40
+"""Log lines that an error carries."""
+AGAIN_S = 5.0
+"""Pause after the runtime could not be asked."""
+KILLED_S = 2.0
+"""How long the runtime may take to notice the end of an engine that the memory guard killed, and to clear it away while
+somebody waits. One that hangs, as it does just then, is not waited for."""
+
+REMOVED = -1000
+"""Stands for the exit code of a container that is no longer there."""
+
+
+async def until_it_ends(tools: Tools, container: str) -> int | None:
+    """The container's exit code, once it has one; None when the memory guard killed it and the runtime does not tell."""
+    asked = asyncio.ensure_future(_exit_code(tools, container))
+    either: set[asyncio.Future[Any]] = {asked, *filter(None, [tools.wards.killed(container)])}
+    try:
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({asked}, timeout=KILLED_S)
+        return asked.result() if asked.done() else None
+    finally:
+        asked.cancel()
+
+
+async def _exit_code(tools: Tools, container: str) -> int:
+    """A runtime that cannot be asked is asked again: it is no engine's end."""
+    while True:
+        with suppress(SparkdashError):
+            code = await tools.runtime.wait(container)
+            break
+        await tools.clock.sleep(AGAIN_S)
+    with suppress(SparkdashError):
+        if await tools.runtime.inspect(container) is None:
+            return REMOVED
+    return code
+
+
+async def crashed(
+    tools: Tools, profile: Profile, container: str, code: int | None, what: str, since: float
+) -> EngineError:
+    """Why an engine ended: the memory guard's word, else its own last ones with the kernel's since that moment (Unix
+    seconds); `what` it did: "did not start", "died".
+    """
+    if killed := tools.wards.reason(container):
+        return killed
+    removed = code == REMOVED
+    # below zero: the runtime could not tell
+    code = code if code is not None and code >= 0 else None
+    failure = tools.adapter(profile.engine).classify(tools.logbook.tail(profile.name), code)
+    if removed:
+        return EngineError(
+            f"{profile.name} {what}. Its container {container} was removed, and not by sparkdash.",
+            code="container_removed",
+            hint=f"Find out who or what runs `{tools.runtime.name} rm` on this box.",
+            log_tail=failure.log_tail[-TAIL:],
+        )
+    failure = await with_kernel(tools, container, failure, since)
+    return EngineError(
+        f"{profile.name} {what}. {failure.message.rstrip('.')}.",
+        code=failure.code,
+        hint=failure.hint_for(profile.name),
+        container_exit=code,
+        log_tail=failure.log_tail[-TAIL:],
+    )

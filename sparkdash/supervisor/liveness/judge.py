@@ -1,0 +1,239 @@
+"""The judge of liveness: does an engine that holds work make progress? Pure.
+
+Owns: what counts as progress, what excuses an engine that shows none, and the thresholds. Must not know how the signals
+are gathered, or what is done about a stuck engine.
+
+An engine is alive when work it holds makes progress. Its health route tells nothing: a vLLM whose GPU kernel never
+returns answers 200 on `/health`, `/v1/models` and `/metrics` for ever.
+
+* Progress is a counter that changed, a KV cache that fills, or a byte that reached a client. In a long prefill every
+  token counter of vLLM stands still; the KV cache's use is the only figure that moves.
+* Requests that arrive or leave are no progress: clients retry on a stuck engine too. Time without progress is added up
+  over all work since the last progress, so that clients which give up early cannot hide a stuck engine.
+* Low power, idle processes, or processes that were stopped are *votes*: they shorten the wait for the verdict. Compilers,
+  or a busy CPU under an idle GPU, are *excuses*: they lengthen it. Neither alone is a verdict. Each interval without
+  progress uses up its share of the limit that its own signals set: an engine that compiled for ten minutes is not stuck in
+  the moment in which its compiler ends.
+* An interval in which sparkdash itself was held up, or the box slept, does not count.
+
+The thresholds are those of reports about vLLM, SGLang and llama.cpp on GB10 and other boxes; none was measured on a
+GB10 by us. vLLM has no time-out of its own on one GPU; SGLang and TensorRT-LLM end themselves after 300 s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparkdash.domain.liveness import LivenessState
+from sparkdash.supervisor.liveness.signals import Look, told
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Seconds of work without progress."""
+
+    slow_s: float = 30.0
+    """Until the engine is called silent. One step of a large batch over a long context takes up to 30 s."""
+    suspect_s: float = 60.0
+    """Until light evidence is taken."""
+    stopped_s: float = 60.0
+    """Until an engine is stuck whose processes were stopped."""
+    voted_s: float = 120.0
+    """Until it is stuck where the GPU and the processes look idle too, or where requests wait and none runs."""
+    plain_s: float = 300.0
+    """Until it is stuck without such a vote."""
+    busy_cpu_s: float = 900.0
+    """The same while the CPU works and the GPU does not: kernels compiled in the engine's own process took 10 minutes."""
+    compiling_s: float = 1800.0
+    """The same while compilers run."""
+    blind_s: float = 900.0
+    """The same for an engine that shows nothing but the bytes of its answers: prefills of 335 s were seen."""
+    blind_at_work_s: float = 1800.0
+    """The same while the GPU computes: an answer that is not streamed shows nothing until it is whole."""
+    young_s: float = 600.0
+    """For so long after its start all but `stopped_s` is doubled: first requests compile and tune."""
+    recovery_s: float = 120.0
+    """For how long an engine is watched once its requests were cancelled: some were free again after 94 to 105 s."""
+    gap_s: float = 30.0
+    """Longest interval between two looks that counts: beyond it the box slept, or nobody looked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the judge says of one look."""
+
+    state: LivenessState
+    why: str
+    still_s: float
+    """Seconds of work without progress."""
+    limit_s: float
+    """Seconds of work without progress after which an engine with these signals is stuck."""
+    moved_at: float
+    """Time of the last progress, or of the first work since the judge began."""
+    is_suspect: bool = False
+
+
+BUSY_CPU = 0.5
+"""Cores in use from which the CPU counts as working; a server that waits for its GPU uses less than 0.1, spin waits left out."""
+IDLE_CPU = 0.05
+BUSY_GPU = 0.5
+READS = 1 << 20
+"""Bytes read between two looks that count as work: a log file is less."""
+
+
+class Judge:
+    """Judges one incarnation of an engine, one look after another."""
+
+    def __init__(self, ready_at: float, thresholds: Thresholds | None = None) -> None:
+        self._ready_at = ready_at
+        self._limits = thresholds or Thresholds()
+        self._last: Look | None = None
+        self._known: Look | None = None
+        """Last look in which the engine told its figures."""
+        self._moved_at: float | None = None
+        self._still_s = 0.0
+        self._used = 0.0
+        """Share of its time that is used up, each interval measured by the limit of its own signals."""
+        self._generates = False
+        """Whether the last progress was tokens or bytes, not a prompt."""
+
+    def forget(self) -> None:
+        """Begin anew: what was done about the engine has changed what its signals mean."""
+        self._last = self._known = self._moved_at = None
+        self._still_s = self._used = 0.0
+
+    def see(self, look: Look) -> Verdict | None:
+        """Judge this look, which is later than those before; None for an engine without work."""
+        last, self._last = self._last, look
+        cores, limit, excuse = self._weigh(look, last)
+        if self._moved(look, last):
+            self._moved_at, self._still_s, self._used = look.at, 0.0, 0.0
+        elif last is not None and last.has_work and look.has_work:
+            counted = self._counted(look, last)
+            self._still_s += counted
+            if not (look.asleep or last.asleep):  # one that is woken has its whole time
+                self._used += counted / limit
+        if look.answers:
+            self._known = look
+        if not look.has_work:
+            return None
+        if self._moved_at is None or not (self._still_s or (last is not None and last.has_work)):
+            self._moved_at = look.at
+        state = self._state(look, excuse)
+        why = told(look, cores, self._still_s, excuse) if self._still_s else ""
+        suspect = self._still_s >= self._limits.suspect_s and state in (LivenessState.SILENT, LivenessState.STUCK)
+        return Verdict(state, why, self._still_s, limit, self._moved_at, suspect)
+
+    def _weigh(self, look: Look, last: Look | None) -> tuple[float | None, float, str]:
+        """Cores in use, seconds that an engine like this may be without progress, and what excuses it."""
+        cores = _rate(look.cpu_s, last.cpu_s if last else None, look.at - last.at if last else 0.0)
+        reads = last is not None and (_difference(look.read_bytes, last.read_bytes) or 0.0) >= READS
+        return cores, *self._limit(look, cores, reads=reads)
+
+    def _counted(self, look: Look, last: Look) -> float:
+        interval = look.at - last.at
+        return 0.0 if interval > self._limits.gap_s or look.lag_s > self._limits.gap_s / 2 else interval
+
+    def _moved(self, look: Look, last: Look | None) -> bool:
+        """Whether anything shows progress since the look before."""
+        if look.relayed_at is not None and last is not None and look.relayed_at != last.relayed_at:
+            self._generates = True
+            return True
+        known = self._known
+        if known is None or not look.answers:
+            return False
+        if _changed(look.progress, known.progress):
+            self._generates = True
+            return True
+        if _changed((look.prompt_progress,), (known.prompt_progress,)) or _kv_moved(look, known):
+            self._generates = False
+            return True
+        return not (look.progress or look.kv_used is not None) and _grew(look.running, known.running)
+
+    def _state(self, look: Look, excuse: str) -> LivenessState:
+        if self._used > 1.0 - 1e-9 and not look.asleep:
+            return LivenessState.STUCK
+        if self._still_s < self._limits.slow_s:
+            generates = self._generates or not look.has_work
+            return LivenessState.BUSY if generates else LivenessState.PREFILL
+        if excuse:
+            return LivenessState.COMPILING
+        if ((look.running or 0) > 0 or look.answers is None) and _works(look):
+            return LivenessState.PREFILL
+        return LivenessState.SILENT
+
+    def _limit(self, look: Look, cores: float | None, *, reads: bool) -> tuple[float, str]:
+        """Seconds until the verdict, and the excuse that lengthened them, if any."""
+        limits = self._limits
+        if look.stopped and look.stopped > 0:
+            return limits.stopped_s, ""
+        age = 2.0 if look.at - self._ready_at < limits.young_s else 1.0
+        if look.compilers:
+            return age * limits.compiling_s, f"{look.compilers[0]} compiles"
+        if cores is not None and cores >= BUSY_CPU and not _gpu_busy(look):
+            return age * limits.busy_cpu_s, "its processes compute on the CPU"
+        if reads:
+            return age * limits.busy_cpu_s, "its processes read from storage"
+        if look.queue_silent_s is not None and look.queue_silent_s >= limits.slow_s:
+            return age * limits.voted_s, ""
+        if _waits_only(look) or _idle(look, cores):
+            return age * limits.voted_s, ""
+        if look.answers is None:
+            return age * (limits.blind_at_work_s if _works(look) else limits.blind_s), ""
+        return age * limits.plain_s, ""
+
+
+def _changed(now: tuple[float | None, ...], before: tuple[float | None, ...]) -> bool:
+    if len(now) != len(before):
+        return True
+    return any(a is not None and b is not None and a != b for a, b in zip(now, before, strict=True))
+
+
+def _difference(now: float | None, before: float | None) -> float | None:
+    return None if now is None or before is None else now - before
+
+
+def _grew(now: float | None, before: float | None) -> bool:
+    return (_difference(now, before) or 0.0) > 0
+
+
+def _kv_moved(now: Look, before: Look) -> bool:
+    """Whether the KV cache shows progress. Requests that were aborted give blocks back; that is none."""
+    change = _difference(now.kv_used, before.kv_used)
+    if not change:
+        return False
+    aborted = (now.running or 0) < (before.running or 0) or (now.waiting or 0) < (before.waiting or 0)
+    return change > 0 or not aborted
+
+
+def _rate(now: float | None, before: float | None, seconds: float) -> float | None:
+    """Cores in use; None also when processes that used CPU time have gone."""
+    spent = _difference(now, before)
+    return None if spent is None or spent < 0 or seconds <= 0 else spent / seconds
+
+
+def _works(look: Look) -> bool:
+    """Whether the GPU computes."""
+    return look.power_w is not None and look.low_w is not None and look.power_w >= look.low_w
+
+
+def _gpu_busy(look: Look) -> bool:
+    """Whether the GPU is in use, be it in a kernel that never returns."""
+    return _works(look) or (look.utilization is not None and look.utilization >= BUSY_GPU)
+
+
+def _waits_only(look: Look) -> bool:
+    """Whether requests wait in the engine, none of them for a grammar or a fetched KV cache, and none runs."""
+    return look.running == 0 and (look.waiting or 0) - (look.deferred or 0) > 0
+
+
+def _idle(look: Look, cores: float | None) -> bool:
+    """Whether GPU and processes look as if nothing were computed. On a GPU a hung kernel shows a full load at low power."""
+    if look.power_w is not None and look.low_w is not None:
+        return look.power_w < look.low_w
+    if cores is None or cores >= IDLE_CPU:
+        return False
+    if look.utilization is not None:
+        return look.utilization < BUSY_GPU
+    # steps that are scheduled fill the cache
+    return look.answers is True and look.kv_used is not None and (look.running or 0) > 0

@@ -1,0 +1,98 @@
+"""Short questions to an engine over HTTP: does it answer, does it generate, which version is it?
+
+Owns: the questions and their limits. Must not know what follows from an answer.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+from sparkdash.domain.engine import Engine
+from sparkdash.domain.profile import Profile
+from sparkdash.errors import UpstreamError
+from sparkdash.supervisor.liveness.signals import Health
+from sparkdash.supervisor.tools import Tools
+
+PROBE_S = 2.0
+"""Limit of one probe."""
+PROOF_S = 20.0
+"""Limit of the short generation that shows whether an engine works after a bad answer."""
+UNLISTED = frozenset({404, 405, 501})
+"""Statuses of a server that is there without a list of models; only attached servers are probed by that list."""
+
+
+async def unreachable(tools: Tools, profile: Profile, url: str) -> str | None:
+    """Probe the engine's liveness; return why the answer is not as it should be, or None when it is."""
+    try:
+        return await _wrong_with(tools, profile, url)
+    except UpstreamError as error:
+        return error.message.rstrip(".")
+
+
+async def sickness(tools: Tools, profile: Profile, url: str) -> str | None:
+    """Probe the engine's liveness; return why it looks dead or broken, or None when it is well or only slow.
+
+    An engine under load is slow to answer.
+    """
+    try:
+        return await _wrong_with(tools, profile, url)
+    except UpstreamError as error:
+        return None if error.code == "engine_timeout" else error.message.rstrip(".")
+
+
+async def health(tools: Tools, profile: Profile, url: str) -> Health:
+    """Probe the engine's liveness once."""
+    try:
+        return Health.BROKEN if await _wrong_with(tools, profile, url) else Health.WELL
+    except UpstreamError as error:
+        return Health.SILENT if error.code == "engine_timeout" else Health.BROKEN
+
+
+async def _wrong_with(tools: Tools, profile: Profile, url: str) -> str | None:
+    adapter = tools.adapter(profile.engine)
+    probes = adapter.probes
+    reply = await tools.upstream.get(url + probes.alive, timeout_s=PROBE_S)
+    if not adapter.managed and reply.status in UNLISTED:
+        return None
+    if reply.status != 200:
+        return f"{probes.alive} answered {reply.status}"
+    if probes.alive == probes.models and not reply.body.lstrip().startswith((b"{", b"[")):
+        return f"{probes.alive} answered without a list of models"
+    return None
+
+
+async def version_of(tools: Tools, profile: Profile, url: str) -> str | None:
+    """The engine's own version, when it tells one."""
+    path = tools.adapter(profile.engine).probes.version
+    if path is None:
+        return None
+    with suppress(UpstreamError, ValueError, KeyError, TypeError):
+        reply = await tools.upstream.get(url + path, timeout_s=PROBE_S)
+        return str(json.loads(reply.body)["version"])
+    return None
+
+
+async def mute(tools: Tools, profile: Profile, url: str, *, limit_s: float) -> str | None:
+    """Why it does not generate a few tokens within the limit; None when it does, or when it has no chat to ask in."""
+    try:
+        await _generate(tools, profile, url, limit_s)
+    except UpstreamError as error:
+        return error.message.rstrip(".")
+    return None
+
+
+async def speaks_nonsense(tools: Tools, profile: Profile, engine: Engine) -> str | None:
+    """Request a short generation; return the fault of its answer, or None when it is sound or does not come in time."""
+    try:
+        await _generate(tools, profile, engine.url or "", PROOF_S, engine.model_id)
+    except UpstreamError as error:
+        return None if error.code == "engine_timeout" else error.message.rstrip(".")
+    return None
+
+
+async def _generate(tools: Tools, profile: Profile, url: str, limit_s: float, model: str | None = None) -> None:
+    adapter = tools.adapter(profile.engine)
+    if adapter.probes.chat is not None:
+        name = model or adapter.served_names(profile)[0]
+        await tools.upstream.generate(url + adapter.probes.chat, name, timeout_s=limit_s)

@@ -1,0 +1,41 @@
+"""How many large blocks the loads of this box ask for, and what too few of them lead to.
+
+Owns: the settings and figures that the verdict (`contiguity`) is asked with. Must not know how blocks are won back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from sparkdash.domain.profile import Profile
+from sparkdash.supervisor.memory import contiguity
+from sparkdash.supervisor.memory.contiguity import Asked
+from sparkdash.supervisor.tools import Tools
+
+Mode = Literal["refuse", "warn", "off"]
+
+
+async def mode(tools: Tools) -> Mode:
+    """What too few large blocks lead to.
+
+    Unless the owner chose: a refusal where the GPU takes its memory from the kernel's own pool, and nothing elsewhere,
+    since it was seen nowhere else.
+    """
+    if tools.settings.contiguity is not None:
+        return tools.settings.contiguity
+    gpu = (await tools.reader.gpu()).gpu
+    return "refuse" if gpu is not None and gpu.unified else "off"
+
+
+def asked(tools: Tools, profile: Profile) -> Asked:
+    """What a load of this profile asks for."""
+    if not profile.gpu:
+        return Asked(0, "it uses no GPU")
+    return contiguity.asked(tools.needs(profile).room_bytes, tools.load_history())
+
+
+async def do_for_all(tools: Tools, loads: Iterable[Profile]) -> bool:
+    """Whether the free blocks do for all these loads at once; True where nothing is refused for blocks."""
+    seen, wanted = tools.reader.contiguity(), sum(asked(tools, each).blocks for each in loads)
+    return seen is None or seen.blocks >= wanted or await mode(tools) != "refuse"

@@ -1,0 +1,161 @@
+"""Weights in the page cache: which of them are let go of, and when.
+
+Owns: which files are in use, the order in which others go, and what is told. Must not know how the kernel is advised.
+
+Rule: cached weights are the kernel's while memory is plentiful, since they make the next load quick. They are let go of where a
+load would meet a full cache (it fills with blocks too small for the GPU's driver before MemAvailable falls), and where
+the owner wants that after each stop. Never a file that an engine uses or that loads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from sparkdash.domain.engine import EngineState
+from sparkdash.domain.event import Level
+from sparkdash.domain.metric import Memory
+from sparkdash.domain.profile import ModelRef, Profile
+from sparkdash.errors import SparkdashError
+from sparkdash.host.files import page_cache
+from sparkdash.host.hub import local_weights
+from sparkdash.host.thread import in_thread
+from sparkdash.supervisor.swap.reclaim import reserve
+from sparkdash.supervisor.tools import Tools
+from sparkdash.units import MIB, duration, gib
+
+LET_GO_S = 5.0
+"""Limit of letting go of cached weights: a swap does not wait longer for what the kernel would do by itself."""
+LATE_S = 1.0
+"""How much longer a thread is waited for that ends by itself after LET_GO_S, unless its disk hangs."""
+LEAST = 64 * MIB
+"""Bytes of page cache for which no load waits."""
+
+
+async def evict(tools: Tools, bytes_wanted: int, *, keep: Collection[Path] = ()) -> int:
+    """Have the kernel forget cached weights that no engine uses, until `bytes_wanted` are let go of; tell and return how many.
+
+    `keep` are files that stay, those of what loads next. Takes LET_GO_S and LATE_S at most, and never fails.
+    """
+    if bytes_wanted < LEAST:
+        return 0
+    hf_home, used, others = tools.settings.hf_home.expanduser(), _weights(tools, _in_use(tools)), list(tools.profiles())
+    known = _weights(tools, others)
+
+    def work() -> int | None:
+        stay = {file.resolve() for file in keep} | _files(used, hf_home)
+        theirs = _files(known, hf_home)
+        return page_cache.forget_up_to(order(local_weights.blobs(hf_home), theirs, stay), bytes_wanted, LET_GO_S)
+
+    try:
+        before = tools.reader.memory().page_cache
+        async with asyncio.timeout(LET_GO_S + LATE_S):  # a disk that hangs
+            gone = await in_thread(work)
+        if gone is None:  # not countable file by file: what the box as a whole has less
+            after = tools.reader.memory().page_cache
+            gone = 0 if before is None or after is None else max(0, before - after)
+    except (SparkdashError, OSError, TimeoutError):
+        return 0
+    if gone >= LEAST:
+        text = f"Let {gib(gone)} of cached weights go before the load."
+        tools.books.notice(Level.INFO, "page_cache_dropped", text)
+    return gone
+
+
+async def before_load(tools: Tools, target: Profile) -> int:
+    """Let go of weights that no engine uses, as far as `target` would meet them; the bytes let go of."""
+    wanted = shortage(tools.reader.memory(), tools.needs(target).room_bytes or 0, reserve(tools))
+    if wanted < LEAST or not await shares_memory(tools, target):
+        return 0
+    return await evict(tools, wanted, keep=await files(tools, target))
+
+
+async def shares_memory(tools: Tools, profile: Profile) -> bool:
+    """Whether an engine takes what it needs from the box's own memory, as on a GB10 or without a GPU."""
+    if not profile.gpu:
+        return True
+    with suppress(SparkdashError):
+        gpu = (await tools.reader.gpu()).gpu
+        return gpu is None or gpu.unified
+    return False
+
+
+def short(tools: Tools, still_takes: int) -> bool:
+    """Whether a load that still takes so many bytes will meet the page cache."""
+    return shortage(tools.reader.memory(), still_takes, reserve(tools)) > 0
+
+
+def shortage(memory: Memory, takes: int, kept: int) -> int:
+    """Bytes of page cache in the way of memory that is about to be taken, `kept` staying free; 0 while memory is plentiful. Pure."""
+    return max(0, min(takes + kept - memory.free, memory.page_cache or 0))
+
+
+async def own_files(tools: Tools, profile: Profile) -> set[Path]:
+    """The weight files of a profile that no other engine reads too."""
+    refs, hf_home = _weights(tools, [profile]), tools.settings.hf_home.expanduser()
+    others = _weights(tools, [each for each in _in_use(tools) if each.name != profile.name])
+    return await in_thread(lambda: _files(refs, hf_home) - _files(others, hf_home))
+
+
+async def files(tools: Tools, profile: Profile) -> set[Path]:
+    """The weight files of a profile that are on this box; none where the disk does not answer within LET_GO_S."""
+    refs, hf_home = _weights(tools, [profile]), tools.settings.hf_home.expanduser()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LET_GO_S):
+            return await in_thread(lambda: _files(refs, hf_home))
+    return set()
+
+
+def order(cached: Iterable[Path], of_profiles: Iterable[Path], stay: Collection[Path]) -> list[Path]:
+    """The files that may go, in that order: those that no profile uses, then those of profiles. Pure."""
+    theirs = set(of_profiles) - set(stay)
+    return [*sorted(set(cached) - theirs - set(stay)), *sorted(theirs)]
+
+
+async def let_go(tools: Tools, left: Sequence[Profile], comes: Profile | None) -> None:
+    """Have the kernel forget the weight files of those who left that nobody who runs or `comes` reads, and tell. It never fails."""
+    books, hf_home, names = tools.books, tools.settings.hf_home.expanduser(), ", ".join(each.name for each in left)
+    stay = _in_use(tools)
+    old, kept = _weights(tools, left), _weights(tools, [*stay, *([comes] if comes else [])])
+
+    def work() -> page_cache.LetGo:
+        return page_cache.let_go(sorted(_files(old, hf_home) - _files(kept, hf_home)), LET_GO_S)
+
+    try:
+        before = tools.reader.memory().page_cache
+        async with asyncio.timeout(LET_GO_S):
+            done = await in_thread(work)
+        after = tools.reader.memory().page_cache
+    except TimeoutError:
+        text = (
+            f"Letting go of the cached weights of {names} takes longer than {duration(LET_GO_S)}; it is not waited for."
+        )
+        books.notice(Level.WARNING, "page_cache_slow", text, left[0].name)
+    except (SparkdashError, OSError) as error:
+        text = f"The cached weights of {names} were not let go of: {error}"
+        books.notice(Level.WARNING, "page_cache_kept", text, left[0].name)
+    else:
+        books.notice(Level.INFO, "page_cache_dropped", _dropped(done, names, before, after), left[0].name)
+
+
+def _dropped(done: page_cache.LetGo, names: str, before: int | None, after: int | None) -> str:
+    skipped = f", {done.skipped} skipped" if done.skipped else ""
+    cached = "" if before is None or after is None else f" Cached on the box: {gib(before)} before, {gib(after)} after."
+    files = "1 weight file" if done.files == 1 else f"{done.files} weight files"
+    return f"The page cache was told to let go of {files} of {names} ({gib(done.size)}{skipped}).{cached}"
+
+
+def _weights(tools: Tools, profiles: Iterable[Profile]) -> set[ModelRef]:
+    containerised = tools.runtime.containerised
+    return {ref for each in profiles for ref in (each.weights if containerised else each.used_models)}
+
+
+def _files(refs: Iterable[ModelRef], hf_home: Path) -> set[Path]:
+    return {file for ref in refs for file in local_weights.files(ref, hf_home)}
+
+
+def _in_use(tools: Tools) -> list[Profile]:
+    books = tools.books
+    return [books.started[each.profile] for each in books.engines.values() if each.state is not EngineState.FAILED]

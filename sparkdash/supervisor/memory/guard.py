@@ -1,0 +1,292 @@
+"""The loop's side of the memory guard: what it may kill, what it did, and whether a load may begin.
+
+Owns: the table that is handed to the guard, and what follows from its word. Must not know how memory is watched or a
+process killed: `host.guard` does both, in a thread that waits for nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from sparkdash.domain.container import ContainerInfo
+from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.event import Fact, GuardChanged, Level, Notice
+from sparkdash.domain.memory import guard as domain
+from sparkdash.domain.memory.guard import GuardKill, GuardLevel
+from sparkdash.domain.memory.need import Need
+from sparkdash.domain.profile import Profile
+from sparkdash.errors import AdmissionError, EngineError, SparkdashError
+from sparkdash.host.memory_guard.decisions import Report, Victim
+from sparkdash.host.memory_guard.guard import Guard
+from sparkdash.host.memory_guard.kill import Target
+from sparkdash.host.reader import HostReader
+from sparkdash.host.runtime import Runtime
+from sparkdash.settings import Settings
+from sparkdash.store import Store
+from sparkdash.supervisor.books import Books
+from sparkdash.supervisor.clock import Clock
+from sparkdash.supervisor.memory import guard_words as words
+
+LOG = structlog.get_logger("sparkdash.guard")
+
+KILLS_KEPT = 10
+SERVING = frozenset({EngineState.READY, EngineState.DRAINING})
+LOADING = frozenset({EngineState.CREATING, EngineState.LOADING, EngineState.WARMING})
+
+
+@dataclass(slots=True)
+class Ward:
+    """One container of ours, from its start on."""
+
+    profile: Profile
+    target: Target | None
+    killed: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    """Done once the guard has killed it."""
+    reason: EngineError | None = None
+    """Why it did, or had the runtime do it."""
+    aimed: Report | None = None
+    """Set by the guard's thread before it kills."""
+    victim: Victim | None = None
+    state: EngineState | None = None
+    """In which `victim` was weighed."""
+
+
+class Wards:
+    """One for the supervisor's life, all of it but `aim` on the loop. Without a guard, or with one that is off, all is well."""
+
+    def __init__(
+        self,
+        guard: Guard | None,
+        *,
+        books: Books,
+        runtime: Runtime,
+        reader: HostReader,
+        publish: Callable[[Fact], object],
+        clock: Clock,
+        settings: Settings,
+        needs: Callable[[Profile], Need],
+        store: Store | None,
+    ) -> None:
+        self._guard = guard if guard is not None and guard.mode != "off" else None
+        self._books = books
+        self._runtime = runtime
+        self._reader = reader
+        self._publish = publish
+        self._clock = clock
+        self._settings = settings
+        self._needs = needs
+        self._store = store
+        self._wards: dict[str, Ward] = {}
+        self._unadopted: dict[str, tuple[ContainerInfo, Target]] = {}
+        """Engines by profile that the guard may kill and that serve nobody."""
+        self._table: tuple[Victim, ...] = ()
+        self._standing = domain.Guard(mode="off")
+        self._asking: set[asyncio.Task[None]] = set()
+        """The runtime is asked to end what could not be signalled."""
+
+    def open(self) -> None:
+        """Have the guard begin."""
+        if self._guard is None:
+            self._stand(self._standing)
+            return
+        loop = asyncio.get_running_loop()
+        self._stand(domain.Guard(mode=self._guard.mode, floors=self._guard.floors))
+        self._guard.start(lambda report: loop.call_soon_threadsafe(self.hear, report), self.aim)
+
+    def close(self) -> None:
+        """The guard ends; engines that run on are the next daemon's."""
+        if self._guard is not None:
+            self._guard.close()
+        for task in self._asking:
+            task.cancel()
+        for container in list(self._wards):
+            self._forget(container)
+        for _, target in self._unadopted.values():
+            target.close()
+        self._unadopted.clear()
+
+    def govern(self, settings: Settings) -> None:
+        """The owner's file was edited: other floors, another mode, other policies."""
+        self._settings = settings
+        if self._guard is not None:
+            self._guard.govern(settings)
+            now = self._standing.replace(mode=self._guard.mode, floors=self._guard.floors)
+            if now != self._standing:
+                self._stand(now)
+        for ward in self._wards.values():
+            ward.victim = None  # weighed anew
+
+    def add(self, profile: Profile, container: ContainerInfo) -> None:
+        """This container runs now."""
+        self._forget(container.name)
+        self._wards[container.name] = Ward(profile, Target.of(container) if self._guard else None)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Hand the guard what is there now; after every change of the books."""
+        here = {engine.container: engine for engine in self._books.engines.values() if engine.container}
+        for container in [name for name in self._wards if name not in here]:
+            self._forget(container)
+        self._keep_unadopted()
+        table = tuple(victim for name, ward in self._wards.items() if (victim := self._victim(here[name], ward)))
+        table += tuple(
+            Victim(profile=name, container=container.name, target=target, serves=False)
+            for name, (container, target) in self._unadopted.items()
+        )
+        if table != self._table and self._guard is not None:
+            self._table = table
+            self._guard.watch(table)
+
+    def _keep_unadopted(self) -> None:
+        there = self._books.unadopted if self._guard else {}
+        for name, (container, target) in list(self._unadopted.items()):
+            if there.get(name) is not container:
+                del self._unadopted[name]
+                target.close()
+        for name, container in there.items():
+            if name not in self._unadopted and (found := Target.of(container)):
+                self._unadopted[name] = container, found
+
+    def _victim(self, engine: Engine, ward: Ward) -> Victim | None:
+        """What its end would cost now; None when it cannot be killed, or is gone. Weighed anew in each state only."""
+        if ward.target is None or ward.reason is not None or not _is_there(engine, ward.target):
+            return None
+        if ward.victim is None or ward.state is not engine.state:
+            ward.state, ward.victim = engine.state, self._weighed(engine, ward.profile, ward.target)
+        if ward.victim.in_flight != engine.in_flight:
+            ward.victim = replace(ward.victim, in_flight=engine.in_flight)
+        return ward.victim
+
+    def _weighed(self, engine: Engine, profile: Profile, target: Target) -> Victim:
+        return Victim(
+            profile=profile.name,
+            container=engine.container or "",
+            target=target,
+            serves=engine.state in SERVING,
+            loads=engine.state in LOADING,
+            pinned=self._settings.policy_of(profile.name).pinned,
+            bytes=self._needs(profile).total_bytes,
+            reload_s=self._store.expected_s(profile.fingerprint) if self._store else None,
+        )
+
+    def killed(self, container: str) -> asyncio.Future[None] | None:
+        """Done once the guard has killed it; None for a container that was never added."""
+        ward = self._wards.get(container)
+        return ward.killed if ward else None
+
+    def reason(self, container: str | None) -> EngineError | None:
+        """Why the guard ended it, or is about to; None when it did not."""
+        ward = self._wards.get(container or "")
+        if ward is None or ward.reason or ward.aimed is None or self._guard is None:
+            return ward.reason if ward else None
+        return words.ended(ward.aimed, ward.profile.name, self._guard.floors)
+
+    def heard_load(self) -> None:
+        """An engine that loads wrote a line."""
+        if self._guard is not None:
+            self._guard.heard_load()
+
+    def driver_refused(self, lines: int) -> None:
+        """The kernel's log has more lines in which the driver was refused memory."""
+        if self._guard is not None:
+            self._guard.driver_refused(lines)
+
+    def short(self, what: str) -> AdmissionError | None:
+        """Why a load of `what` may not begin now, with the figures; None when it may."""
+        if self._guard is None or self._guard.mode != "act":
+            return None
+        floors, available = self._guard.floors, self._reader.memory().available
+        if floors.level(available).rank < GuardLevel.HOLD.rank:
+            return None
+        return words.short(what, available, floors)
+
+    def aim(self, report: Report) -> None:
+        """Whom the guard kills next. In its thread: a death is often seen before the loop comes to hear of the kill."""
+        victim = report.killed
+        ward = self._wards.get(victim.container) if victim else None
+        if ward is not None and victim is not None and ward.target is victim.target:
+            ward.aimed = report
+
+    def hear(self, report: Report) -> None:
+        """The guard's word."""
+        assert self._guard  # noqa: S101 - it is what speaks
+        if report.error is not None:
+            self._notice(Level.ERROR, "guard_failed", f"The memory guard could not look: {report.error}.")
+        elif report.killed is not None:
+            self._heard_kill(report, report.killed, self._guard)
+        elif report.wedge is not None:
+            self._notice(Level.WARNING, words.WEDGING, words.warned(report.wedge))
+        else:
+            self._heard_level(report, self._guard)
+
+    def _heard_level(self, report: Report, guard: Guard) -> None:
+        level = report.verdict.level
+        self._stand(self._standing.replace(level=level, since=self._clock.now()))
+        text = words.level(report, guard.floors, acts=guard.mode == "act")
+        self._notice(words.GRAVITY[level], f"memory_{level}", text)
+
+    def _heard_kill(self, report: Report, victim: Victim, guard: Guard) -> None:
+        now, error = self._clock.now(), words.ended(report, victim.profile, guard.floors)
+        kill = GuardKill(
+            at=now,
+            profile=victim.profile,
+            available=report.look.available,
+            pressure=report.look.pressure,
+            processes=report.processes or 0,
+            reason=error.message,
+        )
+        kills = (kill, *self._standing.kills)[:KILLS_KEPT]
+        self._stand(self._standing.replace(level=report.verdict.level, since=now, kills=kills))
+        self._notice(Level.ERROR, error.code, error.text(), victim.profile)
+        if self._store is not None:
+            self._store.record_kill(kill)
+        unadopted = victim.profile in self._unadopted  # nobody else watches for its end and clears it away
+        self._mark(victim.container, error, dead=bool(report.processes) and not unadopted)
+        if unadopted:
+            self._books.forget_unadopted(victim.profile)
+        self.refresh()
+
+    def _mark(self, container: str, error: EngineError, *, dead: bool) -> None:
+        ward = self._wards.get(container)
+        if ward is not None:
+            if ward.reason is not None:
+                return
+            ward.reason = error
+            if dead:
+                ward.killed.set_result(None)
+        if not dead:
+            task = asyncio.ensure_future(self._ask_runtime(container))
+            self._asking.add(task)
+            task.add_done_callback(self._asking.discard)
+
+    async def _ask_runtime(self, container: str) -> None:
+        try:
+            await self._runtime.stop(container, 0.0)
+        except SparkdashError as error:
+            self._notice(Level.ERROR, error.code, f"{container} could not be ended: {error.text()}")
+
+    def _stand(self, standing: domain.Guard) -> None:
+        self._standing = standing
+        self._publish(GuardChanged(guard=standing))
+
+    def _notice(self, level: Level, code: str, text: str, profile: str | None = None) -> None:
+        LOG.log(_SEVERITY[level], text, code=code)
+        self._publish(Notice(level=level, code=code, text=text, profile=profile))
+
+    def _forget(self, container: str) -> None:
+        ward = self._wards.pop(container, None)
+        if ward is not None and ward.target is not None:
+            ward.target.close()
+
+
+def _is_there(engine: Engine, target: Target) -> bool:
+    """One that failed is gone, unless it would not stop."""
+    return engine.state is not EngineState.FAILED or target.alive
+
+
+_SEVERITY = {Level.INFO: 20, Level.WARNING: 30, Level.ERROR: 40}
+"""The numbers of the logging module."""

@@ -1,0 +1,102 @@
+"""Large free blocks before a load: looked at, won back where they are few, and the load refused where that fails.
+
+Owns: when contiguity is looked at before a load, and in which order blocks are won back. Must not decide how many are
+enough (`contiguity`), nor how the page cache or the kernel is asked.
+
+The order is from what costs least: cached weights that no engine uses, then those of the newcomer too (it reads them again
+from the disk), then all caches and compaction, as root, where the owner installed the memory helper.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from sparkdash.domain.engine import Engine
+from sparkdash.domain.event import Level
+from sparkdash.domain.memory.contiguity import Contiguity
+from sparkdash.domain.profile import Profile
+from sparkdash.supervisor.memory import cache_eviction, contiguity
+from sparkdash.supervisor.memory.block_demand import asked, mode
+from sparkdash.supervisor.tools import Tools
+from sparkdash.units import gib
+
+SPARE = 4
+"""Times as much as is lacking is let go of at first: of what the kernel gets back, only part completes a large block."""
+COMPACTED = "Caches were dropped and memory compacted."
+FILES_S = 5.0
+"""Limit of looking which files are the newcomer's."""
+
+Told = Callable[[str | None, float | None], None]
+"""Tells what is waited for, and until when at most; Unix seconds."""
+
+
+async def look_ahead(tools: Tools, target: Profile, leave: Iterable[Engine]) -> None:
+    """The look before anything is stopped: refuse where not even those who leave could give blocks enough.
+
+    Raises:
+        AdmissionError: `fragmented`.
+    """
+    needs = [tools.needs(tools.books.started[e.profile]).total_bytes for e in leave if e.profile in tools.books.started]
+    if needs and None not in needs:  # with nobody to stop, the look before the start is the same one
+        await ensure(tools, target, coming_bytes=sum(filter(None, needs)))
+
+
+async def ensure(
+    tools: Tools, target: Profile, told: Told = lambda _what, _until: None, *, coming_bytes: int = 0
+) -> Contiguity | None:
+    """Contiguity just before the start; None where the kernel does not tell. `coming_bytes` are what others will give back.
+
+    Raises:
+        AdmissionError: `fragmented`: too few large blocks, and no way to win more.
+    """
+    seen = tools.reader.contiguity()
+    wanted = asked(tools, target)
+    if seen is None or contiguity.enough(seen.blocks, wanted, coming_bytes):
+        return seen
+    what = await mode(tools)
+    if what == "off" or (coming_bytes and what == "warn"):  # a warning is given before the start
+        return seen
+    tried: list[str] = []
+    before = seen.blocks
+    told(f"large blocks of memory ({before} of {wanted.blocks})", None)
+    async for did in _win(tools, target, contiguity.lacking_bytes(before, wanted)):
+        tried.append(did)
+        seen = tools.reader.contiguity() or seen
+        if contiguity.enough(seen.blocks, wanted, coming_bytes):
+            tools.books.notice(Level.INFO, "blocks_won", contiguity.won(before, seen.blocks, tried), target.name)
+            break
+    told(None, None)
+    if contiguity.enough(seen.blocks, wanted, coming_bytes):
+        return seen
+    available = tools.reader.memory().available
+    if what == "refuse":
+        raise contiguity.refusal(target.name, seen.blocks, wanted, available, tried, as_root=COMPACTED in tried)
+    text = contiguity.warning(target.name, seen.blocks, wanted, available)
+    tools.books.notice(Level.WARNING, contiguity.CODE, text, target.name)
+    return seen
+
+
+async def _win(tools: Tools, target: Profile, lacking: int) -> AsyncIterator[str]:
+    """Each step that did something, in words, as it is done."""
+    keep: Collection[Path] = ()
+    with suppress(TimeoutError):  # a disk that hangs: then none is known to be the newcomer's
+        async with asyncio.timeout(FILES_S):
+            keep = await cache_eviction.files(tools, target)
+    steps = (
+        (lacking * SPARE, keep, "no engine uses"),
+        (None, keep, "no engine uses"),
+        (None, (), "no engine uses yet"),
+    )
+    for wanted, stay, whose in steps:
+        cached = tools.reader.memory().page_cache
+        if cached is None or cached < lacking:
+            break
+        if gone := await cache_eviction.evict(tools, wanted or cached, keep=stay):
+            yield f"{gib(gone)} of cached weights that {whose} were let go."
+    helper = tools.memory_helper
+    if helper is not None and helper.available():
+        done = await helper.run()
+        yield COMPACTED if done.ok else f"The memory helper failed: {done.why}."

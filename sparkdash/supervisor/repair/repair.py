@@ -1,0 +1,263 @@
+"""Repair: what is done about an engine that holds requests and makes no progress.
+
+Owns: the looks at one incarnation while it has requests, and the steps of its repair. Must not judge (`liveness.judge` does),
+nor end the engine (`watch` does) or bring it up again (the scheduler does).
+
+Steps, each published with its time: the engine is told to be stuck; evidence is taken; its requests are cancelled, and it
+is watched whether that frees it; if not, it is given up. Of an engine with `on_stuck: tell`, or that is not ours, it is
+only told. Nobody looks at an engine without requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import structlog
+
+from sparkdash.domain.event import Level
+from sparkdash.domain.evidence import Evidence
+from sparkdash.domain.incident import IncidentEnd
+from sparkdash.domain.liveness import Liveness, LivenessState, RepairStep
+from sparkdash.domain.profile import OnStuck
+from sparkdash.errors import EngineError, SparkdashError
+from sparkdash.supervisor.bounded import bounded
+from sparkdash.supervisor.liveness import evidence, kernel_reason
+from sparkdash.supervisor.liveness.judge import Judge, Verdict
+from sparkdash.supervisor.liveness.probe import PROOF_S, mute
+from sparkdash.supervisor.liveness.signals import Look
+from sparkdash.supervisor.repair import words
+from sparkdash.supervisor.repair.incidents import Incidents
+from sparkdash.supervisor.repair.recovery import Outlook, Recovery
+from sparkdash.supervisor.repair.watched import Watched
+from sparkdash.supervisor.scheduling.moves import STUCK, EngineHeld, EngineRecovered, Move
+from sparkdash.supervisor.tools import Tools
+
+LOG = structlog.get_logger("sparkdash.supervisor")
+LOOK_EVERY_S = 5.0
+"""Seconds between two looks at an engine that has requests."""
+LOOK_S = 10.0
+"""Limit of one look."""
+LOOKS_KEPT = 24
+"""Looks that go into the evidence: two minutes."""
+GRACE_S = 10.0
+"""Longest time that a stuck engine has to end by itself: one that is killed at once leaves shared memory behind."""
+RELAPSE_S = 600.0
+"""An engine that is stuck again within this time of its recovery is ended without another try."""
+
+
+class Repair:
+    """One incarnation's; `run` until cancelled, or until the engine is given up."""
+
+    def __init__(self, tools: Tools, watched: Watched, incidents: Incidents, tell: Callable[[Move], None]) -> None:
+        self._tools = tools
+        self._watched = watched
+        self._incidents = incidents
+        self._tell = tell
+        self._name = watched.profile.name
+        self._judge = Judge(self._monotonic(watched.engine.ready_at), tools.thresholds)
+        self._looks: deque[Look] = deque(maxlen=LOOKS_KEPT)
+        self._light: asyncio.Task[Evidence | None] | None = None
+        self._recovered_at: float | None = None
+        self._left = False
+        """Whether all requests left since the engine was last seen stuck: clients that retry begin no new incident."""
+
+    async def run(self) -> None:
+        """Look while the engine has requests; repair it when it is stuck."""
+        try:
+            while not self._watched.given_up.done():
+                await self._until_used()
+                due = self._now() + LOOK_EVERY_S
+                await self._tools.clock.sleep(LOOK_EVERY_S)
+                if self._watched.used.is_set() and (look := await self._look(lag_s=self._now() - due)):
+                    await self._judged(self._judge.see(look))
+        finally:
+            self._drop_light()
+
+    def _drop_light(self) -> None:
+        if self._light is not None:
+            self._light.cancel()
+            self._light = None
+
+    async def _until_used(self) -> None:
+        if not self._watched.used.is_set():
+            self._left = True
+            self._show(None)
+            await self._watched.used.wait()
+
+    async def _look(self, *, lag_s: float = 0.0) -> Look | None:
+        assert self._tools.look is not None  # noqa: S101 - without it nobody runs this
+        try:
+            looking = self._tools.look(self._watched.profile, self._watched.engine, lag_s=max(lag_s, 0.0))
+            look = await bounded(looking, self._tools.clock, LOOK_S)
+        except SparkdashError as error:
+            LOG.warning("an engine could not be looked at", profile=self._name, why=error.message)
+            return None
+        except Exception:  # a fault of ours must not end what serves
+            LOG.exception("a look at an engine failed", profile=self._name)
+            return None
+        if look is not None:
+            self._looks.append(look)
+        return look
+
+    async def _judged(self, verdict: Verdict | None) -> None:
+        if verdict is None:
+            self._show(None)
+            return
+        if verdict.state is not LivenessState.STUCK:
+            self._incidents.end(self._name, *((IncidentEnd.TOLD, words.LEFT) if self._left else _MOVED))
+            self._show(verdict)
+            if verdict.is_suspect and self._light is None:
+                self._light = asyncio.create_task(self._evidence(verdict, light=True), name=f"evidence {self._name}")
+            elif not verdict.is_suspect:
+                self._light = None
+        elif self._only_told():
+            self._left = False
+            if self._incidents.open(self._name) is None:
+                self._begin(verdict, RepairStep.WATCH)
+                self._notice(Level.ERROR, STUCK, words.only_told(self._name, verdict.why, ours=self._is_ours))
+                if self._is_ours:
+                    self._drop_light()
+                    self._light = asyncio.create_task(self._keep(verdict), name=f"evidence {self._name}")
+            self._show(verdict, RepairStep.WATCH)
+        else:
+            await self._repair(verdict)
+
+    @property
+    def _is_ours(self) -> bool:
+        return self._watched.engine.container is not None
+
+    def _only_told(self) -> bool:
+        profile = next((each for each in self._tools.profiles() if each.name == self._name), self._watched.profile)
+        return not self._is_ours or profile.on_stuck is OnStuck.TELL
+
+    async def _repair(self, verdict: Verdict) -> None:
+        """All steps of an engine that is ours to restart."""
+        self._begin(verdict, RepairStep.EVIDENCE)
+        self._show(verdict, RepairStep.EVIDENCE)
+        self._notice(Level.ERROR, STUCK, words.named(self._name, verdict.why))
+        self._drop_light()
+        taken = await self._evidence(verdict, light=False)
+        folder = taken.folder if taken else None
+        if taken is not None and taken.problem:
+            self._notice(Level.WARNING, "evidence_incomplete", taken.problem)
+        look = await self._look()
+        again = self._judge.see(look) if look else verdict
+        if again is not None and again.state is not LivenessState.STUCK:
+            self._incidents.end(self._name, *_MOVED)
+            self._show(again)
+            return
+        self._incidents.step(self._name, RepairStep.CANCEL, folder)
+        self._show(verdict, RepairStep.CANCEL)
+        relapsed = self._recovered_at is not None and self._now() - self._recovered_at < RELAPSE_S
+        self._tell(EngineHeld(self._name, EngineError(words.stopped(self._name, verdict.why), code=STUCK)))
+        why_not = words.RELAPSED if relapsed else await self._why_not_recovered(look)
+        if why_not is None:
+            self._judge.forget()
+            self._recovered_at = self._now()
+            self._tell(EngineRecovered(self._name))
+            self._incidents.end(self._name, IncidentEnd.RECOVERED, words.RECOVERED)
+            self._show(None)
+            return
+        self._incidents.step(self._name, RepairStep.END)
+        self._show(verdict, RepairStep.END)
+        kernel = await kernel_reason.of_standstill(self._tools, self._wall(verdict.moved_at))
+        text = words.ended(self._name, verdict.why, why_not)
+        error = EngineError(
+            f"{text} {kernel.words}." if kernel else text,
+            code=STUCK,
+            hint=kernel.advice if kernel else None,
+            evidence=folder,
+        )
+        self._watched.give_up(error, grace_s=min(self._tools.settings.stop_grace_s, GRACE_S))
+
+    async def _why_not_recovered(self, look: Look | None) -> str | None:
+        """Watch the engine after its requests were cancelled; None once it works again."""
+        clock = self._tools.clock
+        recovery = Recovery(self._now(), self._tools.thresholds)
+        while True:
+            outlook = recovery.see(look) if look else recovery.blind(self._now())
+            if outlook is Outlook.HOPELESS:
+                return recovery.why
+            if outlook is Outlook.TRY:
+                url = self._watched.engine.url or ""
+                if await mute(self._tools, self._watched.profile, url, limit_s=PROOF_S) is None:
+                    return None
+                recovery.tried(self._now())
+            await clock.sleep(LOOK_EVERY_S)
+            look = await self._look()
+
+    async def _keep(self, verdict: Verdict) -> Evidence | None:
+        """Take evidence of an engine that is only told of: a person decides what becomes of it."""
+        taken = await self._evidence(verdict, light=False)
+        if taken is not None and taken.folder:
+            self._incidents.step(self._name, RepairStep.WATCH, taken.folder)
+        return taken
+
+    async def _evidence(self, verdict: Verdict, *, light: bool) -> Evidence | None:
+        engine = self._watched.engine
+        return await evidence.take(
+            self._tools,
+            self._name,
+            engine.kind,
+            verdict.why,
+            container=engine.container,
+            url=engine.url,
+            fingerprint=engine.fingerprint,
+            version=engine.version,
+            started_at=engine.ready_at,
+            looks=[_plain(each) for each in self._looks],
+            light=light,
+        )
+
+    # What is told.
+
+    def _begin(self, verdict: Verdict, step: RepairStep) -> None:
+        if self._incidents.open(self._name) is None:
+            began = self._wall(verdict.moved_at)
+            self._incidents.begin(self._name, self._watched.engine.fingerprint, began, verdict.why, step)
+        else:  # `on_stuck` was edited since it was told
+            self._incidents.step(self._name, step)
+
+    def _show(self, verdict: Verdict | None, step: RepairStep | None = None) -> None:
+        books = self._tools.books
+        engine = books.engines.get(self._name)
+        if verdict is None or engine is None:
+            books.lively(self._name, None)
+            return
+        before, since = engine.liveness, self._wall(verdict.moved_at)
+        same = before is not None and (before.state, before.step) == (verdict.state, step)
+        if before is not None and same and verdict.state not in _STANDS:
+            return  # one that moves is told once, not at each look
+        step_since = None if step is None else before.step_since if before and same else self._tools.clock.now()
+        books.lively(
+            self._name, Liveness(state=verdict.state, why=verdict.why, since=since, step=step, step_since=step_since)
+        )
+
+    def _notice(self, level: Level, code: str, text: str) -> None:
+        self._tools.books.notice(level, code, text, self._name)
+
+    # Times.
+
+    def _now(self) -> float:
+        return self._tools.clock.monotonic()
+
+    def _wall(self, at: float) -> float:
+        return self._tools.clock.now() - (self._now() - at)
+
+    def _monotonic(self, at: float | None) -> float:
+        now = self._tools.clock.monotonic()
+        return now if at is None else now - (self._tools.clock.now() - at)
+
+
+_MOVED = IncidentEnd.MOVED, words.MOVED
+_STANDS = frozenset({LivenessState.SILENT, LivenessState.STUCK})
+
+
+def _plain(look: Look) -> dict[str, Any]:
+    """A look as JSON has it: only what is known."""
+    facts = asdict(look) | {"health": look.health.name.lower() if look.health else None}
+    return {name: value for name, value in facts.items() if value not in (None, (), "")}

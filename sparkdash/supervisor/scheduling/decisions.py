@@ -1,0 +1,214 @@
+"""Decisions that follow from the books after every move: grants in the order of the line, swaps that begin or are
+called off. Pure.
+
+Owns: when a swap may begin beside those under way, and when time itself decides. Must not know the moves: the scheduler
+records them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from sparkdash.domain.swap import SwapCause
+from sparkdash.errors import SparkdashError
+from sparkdash.supervisor.scheduling import fairness, fit, refusals
+from sparkdash.supervisor.scheduling.breaker import Breaker
+from sparkdash.supervisor.scheduling.moves import BeginSwap, CancelSwap, Decline, Effect, Evict
+from sparkdash.supervisor.scheduling.occupancy import Rooming
+from sparkdash.supervisor.scheduling.offers import OFFERED, Offers
+from sparkdash.supervisor.scheduling.queue import Line
+from sparkdash.supervisor.scheduling.records import USE, Change, Records, Stage, Ticket
+
+
+class Decisions:
+    """Makes the decisions for one scheduler, on its books."""
+
+    def __init__(self, records: Records, rooming: Rooming, line: Line, offers: Offers, breaker: Breaker) -> None:
+        self.now = 0.0
+        """Time of the move that is handled, monotonic seconds."""
+        self.due: float | None = None
+        """Time at which a Tick is wanted, monotonic seconds: then time itself changes a decision."""
+        self._records = records
+        self._rooming = rooming
+        self._line = line
+        self._offers = offers
+        self._breaker = breaker
+
+    def waits_for(self, target: str, choice: fit.Choice) -> tuple[str, ...]:
+        """Profiles whose loads must end before one of `target` may begin; empty where it may now, or is under way."""
+        if self._records.coming(target) or self._may_begin(target, choice):
+            return ()
+        return tuple(name for name, swap in self._records.swaps.items() if name is not None and swap.moves_memory)
+
+    def give_up(self, targets: Iterable[str | None]) -> list[Effect]:
+        """Cancel the swaps to these targets, unless already cancelled."""
+        effects: list[Effect] = []
+        for target in targets:
+            swap = self._records.swaps[target]
+            if swap.stage is not Stage.CANCELLING:
+                swap.stage = Stage.CANCELLING
+                effects.append(CancelSwap(target))
+        return effects
+
+    def in_vain(self, target: str, error: SparkdashError) -> list[Effect]:
+        """Refuse requests for an engine that does not come.
+
+        A request for `auto` gets a running engine, else a fallback.
+        """
+        others = (name for name in self._offers.fallbacks if name != target and self.may_come(name))
+        fallback = next(others, None)
+        return self._line.in_vain(target, error, lambda t: self._rooming.auto(t.task, t.client) or fallback)
+
+    def may_come(self, name: str) -> bool:
+        """Whether the profile is not there yet, and nothing but memory prevents its start."""
+        return not (
+            refusals.of(name, self._records.profiles.get(name))
+            or self._breaker.refusal(name, self.now)
+            or name in self._records.residents
+            or name in self._records.swaps
+        )
+
+    def call_off(self) -> list[Effect]:
+        """Call a swap off that nobody wants any more, before it has stopped anything."""
+        wanted = {ticket.profile for ticket in self._records.queue.values()}
+        return self.give_up(
+            target
+            for target, swap in self._records.swaps.items()
+            if swap.stage is Stage.DRAINING and target not in (None, *wanted) and swap.cause not in OFFERED
+        )
+
+    def serve(self) -> list[Effect]:
+        """Grant and begin everything that is possible, in the order of the line."""
+        self.due = None
+        records = self._records
+        effects = self._begin_stop()
+        waits: list[float] = []
+        # a stop, or one who could begin, waits until memory is at rest: nobody behind it takes memory before it
+        blocked = bool(records.stops)
+        for id_ in self._line.next():
+            ticket = records.queue.get(id_)  # an older one may have been refused with it, or moved it elsewhere
+            if ticket is None or records.coming(ticket.profile) or self._awaits_repair(ticket):
+                continue
+            if not records.misses(ticket):
+                effects += self._line.grant([ticket])
+                continue
+            choice, managed = self._line.choice(ticket), records.managed(ticket.profile)
+            if error := self._line.cannot_come(ticket.profile, choice):
+                if records.at_rest or not managed:  # else it may be otherwise once that is over
+                    effects += self._declined(ticket, error)
+            elif (until := self._line.held_until(ticket, choice)) is not None:
+                waits.append(until)
+            elif (managed and blocked) or not self._may_begin(ticket.profile, choice):
+                blocked = blocked or managed
+            else:
+                effects += self._start(ticket.profile, choice, ticket.cause)
+        effects += self._line.grant_hits()  # those that were moved to what runs
+        if not waits and not blocked:
+            effects += self._offer()
+        return [*effects, *self._end_idle(waits)]
+
+    def _awaits_repair(self, ticket: Ticket) -> bool:
+        """Whether a request waits for a stuck engine. One that asked for `auto` is moved to another, if there is one."""
+        if ticket.id == USE or not self._records.awaits_repair(ticket.profile):
+            return False
+        if ticket.follows and (other := self._rooming.auto(ticket.task, ticket.client)):
+            self._records.queue[ticket.id] = replace(ticket, profile=other)
+        return True
+
+    def _may_begin(self, target: str, choice: fit.Choice) -> bool:
+        """Whether a swap to the target may begin beside those under way."""
+        records = self._records
+        if target in records.swaps or target in records.leaving():
+            return False
+        if records.at_rest or not self._moves_memory(target, choice):
+            return True
+        return records.only_loads and self._rooming.beside(target, choice)
+
+    def _moves_memory(self, target: str | None, choice: fit.Choice) -> bool:
+        """Whether an engine of this box comes or leaves. One that runs is ours, whatever its file says by now."""
+        leaving = (self._records.residents.get(name) for name in choice.names)
+        comes = target is not None and self._records.managed(target)
+        return comes or any(resident is not None and resident.managed for resident in leaving)
+
+    def _begin_stop(self) -> list[Effect]:
+        """Begin the stops that a person ordered: on this box once nothing else moves memory, elsewhere at once."""
+        records = self._records
+        records.stops &= {*records.residents, *filter(None, records.swaps)}
+        if None in records.swaps:
+            return []
+        leaving = [
+            name
+            for name, resident in records.residents.items()
+            if name in records.stops and name not in records.swaps and (records.at_rest or not resident.managed)
+        ]
+        records.stops.difference_update(leaving)
+        return self._start(None, _told(leaving, "a person stopped it"), SwapCause.USER) if leaving else []
+
+    def _declined(self, ticket: Ticket, error: SparkdashError) -> list[Effect]:
+        if ticket.id != USE:
+            return self.in_vain(ticket.profile, error)
+        del self._records.queue[USE]
+        return [Decline(ticket.profile, error)]
+
+    def _offer(self) -> list[Effect]:
+        effects: list[Effect] = []
+        while (offer := self._offers.next()) is not None:
+            name, cause = offer
+            choice = self._rooming.choice(name, self.now, person=False)
+            error = self._line.cannot_come(name, choice)
+            if self.may_come(name) and not self._may_begin(name, choice):
+                break  # it is looked at again when what is under way is over
+            self._offers.take()
+            if not self.may_come(name):
+                continue
+            if error is None and not choice.leaving:
+                effects += self._start(name, choice, cause)
+            elif cause is not SwapCause.FALLBACK:
+                effects.append(Decline(name, error or refusals.not_offered(name, choice, cause)))
+        return effects
+
+    def _end_idle(self, waits: Sequence[float]) -> list[Effect]:
+        if not self._records.at_rest or None in self._records.swaps:
+            return []
+        ends = {
+            name: at
+            for name, resident in self._records.residents.items()
+            if (at := fairness.idle_at(name, resident, self._records)) is not None
+        }
+        over = [name for name, at in ends.items() if at <= self.now]
+        if over:
+            return self._start(None, _told(over, "nobody has used it for as long as its `idle_ttl_s`"), SwapCause.IDLE)
+        soonest = min([*waits, *ends.values()], default=float("inf"))
+        self.due = soonest if soonest < float("inf") else None
+        return []
+
+    def _start(self, target: str | None, choice: fit.Choice, cause: SwapCause) -> list[Effect]:
+        records = self._records
+        known = records.profiles.get(target) if target else None
+        moves = self._moves_memory(target, choice)
+        if target is not None:
+            if cause is SwapCause.REQUEST and self._offers.repairs(target) and not choice.leaving:
+                cause = SwapCause.REPAIR
+            self._offers.begun(target)
+        return [self.begin(Change(target, choice, cause, known.fingerprint if known else None, moves))]
+
+    def begin(self, swap: Change) -> BeginSwap:
+        """Enter a swap into the books, and order it."""
+        self._rooming.begun(swap)
+        self._records.swaps[swap.target] = swap
+        reasons = {one.profile: one.reason for one in swap.choice.leaving}
+        return BeginSwap(swap.target, swap.evict, swap.cause, reasons)
+
+    def evict(self) -> list[Effect]:
+        """Order the stop of engines on which no lease is left."""
+        effects: list[Effect] = []
+        for target, swap in self._records.swaps.items():
+            if swap.stage is Stage.DRAINING and not any(map(self._records.in_flight, swap.evict)):
+                swap.stage = Stage.GOING
+                effects.append(Evict(target, swap.evict))
+        return effects
+
+
+def _told(names: Iterable[str], reason: str) -> fit.Choice:
+    return fit.Choice(tuple(fit.Leaving(name, reason) for name in names))

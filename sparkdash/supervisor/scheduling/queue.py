@@ -1,0 +1,182 @@
+"""Those who wait and those who are served: granted, refused, cut, told their place. Pure.
+
+Owns: the queue and the leases of the records. Must not know how swaps go, only whom one would evict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from sparkdash.errors import SparkdashError
+from sparkdash.supervisor.scheduling import fairness, fit, refusals
+from sparkdash.supervisor.scheduling.fairness import Pace
+from sparkdash.supervisor.scheduling.moves import Arrive, Cut, Effect, Grant, Patience, Refuse, Wait
+from sparkdash.supervisor.scheduling.occupancy import Rooming
+from sparkdash.supervisor.scheduling.records import USE, Held, Records, Ticket
+
+
+class Line:
+    """One for the scheduler's life."""
+
+    def __init__(self, records: Records, rooming: Rooming, patience: Patience, limit: int) -> None:
+        self.now = 0.0
+        """When the move came that is handled, monotonic seconds."""
+        self._records = records
+        self._rooming = rooming
+        self._patience = patience
+        self._limit = limit
+        self._places: dict[str, int] = {}
+        self._pace = Pace()
+        self._returning: dict[str, int] = {}
+        """By profile: requests that were cut from an engine that died or is stuck, less those that came back past the limit."""
+
+    def govern(self, patience: Patience, limit: int) -> None:
+        """From now on these hold."""
+        self._patience, self._limit = patience, limit
+
+    # Asked of one ticket.
+
+    def choice(self, ticket: Ticket) -> fit.Choice:
+        """Who would leave for it."""
+        return self._rooming.choice(ticket.profile, self.now, person=ticket.id == USE)
+
+    def held_until(self, ticket: Ticket, choice: fit.Choice) -> float | None:
+        """Until when its swap waits for those whom it would interrupt; None: it may begin."""
+        return fairness.held_until(ticket, choice.names, self._records, self._patience, self.now)
+
+    def cannot_come(self, profile: str, choice: fit.Choice) -> SparkdashError | None:
+        """Why no swap brings its engine; one that waits for an engine may find its file gone once that was evicted."""
+        return refusals.of(profile, self._records.profiles.get(profile)) or self._rooming.refusal(profile, choice)
+
+    def too_many(self, ticket: Ticket) -> SparkdashError | None:
+        """Why it may not join: its profile, or the queue, has as many as it takes."""
+        records, known = self._records, self._records.profiles.get(ticket.profile)
+        if known is not None and known.limit is not None:
+            here = [held.since for held in records.leases.values() if held.profile == ticket.profile]
+            if len(here) + records.waiting_for(ticket.profile) >= known.limit:
+                again = self._pace.free_in(ticket.profile, here, self.now)
+                return refusals.too_many(ticket.profile, known.limit, again)
+        if len(records.queue) < self._limit or not records.misses(ticket) or self._comes_back(ticket.profile):
+            return None
+        return refusals.queue_full(self._limit)
+
+    def _comes_back(self, profile: str) -> bool:
+        """Whether room is kept for a request of this profile: one that was admitted once is not refused for want of it."""
+        left = self._returning.get(profile, 0)
+        if left:
+            self._returning[profile] = left - 1
+        return left > 0
+
+    # Done to those in it.
+
+    def next(self) -> list[str]:
+        """Ids of those who wait, in the order of their turns."""
+        queue = self._records.queue
+        return [ticket.id for ticket in fairness.line(queue.values(), self._patience, self.now)] if queue else []
+
+    def leave(self, id_: str) -> None:
+        """It is over, waiting or served, known or not."""
+        self._records.queue.pop(id_, None)
+        if held := self._records.leases.pop(id_, None):
+            self._given_back(held)
+
+    def walk_in(self, move: Arrive, profile: str, now: float) -> bool:
+        """Grant it here and now, if nobody can be before it and no limit or time is to be looked at."""
+        resident = self._records.residents.get(profile)
+        if resident is None or not resident.ready or resident.stuck or not self._plain(profile):
+            return False
+        self.now = now
+        self._records.leases[move.id] = Held(profile, move.batch, now)
+        resident.touch(now, move.batch)
+        self._records.note_use(profile, move.task, move.client, now)
+        return True
+
+    def walk_out(self, id_: str, now: float) -> bool:
+        """It is over, if nobody waits for that and no time begins by it."""
+        held = self._records.leases.get(id_)
+        if held is None or not self._plain(held.profile):
+            return False
+        self.now = now
+        del self._records.leases[id_]
+        self._given_back(held)
+        return True
+
+    def _plain(self, profile: str) -> bool:
+        """Does a request more or less of it change no decision?"""
+        records = self._records
+        if records.queue or records.stops or records.swaps:
+            return False
+        known = records.profiles.get(profile)
+        return known is not None and known.limit is None and known.idle_ttl_s is None
+
+    def grant_hits(self) -> list[Effect]:
+        """Grant every ticket whose engine runs."""
+        return self.grant([ticket for ticket in self._records.queue.values() if not self._records.misses(ticket)])
+
+    def grant(self, tickets: Iterable[Ticket]) -> list[Effect]:
+        """These go; a person's wish is fulfilled."""
+        effects: list[Effect] = []
+        for ticket in list(tickets):
+            del self._records.queue[ticket.id]
+            self._places.pop(ticket.id, None)
+            if ticket.id != USE:
+                self._records.leases[ticket.id] = Held(ticket.profile, ticket.batch, self.now)
+                if resident := self._records.residents.get(ticket.profile):
+                    resident.touch(self.now, ticket.batch)
+                self._records.note_use(ticket.profile, ticket.task, ticket.client, self.now)
+                effects.append(Grant(ticket.id, ticket.profile))
+        return effects
+
+    def refuse(self, tickets: Iterable[Ticket], error: SparkdashError) -> list[Effect]:
+        """These will not be served; a wish is dropped."""
+        effects: list[Effect] = []
+        for ticket in tickets:
+            del self._records.queue[ticket.id]
+            if ticket.id != USE:
+                effects.append(Refuse(ticket.id, error))
+        return effects
+
+    def in_vain(self, target: str, error: SparkdashError, instead: Callable[[Ticket], str | None]) -> list[Effect]:
+        """`target` does not come: who asked for it is told, who asked for `auto` takes what runs `instead`."""
+        waiting = [t for t in self._records.queue.values() if t.profile == target and t.id != USE]
+        lost = []
+        for ticket in waiting:
+            if ticket.follows and (other := instead(ticket)):
+                self._records.queue[ticket.id] = replace(ticket, profile=other)
+            else:
+                lost.append(ticket)
+        return self.refuse(lost, error)
+
+    def cut(self, profiles: Iterable[str], error: SparkdashError) -> list[Effect]:
+        """Leases on these engines end without their holders' wish."""
+        doomed, leases = set(profiles), self._records.leases
+        ids = tuple(id_ for id_, held in leases.items() if held.profile in doomed)
+        for id_ in ids:
+            held = leases.pop(id_)
+            if error.code != refusals.CUT:  # those do not come back
+                self._returning[held.profile] = self._returning.get(held.profile, 0) + 1
+        return [Cut(ids, error)] if ids else []
+
+    def tell_places(self) -> list[Effect]:
+        """To those whose place changed."""
+        if not (self._records.queue or self._places):
+            return []
+        line = [t for t in self._as_served() if t.id != USE]
+        places = {ticket.id: place for place, ticket in enumerate(line, start=1)}
+        told = [Wait(id_, place) for id_, place in places.items() if self._places.get(id_) != place]
+        self._places = places
+        return list(told)
+
+    def _as_served(self) -> list[Ticket]:
+        """The queue in the order of serving: the profile that is coming first, then profile by profile."""
+        line = fairness.line(self._records.queue.values(), self._patience, self.now)
+        ranks: dict[str | None, int] = {target: rank for rank, target in enumerate(self._records.swaps)}
+        for ticket in line:
+            ranks.setdefault(ticket.profile, len(ranks))
+        return sorted(line, key=lambda t: ranks[t.profile])
+
+    def _given_back(self, held: Held) -> None:
+        self._pace.note(held.profile, self.now - held.since)
+        if resident := self._records.residents.get(held.profile):
+            resident.touch(self.now, held.batch)

@@ -1,0 +1,204 @@
+"""What the scheduler's books hold, and the small questions that they answer. Written by the scheduler alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from sparkdash.domain.base import per_request
+from sparkdash.domain.swap import SwapCause
+from sparkdash.domain.task import Candidate, Task, meant_by_auto
+from sparkdash.supervisor.scheduling.fit import Choice
+from sparkdash.supervisor.scheduling.moves import Known
+
+CLIENTS = 1000
+"""Most clients that are remembered. A client chooses its own name, and so how many there are."""
+USE = "(use)"
+"""Id of the one ticket that stands for a person's wish; no request has it."""
+
+
+class Stage(Enum):
+    """Stage of a swap, as far as decisions need it."""
+
+    DRAINING = auto()
+    """Nothing is stopped yet; leases on the evicted engines are waited for."""
+    GOING = auto()
+    LOADING = auto()
+    """Evicted engines have given back their memory, and none leaves any more."""
+    CANCELLING = auto()
+    """Given up; the actor cleans up."""
+
+
+@dataclass(slots=True)
+class Change:
+    """A swap under way, as the scheduler records it."""
+
+    target: str | None
+    choice: Choice
+    cause: SwapCause
+    fingerprint: str | None
+    """Of the target, as the catalog was when the swap began."""
+    moves_memory: bool = True
+    """False: neither the target nor the evicted profiles are engines of this box."""
+    stage: Stage = Stage.DRAINING
+    takes: int = 0
+    """Bytes that the target will hold, as known at the beginning."""
+    frees: int = 0
+    """Bytes that the evicted engines hold, as known at the beginning."""
+
+    @property
+    def evict(self) -> tuple[str, ...]:
+        """Who leaves."""
+        return self.choice.names
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """One who waits."""
+
+    id: str
+    profile: str
+    cause: SwapCause = SwapCause.REQUEST
+    follows: bool = False
+    """It asked for `auto`: when its target fails it takes whatever runs then."""
+    batch: bool = False
+    """It lets those go first who are waited for by people and agents."""
+    since: float = 0.0
+    """When it came, monotonic seconds."""
+    task: Task | None = None
+    client: str | None = None
+
+
+@per_request
+class Held:
+    """The right to use an engine, given out."""
+
+    profile: str
+    batch: bool
+    since: float
+
+
+@dataclass(slots=True)
+class Resident:
+    """An engine that is there."""
+
+    fingerprint: str | None
+    managed: bool
+    ready_at: float
+    """When it became ready, monotonic seconds."""
+    ready: bool = True
+    """False: it would not stop, and serves nobody."""
+    stuck: bool = False
+    """Its work does not move. It serves nobody, and requests for it wait for its repair."""
+    used_at: float | None = None
+    """When a request was last granted or over; None: none was."""
+    talked_at: float | None = None
+    """The same, of requests that are not batch."""
+    asked_at: dict[Task, float] = field(default_factory=dict)
+    """Time of the last granted request, by task."""
+
+    def touch(self, now: float, batch: bool) -> None:
+        """A request was granted, or is over."""
+        self.used_at = now
+        if not batch:
+            self.talked_at = now
+
+
+@dataclass(slots=True)
+class Records:
+    """The books."""
+
+    profiles: dict[str, Known]
+    queue: dict[str, Ticket] = field(default_factory=dict)
+    """In order of arrival."""
+    leases: dict[str, Held] = field(default_factory=dict)
+    residents: dict[str, Resident] = field(default_factory=dict)
+    """In the order in which they became ready."""
+    stops: set[str] = field(default_factory=set)
+    """What a person wants gone."""
+    clients: dict[tuple[str, Task], str] = field(default_factory=dict)
+    """Profile that each client was last given for each task, the longest unused first; at most CLIENTS."""
+    swaps: dict[str | None, Change] = field(default_factory=dict)
+    """Swaps under way by target, in the order in which they began; None is the swap that only stops."""
+
+    def managed(self, profile: str) -> bool:
+        """Does its engine take a place? One whose file went away was started by us, too."""
+        known = self.profiles.get(profile)
+        return known is None or known.managed
+
+    def waiting_for(self, profile: str | None) -> int:
+        """How many requests wait for this profile."""
+        return sum(t.profile == profile for t in self.queue.values() if t.id != USE)
+
+    def in_flight(self, profile: str) -> int:
+        """How many leases are on this profile's engine."""
+        return sum(held.profile == profile for held in self.leases.values())
+
+    def talking(self, profile: str) -> bool:
+        """Is any of them not batch?"""
+        return any(held.profile == profile and not held.batch for held in self.leases.values())
+
+    def leaving(self) -> set[str]:
+        """Those whose end is decided."""
+        return self.stops.union(*(swap.evict for swap in self.swaps.values()))
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether no swap is under way that takes or gives back memory."""
+        return not any(swap.moves_memory for swap in self.swaps.values())
+
+    @property
+    def only_loads(self) -> bool:
+        """Whether every swap under way that moves memory only takes it."""
+        return all(swap.stage is Stage.LOADING for swap in self.swaps.values() if swap.moves_memory)
+
+    def coming(self, profile: str) -> Change | None:
+        """The swap that brings this profile, unless it was cancelled."""
+        swap = self.swaps.get(profile)
+        return None if swap is None or swap.stage is Stage.CANCELLING else swap
+
+    def runs(self, profile: str) -> bool:
+        """Does its engine serve, and is it here to stay?"""
+        resident = self.residents.get(profile)
+        return resident is not None and resident.ready and not resident.stuck and profile not in self.leaving()
+
+    def awaits_repair(self, profile: str) -> bool:
+        """Is its engine stuck, and nothing else decided about it?"""
+        resident = self.residents.get(profile)
+        return resident is not None and resident.ready and resident.stuck and profile not in self.leaving()
+
+    def as_written(self, profile: str) -> bool:
+        """Does it run, and from its file as that is now? A profile that is gone from the catalog has no newer one."""
+        known = self.profiles.get(profile)
+        return self.runs(profile) and (known is None or self.residents[profile].fingerprint == known.fingerprint)
+
+    def misses(self, ticket: Ticket) -> bool:
+        """A person's wish also misses when the engine that runs was started from an older version of the profile."""
+        return not (self.as_written(ticket.profile) if ticket.id == USE else self.runs(ticket.profile))
+
+    def note_use(self, profile: str, task: Task | None, client: str | None, now: float) -> None:
+        """Note that a request for this task was granted the engine."""
+        if task is None or (resident := self.residents.get(profile)) is None:
+            return
+        resident.asked_at[task] = now
+        if client is not None:
+            self.clients.pop((client, task), None)
+            self.clients[client, task] = profile
+            if len(self.clients) > CLIENTS:
+                del self.clients[next(iter(self.clients))]
+
+    def auto(self, task: Task | None, client: str | None, tasks: Callable[[str], frozenset[Task] | None]) -> str | None:
+        """Choose the profile that `auto` means: of the running ones the last used for this task, by this client if it
+        used any.
+
+        Without a running one, the profile that loads; without that, one that is stuck.
+        """
+        running = {name: resident for name, resident in self.residents.items() if self.runs(name)}
+        own = self.clients.get((client, task)) if client is not None and task is not None else None
+        there = [Candidate(name, tasks(name), each.asked_at, each.ready_at) for name, each in running.items()]
+        coming = [name for name in self.swaps if name is not None and self.coming(name)]
+        stuck = [name for name in reversed(self.residents) if self.awaits_repair(name)]
+        return meant_by_auto(task, reversed(there), own) or next(
+            (name for name in (*coming, *stuck) if Candidate(name, tasks(name), {}, 0.0).suits(task)), None
+        )

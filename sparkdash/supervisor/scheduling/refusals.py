@@ -1,0 +1,159 @@
+"""Why a request is not served: the words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sparkdash.domain.memory.account import Holding
+from sparkdash.domain.memory.need import Need
+from sparkdash.domain.profile import Profile
+from sparkdash.domain.swap import SwapCause
+from sparkdash.domain.task import Task
+from sparkdash.errors import AdmissionError, DaemonError, EngineError, SparkdashError
+from sparkdash.printable import one_line
+from sparkdash.supervisor.scheduling.fit import Box, Choice
+from sparkdash.supervisor.scheduling.moves import Known
+from sparkdash.units import gib
+
+CUT = "cut"
+"""Code of a request that outlived the drain: it is not tried again."""
+NAMED = 2
+"""Holders that a refusal names."""
+RETRY_S = 10.0
+"""What a full queue asks a client to wait. Clients keep Retry-After to the second, and none waits minutes."""
+
+
+def of(name: str, known: Known | None) -> SparkdashError | None:
+    """Why this profile can never be started, or None."""
+    if known is None:
+        return AdmissionError(f"No profile is called {name!r}.", code="model_not_found", status=404)
+    if known.cannot_run:
+        hint = f"Use {known.nearest} instead." if known.nearest else None
+        return AdmissionError(f"{name} cannot run here: {known.cannot_run}.", code="cannot_run", hint=hint)
+    if known.secret_at:
+        return AdmissionError(
+            f"{name} is not started: its file has a secret at {known.secret_at}, which the engine would show to others.",
+            code="secret_in_profile",
+            hint="Name the variable in `env_from` and set it in the daemon's environment. "
+            "`sparkdash profiles check` shows the line.",
+        )
+    return None
+
+
+def nothing_to_pull(profile: Profile, *, containerised: bool) -> SparkdashError | None:
+    """Why there is no image to fetch for it, where that is no mistake of the profile's; or None."""
+    why = profile.fetches_nothing or (
+        None if containerised else "the daemon starts plain processes, which need no image"
+    )
+    return (
+        AdmissionError(f"There is no image to fetch for {profile.name}: {why}.", code="nothing_to_pull")
+        if why
+        else None
+    )
+
+
+def shutting_down() -> SparkdashError:
+    """The daemon ends; clients come again to the next one."""
+    return DaemonError("sparkdash is shutting down.", code="shutting_down", retry_after=10.0)
+
+
+def holders(foreign: Sequence[Holding]) -> str | None:
+    """The largest holders that are not ours, in a short sentence; None without any."""
+    named = ", ".join(f"{one_line(one.name)} {gib(one.bytes)}" for one in foreign[:NAMED])
+    return f"Others hold memory: {named}." if named else None
+
+
+def no_room(name: str, need: Need, choice: Choice, box: Box) -> SparkdashError:
+    """It is known not to fit, or it would take the place of a pinned engine; with the figures."""
+    sums = " + ".join(f"{term.name} {gib(term.bytes)}" for term in need.terms)
+    needs = f"{name} needs {gib(choice.needs)}" + (f" ({sums})" if len(need.terms) > 1 else "")
+    reserve = f"{gib(box.reserve)} are kept in reserve"
+    if choice.pinned:
+        one, them = ("is", "it leaves") if len(choice.pinned) == 1 else ("are", "they leave")
+        return AdmissionError(
+            f"{needs}; {gib(choice.available)} can be had. {', '.join(choice.pinned)} {one} pinned: {them} only when a person says so.",
+            code="pinned",
+            status=503,
+            hint=f"`sparkdash use {name}` says so; or take `pinned` off in config.toml.",
+        )
+    whole = box.total is not None and choice.needs is not None and choice.needs + box.reserve > box.total
+    found = f"this box has {gib(box.total)} in all" if whole else f"{gib(choice.available)} can be had beyond it"
+    return AdmissionError(
+        f"{needs} and {reserve}; {found}.",
+        code="does_not_fit",
+        status=503,
+        holders=box.holders,
+        hint="Stop what else holds memory, choose a smaller context or KV cache, or lower `reserve_gib`.",
+    )
+
+
+def not_offered(name: str, choice: Choice, cause: SwapCause) -> SparkdashError:
+    """There is no room beside what runs for what nobody waits for."""
+    repair = cause is SwapCause.REPAIR
+    what = "not started again after it was stuck" if repair else "not preloaded"
+    return AdmissionError(
+        f"{name} was {what}: it needs {gib(choice.needs)}, and beside what runs it does not fit.",
+        code="not_restarted" if repair else "not_preloaded",
+        hint="A request that names it, or `sparkdash use`, makes room.",
+    )
+
+
+def too_many(name: str, limit: int, again_s: float | None) -> SparkdashError:
+    """As many use the profile as may."""
+    return AdmissionError(
+        f"{name} serves {limit} request{'s' if limit > 1 else ''} at once, and as many are there.",
+        code="too_many_requests",
+        status=429,
+        retry_after=again_s,
+        hint="Come back later, or raise `max_concurrency` in config.toml.",
+    )
+
+
+def no_engine(task: Task | None = None) -> SparkdashError:
+    """Build the refusal of `auto` when nothing runs, or nothing that can do the task."""
+    what = f"No running engine can {task.value}" if task else "No engine runs"
+    return AdmissionError(
+        f"{what}, and 'auto' never starts one.",
+        code="no_engine",
+        status=503,
+        hint="Name a profile as the model; `sparkdash profiles` lists them.",
+    )
+
+
+def queue_full(limit: int) -> SparkdashError:
+    """As many wait as may."""
+    return AdmissionError(
+        f"{limit} requests wait already.",
+        code="queue_full",
+        status=503,
+        retry_after=RETRY_S,
+        hint="Come back later, or raise `queue_limit` in config.toml.",
+    )
+
+
+def stopped(profile: str | None) -> SparkdashError:
+    """A person stopped what it waited for."""
+    what = profile or "Everything"
+    return AdmissionError(f"{what} was stopped while this request waited.", code="stopped", status=503)
+
+
+def cancelled(profile: str | None) -> SparkdashError:
+    """A person gave the swap up."""
+    return AdmissionError(
+        f"The start of {profile} was cancelled while this request waited.", code="cancelled", status=503
+    )
+
+
+def cut(target: str | None) -> SparkdashError:
+    """A lease outlived the drain."""
+    why = f"to make room for {target}" if target else "because its engine was stopped"
+    return EngineError(
+        f"This request was cut {why}, after the drain limit.",
+        code=CUT,
+        hint="Raise `drain_s` in config.toml if answers need longer.",
+    )
+
+
+def cut_short(error: SparkdashError) -> SparkdashError:
+    """The engine of a lease died, or is stuck, while a person stops it."""
+    return EngineError(f"{error.message} The request was cut, as a person stops the engine.", code=CUT)

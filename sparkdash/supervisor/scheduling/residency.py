@@ -1,0 +1,81 @@
+"""What the moves about an engine that is there change of the books: it came up, died, is stuck, recovered, left. Pure.
+
+Owns: the residents of the records. Must not decide what follows: `decisions` does.
+"""
+
+from __future__ import annotations
+
+from sparkdash.errors import SparkdashError
+from sparkdash.supervisor.scheduling import refusals
+from sparkdash.supervisor.scheduling.breaker import Breaker
+from sparkdash.supervisor.scheduling.decisions import Decisions
+from sparkdash.supervisor.scheduling.moves import STUCK, Effect, EngineDied, EngineHeld
+from sparkdash.supervisor.scheduling.offers import Offers
+from sparkdash.supervisor.scheduling.queue import Line
+from sparkdash.supervisor.scheduling.records import Records, Resident
+
+
+class Residency:
+    """One for the scheduler's life."""
+
+    def __init__(self, records: Records, line: Line, offers: Offers, breaker: Breaker, decisions: Decisions) -> None:
+        self._records = records
+        self._line = line
+        self._offers = offers
+        self._breaker = breaker
+        self._decisions = decisions
+
+    def came_up(self, profile: str, fingerprint: str | None, now: float) -> None:
+        """An engine of this profile is ready."""
+        residents = self._records.residents
+        residents.pop(profile, None)
+        residents[profile] = Resident(fingerprint, self._records.managed(profile), now)
+        self._breaker.came_up(profile)
+
+    def died(self, move: EngineDied, now: float) -> list[Effect]:
+        """Cut its leases; refuse who waits for it, if it may not be started now; bring it up again, if it was stuck."""
+        name, unwanted = move.profile, move.profile in self._records.leaving()
+        resident = self._records.residents.pop(name, None)
+        if resident is None:
+            return []
+        self._breaker.died(name, resident.fingerprint or "", move.error, now)
+        effects = self._cut(name, move.error)
+        self._records.stops.discard(name)
+        if refusal := self._breaker.refusal(name, now):
+            return effects if self._records.coming(name) else [*effects, *self._decisions.in_vain(name, refusal)]
+        if move.error.code == STUCK and not unwanted:
+            self._offers.repair(name)
+        return effects
+
+    def held(self, move: EngineHeld) -> list[Effect]:
+        """Have it serve nobody until it recovers or is replaced. One that drains has drained."""
+        resident = self._records.residents.get(move.profile)
+        if resident is None:
+            return []
+        resident.stuck = True
+        return self._cut(move.profile, move.error)
+
+    def recovered(self, profile: str) -> None:
+        """It serves again."""
+        if resident := self._records.residents.get(profile):
+            resident.stuck = False
+
+    def wont_stop(self, profile: str) -> None:
+        """It was told to go and is still there."""
+        if resident := self._records.residents.get(profile):
+            resident.ready = False
+
+    def evicted(self, profile: str) -> None:
+        """It is gone as it should be; it may fall back if what it left for fails."""
+        records = self._records
+        resident = records.residents.pop(profile, None)
+        records.stops.discard(profile)
+        cause = next((swap.target for swap in records.swaps.values() if profile in swap.evict), None)
+        if resident and resident.ready and cause is not None:
+            self._offers.evicted(profile, cause)
+
+    def _cut(self, profile: str, error: SparkdashError) -> list[Effect]:
+        """Cut its leases; for good where a person stops it: who came back would start it again."""
+        stop = self._records.swaps.get(None)
+        is_stopped = profile in self._records.stops or (stop is not None and profile in stop.evict)
+        return self._line.cut([profile], refusals.cut_short(error) if is_stopped else error)

@@ -1,0 +1,292 @@
+"""The scheduler: grants requests and orders swaps. Pure; DESIGN.md has the table and the reasons.
+
+Owns the books of tickets, leases and the swaps under way, and what each move changes of them; `residency` owns those of
+the engines that are there. `decisions` has what follows after every move. Must not know asyncio, clocks, containers.
+
+* Rule 1: one move in, a list of effects out; the books already say what the effects order.
+* Rule 2: a swap begins only for a ticket, a person, an offer or an idle engine. One that gives memory back begins while
+  no other swap moves memory. One that only takes memory may also begin beside others that only take. One that does
+  neither begins at once.
+* Rule 3: what a lease holds is not evicted. A swap drains first; `Evict` is ordered when the last lease has left.
+* Rule 4: tickets are looked at in line (`fairness`). One whose engine runs is granted. The next one whose engine does
+  not run chooses the next swap, and nobody behind it may take an engine that this swap evicts. All who wait when a swap
+  is done are granted together.
+* Rule 5: an offer (a fallback, a preload) evicts nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sparkdash.domain.swap import SwapCause
+from sparkdash.errors import SparkdashError
+from sparkdash.supervisor.scheduling import fit, refusals
+from sparkdash.supervisor.scheduling.breaker import Breaker
+from sparkdash.supervisor.scheduling.decisions import Decisions
+from sparkdash.supervisor.scheduling.moves import (
+    Admitted,
+    Adopted,
+    Arrive,
+    Cancel,
+    CatalogRead,
+    DrainOver,
+    Effect,
+    EngineDied,
+    EngineHeld,
+    EngineRecovered,
+    Evicted,
+    Known,
+    Leave,
+    Move,
+    Patience,
+    PolicyRead,
+    Preload,
+    Refuse,
+    Release,
+    Stop,
+    SwapCancelled,
+    SwapDone,
+    SwapFailed,
+    Tick,
+    Use,
+    WontStop,
+)
+from sparkdash.supervisor.scheduling.occupancy import Rooming, Scales
+from sparkdash.supervisor.scheduling.offers import Offers
+from sparkdash.supervisor.scheduling.queue import Line
+from sparkdash.supervisor.scheduling.records import USE, Change, Records, Stage, Ticket
+from sparkdash.supervisor.scheduling.residency import Residency
+
+
+class Scheduler:
+    """Hand it moves; carry its effects out in their order."""
+
+    def __init__(self, profiles: Mapping[str, Known], *, queue_limit: int, scales: Scales, patience: Patience) -> None:
+        self.records = Records(dict(profiles))
+        self._rooming = Rooming(self.records, scales)
+        self._line = Line(self.records, self._rooming, patience, queue_limit)
+        self._now = 0.0
+        self.breaker = Breaker()
+        self._offers = Offers()
+        self._decisions = Decisions(self.records, self._rooming, self._line, self._offers, self.breaker)
+        self._residency = Residency(self.records, self._line, self._offers, self.breaker, self._decisions)
+
+    def handle(self, move: Move, now: float) -> list[Effect]:
+        """Take note of the move, which came at `now` (monotonic seconds); what must be done."""
+        self._now = self._line.now = self._decisions.now = now
+        return [
+            *self._take(move),
+            *self._decisions.call_off(),
+            *self._decisions.serve(),
+            *self._decisions.evict(),
+            *self._line.tell_places(),
+        ]
+
+    def walk_in(self, move: Arrive, now: float) -> str | None:
+        """What `handle` would do with an Arrive that changes nothing but the table of leases, as nearly all do: the profile that
+        is granted. None: `handle` must look."""
+        name = move.profile or self._rooming.auto(move.task, move.client)
+        if name is None or self._time_has_come(now) or not self._line.walk_in(move, name, now):
+            return None
+        return name
+
+    def walk_out(self, id_: str, now: float) -> bool:
+        """The same for a Leave. False: `handle` must look."""
+        return not self._time_has_come(now) and self._line.walk_out(id_, now)
+
+    @property
+    def due(self) -> float | None:
+        """Time at which a Tick is wanted, monotonic seconds: then time itself changes a decision."""
+        return self._decisions.due
+
+    def waits_for(self, target: str, choice: fit.Choice) -> tuple[str, ...]:
+        """Profiles whose loads must end before one of `target` may begin; empty where it may now, or is under way."""
+        return self._decisions.waits_for(target, choice)
+
+    def _time_has_come(self, now: float) -> bool:
+        return self.due is not None and self.due <= now
+
+    def expects(self, profile: str) -> bool:
+        """Whether an engine of this profile is there, loads, is waited for, or is to come in the place of a stuck one."""
+        records = self.records
+        there = profile in records.residents or records.coming(profile) is not None
+        return there or records.waiting_for(profile) > 0 or self._offers.repairs(profile)
+
+    @property
+    def stopping(self) -> bool:
+        """Is something that a person wanted gone still to go?"""
+        return bool(self.records.stops) or None in self.records.swaps or self.cancelling
+
+    @property
+    def cancelling(self) -> bool:
+        """Whether a cancelled swap has still to be cleaned up."""
+        return any(swap.stage is Stage.CANCELLING for swap in self.records.swaps.values())
+
+    def choice(self, target: str, now: float, *, person: bool = True) -> fit.Choice:
+        """Who would leave if `target` were to come next, and whether it fits."""
+        return self._rooming.choice(target, now, person=person)
+
+    def refusal(self, target: str, choice: fit.Choice) -> SparkdashError | None:
+        """Why it cannot come now, `choice` being who would leave; None when it may be tried."""
+        return self._rooming.refusal(target, choice)
+
+    def hold(self, target: str) -> SparkdashError | None:
+        """Why no load of it may begin before somebody has left; None when one may."""
+        return self._rooming.hold(target)
+
+    # What came in, one method a move.
+
+    def _take(self, move: Move) -> list[Effect]:
+        match move:
+            case Arrive():
+                return self._arrive(move)
+            case Leave(id=id_):
+                self._line.leave(id_)
+            case Use():
+                return self._use(move)
+            case Preload(profiles=profiles):
+                self._offers.preload(profiles)
+            case Stop(profile=profile):
+                return self._stop(profile)
+            case Cancel():
+                return self._cancel()
+            case Release(profile=profile):
+                self.breaker.release(profile)
+            case CatalogRead(profiles=profiles):
+                return self._catalog(profiles)
+            case PolicyRead(patience=patience, queue_limit=limit):
+                self._line.govern(patience, limit)
+            case Adopted(profile=profile, ready=False):
+                swap = Change(profile, fit.Choice(), SwapCause.ADOPT, move.fingerprint, stage=Stage.LOADING)
+                return [self._decisions.begin(swap)]
+            case Adopted(profile=profile, fingerprint=fingerprint):
+                self._residency.came_up(profile, fingerprint, self._now)
+            case EngineDied():
+                return self._residency.died(move, self._now)
+            case EngineHeld():
+                return self._residency.held(move)
+            case EngineRecovered(profile=profile):
+                self._residency.recovered(profile)
+            case Tick():
+                pass  # what follows looks at the time itself
+            case DrainOver(target=target):
+                return self._drain_over(target)
+            case Evicted(profile=profile):
+                self._residency.evicted(profile)
+            case WontStop(profile=profile):
+                self._residency.wont_stop(profile)
+            case Admitted(target=target):
+                if (admitted := self.records.coming(target)) is not None:
+                    admitted.stage = Stage.LOADING
+            case SwapDone(target=target):
+                return self._done(target)
+            case SwapFailed(target=target, error=error):
+                return self._failed(target, error)
+            case SwapCancelled(target=target):
+                self._over(target, came=False)
+        return []
+
+    def _arrive(self, move: Arrive) -> list[Effect]:
+        profile = move.profile or self._rooming.auto(move.task, move.client)
+        if profile is None:
+            return [Refuse(move.id, refusals.no_engine(move.task if self._anything_runs else None))]
+        ticket = Ticket(
+            move.id,
+            profile,
+            follows=move.profile is None,
+            batch=move.batch,
+            since=self._now,
+            task=move.task,
+            client=move.client,
+        )
+        if error := self._barred(profile) or self._line.too_many(ticket):
+            return [Refuse(move.id, error)]
+        self.records.queue[move.id] = ticket
+        return []
+
+    @property
+    def _anything_runs(self) -> bool:
+        return any(map(self.records.runs, self.records.residents))
+
+    def _barred(self, profile: str) -> SparkdashError | None:
+        """Why its engine will not come, when that is known already."""
+        if self.records.runs(profile) or self.records.awaits_repair(profile):
+            return None
+        choice = self._rooming.choice(profile, self._now, person=False)
+        return self._line.cannot_come(profile, choice) or self.breaker.refusal(profile, self._now)
+
+    def _use(self, move: Use) -> list[Effect]:
+        if refusals.of(move.profile, self.records.profiles.get(move.profile)):
+            return []
+        self.breaker.tried_again(move.profile)
+        self.records.queue.pop(USE, None)
+        self.records.queue[USE] = Ticket(USE, move.profile, move.cause, since=self._now)
+        return self._supersede(move.profile)
+
+    def _supersede(self, wanted: str) -> list[Effect]:
+        """Cancel loads that no request waits for in favour of a person's choice, unless both can load at the same
+        time.
+        """
+        records, choice = self.records, self._rooming.choice(wanted, self._now, person=True)
+        if not records.managed(wanted) or self._rooming.beside(wanted, choice):
+            return []
+        others = [name for name in records.swaps if name not in (None, wanted) and not records.waiting_for(name)]
+        return self._decisions.give_up([name for name in others if records.swaps[name].moves_memory])
+
+    def _stop(self, profile: str | None) -> list[Effect]:
+        records = self.records
+        records.stops |= {name for name in records.residents if profile in (None, name)}
+        self._offers.stopped(profile)
+        waiting = [t for t in records.queue.values() if profile in (None, t.profile)]
+        refused = self._line.refuse(waiting, refusals.stopped(profile))
+        coming = [name for name in records.swaps if name is not None and profile in (None, name)]
+        records.stops.update(coming)  # it may come up before it can be cancelled
+        return [*self._decisions.give_up(coming), *refused]
+
+    def _cancel(self) -> list[Effect]:
+        effects: list[Effect] = []
+        for target, swap in list(self.records.swaps.items()):
+            if swap.stage is not Stage.CANCELLING:
+                waiting = [t for t in self.records.queue.values() if t.profile == target]
+                effects += [*self._decisions.give_up([target]), *self._line.refuse(waiting, refusals.cancelled(target))]
+        return effects
+
+    def _catalog(self, profiles: Mapping[str, Known]) -> list[Effect]:
+        self.records.profiles = dict(profiles)
+        self.breaker.read({name: known.fingerprint for name, known in profiles.items()})
+        effects: list[Effect] = []
+        for ticket in list(self.records.queue.values()):
+            error = refusals.of(ticket.profile, profiles.get(ticket.profile))
+            if error and not (self.records.runs(ticket.profile) or self.records.awaits_repair(ticket.profile)):
+                effects += self._line.refuse([ticket], error)
+        return effects
+
+    def _drain_over(self, target: str | None) -> list[Effect]:
+        swap = self.records.swaps.get(target)
+        if swap is None or swap.stage is not Stage.DRAINING:
+            return []
+        return self._line.cut(swap.evict, refusals.cut(swap.target))
+
+    def _over(self, target: str | None, *, came: bool) -> Change | None:
+        swap = self.records.swaps.pop(target, None)
+        if swap is not None:
+            self._rooming.ended(swap, came=came)
+        return swap
+
+    def _done(self, target: str | None) -> list[Effect]:
+        swap = self._over(target, came=True)
+        if swap is None or swap.target is None:
+            return []
+        self._residency.came_up(swap.target, swap.fingerprint, self._now)
+        self._offers.succeeded(swap.target)
+        return self._line.grant([t for t in self.records.queue.values() if t.profile == swap.target])
+
+    def _failed(self, target: str | None, error: SparkdashError) -> list[Effect]:
+        swap = self._over(target, came=False)
+        if swap is None or swap.target is None:
+            return []
+        self.breaker.failed(swap.target, swap.fingerprint or "", error, self._now)
+        self._offers.failed(swap.target)
+        if (wish := self.records.queue.get(USE)) and wish.profile == swap.target:
+            del self.records.queue[USE]
+        return self._decisions.in_vain(swap.target, error)

@@ -1,0 +1,258 @@
+"""From a started container to its first good answer.
+
+Owns: the engine's log while it loads, its progress, when it is given up, and the warm-up. Must not know what ran
+before, or who waits.
+
+Rule: a load has no time limit of its own (a 120B model from a slow disk takes an hour); it has one on standing
+still. A line of a shape not seen before counts as progress, and so does memory that is taken, or a page cache that
+grows: weights that an engine maps from their file show nowhere else. Beside another load its own processes' figures
+count instead (`process_progress`). A line that only repeats (vLLM's "No available
+shared memory broadcast block found in 60 seconds") does not, nor does processor time: an engine that hangs spins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable
+from contextlib import suppress
+from types import TracebackType
+from typing import Self, TypeVar
+
+from sparkdash.domain.engine import LoadProgress
+from sparkdash.domain.profile import Profile
+from sparkdash.domain.swap import SwapPhase
+from sparkdash.engines.logs.loading import detail
+from sparkdash.errors import EngineError, SparkdashError, UpstreamError
+from sparkdash.host.kernel_log.lines import KernelKind
+from sparkdash.supervisor.liveness.engine_end import AGAIN_S, TAIL, crashed, until_it_ends
+from sparkdash.supervisor.liveness.probe import PROBE_S
+from sparkdash.supervisor.logbook import lines_of
+from sparkdash.supervisor.memory.footprint import Scale
+from sparkdash.supervisor.swap.eta import START
+from sparkdash.supervisor.swap.process_progress import OwnMovement
+from sparkdash.supervisor.swap.record import SwapRecord
+from sparkdash.supervisor.swap.standstill import stood_still
+from sparkdash.supervisor.tools import Tools
+from sparkdash.units import MIB
+
+POLL_S = 0.5
+FIRST_POLL_S = 0.02
+"""First pause between probes; pauses grow with the time that has passed, up to POLL_S. An engine that is up at once
+does not wait, and one that loads for minutes is not asked fifty times a second.
+"""
+POLL_SHARE = 0.1
+"""Pause as a share of the time that has passed: an engine is seen to be up at most a tenth later than it is."""
+TELL_S = 0.25
+"""Progress within a stage is published at most this often; vLLM writes 50 progress-bar lines a second while it captures graphs."""
+TAKEN = 64 * MIB
+"""Memory that an engine must have taken for it to count as progress."""
+OWN_EVERY_S = 2.0
+"""Seconds between two looks at its own processes, beside another load."""
+
+_NUMBERS = re.compile(r"[\d.:%]+")
+T = TypeVar("T")
+
+
+class Loading:
+    """An async context manager around one start: watches the container's log and its end."""
+
+    def __init__(
+        self,
+        tools: Tools,
+        profile: Profile,
+        container: str,
+        url: str,
+        record: SwapRecord,
+        scale: Scale | None = None,
+    ) -> None:
+        self._tools = tools
+        self._record = record
+        self._scale = scale
+        self._adapter = tools.adapter(profile.engine)
+        self._profile = profile
+        self._container = container
+        self._url = url
+        self._shapes: set[str] = set()
+        self._latest: LoadProgress | None = None
+        self._told: LoadProgress | None = None
+        self._told_at = 0.0
+        self._moved_at = tools.clock.monotonic()
+        self._began_at = tools.clock.now()
+        memory = tools.reader.memory()
+        self._lowest, self._most_cached = memory.available, memory.page_cache or 0
+        self._own = OwnMovement(tools, container, TAKEN)
+
+    async def __aenter__(self) -> Self:
+        self._end = asyncio.create_task(until_it_ends(self._tools, self._container))
+        self._log = asyncio.create_task(self._read_log())
+        self._memory = asyncio.create_task(self._watch_memory())
+        self._kernel = asyncio.create_task(self._watch_kernel())
+        return self
+
+    async def __aexit__(
+        self, _type: type[BaseException] | None, _e: BaseException | None, _t: TracebackType | None
+    ) -> None:
+        tasks = (self._end, self._log, self._memory, self._kernel)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def until_alive(self) -> None:
+        """Wait until the engine's HTTP server answers.
+
+        Raises:
+            EngineError: it ended (classified), or made no progress for `no_progress_s`.
+        """
+        began = self._tools.clock.monotonic()
+        while not await self._while_it_lives(self._alive()):
+            self._tell()
+            still = self._tools.clock.monotonic() - self._moved_at
+            self._record.still(still)
+            if still >= self._tools.settings.no_progress_s:
+                raise await self._stood_still(still)
+            passed = self._tools.clock.monotonic() - began
+            pause = min(max(FIRST_POLL_S, POLL_SHARE * passed), POLL_S)
+            await self._while_it_lives(self._tools.clock.sleep(pause))
+
+    async def warm(self) -> None:
+        """Have it generate a few tokens: an engine may answer every probe and die at the first request.
+
+        Raises:
+            EngineError: it ended (classified), or answered nothing of use (`bad_answer`).
+        """
+        chat = self._adapter.probes.chat
+        if chat is None:
+            return
+        model = self._adapter.served_names(self._profile)[0]
+        limit = self._tools.settings.warm_s
+        try:
+            await self._while_it_lives(self._tools.upstream.generate(self._url + chat, model, timeout_s=limit))
+        except UpstreamError as error:
+            # a connection that breaks off is most often the first sign of a death
+            await self._while_it_lives(self._tools.clock.sleep(POLL_S))
+            raise self._bad_answer(error.message.rstrip(".")) from error
+
+    async def _while_it_lives(self, work: Awaitable[T]) -> T:
+        """The result of `work`, or the engine's death, whichever comes first."""
+        doing = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait({doing, self._end}, return_when=asyncio.FIRST_COMPLETED)
+            if self._end.done() and not doing.done():
+                raise await self._crashed(self._end.result())
+            return await doing
+        finally:
+            doing.cancel()
+            with suppress(asyncio.CancelledError, SparkdashError):
+                await doing
+
+    async def _alive(self) -> bool:
+        with suppress(UpstreamError):
+            reply = await self._tools.upstream.get(self._url + self._adapter.probes.alive, timeout_s=PROBE_S)
+            return reply.status == 200
+        return False
+
+    async def _read_log(self) -> None:
+        """What it says until it ends. A log that cannot be read, or no longer, is a pity: the probes go on, and so it is tried again."""
+        tail: int | None = None
+        while not self._end.done():
+            with suppress(SparkdashError):
+                async with lines_of(self._tools.runtime, self._container, follow=True, tail=tail) as lines:
+                    async for line in lines:
+                        tail = 0  # what was heard once is not heard again
+                        self._heard(line)
+            await self._tools.clock.sleep(AGAIN_S)
+
+    def _heard(self, line: str) -> None:
+        self._tools.logbook.add(self._profile.name, line)
+        self._tools.wards.heard_load()
+        progress = self._adapter.read_log(line)
+        shape = _NUMBERS.sub("", line)
+        if shape not in self._shapes or progress not in (None, self._latest):
+            self._shapes.add(shape)
+            self._moved_at = self._tools.clock.monotonic()
+        if progress is None and (self._latest is None or self._latest.stage == START):
+            # A minute and more of imports: it is seen to do something.
+            progress = LoadProgress(stage=START, detail=detail(line))
+        if progress is not None:
+            self._latest = progress
+            self._tell()
+
+    def _tell(self) -> None:
+        now = self._tools.clock.monotonic()
+        if self._latest is None or self._latest == self._told:
+            return
+        if self._told is not None and self._told.stage == self._latest.stage and now - self._told_at < TELL_S:
+            return
+        self._told, self._told_at = self._latest, now
+        self._tools.books.progress(self._profile.name, self._latest)
+        self._record.progress(self._latest)
+
+    async def _watch_memory(self) -> None:
+        """Until the engine is ready: its start, its load and its warm-up."""
+        own_at = float("-inf")
+        own: bool | None = None
+        while True:
+            now = self._tools.clock.monotonic()
+            alone = not self._tools.books.loading(but=self._profile.name)
+            if not alone and now - own_at >= OWN_EVERY_S:
+                own, own_at = await self._own.moved(), now
+                if own:
+                    self._moved_at = now
+            with suppress(SparkdashError):
+                if self._look_at_memory() and (alone or own is None):
+                    self._moved_at = self._tools.clock.monotonic()
+            await self._tools.clock.sleep(POLL_S)
+
+    async def _watch_kernel(self) -> None:
+        """Tell the guard when the driver is refused memory, where the kernel's log is readable."""
+        if self._tools.kernel_log is None:
+            return
+        async with self._tools.kernel_log.follow() as tail:
+            while tail is not None:
+                refused = sum(line.kind is KernelKind.DRIVER_MEMORY for line in tail.news())
+                if refused:
+                    self._tools.wards.driver_refused(refused)
+                await self._tools.clock.sleep(POLL_S)
+
+    def _look_at_memory(self) -> bool:
+        """Whether the box's memory shows progress, whoever's that is."""
+        moved = False
+        memory = self._tools.reader.memory()
+        self._record.took(self._scale.note(memory.available) if self._scale else 0)
+        if memory.available <= self._lowest - TAKEN:
+            self._lowest, moved = memory.available, True
+        if memory.page_cache is not None and memory.page_cache >= self._most_cached + TAKEN:
+            self._most_cached, moved = memory.page_cache, True
+        return moved
+
+    async def _crashed(self, code: int | None) -> EngineError:
+        if code is not None:
+            self._log.cancel()  # it may be behind, or have been lost: the container has all of it
+            await self._tools.logbook.close(self._profile.name)
+        return await crashed(self._tools, self._profile, self._container, code, "did not start", self._began_at)
+
+    async def _stood_still(self, still_s: float) -> EngineError:
+        return await stood_still(
+            self._tools,
+            self._profile,
+            self._container,
+            self._url,
+            stage=self._latest.stage if self._latest else None,
+            still_s=still_s,
+            began_at=self._began_at,
+            log_tail=self._tail(),
+        )
+
+    def _bad_answer(self, why: str) -> EngineError:
+        return EngineError(
+            f"{self._profile.name} answers its probes and cannot generate: {why}.",
+            code="bad_answer",
+            hint=f"Its log may tell: `sparkdash logs {self._profile.name}`.",
+            log_tail=self._tail(),
+            phase=SwapPhase.WARM.value,
+        )
+
+    def _tail(self) -> tuple[str, ...]:
+        # classify masks what looks like a token or a key
+        return self._adapter.classify(self._tools.logbook.tail(self._profile.name, TAIL), None).log_tail

@@ -1,0 +1,60 @@
+"""What can be known to fail of a start before anything is stopped for it.
+
+Owns: the looks at the image, at local weights and at free memory, and their refusals. Must not know phases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+
+from sparkdash.domain.engine import Engine
+from sparkdash.domain.profile import Profile
+from sparkdash.engines.known_flags import KnownFlags
+from sparkdash.errors import HostError
+from sparkdash.supervisor.memory import large_blocks
+from sparkdash.supervisor.tools import Tools
+
+
+async def look_ahead(tools: Tools, target: Profile, evict: Iterable[Engine]) -> KnownFlags | None:
+    """The flags that the target's program lists, as far as they are known, once nothing speaks against a start.
+
+    Raises:
+        HostError: its image or weights are not on this box.
+        AdmissionError: `fragmented`.
+    """
+    image, runtime = target.image, tools.runtime
+    image_id = await runtime.image_id(image) if runtime.containerised and image is not None else ""
+    if image_id is None:
+        raise HostError(
+            f"The image {image} of {target.name} is not on this box.",
+            code="image_missing",
+            hint=f"Fetch it with `sparkdash pull {target.name}`, or build it.",
+        )
+    for path in weights_paths(target, containerised=runtime.containerised):
+        if await asyncio.to_thread(_is_gone, path):
+            raise HostError(
+                f"The weights of {target.name} are not on this box: there is no {path}.",
+                code="weights_missing",
+                hint="Put them there, or mend the path in the profile.",
+            )
+    await large_blocks.look_ahead(tools, target, evict)
+    return await tools.flags.known(target, image_id)
+
+
+def weights_paths(profile: Profile, *, containerised: bool) -> list[Path]:
+    """Where this box must have the models that are given as paths. Pure."""
+    models = profile.weights if containerised else profile.used_models
+    return [path for ref in models if ref.path and (path := Path(ref.path)).is_absolute()]
+
+
+def _is_gone(path: Path) -> bool:
+    """Certainly not there: what cannot be looked at may be."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False

@@ -1,0 +1,189 @@
+"""Room for the engine that comes: the memory of those who left is waited for, and the start is risked only when it fits.
+
+Owns: the phases reclaim and preflight, beside others that load too. Must not know how engines are stopped or started.
+
+On a GB10 memory has come back minutes after a container was gone, sometimes never; an engine that starts meanwhile
+miscounts what is free (vLLM aborts when free memory grows while it profiles).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.event import Level
+from sparkdash.domain.memory.need import Basis
+from sparkdash.domain.profile import Profile
+from sparkdash.errors import AdmissionError
+from sparkdash.supervisor.memory import block_demand
+from sparkdash.supervisor.scheduling import fit, refusals
+from sparkdash.supervisor.swap import stopping
+from sparkdash.supervisor.tools import Tools
+from sparkdash.units import GIB, MIB, duration, gib
+
+SAMPLE_S = 0.1
+STEADY_SAMPLES = 9
+STEADY = 256 * MIB
+"""Bytes of movement over those samples below which available memory is steady; an engine gives back gigabytes a
+second.
+"""
+STEADIES = "the memory of those who left to be steady"
+TOLD_SAMPLES = 10
+"""What is waited for is told once a second."""
+BACK_SAMPLES = 2
+"""Enough of them when all that was held is seen to be back."""
+BACK_STEADY = 128 * MIB
+"""Bytes of movement over those two samples: 1.25 GiB a second."""
+PATIENCE_S = 10.0
+"""How long memory that is missing is waited for when the next engine fits without it."""
+STOP_S = 5.0
+"""How long it is waited for when no engine comes."""
+MARGINS = {Basis.LEARNED: 0.1, Basis.DECLARED: 0.5}
+"""Margins beyond the peaks of loads that run at the same time. Declared needs were up to a quarter too low, and name no
+peak.
+"""
+BESIDE_S = 1.0
+"""Seconds between two looks at what the other loads have taken."""
+AGAIN_S = 60.0
+"""When a start that was refused for missing memory may be tried again."""
+
+
+Told = Callable[[str | None, float | None], None]
+"""Tells what is waited for, and until when at most; Unix seconds."""
+
+
+async def until_loads_leave_room(tools: Tools, target: Profile) -> None:
+    """Wait while others load, until there is room for them and for `target`, or nobody loads any more.
+
+    Each load counts with its peak and a margin, and with all large blocks that it asks for; the reserve is kept.
+    """
+    while others := tools.books.loading(but=target.name):
+        if not tools.books.debts.who and tools.wards.short(target.name) is None:
+            # before the first of them is weighed: by then another may have been given up, and be in no book
+            loads = [tools.books.started[engine.profile] for engine in others]
+            peaks = [_at_most(tools, load) for load in loads]
+            still = [await _may_still_take(tools, *each) for each in zip(others, peaks, strict=True)]
+            asked = [_at_most(tools, target), reserve(tools), *still]
+            fits = None not in asked and sum(filter(None, asked)) <= tools.reader.memory().available
+            if fits and await block_demand.do_for_all(tools, [target, *loads]):
+                return
+        await tools.clock.sleep(BESIDE_S)
+
+
+async def _may_still_take(tools: Tools, engine: Engine, most: int | None) -> int | None:
+    held = await stopping.holds(tools, engine.container) if engine.container else None
+    return None if most is None else max(0, most - (held.took if held else 0))
+
+
+def _at_most(tools: Tools, profile: Profile) -> int | None:
+    """Most that the load takes; None: not known."""
+    need = tools.needs(profile)
+    margin, room = MARGINS.get(need.basis), need.room_bytes
+    return None if margin is None or room is None else int(room * (1 + margin))
+
+
+async def wait(tools: Tools, target: Profile, told: Told = lambda *_: None) -> int:
+    """Wait until those who left lately gave their memory back, or `reclaim_s` after the last of them; what is missing.
+
+    Lately: evicted for this start, stopped before it, cancelled or crashed. Nobody left: no wait. Missing memory
+    without which the next engine fits is waited for shortly; of what nobody measured it is waited until what is
+    available is steady and enough.
+    """
+    debts, clock, limit = tools.books.debts, tools.clock, tools.settings.reclaim_s
+    asked = _must_be_free(tools, target)
+    began, until = clock.monotonic(), clock.now() + limit
+    seen: deque[int] = deque(maxlen=STEADY_SAMPLES)
+    look = 0
+    while debts.who:
+        seen.append(tools.reader.memory().available)
+        missing, now = debts.missing(seen[-1]), clock.monotonic()
+        look += 1
+        if look % TOLD_SAMPLES == 0:
+            told(f"{gib(missing)} of memory to come back" if missing else STEADIES, until)
+        if missing == 0 and _steady(list(seen)[-BACK_SAMPLES:], BACK_SAMPLES, BACK_STEADY):
+            debts.settle()
+            break
+        waited, late = now - began, now - debts.at >= limit
+        fits = missing is None if asked is None else seen[-1] >= asked
+        patient = missing is not None and waited < PATIENCE_S
+        if waited >= limit or (_steady(seen, STEADY_SAMPLES, STEADY) and (late or (fits and not patient))):
+            return missing or 0
+        await clock.sleep(SAMPLE_S)
+    return 0
+
+
+async def after_stop(tools: Tools, told: Told) -> None:
+    """No engine comes: wait shortly, and tell what is missing. The next start goes on waiting for it."""
+    debts, clock = tools.books.debts, tools.clock
+    until, then = clock.monotonic() + STOP_S, clock.now() + STOP_S
+    while missing := debts.missing(tools.reader.memory().available):
+        told(f"{gib(missing)} of memory to come back", then)
+        if clock.monotonic() >= until:
+            text = f"{_gone(tools, missing)} {duration(STOP_S)} after the stop. The next start waits for it."
+            tools.books.notice(Level.WARNING, "memory_not_returned", text, debts.who[-1])
+            return
+        await clock.sleep(SAMPLE_S)
+
+
+def admit(tools: Tools, target: Profile, missing: int) -> None:
+    """The last look before the start.
+
+    Raises:
+        AdmissionError: `does_not_fit`; `memory_not_returned` when that is why, or when it is not known whether it fits.
+    """
+    available, asked = tools.reader.memory().available, _must_be_free(tools, target)
+    if missing and (asked is None or available < asked):
+        raise _not_returned(tools, target, missing, available)
+    if asked is not None and available < asked:
+        raise _does_not_fit(tools, target, available)
+    if missing:
+        text = f"{_gone(tools, missing)}. {target.name} fits all the same and is started."
+        tools.books.notice(Level.WARNING, "memory_not_returned", text, tools.books.debts.who[-1])
+    tools.books.debts.settle()  # from here on the newcomer takes memory, and nothing can be told any more
+
+
+def _must_be_free(tools: Tools, target: Profile) -> int | None:
+    there = (e for e in tools.books.engines.values() if e.container and e.state is not EngineState.FAILED)
+    others = [engine for engine in there if engine.profile != target.name]
+    return fit.must_be_free(tools.needs(target), reserve(tools), alone=not others)
+
+
+def _does_not_fit(tools: Tools, target: Profile, available: int) -> AdmissionError:
+    needs = gib(tools.needs(target).room_bytes)
+    return AdmissionError(
+        f"{target.name} needs {needs} and {gib(reserve(tools))} are kept in reserve; {gib(available)} are available.",
+        code="does_not_fit",
+        status=503,
+        holders=refusals.holders(tools.foreign()),
+        hint="Stop what else holds memory, choose a smaller context or KV cache, or lower `reserve_gib`.",
+    )
+
+
+def reserve(tools: Tools) -> int:
+    """Bytes that admission keeps free."""
+    return int(tools.settings.reserve_gib * GIB)
+
+
+def _not_returned(tools: Tools, target: Profile, missing: int, available: int) -> AdmissionError:
+    needs = tools.needs(target).room_bytes
+    what = "a need that is not known" if needs is None else f"a need of {gib(needs)}"
+    return AdmissionError(
+        f"{_gone(tools, missing)}; starting {target.name}, with {what} and {gib(reserve(tools))} kept in reserve, is not "
+        f"risked with {gib(available)} available.",
+        code="memory_not_returned",
+        status=503,
+        retry_after=AGAIN_S,
+        hint="It may still come: try again in a minute. `nvidia-smi` names processes that hold memory; what nobody holds "
+        "comes back with a restart of the box.",
+    )
+
+
+def _gone(tools: Tools, missing: int) -> str:
+    debts = tools.books.debts
+    held = debts.held
+    return f"{gib(missing)}{f' of {gib(held)}' if held else ''} not returned by {', '.join(debts.who)}"
+
+
+def _steady(seen: Sequence[int], samples: int, within: int) -> bool:
+    return len(seen) == samples and max(seen) - min(seen) <= within

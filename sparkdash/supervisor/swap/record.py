@@ -1,0 +1,129 @@
+"""A swap under way as people see it: its phases, its progress and the time left, published at each change.
+
+Owns: the Swap value and its publication. Must not know why anything happens, nor other swaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sparkdash.domain.engine import Failure, LoadProgress
+from sparkdash.domain.event import Fact, SwapChanged
+from sparkdash.domain.swap import Swap, SwapOutcome, SwapPhase
+from sparkdash.supervisor.clock import Clock
+from sparkdash.supervisor.swap.eta import Course
+
+MOVED = 0.01
+MOVED_S = 2.0
+"""An estimate is published when its fraction rose by MOVED, or its time is off by MOVED_S and by that share of
+itself.
+"""
+STILL_S = 30.0
+"""Seconds without progress after which a load counts as still: importing, mapping and compiling are mostly silent for
+less.
+"""
+
+
+class SwapRecord:
+    """Published state of one swap, from its first phase to `end`. `course`: the course of earlier swaps like it."""
+
+    def __init__(self, publish: Callable[[Fact], object], clock: Clock, swap: Swap, course: Course) -> None:
+        self._publish = publish
+        self._clock = clock
+        self._course = course
+        self._phase_began = clock.monotonic()
+        course.enter(swap.phase, self._phase_began)
+        self.swap = swap
+        self._tell(swap.replace(learned_from=course.learned_from, similar=course.similar))
+
+    def phase(self, phase: SwapPhase) -> None:
+        """Enter the next phase."""
+        if self.swap.phase is not phase:
+            times = self._times()
+            self._phase_began = self._clock.monotonic()
+            self._course.enter(phase, self._phase_began)
+            self._tell(
+                self.swap.replace(
+                    phase=phase,
+                    phase_at=self._clock.now(),
+                    stage_s=times,
+                    waits_for=None,
+                    until=None,
+                    progress=None,
+                    still_since=None,
+                )
+            )
+
+    def waits(self, what: str | None, until: float | None = None) -> None:
+        """Set what the present phase waits for, and until when at most; Unix seconds."""
+        if (what, until) != (self.swap.waits_for, self.swap.until):
+            self._tell(self.swap.replace(waits_for=what, until=until))
+
+    def progress(self, progress: LoadProgress) -> None:
+        """Set how far the load has come, by its log."""
+        self._course.heard(progress, self._clock.monotonic())
+        self._tell(self.swap.replace(progress=progress))
+
+    def took(self, taken: int) -> None:
+        """Set the bytes that the load holds now. Published when they, or the passed time, move the estimate."""
+        self._course.took(taken)
+        if self._moved():
+            self._tell(self.swap)
+
+    def still(self, seconds: float) -> None:
+        """Set for how long the load has shown no progress. Published when that becomes long, and when it ends."""
+        if (seconds >= STILL_S) != (self.swap.still_since is not None):
+            since = self._clock.now() - seconds if seconds >= STILL_S else None
+            self._tell(self.swap.replace(still_since=since))
+
+    def waiting(self, count: int) -> None:
+        """Set how many requests wait for the target."""
+        if self.swap.waiting != count:
+            self._tell(self.swap.replace(waiting=count))
+
+    def end(self, outcome: SwapOutcome, failure: Failure | None = None) -> Swap:
+        """Publish the swap's outcome."""
+        ended = self.swap.replace(
+            waits_for=None,
+            until=None,
+            eta_s=None,
+            eta_low_s=None,
+            eta_high_s=None,
+            eta_at=None,
+            still_since=None,
+            fraction=1.0 if outcome is SwapOutcome.DONE else self.swap.fraction,
+            steps=self._course.steps(self._clock.monotonic()),
+            ended_at=self._clock.now(),
+            outcome=outcome,
+            failure=failure,
+            stage_s=self._times(),
+        )
+        self._publish(SwapChanged(swap=ended))
+        return ended
+
+    def _times(self) -> dict[SwapPhase, float]:
+        return {**self.swap.stage_s, self.swap.phase: self._clock.monotonic() - self._phase_began}
+
+    def _tell(self, swap: Swap) -> None:
+        """Publish the swap with an estimate made now."""
+        estimate = self._course.estimate(self._clock.monotonic())
+        self.swap = swap.replace(
+            fraction=estimate.fraction,
+            eta_s=estimate.eta_s,
+            eta_low_s=estimate.low_s,
+            eta_high_s=estimate.high_s,
+            eta_at=None if estimate.eta_s is None else self._clock.now(),
+        )
+        self._publish(SwapChanged(swap=self.swap))
+
+    def _moved(self) -> bool:
+        """Whether the estimate differs from what a reader derives from the last one published."""
+        told, now = self.swap, self._course.estimate(self._clock.monotonic())
+        if (now.fraction is None) is not (told.fraction is None):
+            return True
+        if (now.fraction or 0.0) - (told.fraction or 0.0) >= MOVED:
+            return True
+        if now.eta_s is None or told.eta_s is None or told.eta_at is None:
+            return False
+        counted = max(0.0, told.eta_s - (self._clock.now() - told.eta_at))
+        return abs(now.eta_s - counted) >= max(MOVED_S, MOVED * counted)

@@ -1,0 +1,48 @@
+"""A load that stands still is given up: why, with the kernel's word and the evidence kept before it is ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sparkdash.domain.profile import Profile
+from sparkdash.domain.swap import SwapPhase
+from sparkdash.errors import EngineError
+from sparkdash.supervisor.liveness import evidence, kernel_reason
+from sparkdash.supervisor.tools import Tools
+from sparkdash.units import duration
+
+
+async def stood_still(
+    tools: Tools,
+    profile: Profile,
+    container: str,
+    url: str,
+    *,
+    stage: str | None,
+    still_s: float,
+    began_at: float,
+    log_tail: Sequence[str],
+) -> EngineError:
+    """Describe a load that made no progress for `still_s` seconds; takes 20 s at most. `began_at` in Unix seconds."""
+    where = f" in stage {stage}" if stage else ""
+    why = f"{profile.name} made no progress for {duration(still_s)}{where}: no new line in its log, no memory taken."
+    kernel = await kernel_reason.of_standstill(tools, began_at)
+    hint = "Its last lines may tell; raise `no_progress_s` in config.toml if this engine is only slow."
+    taken = await evidence.take(
+        tools,
+        profile.name,
+        profile.engine,
+        why,
+        container=container,
+        url=url,
+        fingerprint=profile.fingerprint,
+        started_at=began_at,
+    )
+    return EngineError(
+        f"{why} {kernel.words}." if kernel else why,
+        code="no_progress",
+        hint=kernel.advice if kernel else hint,
+        log_tail=tuple(log_tail),
+        phase=SwapPhase.LOAD.value,
+        evidence=taken.folder if taken else None,
+    )

@@ -1,0 +1,100 @@
+"""Ending an engine so that nothing of it stays: not its container, not a process, and its memory is accounted for.
+
+Owns: what is measured before a stop, what is told of leftovers, the end of one engine. Must not decide who is ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import structlog
+
+from sparkdash.domain.container import Leftovers
+from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.event import Level
+from sparkdash.domain.swap import SwapPhase
+from sparkdash.errors import HostError, SparkdashError
+from sparkdash.supervisor.books import Books, failure_of
+from sparkdash.supervisor.memory.debts import Held
+from sparkdash.supervisor.tools import Tools
+
+LOG = structlog.get_logger("sparkdash.supervisor")
+MEASURE_S = 1.0
+"""Limit of measuring what an engine holds: good to know, and no reason to keep a stop waiting."""
+
+
+async def weigh(tools: Tools, engine: Engine) -> Held | None:
+    """Publish the engine as stopping; return the memory that it holds, where that can be told."""
+    tools.books.move(engine.profile, EngineState.STOPPING)
+    return None if engine.container is None else await holds(tools, engine.container)
+
+
+async def end(tools: Tools, engine: Engine, held: Held | None) -> None:
+    """Stop and remove; its last words are kept, what it `held` is remembered, what outlived it is told.
+
+    Raises:
+        HostError: it would not stop; it is shown as failed.
+    """
+    name = engine.profile
+    if engine.container is not None:
+        words = asyncio.ensure_future(
+            tools.logbook.close(name)
+        )  # read while it ends: the grace is not made longer by it
+        try:
+            left = await tools.runtime.stop(engine.container, tools.settings.stop_grace_s, words)
+        except HostError as error:
+            tools.books.not_stopped(name, failure_of(error, SwapPhase.STOP))
+            raise
+        finally:
+            await words
+        tell(tools.books, name, left)
+    tools.books.drop(name, held)
+
+
+async def end_all(tools: Tools) -> None:
+    """Stop every container of ours when the daemon has ended; what does not end is logged, as nobody is there to be told."""
+    names = [engine.container for engine in tools.books.engines.values() if engine.container]
+    names += [container.name for container in tools.books.unadopted.values()]
+    stops = (tools.runtime.stop(name, tools.settings.stop_grace_s) for name in names)
+    for name, ended in zip(names, await asyncio.gather(*stops, return_exceptions=True), strict=True):
+        if isinstance(ended, SparkdashError):
+            LOG.error("an engine was not stopped", container=name, code=ended.code, why=ended.text())
+        elif isinstance(ended, BaseException):
+            LOG.error("an engine was not stopped", container=name, exc_info=ended)
+        elif ended.stuck or ended.unremoved:
+            LOG.error("an engine left something behind", container=name, stuck=ended.stuck_how, why=ended.unremoved)
+
+
+async def holds(tools: Tools, container: str) -> Held | None:
+    """What its processes hold now; None when nobody can tell, or not soon."""
+    with suppress(SparkdashError, TimeoutError):
+        async with asyncio.timeout(MEASURE_S):
+            pids, reading = await asyncio.gather(tools.runtime.pids(container), tools.reader.gpu())
+        took = tools.reader.engine_bytes(pids, reading) if pids else None
+        return None if took is None else Held(took, tools.reader.memory().available)
+    return None
+
+
+def tell(books: Books, profile: str, left: Leftovers) -> None:
+    """Say which processes outlived an engine, what became of them, and whether that is all."""
+    if left.ended:
+        text = f"{profile} left {_processes(left.ended)} behind; ended now."
+        books.notice(Level.WARNING, "orphan_ended", text, profile)
+    if left.stuck:
+        how = f": {'; '.join(left.stuck_how)}" if left.stuck_how else ""
+        text = f"{profile} left {_processes(left.stuck)} behind, which SIGKILL did not end{how}. What such a process holds is free once it ends."
+        books.notice(Level.ERROR, "orphan_stuck", text, profile)
+    if left.unremoved:
+        text = f"{profile} has ended, and its container is still listed: {left.unremoved} The next start removes it."
+        books.notice(Level.WARNING, "container_left", text, profile)
+    if left.unseen:
+        text = (
+            f"Whether {profile} left processes behind is not known: the look at all processes of this box was late. "
+            "If its memory does not come back, the next start of the daemon looks again and ends them."
+        )
+        books.notice(Level.WARNING, "orphan_unknown", text, profile)
+
+
+def _processes(pids: tuple[int, ...]) -> str:
+    return f"orphan pid {pids[0]}" if len(pids) == 1 else f"orphan pids {', '.join(map(str, pids))}"

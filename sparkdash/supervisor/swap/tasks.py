@@ -1,0 +1,235 @@
+"""The swaps under way: each transition as a task, and the records written at its end.
+
+Owns: the orders and tasks of the swaps. Must not decide when a swap begins or is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from sparkdash.domain.engine import EngineState, Failure
+from sparkdash.domain.event import Level
+from sparkdash.domain.memory.contiguity import LoadContiguity, LoadOutcome
+from sparkdash.domain.profile import Profile
+from sparkdash.domain.swap import Swap, SwapOutcome, SwapPhase
+from sparkdash.errors import SparkdashError
+from sparkdash.store import Store
+from sparkdash.supervisor.books import failure_of
+from sparkdash.supervisor.external.adopt import Found
+from sparkdash.supervisor.memory import guard_words
+from sparkdash.supervisor.memory.footprint import Footprints, Scale
+from sparkdash.supervisor.scheduling.moves import BeginSwap, Move, SwapCancelled, SwapDone, SwapFailed
+from sparkdash.supervisor.swap.eta import Course
+from sparkdash.supervisor.swap.record import SwapRecord
+from sparkdash.supervisor.swap.transition import Order, Transition, first_phase
+from sparkdash.supervisor.tools import Tools
+
+BRING_UP = frozenset({SwapPhase.CREATE, SwapPhase.LOAD, SwapPhase.WARM})
+
+
+def _new_id() -> str:
+    return secrets.token_hex(4)
+
+
+def kin(profile: Profile) -> str:
+    """What launches have in common that load about alike: the engine and the target model."""
+    target = profile.models.get("target")
+    return f"{profile.engine.value} {target.ref}" if target else ""
+
+
+def _requests(held: Mapping[str, int]) -> str:
+    left = sum(held.values())
+    return f"{left} request{'' if left == 1 else 's'} of {' and '.join(held)}"
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    """A swap under way, with its task."""
+
+    order: Order
+    transition: Transition
+    task: asyncio.Task[Move]
+
+
+class Swaps:
+    """Tasks of the swaps under way; each ends with one move, handed to `tell`."""
+
+    def __init__(
+        self,
+        tools: Tools,
+        store: Store | None,
+        tell: Callable[[Move], None],
+        unwatch: Callable[[str], None],
+        footprints: Footprints,
+        new_id: Callable[[], str] = _new_id,
+    ) -> None:
+        self._tools = tools
+        self._store = store
+        self._tell = tell
+        self._unwatch = unwatch
+        self._footprints = footprints
+        self._new_id = new_id
+        self._under_way: dict[str | None, _UnderWay] = {}
+        """Swaps by target; None is the swap that only stops."""
+        self._group: asyncio.TaskGroup | None = None
+        self.resumes: Found | None = None
+        """What an earlier daemon left loading; the next swap goes on with it."""
+
+    def expected_s(self, profile: Profile | None) -> float | None:
+        """Learned time of bringing this profile up."""
+        return self._store.expected_s(profile.fingerprint) if self._store and profile else None
+
+    def begin(self, group: asyncio.TaskGroup, effect: BeginSwap, target: Profile | None) -> None:
+        """Start the transition; it stops nothing before `drained`."""
+        books = self._tools.books
+        evict = tuple(books.engines[name] for name in effect.evict)
+        managed = target is not None and self._tools.adapter(target.engine).managed
+        scale = Scale(self._tools, target) if target and managed and not self.resumes else None
+        resumes = self._resumed(target)
+        record = self._record(effect, target, first_phase(managed and resumes is None, evict))
+        order = Order(target, evict, record, self._tell, self._unwatch, resumes, scale)
+        order.drain_until = self._tools.clock.now() + self._tools.settings.drain_s
+        transition = Transition(self._tools, order)
+        for engine in evict:
+            if engine.state is EngineState.READY:
+                books.move(engine.profile, EngineState.DRAINING)
+        self._group = group
+        task = group.create_task(self._outcome(transition, effect.target), name=f"swap to {effect.target}")
+        task.add_done_callback(lambda task: self._carried(task, effect.target))
+        self._under_way[effect.target] = _UnderWay(order, transition, task)
+
+    def _record(self, effect: BeginSwap, target: Profile | None, phase: SwapPhase) -> SwapRecord:
+        now = self._tools.clock.now()
+        swap = Swap(
+            id=self._new_id(),
+            target=effect.target,
+            evict=effect.evict,
+            reasons=dict(effect.reasons),
+            cause=effect.cause,
+            phase=phase,
+            started_at=now,
+            phase_at=now,
+            expected_s=self.expected_s(target),
+        )
+        return self._tools.books.begin(swap, self._course(target))
+
+    def _resumed(self, target: Profile | None) -> Found | None:
+        found, self.resumes = self.resumes, None
+        return found if found and found.profile == target else None
+
+    def waiting(self, count: Callable[[str | None], int], in_flight: Callable[[str], int]) -> None:
+        """Publish how many requests wait for each target, and which requests its drain waits for."""
+        for target, swap in self._under_way.items():
+            record = swap.order.record
+            record.waiting(count(target))
+            if record.swap.phase is SwapPhase.DRAIN:
+                held = {name: left for name in record.swap.evict if (left := in_flight(name))}
+                record.waits(_requests(held) if held else None, swap.order.drain_until if held else None)
+
+    def drained(self, target: str | None) -> None:
+        """Let the swap to `target` stop the engines that it evicts."""
+        if swap := self._under_way.get(target):
+            swap.order.drained.set()
+
+    def cancel(self, target: str | None) -> None:
+        """Give it up; SwapCancelled follows when what it began is gone, or how it ended if that was sooner."""
+        if swap := self._under_way.get(target):
+            swap.task.cancel()
+
+    def end(self, move: SwapDone | SwapFailed | SwapCancelled) -> Profile | None:
+        """Write down how it ended; the profile that runs now, if one came up."""
+        swap = self._under_way.pop(move.target)
+        order = swap.order
+        self._keep_the_spared(order)
+        self._keep_contiguity(swap, move)
+        if isinstance(move, SwapDone):
+            ended = self._close(order, SwapOutcome.DONE, whole=order.resumes is None)
+            self._weigh(order.scale, ended)
+            return order.target
+        if isinstance(move, SwapCancelled):
+            self._away(order.target)
+            self._close(order, SwapOutcome.CANCELLED)
+        else:
+            self._failed(order, failure_of(move.error, swap.transition.phase), move.error.text())
+        return None
+
+    def _keep_the_spared(self, order: Order) -> None:
+        """Those that were to leave and are still there serve on."""
+        engines = self._tools.books.engines
+        for name in (engine.profile for engine in order.evict):
+            if name in engines and engines[name].state is EngineState.DRAINING:
+                self._tools.books.move(name, EngineState.READY)
+
+    def _keep_contiguity(self, swap: _UnderWay, move: SwapDone | SwapFailed | SwapCancelled) -> None:
+        """Of a load that began: what it met and what it left, and how it went."""
+        target, tools = swap.order.target, self._tools
+        if self._store is None or target is None or swap.transition.phase not in BRING_UP:
+            return
+        after = tools.reader.contiguity() if tools.adapter(target.engine).managed else None
+        if after is None:
+            return
+        wedging = isinstance(move, SwapFailed) and move.error.code == guard_words.WEDGING
+        outcome = LoadOutcome.DONE if isinstance(move, SwapDone) else LoadOutcome.FAILED
+        load = LoadContiguity(
+            id=swap.order.record.swap.id,
+            at=tools.clock.now(),
+            profile=target.name,
+            need_bytes=tools.needs(target).room_bytes,
+            before=swap.order.before,
+            after=after,
+            outcome=LoadOutcome.WEDGING if wedging else outcome,
+        )
+        self._store.record_contiguity(load)
+
+    def _away(self, target: Profile | None) -> None:
+        engine = self._tools.books.engines.get(target.name) if target else None
+        # one that failed before this swap stays to be seen: it may be there still, since it would not stop
+        if engine is not None and engine.state not in (EngineState.READY, EngineState.FAILED):
+            self._tools.books.drop(engine.profile)
+
+    def _failed(self, order: Order, failure: Failure, words: str) -> None:
+        target = order.target
+        if target and not self._serves(target.name):
+            self._tools.books.fail(target, failure)
+        if failure.code not in guard_words.CODES:  # the guard's kills are told when they happen
+            self._tools.books.notice(Level.ERROR, failure.code, words, target.name if target else None)
+        self._close(order, SwapOutcome.FAILED, failure)
+
+    def _close(self, order: Order, outcome: SwapOutcome, failure: Failure | None = None, *, whole: bool = True) -> Swap:
+        ended, target = order.record.end(outcome, failure), order.target
+        if self._store and target:
+            self._store.record_swap(ended, target.fingerprint, kin(target), whole=whole)
+        return ended
+
+    def _course(self, target: Profile | None) -> Course:
+        """What earlier swaps to this launch tell; else those to another launch of its model."""
+        if self._store is None or target is None:
+            return Course()
+        same, needs = self._store.steps(target.fingerprint), self._tools.needs(target).total_bytes
+        return Course(same or self._store.steps(kin(target)), similar=not same, needs=needs)
+
+    def _weigh(self, scale: Scale | None, ended: Swap) -> None:
+        engine = self._tools.books.engines.get(ended.target or "")
+        if scale and engine and self._group:
+            self._group.create_task(self._footprints.weigh(scale, ended.id, engine), name=f"weigh {engine.profile}")
+
+    def _serves(self, name: str) -> bool:
+        engine = self._tools.books.engines.get(name)
+        return engine is not None and engine.state is EngineState.READY
+
+    async def _outcome(self, transition: Transition, target: str | None) -> Move:
+        try:
+            await transition.run()
+        except SparkdashError as error:
+            return SwapFailed(target, error)
+        return SwapDone(target)
+
+    def _carried(self, task: asyncio.Task[Move], target: str | None) -> None:
+        # a task that is cancelled before its first step runs nothing of its own: only a callback is sure to be called
+        if task.cancelled():
+            self._tell(SwapCancelled(target))
+        elif task.exception() is None:
+            self._tell(task.result())

@@ -1,0 +1,301 @@
+"""One change of residents, from the first drain to the last warm-up token.
+
+Owns: the phases and their order, and what is cleaned away when one fails or is cancelled. Must not decide who
+leaves or who comes: an Order says so. How one is ended is stopping's, how room is made reclaim's, how one is loaded load's.
+
+Rule 1: what can be known to fail is looked at before anything is stopped.
+Rule 2: a stop or a start that has begun is finished, also when the swap is cancelled meanwhile: half of either would
+        leave a container that nobody knows.
+Rule 3: the old engine's memory is waited for, not its exit: on a GB10 it has come back minutes later, and an engine
+        that starts meanwhile miscounts what is free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from sparkdash.domain.container import ENV_MARK, LABEL_OWNER, ContainerSpec, mark
+from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.event import Level
+from sparkdash.domain.memory.contiguity import Contiguity
+from sparkdash.domain.profile import Profile
+from sparkdash.domain.swap import SwapPhase
+from sparkdash.engines.adapter import Launch
+from sparkdash.engines.dialects import openai
+from sparkdash.engines.known_flags import KnownFlags, strays
+from sparkdash.errors import EngineError, HostError
+from sparkdash.supervisor.external.adopt import Found
+from sparkdash.supervisor.external.attach import attach
+from sparkdash.supervisor.liveness.engine_end import KILLED_S
+from sparkdash.supervisor.liveness.probe import version_of
+from sparkdash.supervisor.memory import cache_eviction, large_blocks
+from sparkdash.supervisor.memory.behind_reader import BehindReader
+from sparkdash.supervisor.memory.debts import Held
+from sparkdash.supervisor.memory.footprint import Scale
+from sparkdash.supervisor.scheduling.moves import Admitted, DrainOver, Evicted, Move, WontStop
+from sparkdash.supervisor.swap import preflight, reclaim, stopping
+from sparkdash.supervisor.swap.load import Loading
+from sparkdash.supervisor.swap.record import SwapRecord
+from sparkdash.supervisor.tools import Tools
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Order:
+    """What the scheduler decided, with the facts that carrying it out needs."""
+
+    target: Profile | None
+    evict: tuple[Engine, ...]
+    record: SwapRecord
+    """The swap's public record."""
+    tell: Callable[[Move], None]
+    """Hands a move to the actor."""
+    unwatch: Callable[[str], None]
+    """From now on this profile's end is no accident."""
+    resumes: Found | None = None
+    """The target's container runs already: an earlier daemon started it and did not see it come up."""
+    scale: Scale | None = None
+    """Weighs what comes up."""
+    before: Contiguity | None = None
+    """How much free memory lay in large blocks just before the start."""
+    drain_until: float | None = None
+    """When requests are cut that hold the evicted engines, Unix seconds."""
+    drained: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the evicted may be stopped."""
+
+
+class Transition:
+    """Carries one order out. `phase` is where it is."""
+
+    def __init__(self, tools: Tools, order: Order) -> None:
+        self._tools = tools
+        self._order = order
+        self.phase = order.record.swap.phase
+        self._flags: KnownFlags | None = None
+        self._stopping: list[str] = []
+        """Profiles whose containers are told to end and have not."""
+        self._stops_until = 0.0
+        """When those are killed, Unix seconds."""
+
+    async def run(self) -> None:
+        """All phases. On failure or cancellation what was begun is gone again.
+
+        Raises:
+            SparkdashError: why it failed; `phase` says where.
+        """
+        target = self._order.target
+        managed = target is not None and self._tools.adapter(target.engine).managed
+        if target is not None and self._order.resumes:
+            await self._go_on(target, self._order.resumes)
+            return
+        if target is not None and managed:
+            await self._look_ahead(target)
+        await self._drain()
+        await self._stop()
+        if target is None:
+            if any(engine.container for engine in self._order.evict):
+                self._enter(SwapPhase.RECLAIM)
+                await reclaim.after_stop(self._tools, self._order.record.waits)
+        elif managed:
+            await self._make_room(target)
+            await self._bring_up(target)
+        else:
+            await self._reach(target)
+
+    def _enter(self, phase: SwapPhase) -> None:
+        self.phase = phase
+        self._order.record.phase(phase)
+
+    async def _look_ahead(self, target: Profile) -> None:
+        """Rule 1: a start that cannot succeed evicts nobody."""
+        began, self.phase = self.phase, SwapPhase.PREFLIGHT
+        self._flags = await preflight.look_ahead(self._tools, target, self._order.evict)
+        self.phase = began
+
+    async def _drain(self) -> None:
+        if self._order.drained.is_set():
+            return
+        order, tools = self._order, self._tools
+        order.drain_until = tools.clock.now() + tools.settings.drain_s  # from now on: what was looked at took its time
+        if (waits_for := order.record.swap.waits_for) is not None:
+            order.record.waits(waits_for, order.drain_until)
+        timer = asyncio.create_task(self._drain_limit())
+        try:
+            await self._order.drained.wait()
+        finally:
+            timer.cancel()
+
+    async def _drain_limit(self) -> None:
+        await self._tools.clock.sleep(self._tools.settings.drain_s)
+        self._order.tell(DrainOver(self._order.record.swap.target))
+
+    async def _stop(self) -> None:
+        books = self._tools.books
+        left = [books.started[engine.profile] for engine in self._order.evict if engine.profile in books.started]
+        if self._order.evict:
+            self._enter(SwapPhase.STOP)
+            await finish(self._end_all())
+        if left and self._tools.settings.drop_page_cache:
+            await cache_eviction.let_go(self._tools, left, comes=self._order.target)
+
+    async def _end_all(self) -> None:
+        """All at once: each stop waits for its engine, and most of that is grace. One that will not stop keeps no other from it."""
+        evict = self._order.evict
+        for engine in evict:
+            self._order.unwatch(engine.profile)
+        # weighed before the first of them gives anything back: what is available then is what the debts count from
+        held = await asyncio.gather(*(stopping.weigh(self._tools, engine) for engine in evict))
+        self._stopping = [engine.profile for engine in evict if engine.container]
+        self._stops_until = self._tools.clock.now() + self._tools.settings.stop_grace_s
+        self._tell_stopping()
+        ends = [self._end(engine, its) for engine, its in zip(evict, held, strict=True)]
+        for ended in await asyncio.gather(*ends, return_exceptions=True):
+            if isinstance(ended, BaseException):
+                raise ended
+
+    async def _end(self, engine: Engine, held: Held | None) -> None:
+        try:
+            await stopping.end(self._tools, engine, held)
+        except HostError:
+            self._order.tell(WontStop(engine.profile))
+            raise
+        finally:
+            if engine.profile in self._stopping:
+                self._stopping.remove(engine.profile)
+                self._tell_stopping()
+        self._order.tell(Evicted(engine.profile))
+
+    def _tell_stopping(self) -> None:
+        if self._stopping:
+            self._order.record.waits(f"{' and '.join(self._stopping)} to end", self._stops_until)
+        else:
+            self._order.record.waits(None)
+
+    async def _make_room(self, target: Profile) -> None:
+        self._enter(SwapPhase.RECLAIM)
+        await reclaim.until_loads_leave_room(self._tools, target)
+        missing = await reclaim.wait(self._tools, target, self._order.record.waits)
+        self._enter(SwapPhase.PREFLIGHT)
+        await cache_eviction.before_load(self._tools, target)
+        if short := self._tools.wards.short(target.name):
+            raise short
+        self._order.before = await large_blocks.ensure(self._tools, target, self._order.record.waits)
+        reclaim.admit(self._tools, target, missing)
+
+    async def _bring_up(self, target: Profile) -> None:
+        tools = self._tools
+        spec = self._container(target)
+        url = f"http://127.0.0.1:{spec.port}"
+        self._enter(SwapPhase.CREATE)
+        if self._order.scale:
+            await self._order.scale.before()
+        began = tools.clock.monotonic()
+        tools.books.enter(target, EngineState.CREATING, port=spec.port, url=url, container=spec.name)
+        self._order.tell(Admitted(target.name))  # not before it is in the books: whoever begins now reckons with it
+        start = asyncio.ensure_future(tools.runtime.start(spec))
+        try:
+            await finish(start)
+            tools.wards.add(target, start.result())
+            await self._load(target, spec.name, url)
+            await self._ready(target, url, load_s=tools.clock.monotonic() - began)
+        except BaseException as error:
+            if isinstance(error, EngineError) and error.code == "unknown_flag":
+                error.hint = self._which_flags(target) or error.hint
+            if start.exception() is None:  # a start that failed left nothing behind, and the name may be a stranger's
+                await finish(self._clean_up(target, spec.name))
+            raise
+
+    def _which_flags(self, target: Profile) -> str:
+        """Name the flags of a refused command line that its program does not list, and what to write instead."""
+        named = strays(target, self._flags) if self._flags else ()
+        return " ".join(f"Its `--help` does not list --{stray.key}. {stray.hint}" for stray in named)
+
+    async def _go_on(self, target: Profile, found: Found) -> None:
+        """The rest of a swap whose daemon died while the engine loaded: its memory is taken, its name and port are known."""
+        tools, name = self._tools, found.container.name
+        tools.books.enter(target, EngineState.LOADING, port=found.port, url=found.url, container=name, adopted=True)
+        tools.wards.add(target, found.container)
+        try:
+            await self._load(target, name, found.url)
+            await self._ready(target, found.url)
+        except BaseException:
+            await finish(self._clean_up(target, name))
+            raise
+
+    async def _ready(
+        self, target: Profile, url: str, *, load_s: float | None = None, model_id: str | None = None
+    ) -> None:
+        version = await version_of(self._tools, target, url)
+        await self._tools.before_ready(target.name)
+        self._tools.books.ready(target.name, version=version, load_s=load_s, model_id=model_id)
+
+    def _container(self, target: Profile) -> ContainerSpec:
+        settings = self._tools.settings
+        launch = Launch(
+            port=self._tools.ports.take({engine.port for engine in self._tools.books.loading(but=target.name)}),
+            containerised=self._tools.runtime.containerised,
+            hf_home=str(settings.hf_home.expanduser()),
+            cache_dir=str(settings.cache_dir.expanduser()),
+            labels={LABEL_OWNER: self._tools.owner},
+            flags=self._flags,
+        )
+        spec = self._tools.adapter(target.engine).container(target, launch)
+        return spec.replace(env={**spec.env, ENV_MARK: mark(self._tools.owner, spec.name)})
+
+    async def _load(self, target: Profile, container: str, url: str) -> None:
+        tools = self._tools
+        tools.logbook.open(target.name, container)
+        self._enter(SwapPhase.LOAD)
+        tools.books.move(target.name, EngineState.LOADING)
+        watched = Loading(tools, target, container, url, self._order.record, self._order.scale)
+        async with BehindReader(tools, target, container), watched as loading:
+            await loading.until_alive()
+            self._enter(SwapPhase.WARM)
+            tools.books.move(target.name, EngineState.WARMING)
+            await loading.warm()
+
+    async def _clean_up(self, target: Profile, container: str) -> None:
+        killed = self._tools.wards.killed(container)
+        try:
+            async with asyncio.timeout(KILLED_S if killed and killed.done() else None):
+                await self._tools.logbook.close(target.name)
+                stopping.tell(self._tools.books, target.name, await self._tools.runtime.stop(container, 0.0))
+        except TimeoutError:  # it is dead all the same, and who waits for it must not wait for a runtime that hangs
+            text = f"{container} is dead and could not be removed, as {self._tools.runtime.name} does not answer. The next start removes it."
+            self._tools.books.notice(Level.WARNING, "runtime_timeout", text, target.name)
+        except HostError as error:  # told apart: the reason of the failure is worth more than that of the cleaning
+            text = f"{container} is left over and cannot be removed: {error.text()}"
+            self._tools.books.notice(Level.ERROR, error.code, text, target.name)
+
+    async def _reach(self, target: Profile) -> None:
+        """An engine that is not ours: it answers, or it does not."""
+        self._enter(SwapPhase.LOAD)
+        self._tools.books.enter(target, EngineState.LOADING, url=openai.root(target.url or ""))
+        found = await attach(self._tools, target)
+        await self._ready(target, found.url, model_id=found.model_id)
+
+
+def first_phase(managed: bool, evict: tuple[Engine, ...]) -> SwapPhase:
+    """Where a swap begins: those phases that have nothing to do are not shown."""
+    if evict:
+        return SwapPhase.DRAIN
+    return SwapPhase.RECLAIM if managed else SwapPhase.LOAD
+
+
+async def finish(work: Awaitable[T]) -> T:
+    """Await `work` to its end even when we are cancelled meanwhile, and more than once; the cancellation follows."""
+    task = asyncio.ensure_future(work)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        task.exception()  # seen: what became of the work no longer matters
+        raise asyncio.CancelledError
+    return task.result()
