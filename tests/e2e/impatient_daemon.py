@@ -10,8 +10,8 @@ from sparkdash import catalog, daemon, log, settings
 from sparkdash.host.box import BoxReader
 from sparkdash.host.processes.process import Process
 from sparkdash.paths import runtime_dir
-from sparkdash.supervisor.liveness.judge import judge
-from sparkdash.supervisor.repair.repair import repair
+from sparkdash.supervisor.liveness import judge
+from sparkdash.supervisor.repair import repair
 
 SECONDS = {
     "slow_s": 1.0, "suspect_s": 2.0, "stopped_s": 3.0, "voted_s": 60.0, "plain_s": 60.0, "young_s": 0.0, "recovery_s": 6.0,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparkdash.supervisor.liveness.judge import Thresholds
-from sparkdash.supervisor.repair.repair import repair
+from sparkdash.supervisor.repair import repair
 
 ZOO = [
     # animal -> code, words of the message, is it parked at once?

@@ -11,8 +11,7 @@ import sys
 from dataclasses import fields
 
 from sparkdash.supervisor.liveness.judge import Thresholds
-from sparkdash.supervisor.repair import recovery
-from sparkdash.supervisor.repair.repair import repair
+from sparkdash.supervisor.repair import recovery, repair
 
 
 def hurry(times: float) -> None:

@@ -24,7 +24,7 @@ from sparkdash.errors import AdmissionError, HostError, SparkdashError
 from sparkdash.settings import Policy
 from sparkdash.supervisor.liveness.judge import Thresholds
 from sparkdash.supervisor.liveness.signals import Health, Look
-from sparkdash.supervisor.repair.repair import repair
+from sparkdash.supervisor.repair import repair
 
 HISTORIES = int(os.environ.get("SPARKDASH_HISTORIES", "4"))
 STEPS = 150

@@ -24,8 +24,8 @@ from sparkdash.supervisor.books import Books
 from sparkdash.supervisor.external import adopt
 from sparkdash.supervisor.liveness import evidence
 from sparkdash.supervisor.liveness.signals import Health, Look
+from sparkdash.supervisor.repair import repair
 from sparkdash.supervisor.repair.incidents import Incidents
-from sparkdash.supervisor.repair.repair import repair
 from sparkdash.units import GIB
 
 FOLDER = "/var/lib/evidence/a"
